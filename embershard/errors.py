@@ -1,0 +1,88 @@
+"""Every error this library raises on purpose, sorted by what the caller can do about it.
+
+::
+
+    EmbershardError
+    ├── InputError (also ValueError)    fix what you passed in
+    │   ├── ConfigError                 a configuration file: line and key
+    │   ├── DataError                   a data file: line and column
+    │   ├── ExportError                 a module that cannot be exported: what and where
+    │   ├── NotFoundError               a model, version or output that is not there
+    │   └── RequestError                a predict request: feature, example, position
+    ├── PackageError (also ValueError)  fix the package: file and field
+    ├── RetryError                      try again later
+    │   ├── DeadlineError               the deadline passed before an answer
+    │   ├── OverloadedError             refused to protect the requests already accepted
+    │   └── UnavailableError            no server there, or one that is shutting down
+    └── InternalError                   report a bug
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "DeadlineError",
+    "EmbershardError",
+    "ExportError",
+    "InputError",
+    "InternalError",
+    "NotFoundError",
+    "OverloadedError",
+    "PackageError",
+    "RequestError",
+    "RetryError",
+    "UnavailableError",
+]
+
+
+class EmbershardError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(EmbershardError, ValueError):
+    """The caller passed something that contradicts itself or what is known."""
+
+
+class ConfigError(InputError):
+    """A configuration file says something that cannot be used."""
+
+
+class DataError(InputError):
+    """A data file holds something that cannot be read."""
+
+
+class ExportError(InputError):
+    """A module cannot be exported as it is written."""
+
+
+class NotFoundError(InputError):
+    """The model, version, label or output asked for is not there."""
+
+
+class RequestError(InputError):
+    """A predict request contradicts the model's schema."""
+
+
+class PackageError(EmbershardError, ValueError):
+    """A package on disk is damaged, incomplete or of a version that cannot be read."""
+
+
+class RetryError(EmbershardError):
+    """Nothing is wrong with the request; trying again later can succeed."""
+
+
+class DeadlineError(RetryError):
+    """The deadline passed before the answer came."""
+
+
+class OverloadedError(RetryError):
+    """Refused at once, to protect the requests already accepted."""
+
+
+class UnavailableError(RetryError):
+    """No server answers there, or the one that does is shutting down."""
+
+
+class InternalError(EmbershardError):
+    """A bug in embershard. Please report it with the message."""

@@ -1,0 +1,77 @@
+// How a call says that it failed: a code that tells the caller what to do, and a
+// message that tells a person what happened. No exception crosses a thread, a C
+// ABI or a gRPC handler; Status and Result do.
+
+#ifndef EMBERSHARD_BASE_STATUS_H_
+#define EMBERSHARD_BASE_STATUS_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace embershard {
+
+enum class StatusCode {
+  kOk,
+  kInvalidArgument,     // Fix the request.
+  kNotFound,            // No such model, version or output.
+  kFailedPrecondition,  // The client's schema is stale. Fetch it again.
+  kResourceExhausted,   // Refused to protect others. Retry after a pause.
+  kDeadlineExceeded,    // Too late to be of use.
+  kUnavailable,         // Shutting down. Retry on another replica.
+  kBadPackage,          // Fix the package.
+  kInternal,            // A bug.
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;  // Ok.
+  Status(StatusCode code, std::string message)
+      : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+inline Status InvalidArgument(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
+inline Status NotFound(std::string message) {
+  return {StatusCode::kNotFound, std::move(message)};
+}
+inline Status BadPackage(std::string message) {
+  return {StatusCode::kBadPackage, std::move(message)};
+}
+inline Status Internal(std::string message) {
+  return {StatusCode::kInternal, std::move(message)};
+}
+
+// Either a value or the reason why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}                // NOLINT: implicit
+  Result(Status status) : status_(std::move(status)) {}        // NOLINT: implicit
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+
+  // REQUIRES: ok().
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BASE_STATUS_H_

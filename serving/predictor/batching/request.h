@@ -1,0 +1,79 @@
+// A predict request on its way through the server: protocol-free, made of views
+// over the bytes it arrived in.
+
+#ifndef EMBERSHARD_BATCHING_REQUEST_H_
+#define EMBERSHARD_BATCHING_REQUEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/unaligned.h"
+
+namespace embershard {
+
+// One dense input's values: `values[i * stride]` is example i's (request scope:
+// only i = 0). Empty values: the input was left out.
+struct DenseView {
+  Unaligned<float> values;
+  size_t stride = 1;
+};
+
+// One sparse input's lists. Empty lengths: the input was left out (all lists empty).
+struct SparseView {
+  Unaligned<int32_t> lengths;  // [1] in request scope, [num_examples] in example scope.
+  Unaligned<int64_t> values;   // [sum of lengths]
+  Unaligned<float> weights;    // [sum of lengths] for weighted inputs, else empty.
+};
+
+struct UnknownIdCount {
+  size_t sparse_input = 0;  // Position in Schema::sparse.
+  uint64_t count = 0;
+};
+
+struct Timing {
+  uint32_t queue_us = 0;
+  uint32_t lookup_us = 0;
+  uint32_t dense_us = 0;
+  uint32_t total_us = 0;
+};
+
+struct ResponseOutput {
+  size_t output = 0;          // Position in Schema::outputs.
+  std::vector<float> values;  // [num_examples or 1, width]
+};
+
+struct Response {
+  std::vector<ResponseOutput> outputs;
+  std::vector<UnknownIdCount> unknown_ids;  // Only where not zero.
+  Timing timing;
+};
+
+struct Request {
+  uint32_t num_examples = 0;
+  std::vector<DenseView> dense;         // One for each of Schema::dense.
+  std::vector<SparseView> sparse;       // One for each of Schema::sparse.
+  std::vector<size_t> outputs_wanted;   // Positions in Schema::outputs, ascending.
+
+  Clock::time_point arrival;
+  Clock::time_point deadline = Clock::time_point::max();
+
+  // Filled by the door: ids that will be looked up.
+  uint64_t num_ids = 0;
+
+  // Keeps the bytes under the views alive.
+  std::shared_ptr<const void> bytes;
+
+  // Called exactly once, from any thread, must not throw or block. The response
+  // means something only when the status is ok.
+  std::function<void(Status, Response)> answer;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BATCHING_REQUEST_H_

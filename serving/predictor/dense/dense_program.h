@@ -1,0 +1,54 @@
+// The part of a model behind its lookups: one exported program.
+
+#ifndef EMBERSHARD_DENSE_DENSE_PROGRAM_H_
+#define EMBERSHARD_DENSE_DENSE_PROGRAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "package/manifest.h"
+
+namespace embershard {
+
+// R requests, B examples; row-major; widths as the schema says.
+struct DenseProgramInputs {
+  size_t requests = 0;
+  size_t examples = 0;
+  float* request_dense = nullptr;   // [R, request_dense_columns]
+  float* request_pooled = nullptr;  // [R, request_pooled_columns]
+  float* example_dense = nullptr;   // [B, example_dense_columns]
+  float* example_pooled = nullptr;  // [B, example_pooled_columns]
+  const int64_t* request_of_example = nullptr;  // [B]
+};
+
+// Final implementations: TorchScriptProgram.
+class DenseProgram {
+ public:
+  virtual ~DenseProgram() = default;
+
+  // Writes each output of the schema, in order, into `outputs[i]`, resized to
+  // [R or B] x width. Inputs are read only. One call at a time. A program that
+  // throws or gives a wrong shape is answered kInternal with the output's name.
+  virtual Status Run(const DenseProgramInputs& inputs,
+                     std::span<std::vector<float>*> outputs) = 0;
+};
+
+struct TorchScriptOptions {
+  // Threads that one run may use inside torch. 0: as many as there are cores.
+  int threads = 0;
+};
+
+// Torch-free on this side. kBadPackage when the file is not a program of the shape
+// that docs/format.md describes.
+Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(
+    const std::filesystem::path& file, const Schema& schema,
+    const TorchScriptOptions& options);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_DENSE_DENSE_PROGRAM_H_

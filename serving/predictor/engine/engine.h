@@ -1,0 +1,77 @@
+// One served version of a model, from a checked request to its answer.
+
+#ifndef EMBERSHARD_ENGINE_ENGINE_H_
+#define EMBERSHARD_ENGINE_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/batch_former.h"
+#include "batching/batching_queue.h"
+#include "batching/request.h"
+#include "model/model.h"
+
+namespace embershard {
+
+struct EngineOptions {
+  BatchingOptions batching;
+
+  // Largest difference allowed between the outputs of the package's samples and
+  // what the package says they must be.
+  float sample_tolerance = 1e-5F;
+};
+
+// Counts since the start. Read at any time, from any thread.
+struct EngineCounters {
+  uint64_t requests_ok = 0;
+  uint64_t requests_refused = 0;  // By the door.
+  uint64_t requests_overloaded = 0;
+  uint64_t requests_expired = 0;
+  uint64_t requests_failed = 0;  // The model failed.
+  uint64_t examples = 0;         // Of the ok ones.
+  uint64_t batches = 0;
+  uint64_t queued_examples = 0;  // Of the moment.
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  // Runs the model's samples first (warm-up), alone and merged, and compares their
+  // outputs: kBadPackage when they differ by more than the tolerance.
+  static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
+                                               const EngineOptions& options);
+  ~Engine();  // Calls Stop().
+
+  const Manifest& manifest() const;
+
+  // kNotFound unless the names mean what is served (empty and 0 always do).
+  Status CheckName(std::string_view model, int64_t version, std::string_view label) const;
+
+  // Checks, queues and answers. `request->answer` is called exactly once, perhaps
+  // before this returns.
+  void Predict(std::unique_ptr<Request> request);
+
+  // Checks and runs the requests as one batch on the calling thread, one caller at
+  // a time; each is answered before this returns. A refused one does not disturb
+  // the others. For tests and in-process use.
+  void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
+
+  // Refuses new requests (kUnavailable), answers the accepted ones, returns.
+  void Stop();
+
+  EngineCounters counters() const;
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_ENGINE_H_

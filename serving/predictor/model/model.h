@@ -1,0 +1,48 @@
+// One loaded model: package + lookup + dense program.
+
+#ifndef EMBERSHARD_MODEL_MODEL_H_
+#define EMBERSHARD_MODEL_MODEL_H_
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "model/slot.h"
+#include "package/package.h"
+
+namespace embershard {
+
+// What runs a batch. An interface so that the batching and engine rooms are tested
+// with models made of a few lines. Final implementations: PackageModel.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const Manifest& manifest() const = 0;
+  virtual const IdMap& id_map(size_t sparse_input) const = 0;
+  virtual const std::vector<SampleRequest>& samples() const = 0;
+
+  // Runs the batch in `slot`: reads what the builder filled, fills the rest. One
+  // call at a time. Never throws.
+  virtual Status Run(Slot& slot) = 0;
+};
+
+struct ModelOptions {
+  PackageOptions package;
+
+  // Threads inside the dense program. 0: as many as there are cores.
+  int threads = 0;
+
+  // Where the fbgemm_gpu Python package is installed.
+  std::filesystem::path fbgemm_folder;
+};
+
+// Opens and checks the package and makes it runnable. Its samples are run by the
+// engine, which has the builder that requests go through.
+Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
+                                                const ModelOptions& options);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_MODEL_MODEL_H_

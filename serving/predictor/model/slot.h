@@ -1,0 +1,51 @@
+// Every buffer of one batch. Filled by the builder, run by the model, cut into
+// answers; its memory is kept from batch to batch.
+//
+// R requests, B examples. "Bags" of a sparse input: R in request scope, B in
+// example scope.
+
+#ifndef EMBERSHARD_MODEL_SLOT_H_
+#define EMBERSHARD_MODEL_SLOT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace embershard {
+
+// The merged lists of one sparse input.
+struct SlotSparse {
+  std::vector<int64_t> rows;     // [total], kZeroRow allowed.
+  std::vector<int64_t> offsets;  // [bags + 1], first 0, last total.
+  std::vector<float> weights;    // [total] where the input is weighted, else empty.
+};
+
+// One output of the dense program for the whole batch, row-major.
+struct SlotOutput {
+  std::vector<float> values;  // [R or B, width]
+};
+
+struct Slot {
+  // Filled by the builder.
+  size_t requests = 0;                      // R
+  size_t examples = 0;                      // B
+  std::vector<float> request_dense;         // [R, Schema::request_dense_columns]
+  std::vector<float> example_dense;         // [B, Schema::example_dense_columns]
+  std::vector<SlotSparse> sparse;           // One for each of Schema::sparse.
+  std::vector<int64_t> request_of_example;  // [B], ascending.
+
+  // Filled by the lookup.
+  std::vector<float> request_pooled;  // [R, Schema::request_pooled_columns]
+  std::vector<float> example_pooled;  // [B, Schema::example_pooled_columns]
+
+  // Filled by the dense program, in the order of Schema::outputs.
+  std::vector<SlotOutput> outputs;
+
+  // How long the two halves took.
+  uint32_t lookup_us = 0;
+  uint32_t dense_us = 0;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_MODEL_SLOT_H_

@@ -1,0 +1,118 @@
+// What manifest.json says, checked. docs/format.md is the manual of the format.
+
+#ifndef EMBERSHARD_PACKAGE_MANIFEST_H_
+#define EMBERSHARD_PACKAGE_MANIFEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace embershard {
+
+enum class Scope { kExample, kRequest };
+enum class Pooling { kSum, kMean };
+enum class Keep { kFirst, kLast, kReject };
+enum class UnknownIds { kReject, kOov, kZero };
+enum class IdMapKind { kIdentity, kHash, kVocab };
+enum class WeightType { kInt8, kInt4, kFp16 };
+
+struct IdMapSpec {
+  IdMapKind kind = IdMapKind::kIdentity;
+  int64_t rows = 0;                          // Of the table, the oov row included.
+  UnknownIds unknown = UnknownIds::kReject;  // Identity and vocab.
+  int64_t oov_row = -1;                      // Only where unknown is kOov.
+  uint64_t seed = 0;                         // Hash.
+  std::string file;                          // Vocab.
+};
+
+struct LookupSpec {
+  size_t table = 0;  // Position in Manifest::tables.
+  Pooling pooling = Pooling::kSum;
+  size_t column = 0;  // Where its vector begins in its scope's pooled matrix.
+};
+
+struct DenseInput {
+  std::string name;
+  Scope scope = Scope::kExample;
+  std::optional<float> default_value;  // Absent: required.
+  size_t column = 0;                   // In its scope's dense matrix.
+};
+
+struct SparseInput {
+  std::string name;
+  Scope scope = Scope::kExample;
+  bool weighted = false;
+  IdMapSpec ids;
+  uint32_t max_ids = 0;  // Per list. 0: no limit.
+  Keep keep = Keep::kReject;
+  std::vector<LookupSpec> lookups;
+};
+
+struct OutputSpec {
+  std::string name;
+  Scope scope = Scope::kExample;
+  std::vector<int64_t> shape;  // Without the first dimension.
+  size_t width = 1;            // Product of shape.
+};
+
+// What a request may hold and what an answer holds. Manifest order: dense inputs
+// first, then sparse ones.
+struct Schema {
+  std::vector<DenseInput> dense;
+  std::vector<SparseInput> sparse;
+  std::vector<OutputSpec> outputs;
+  uint64_t fingerprint = 0;
+
+  // Widths of the dense program's inputs.
+  size_t request_dense_columns = 0;
+  size_t example_dense_columns = 0;
+  size_t request_pooled_columns = 0;
+  size_t example_pooled_columns = 0;
+};
+
+struct TableSpec {
+  std::string name;
+  int64_t rows = 0;
+  int64_t dim = 0;
+  WeightType weights = WeightType::kInt8;
+  int64_t row_bytes = 0;
+  int64_t rows_per_chunk = 0;
+  std::vector<std::string> chunks;
+};
+
+struct FileSpec {
+  uint64_t bytes = 0;
+  std::string sha256;  // 64 hex digits.
+};
+
+struct Limits {
+  uint32_t max_examples = 0;  // Per request.
+  uint64_t max_ids = 0;       // Per request.
+};
+
+struct Manifest {
+  std::string model;
+  int64_t version = 0;
+  Schema schema;
+  std::vector<TableSpec> tables;
+  std::string program;  // File of the TorchScript program for cpu.
+  std::vector<std::string> plans;
+  std::string default_plan;
+  Limits limits;
+  std::string samples;
+  std::map<std::string, FileSpec> files;
+};
+
+// Parses and checks the text of manifest.json. Refusals are kBadPackage and name
+// the field: "manifest.json: inputs.3.ids.rows: expected 944, got 943".
+Result<Manifest> ParseManifest(std::string_view json);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_MANIFEST_H_

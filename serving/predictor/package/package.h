@@ -1,0 +1,62 @@
+// A package opened for serving: its manifest, tables, id maps, plan and samples.
+
+#ifndef EMBERSHARD_PACKAGE_PACKAGE_H_
+#define EMBERSHARD_PACKAGE_PACKAGE_H_
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "package/id_map.h"
+#include "package/manifest.h"
+#include "package/plan.h"
+#include "package/samples.h"
+#include "package/tables.h"
+
+namespace embershard {
+
+struct PackageOptions {
+  // kMmap shares the page cache and starts at once; kResident copies the tables
+  // into huge pages where the system gives them, for the fastest lookups.
+  TableResidency residency = TableResidency::kMmap;
+
+  // Name of a plan in the package. Empty: the manifest's default.
+  std::string plan;
+};
+
+// Immutable once opened: any thread may read.
+class Package {
+ public:
+  // Checks the manifest's digest, the manifest, every size and every sha256 before
+  // it returns. Refusals are kBadPackage with file and field (kNotFound: no such
+  // plan).
+  static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
+                                               const PackageOptions& options);
+
+  Package(const Package&) = delete;
+  Package& operator=(const Package&) = delete;
+  ~Package();
+
+  const std::filesystem::path& folder() const;
+  const Manifest& manifest() const;
+  const Schema& schema() const { return manifest().schema; }
+  const Plan& plan() const;
+  const TableStore& tables() const;
+  const IdMap& id_map(size_t sparse_input) const;
+  const std::vector<SampleRequest>& samples() const;
+
+ private:
+  struct Parts;
+  explicit Package(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// Everything Open() checks, and nothing kept.
+Status VerifyPackage(const std::filesystem::path& folder);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_PACKAGE_H_
