@@ -1,0 +1,268 @@
+"""From the ids that clients send to rows of a table.
+
+    map          known ids                rows
+    ───────────  ───────────────────────  ──────────────────────────────────────
+    Identity     0 .. rows - 1            the id itself
+    Hash         all                      XXH3-64 of the id's 8 bytes, modulo buckets
+    Vocabulary   the ids it was given     the id's position in that list
+
+What an unknown id gets is the map's policy:
+
+    reject   an error that names the id
+    oov      one row of its own, the last of the table
+    zero     row -1: a zero vector, which still counts in a mean's divisor
+
+A string stands for the XXH3-64 of its UTF-8 bytes. Ids are 64 bits: an unsigned one from
+2**63 up is the negative signed one with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, Self, TypeAlias, final, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.package.ids import hash_ids, hash_string, ids_from
+
+__all__ = [
+    "MAX_ROWS",
+    "ZERO_ROW",
+    "Hash",
+    "IdMap",
+    "Identity",
+    "UnknownIds",
+    "Vocabulary",
+    "hash_string",
+]
+
+ZERO_ROW: Final = -1
+"""Stands for a zero vector, which still counts in a mean's divisor."""
+
+MAX_ROWS: Final = 1 << 40
+"""Most rows of one table."""
+
+UnknownIds: TypeAlias = Literal["reject", "oov", "zero"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The id is the row.
+
+    Raises:
+        InputError: ``rows`` is not 1 .. MAX_ROWS, or ``unknown`` is no policy.
+    """
+
+    rows: int
+    """Known ids are 0 .. rows - 1. The oov row, where there is one, comes on top."""
+
+    unknown: UnknownIds = "reject"
+
+    def __post_init__(self) -> None:
+        _check_count("Identity: rows", self.rows)
+        _check_unknown("Identity", self.unknown)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that a table behind this map has."""
+        return self.rows + (self.unknown == "oov")
+
+    def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each id (int64, any shape), -1 where it is unknown, whatever the policy."""
+        return np.where((ids >= 0) & (ids < self.rows), ids, ZERO_ROW)
+
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each id, as the policy says. See `Vocabulary.rows_of`."""
+        found = self.lookup(ids)
+        return _apply_policy(found, ids, self.unknown, self.rows, f"in 0..{self.rows - 1}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """The row is the XXH3-64 of the id's eight little-endian bytes, modulo ``buckets``.
+
+    Every id is known; different ids may share a row.
+
+    Raises:
+        InputError: ``buckets`` is not 1 .. MAX_ROWS, or ``seed`` not 0 .. 2**64 - 1.
+    """
+
+    buckets: int
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_count("Hash: buckets", self.buckets)
+        if type(self.seed) is not int or not 0 <= self.seed < 1 << 64:
+            raise InputError(f"Hash: seed: expected 0 .. 2**64 - 1, got {self.seed!r}")
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that a table behind this map has."""
+        return self.buckets
+
+    def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each id (int64, any shape)."""
+        return (hash_ids(ids, self.seed) % np.uint64(self.buckets)).astype(np.int64)
+
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each id. Never refuses. See `Vocabulary.rows_of`."""
+        return self.lookup(ids)
+
+
+@final
+class Vocabulary:
+    """The row is the id's position in a list.
+
+    Args:
+        ids: distinct numbers of -2**63 .. 2**64 - 1, or distinct strings; row 0 first.
+        unknown: what an id outside the list gets.
+
+    Raises:
+        InputError: no ids, an id twice, an id that is neither number nor string, or two
+            strings with one hash.
+    """
+
+    __slots__ = ("_keys", "_rows", "_unknown")
+
+    def __init__(
+        self,
+        ids: Iterable[int] | Iterable[str] | NDArray[np.generic],
+        unknown: UnknownIds = "reject",
+    ) -> None:
+        given = ids_from(ids)
+        if not len(given):
+            raise InputError("Vocabulary: expected at least one id, got none")
+        rows = np.argsort(given, kind="stable")
+        keys = given[rows]
+        equal = np.flatnonzero(keys[1:] == keys[:-1])
+        if len(equal):
+            first, second = rows[equal[0]], rows[equal[0] + 1]
+            raise InputError(
+                f"Vocabulary: expected distinct ids, got {int(keys[equal[0]])} "
+                f"at positions {first} and {second}"
+            )
+        self._hold(keys, rows.astype(np.int64), unknown)
+
+    @classmethod
+    def from_sorted(
+        cls, keys: NDArray[np.int64], rows: NDArray[np.int64], unknown: UnknownIds = "reject"
+    ) -> Self:
+        """A vocabulary as its file holds it: no copy, no check.
+
+        Args:
+            keys: int64 ``[N]``, strictly increasing, N > 0.
+            rows: int64 ``[N]``, the row of each key: every one of 0 .. N - 1 once.
+            unknown: what an id outside ``keys`` gets.
+        """
+        vocabulary = cls.__new__(cls)
+        vocabulary._hold(keys, rows, unknown)
+        return vocabulary
+
+    def _hold(self, keys: NDArray[np.int64], rows: NDArray[np.int64], unknown: UnknownIds) -> None:
+        _check_unknown("Vocabulary", unknown)
+        self._keys, self._rows, self._unknown = keys.view(), rows.view(), unknown
+        self._keys.flags.writeable = self._rows.flags.writeable = False
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """The ids, strictly increasing, int64 ``[N]``, read-only."""
+        return self._keys
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each of `keys`, int64 ``[N]``, read-only."""
+        return self._rows
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """The id of each row, int64 ``[N]``, a copy."""
+        ids = np.empty_like(self._keys)
+        ids[self._rows] = self._keys
+        return ids
+
+    @property
+    def unknown(self) -> UnknownIds:
+        """What an id outside the list gets."""
+        return self._unknown
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that a table behind this map has."""
+        return len(self._keys) + (self._unknown == "oov")
+
+    def lookup(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each id (int64, any shape), -1 where it is unknown, whatever the policy."""
+        at = np.minimum(np.searchsorted(self._keys, ids), len(self._keys) - 1)
+        return np.where(self._keys[at] == ids, self._rows[at], ZERO_ROW)
+
+    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each id, as the policy says.
+
+        Args:
+            ids: int64, any shape.
+
+        Returns:
+            int64 in the shape of ``ids``: 0 .. num_rows - 1, or -1 for an unknown id under
+            ``zero``.
+
+        Raises:
+            InputError: an unknown id under ``reject``: the id and its position.
+        """
+        found = self.lookup(ids)
+        return _apply_policy(found, ids, self._unknown, len(self._keys), "in the vocabulary")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return self._unknown == other._unknown and self.same_ids(other)
+
+    def __hash__(self) -> int:
+        return hash((self._unknown, len(self._keys), int(self._keys[0]), int(self._keys[-1])))
+
+    def __repr__(self) -> str:
+        return f"Vocabulary(<{len(self._keys)} ids>, unknown={self._unknown!r})"
+
+    def same_ids(self, other: Vocabulary) -> bool:
+        """Whether both give the same rows to the same ids, whatever their policies."""
+        return np.array_equal(self._keys, other._keys) and np.array_equal(self._rows, other._rows)
+
+
+IdMap: TypeAlias = Identity | Hash | Vocabulary
+
+
+def _apply_policy(
+    found: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    unknown: UnknownIds,
+    oov_row: int,
+    where: str,
+) -> NDArray[np.int64]:
+    if unknown == "zero":
+        return found
+    missing = found == ZERO_ROW
+    if unknown == "oov":
+        return np.where(missing, oov_row, found)
+    if missing.any():
+        position = int(np.argmax(missing))
+        raise InputError(
+            f"id {int(ids.flat[position])} at position {position} is not {where} (policy: reject)"
+        )
+    return found
+
+
+def _check_count(what: str, count: int) -> None:
+    if type(count) is not int or not 1 <= count <= MAX_ROWS:
+        raise InputError(f"{what}: expected 1 .. {MAX_ROWS}, got {count!r}")
+
+
+def _check_unknown(what: str, unknown: str) -> None:
+    if unknown not in get_args(UnknownIds):
+        raise InputError(
+            f"{what}: unknown: expected one of {', '.join(get_args(UnknownIds))}, got {unknown!r}"
+        )

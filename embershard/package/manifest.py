@@ -1,0 +1,256 @@
+"""What manifest.json says. docs/format.md is the manual, docs/manifest.schema.json the schema.
+
+The models check each field by itself; `embershard.package.manifest_checks` checks what
+fields say about one another. Objects are frozen and their lists are tuples.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+import xxhash
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from embershard.package.id_maps import MAX_ROWS, UnknownIds
+from embershard.package.names import DIGEST_PATTERN, FILE_PATTERN, NAME_PATTERN, name_problem
+from embershard.package.row_format import RowFormat, WeightType
+from embershard.package.schema import DEFAULT_LIMIT, MAX_LENGTH, Keep, Scope
+from embershard.package.strict_json import canonical_json
+
+__all__ = [
+    "FORMAT_VERSION",
+    "DenseInputSpec",
+    "FileSpec",
+    "HashIds",
+    "IdentityIds",
+    "Ids",
+    "InputSpec",
+    "Limits",
+    "Lookup",
+    "Manifest",
+    "OutputSpec",
+    "Producer",
+    "ProgramSpec",
+    "SparseInputSpec",
+    "TableSpec",
+    "VocabIds",
+    "default_limits",
+    "fingerprint_of",
+]
+
+FORMAT_VERSION: Final = 0
+
+CHUNK_ALIGN: Final = 4096
+"""A chunk's rows start at a multiple of this, and full chunks are a multiple of it long."""
+
+CHUNK_BYTES_MAX: Final = 1 << 30
+
+
+def _checked_name(name: str) -> str:
+    problem = name_problem(name)
+    if problem:
+        raise ValueError(problem)
+    return name
+
+
+PlainName: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+Name: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
+FilePath: TypeAlias = Annotated[str, Field(pattern=FILE_PATTERN)]
+Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
+Hex64: TypeAlias = Annotated[str, Field(pattern=DIGEST_PATTERN)]
+Error: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Part(BaseModel):
+    """Base of every part of a package's JSON: strict, frozen, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Producer(Part):
+    """Versions of what wrote the package."""
+
+    embershard: str
+    torch: str
+    fbgemm_gpu: str
+
+
+class IdentityIds(Part):
+    """The id is the row."""
+
+    kind: Literal["identity"]
+    rows: Rows
+    unknown: UnknownIds
+    oov_row: Annotated[int, Field(ge=0)] | None
+
+
+class HashIds(Part):
+    """XXH3-64 of the id's eight bytes, with a seed, modulo rows."""
+
+    kind: Literal["hash"]
+    rows: Rows
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)]
+
+
+class VocabIds(Part):
+    """The row that a file gives to the id."""
+
+    kind: Literal["vocab"]
+    rows: Rows
+    file: FilePath
+    unknown: UnknownIds
+    oov_row: Annotated[int, Field(ge=0)] | None
+
+
+Ids: TypeAlias = Annotated[IdentityIds | HashIds | VocabIds, Field(discriminator="kind")]
+
+
+class Lookup(Part):
+    """One table that a sparse input is looked up in."""
+
+    table: PlainName
+    output: Literal["pooled"]
+    pooling: Literal["sum", "mean"]
+
+
+class DenseInputSpec(Part):
+    """A float per example or per request."""
+
+    kind: Literal["dense"]
+    name: Name
+    scope: Scope
+    default: Annotated[float, Field(gt=-DEFAULT_LIMIT, lt=DEFAULT_LIMIT)] | None
+
+
+class SparseInputSpec(Part):
+    """A list of ids per example or per request."""
+
+    kind: Literal["sparse"]
+    name: Name
+    scope: Scope
+    weighted: bool
+    max_ids: Annotated[int, Field(ge=0, le=MAX_LENGTH)]
+    keep: Keep
+    ids: Ids
+    lookups: Annotated[tuple[Lookup, ...], Field(min_length=1)]
+
+
+InputSpec: TypeAlias = Annotated[DenseInputSpec | SparseInputSpec, Field(discriminator="kind")]
+
+
+class OutputSpec(Part):
+    """A named output: float32 ``[N or 1, *shape]``."""
+
+    name: Name
+    scope: Scope
+    shape: tuple[Annotated[int, Field(ge=1, le=MAX_LENGTH)], ...]
+
+
+class TableSpec(Part):
+    """An embedding table and the files that hold its rows."""
+
+    name: PlainName
+    rows: Rows
+    dim: Annotated[int, Field(ge=1)]
+    weights: WeightType
+    row_bytes: Annotated[int, Field(ge=1)]
+    rows_per_chunk: Annotated[int, Field(ge=1, le=CHUNK_BYTES_MAX)]
+    chunks: Annotated[tuple[FilePath, ...], Field(min_length=1)]
+    mse: Error
+    max_error: Error
+
+    @property
+    def row_format(self) -> RowFormat:
+        """The layout of the rows."""
+        return RowFormat(self.weights, self.dim)
+
+    @property
+    def table_bytes(self) -> int:
+        """Stored size of all rows."""
+        return self.rows * self.row_bytes
+
+    def with_error(self, *, mse: float, max_error: float) -> TableSpec:
+        """The same table with its measured difference from the float32 weights."""
+        return TableSpec(**{**self.__dict__, "mse": mse, "max_error": max_error})
+
+
+class ProgramSpec(Part):
+    """A dense program."""
+
+    kind: Literal["torchscript"]
+    target: Literal["cpu"]
+    dtype: Literal["float32"]
+    file: FilePath
+
+
+class Limits(Part):
+    """Most that one request may hold."""
+
+    max_examples: Annotated[int, Field(ge=1, le=MAX_LENGTH)]
+    max_ids: Annotated[int, Field(ge=1, le=MAX_LENGTH)]
+
+
+class FileSpec(Part):
+    """Size and digest of a file."""
+
+    bytes: Annotated[int, Field(ge=0, lt=1 << 63)]
+    sha256: Hex64
+
+
+class Manifest(Part):
+    """The whole of manifest.json."""
+
+    model_config = ConfigDict(title="embershard package manifest, format version 0")
+
+    # A number and no Literal: false would pass for a Literal 0.
+    format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
+    model: PlainName
+    version: Annotated[int, Field(ge=1, lt=1 << 63)]
+    producer: Producer
+    # Named "schema" in the file; pydantic keeps that name for itself.
+    fingerprint: Annotated[str, Field(alias="schema", pattern=r"^[0-9a-f]{16}$")]
+    inputs: Annotated[tuple[InputSpec, ...], Field(min_length=1)]
+    outputs: Annotated[tuple[OutputSpec, ...], Field(min_length=1)]
+    tables: tuple[TableSpec, ...]
+    programs: Annotated[tuple[ProgramSpec, ...], Field(min_length=1)]
+    plans: Annotated[tuple[PlainName, ...], Field(min_length=1)]
+    default_plan: PlainName
+    limits: Limits
+    samples: FilePath
+    files: dict[FilePath, FileSpec]
+
+    @property
+    def dense(self) -> list[DenseInputSpec]:
+        """The dense inputs, in order."""
+        return [each for each in self.inputs if isinstance(each, DenseInputSpec)]
+
+    @property
+    def sparse(self) -> list[SparseInputSpec]:
+        """The sparse inputs, in order."""
+        return [each for each in self.inputs if isinstance(each, SparseInputSpec)]
+
+    def table(self, name: str) -> TableSpec:
+        """The table of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(name)
+
+
+def fingerprint_of(inputs: object, outputs: object) -> str:
+    """The schema's fingerprint: 16 hex digits of the XXH3-64 of its canonical JSON.
+
+    Args:
+        inputs: the manifest's ``inputs`` as JSON values.
+        outputs: the manifest's ``outputs`` as JSON values.
+    """
+    return xxhash.xxh3_64_hexdigest(canonical_json({"inputs": inputs, "outputs": outputs}))
+
+
+def default_limits(*, max_examples: int = 4096, max_ids: int = 1 << 20) -> Limits:
+    """The limits of a package whose author set none: 4096 examples, 2**20 ids a request."""
+    return Limits(max_examples=max_examples, max_ids=max_ids)

@@ -1,0 +1,167 @@
+"""What the fields of a manifest must say about one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from embershard.errors import InputError, PackageError
+from embershard.package.manifest import (
+    CHUNK_ALIGN,
+    CHUNK_BYTES_MAX,
+    HashIds,
+    Ids,
+    Manifest,
+    SparseInputSpec,
+    TableSpec,
+    fingerprint_of,
+)
+from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
+from embershard.package.row_format import RowFormat
+from embershard.package.validation import parse_model
+
+__all__ = ["manifest_json", "parse_manifest"]
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Parses and checks the bytes of manifest.json.
+
+    Raises:
+        PackageError: "manifest.json: <field>: expected ..., got ...".
+    """
+    manifest, document = parse_model(Manifest, data, MANIFEST)
+    for check in (_check_names, _check_tables, _check_inputs, _check_files):
+        check(manifest)
+    # Of the document, not of the model: the digest is taken of the numbers as written.
+    expected = fingerprint_of(document["inputs"], document["outputs"])
+    if manifest.fingerprint != expected:
+        raise _refuse("schema", expected, manifest.fingerprint)
+    return manifest
+
+
+def manifest_json(manifest: Manifest) -> bytes:
+    """The bytes of manifest.json, readable, with a newline at the end."""
+    return manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
+
+
+def _check_names(manifest: Manifest) -> None:
+    _distinct("inputs.{}.name", (each.name for each in manifest.inputs))
+    _distinct("outputs.{}.name", (each.name for each in manifest.outputs))
+    _distinct("tables.{}.name", (each.name for each in manifest.tables))
+    _distinct("plans.{}", manifest.plans)
+    _distinct("programs.{}.target", (each.target for each in manifest.programs))
+    if manifest.default_plan not in manifest.plans:
+        raise _refuse("default_plan", _one_of(manifest.plans), manifest.default_plan)
+    first_sparse = len(manifest.dense)
+    for place, each in enumerate(manifest.inputs):
+        expected = "dense" if place < first_sparse else "sparse"
+        if each.kind != expected:
+            raise _refuse(f"inputs.{place}.kind", f"{expected} (dense inputs first)", each.kind)
+
+
+def _check_tables(manifest: Manifest) -> None:
+    for place, table in enumerate(manifest.tables):
+        where = f"tables.{place}"
+        try:
+            row_format = RowFormat(table.weights, table.dim)
+        except InputError as error:
+            # "dim: expected a multiple of 4 ..., got 6" is the format's own wording.
+            raise PackageError(f"{MANIFEST}: {where}.{error}") from None
+        if table.row_bytes != row_format.row_bytes:
+            raise _refuse(f"{where}.row_bytes", row_format.row_bytes, table.row_bytes)
+        _check_chunks(table, where)
+
+
+def _check_chunks(table: TableSpec, where: str) -> None:
+    chunk_bytes = table.rows_per_chunk * table.row_bytes
+    if chunk_bytes % CHUNK_ALIGN or chunk_bytes > CHUNK_BYTES_MAX:
+        raise _refuse(
+            f"{where}.rows_per_chunk",
+            f"rows of {table.row_bytes} bytes that fill a multiple of {CHUNK_ALIGN} bytes, "
+            f"at most {CHUNK_BYTES_MAX}",
+            f"{table.rows_per_chunk} rows, {chunk_bytes} bytes",
+        )
+    chunks = -(-table.rows // table.rows_per_chunk)
+    if len(table.chunks) != chunks:
+        raise _refuse(f"{where}.chunks", f"{chunks} files", f"{len(table.chunks)}")
+
+
+def _check_inputs(manifest: Manifest) -> None:
+    tables = {table.name: table for table in manifest.tables}
+    for place, each in enumerate(manifest.inputs):
+        if not isinstance(each, SparseInputSpec):
+            continue
+        where = f"inputs.{place}"
+        _check_oov(each.ids, f"{where}.ids")
+        for number, lookup in enumerate(each.lookups):
+            if lookup.table not in tables:
+                raise _refuse(f"{where}.lookups.{number}.table", _one_of(tables), lookup.table)
+            rows = tables[lookup.table].rows
+            if each.ids.rows != rows:
+                expected = f"{rows}, the rows of table {lookup.table}"
+                raise _refuse(f"{where}.ids.rows", expected, each.ids.rows)
+
+
+def _check_oov(ids: Ids, where: str) -> None:
+    if isinstance(ids, HashIds):
+        return
+    expected = ids.rows - 1 if ids.unknown == "oov" else None
+    if ids.oov_row != expected:
+        raise _refuse(
+            f"{where}.oov_row",
+            f"{'null' if expected is None else expected} where unknown is {ids.unknown}",
+            "null" if ids.oov_row is None else ids.oov_row,
+        )
+    if expected == 0:
+        raise _refuse(f"{where}.rows", "a known row beside the oov row", ids.rows)
+
+
+def _check_files(manifest: Manifest) -> None:
+    for own in (MANIFEST, MANIFEST_DIGEST):
+        if own in manifest.files:
+            raise _refuse(f"files.{own}", "no such key", manifest.files[own])
+    for file in manifest.files:
+        for folder in PurePosixPath(file).parents:
+            if str(folder) in manifest.files:
+                raise _refuse(f"files.{file}", f"{folder} to be a folder", "a file")
+    for field, file in _named_files(manifest):
+        if file not in manifest.files:
+            raise _refuse(field, "a file that files lists", file)
+    seen: set[str] = set()
+    for field, file in _named_files(manifest):
+        # Inputs may share a vocabulary; nothing else is two things at once.
+        if file in seen and not field.endswith(".ids.file"):
+            raise _refuse(field, "a file of its own", f"{file}, named before")
+        seen.add(file)
+
+
+def _named_files(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Every field that names a file, with the file."""
+    for place, table in enumerate(manifest.tables):
+        for number, chunk in enumerate(table.chunks):
+            yield f"tables.{place}.chunks.{number}", chunk
+    for place, each in enumerate(manifest.inputs):
+        if isinstance(each, SparseInputSpec) and each.ids.kind == "vocab":
+            yield f"inputs.{place}.ids.file", each.ids.file
+    for place, program in enumerate(manifest.programs):
+        yield f"programs.{place}.file", program.file
+    for place, plan in enumerate(manifest.plans):
+        yield f"plans.{place}", f"plans/{plan}.json"
+    yield "samples", manifest.samples
+
+
+def _distinct(field: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if name in seen:
+            raise _refuse(field.format(place), "distinct names", f"{name!r} twice")
+        seen.add(name)
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return f"one of {', '.join(names) or 'none'}"
+
+
+def _refuse(field: str, expected: Any, got: Any) -> PackageError:
+    return refusal(MANIFEST, field, expected=expected, got=got)

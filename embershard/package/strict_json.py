@@ -1,0 +1,101 @@
+"""JSON as every reader reads it alike: UTF-8, each key once, finite numbers of 64 bits."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from embershard.package.refusal import refusal
+
+__all__ = ["canonical_json", "parse_json"]
+
+BYTES_MAX = 64 << 20
+"""Largest JSON file of a package."""
+
+DEPTH_MAX = 32
+"""Arrays and objects inside one another."""
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)  # Strings, to skip theirs.
+
+
+def parse_json(data: bytes, file: str) -> Any:
+    """Parses one JSON file of a package.
+
+    Args:
+        data: the file's bytes.
+        file: its path in the package, for refusals.
+
+    Raises:
+        PackageError: field ``json``: not UTF-8, a byte order mark, a syntax error, a key twice
+            in one object, NaN or infinity, an integer beyond 64 bits, deeper than 32 levels,
+            or larger than 64 MiB.
+    """
+    if len(data) > BYTES_MAX:
+        raise refusal(file, "json", expected=f"at most {BYTES_MAX} bytes", got=f"{len(data)}")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        got = f"byte 0x{data[error.start]:02x} at {error.start}"
+        raise refusal(file, "json", expected="UTF-8", got=got) from None
+    if text.startswith("\ufeff"):
+        raise refusal(file, "json", expected="no byte order mark", got="one")
+    _check_depth(text, file)
+
+    def constant(name: str) -> NoReturn:
+        raise refusal(file, "json", expected="finite numbers", got=name)
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        if not math.isfinite(value):
+            raise refusal(file, "json", expected="finite numbers", got=digits)
+        return value
+
+    def integer(digits: str) -> int:
+        # 20 characters hold every number of 64 bits; Python refuses to parse very long ones.
+        if len(digits) > 20 or not -(1 << 63) <= int(digits) < 1 << 64:
+            raise refusal(file, "json", expected="integers of 64 bits", got=digits)
+        return int(digits)
+
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        document = dict(pairs)
+        if len(document) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise refusal(file, "json", expected="each key once", got=f"{twice!r} twice")
+        return document
+
+    try:
+        return json.loads(
+            text,
+            parse_constant=constant,
+            parse_float=number,
+            parse_int=integer,
+            object_pairs_hook=each_once,
+        )
+    except json.JSONDecodeError as error:
+        got = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        raise refusal(file, "json", expected="JSON", got=got) from None
+
+
+def canonical_json(document: Any) -> bytes:
+    """The one spelling that digests are taken of: sorted keys, no spaces, UTF-8."""
+    text = json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuses deep documents before the parser recurses into them."""
+    depth = 0
+    for token in _BRACKETS.finditer(text):
+        match token[0][0]:
+            case "[" | "{":
+                depth += 1
+            case "]" | "}":
+                depth -= 1
+        if depth > DEPTH_MAX:
+            got = "deeper nesting"
+            raise refusal(file, "json", expected=f"at most {DEPTH_MAX} levels", got=got)
