@@ -1,0 +1,52 @@
+"""From gRPC's status codes to this library's errors: the one map of this transport."""
+
+from __future__ import annotations
+
+import grpc
+
+from embershard.errors import (
+    DeadlineError,
+    EmbershardError,
+    InternalError,
+    NotFoundError,
+    OverloadedError,
+    RequestError,
+    UnavailableError,
+)
+
+__all__ = ["error_of", "pushback_seconds"]
+
+ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: RequestError,
+    grpc.StatusCode.FAILED_PRECONDITION: RequestError,
+    grpc.StatusCode.OUT_OF_RANGE: RequestError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
+    grpc.StatusCode.CANCELLED: UnavailableError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+}
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+
+def error_of(failure: grpc.RpcError, *, address: str) -> EmbershardError:
+    """The error a caller sees for a failed call."""
+    code = failure.code()
+    kind = ERRORS.get(code, InternalError)
+    details = failure.details() or "no details"
+    if kind is UnavailableError or kind is InternalError:
+        return kind(f"{address}: {code.name}: {details}")
+    return kind(details)
+
+
+def pushback_seconds(failure: grpc.RpcError) -> float | None:
+    """How long the server asks a client to wait before it retries. None: it does not say."""
+    for key, value in failure.trailing_metadata() or ():
+        if key == PUSHBACK_KEY:
+            try:
+                milliseconds = int(value)
+            except ValueError:
+                return None
+            return milliseconds / 1000 if milliseconds >= 0 else None
+    return None

@@ -1,0 +1,15 @@
+"""Serving a package: the control plane in Python over a data plane in C++."""
+
+from embershard.serving.local import LocalPredictor
+from embershard.serving.options import ServerOptions, TableResidency
+from embershard.serving.repository import ServedPackage, find_package
+from embershard.serving.server import Server
+
+__all__ = [
+    "LocalPredictor",
+    "Server",
+    "ServedPackage",
+    "ServerOptions",
+    "TableResidency",
+    "find_package",
+]

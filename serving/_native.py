@@ -1,0 +1,41 @@
+"""The one door to the C++ extension and to the libraries that it needs in the process."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+from embershard.errors import InternalError
+
+__all__ = ["fbgemm_folder", "load_extension"]
+
+
+def load_extension() -> ModuleType:
+    """The extension module. The first call maps libtorch, without Python's torch.
+
+    Raises:
+        InternalError: torch or the extension is not installed.
+    """
+    # The extension finds libtorch beside itself when both are installed in one folder, as pip
+    # does; loading it here first serves every other layout.
+    library = _package_folder("torch") / "lib" / "libtorch_cpu.so"
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    try:
+        from embershard.serving import _predictor
+    except ImportError as error:
+        raise InternalError(f"the C++ extension does not load: {error}") from error
+    return _predictor
+
+
+def fbgemm_folder() -> Path:
+    """Where FBGEMM's operator libraries are installed."""
+    return _package_folder("fbgemm_gpu")
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise InternalError(f"the Python package {name} is not installed")
+    return Path(spec.submodule_search_locations[0])

@@ -1,0 +1,58 @@
+"""A package in this process, without a port: for tests, checks and offline scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from embershard.errors import EmbershardError
+from embershard.serving._native import fbgemm_folder, load_extension
+from embershard.serving.options import TableResidency
+
+__all__ = ["LocalPredictor"]
+
+
+class LocalPredictor:
+    """Runs serialized requests through the door, the builder and the model of the server.
+
+    Any thread may call; calls run one at a time.
+    """
+
+    def __init__(
+        self,
+        package: str | Path,
+        *,
+        plan: str = "",
+        tables: TableResidency = "mmap",
+        threads: int = 0,
+    ) -> None:
+        """
+        Args:
+            package: folder of one version.
+            plan, tables, threads: as in :class:`ServerOptions`.
+
+        Raises:
+            PackageError: the package is damaged, or its samples give other scores.
+        """
+        self._native = load_extension().LocalPredictor(
+            folder=str(package),
+            fbgemm_folder=str(fbgemm_folder()),
+            plan=plan,
+            resident=tables == "resident",
+            threads=threads,
+        )
+
+    def get_model(self) -> bytes:
+        """A serialized ``GetModelResponse``."""
+        return bytes(self._native.get_model())
+
+    def predict_merged(self, requests: Sequence[bytes]) -> list[bytes | EmbershardError]:
+        """Run requests as one batch.
+
+        Args:
+            requests: serialized ``PredictRequest`` messages; together at most one batch.
+
+        Returns:
+            For each request a serialized ``PredictResponse``, or why it was refused.
+        """
+        return list(self._native.predict_merged(list(requests)))

@@ -1,0 +1,59 @@
+"""Finding what to serve in ``<repository>/<model>/<version>/``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from embershard.errors import NotFoundError
+
+__all__ = ["ServedPackage", "find_package"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedPackage:
+    """Where a version of a model lies."""
+
+    model: str
+    version: int
+    folder: Path
+
+
+def find_package(repository: Path, *, model: str = "", version: int = 0) -> ServedPackage:
+    """Find one version of one model.
+
+    Args:
+        repository: the folder of models.
+        model: its name. Empty: the only one there.
+        version: 0: the highest one there.
+
+    Raises:
+        NotFoundError: nothing there of that name, or several where one must be named.
+    """
+    models = _models(repository)
+    if not models:
+        raise NotFoundError(f"{repository}: expected <model>/<version>/manifest.json, found none")
+    if not model:
+        if len(models) > 1:
+            raise NotFoundError(f"{repository}: several models, name one: {', '.join(models)}")
+        model = next(iter(models))
+    if model not in models:
+        raise NotFoundError(f"{repository}: no model {model!r}; models: {', '.join(models)}")
+    versions = models[model]
+    chosen = version or max(versions)
+    if chosen not in versions:
+        known = ", ".join(str(number) for number in versions)
+        raise NotFoundError(f"{repository}: no version {chosen} of {model!r}; versions: {known}")
+    return ServedPackage(model=model, version=chosen, folder=repository / model / str(chosen))
+
+
+def _models(repository: Path) -> dict[str, list[int]]:
+    """Versions of each model, both in order."""
+    if not repository.is_dir():
+        raise NotFoundError(f"{repository}: expected a folder of models, found none")
+    found: dict[str, list[int]] = {}
+    for manifest in repository.glob("*/*/manifest.json"):
+        model, version = manifest.parts[-3], manifest.parts[-2]
+        if version.isascii() and version.isdigit() and version[0] != "0":
+            found.setdefault(model, []).append(int(version))
+    return {model: sorted(found[model]) for model in sorted(found)}

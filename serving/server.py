@@ -1,0 +1,88 @@
+"""One serving process: a package, a port, and an orderly end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from embershard.serving._native import fbgemm_folder, load_extension
+from embershard.serving.options import ServerOptions
+from embershard.serving.repository import ServedPackage, find_package
+
+__all__ = ["Server"]
+
+
+class Server:
+    """Serves one version of a model over gRPC. All requests stay in C++.
+
+    ::
+
+        with Server("repository", options=ServerOptions(port=0)) as server:
+            client = Client(server.address)
+    """
+
+    def __init__(
+        self,
+        repository: str | Path,
+        *,
+        model: str = "",
+        version: int = 0,
+        options: ServerOptions | None = None,
+    ) -> None:
+        """Load and check the package, run its samples, listen.
+
+        Args:
+            repository: folder of ``<model>/<version>/``.
+            model: empty: the only one there.
+            version: 0: the highest one there.
+            options: None: the defaults.
+
+        Raises:
+            NotFoundError: no such model, version or plan.
+            PackageError: the package is damaged, or its samples give other scores.
+            UnavailableError: the address cannot be listened on.
+        """
+        self._options = options or ServerOptions()
+        self._package = find_package(Path(repository), model=model, version=version)
+        self._native = load_extension().Server(
+            folder=str(self._package.folder),
+            fbgemm_folder=str(fbgemm_folder()),
+            plan=self._options.plan,
+            resident=self._options.tables == "resident",
+            threads=self._options.threads,
+            max_queued_examples=self._options.max_queued_examples,
+            max_queued_ids=self._options.max_queued_ids,
+            host=self._options.host,
+            port=self._options.port,
+            default_timeout_ms=self._options.default_timeout_ms,
+            max_message_bytes=self._options.max_message_bytes,
+        )
+
+    @property
+    def package(self) -> ServedPackage:
+        return self._package
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as listened on."""
+        return f"{self._options.host}:{self._native.port}"
+
+    def counters(self) -> dict[str, int]:
+        """Requests by outcome, examples and batches since the start; examples queued now."""
+        return dict(self._native.counters())
+
+    def stop(self) -> None:
+        """Refuse new requests, answer the accepted ones, close the port. Safe to repeat."""
+        self._native.stop(self._options.drain_timeout_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
