@@ -1,0 +1,119 @@
+"""Train, export, serve and ask recommendation models with sharded embedding tables.
+
+Names resolve when they are first used, so that a program which only asks a server
+(:class:`Client`) pays for neither torch nor fbgemm.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from embershard.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    EmbershardError,
+    ExportError,
+    InputError,
+    InternalError,
+    NotFoundError,
+    OverloadedError,
+    PackageError,
+    RequestError,
+    RetryError,
+    UnavailableError,
+)
+from embershard.version import __version__
+
+if TYPE_CHECKING:
+    from embershard.client import Client, Prediction
+    from embershard.export import export_model
+    from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+    from embershard.models import DLRM, LogitModel
+    from embershard.modules import (
+        MLP,
+        EmbeddingBagCollection,
+        EmbeddingBagConfig,
+        FusedEmbeddingBagCollection,
+        PoolingType,
+        to_examples,
+    )
+    from embershard.package import DenseInput, Hash, Identity, Schema, SparseInput, Vocabulary
+    from embershard.serving import Server
+    from embershard.training import load_checkpoint
+
+__all__ = [
+    "Client",
+    "ConfigError",
+    "DLRM",
+    "DataError",
+    "DeadlineError",
+    "DenseInput",
+    "EmbeddingBagCollection",
+    "EmbeddingBagConfig",
+    "EmbershardError",
+    "ExportError",
+    "FusedEmbeddingBagCollection",
+    "Hash",
+    "Identity",
+    "InputError",
+    "InternalError",
+    "JaggedTensor",
+    "KeyedJaggedTensor",
+    "KeyedTensor",
+    "LogitModel",
+    "MLP",
+    "NotFoundError",
+    "OverloadedError",
+    "PackageError",
+    "PoolingType",
+    "Prediction",
+    "RequestError",
+    "RetryError",
+    "Schema",
+    "Server",
+    "SparseInput",
+    "UnavailableError",
+    "Vocabulary",
+    "__version__",
+    "export_model",
+    "load_checkpoint",
+    "to_examples",
+]
+
+_HOMES = {
+    "Client": "embershard.client",
+    "DLRM": "embershard.models",
+    "DenseInput": "embershard.package",
+    "EmbeddingBagCollection": "embershard.modules",
+    "EmbeddingBagConfig": "embershard.modules",
+    "FusedEmbeddingBagCollection": "embershard.modules",
+    "Hash": "embershard.package",
+    "Identity": "embershard.package",
+    "JaggedTensor": "embershard.jagged",
+    "KeyedJaggedTensor": "embershard.jagged",
+    "KeyedTensor": "embershard.jagged",
+    "LogitModel": "embershard.models",
+    "MLP": "embershard.modules",
+    "PoolingType": "embershard.modules",
+    "Prediction": "embershard.client",
+    "Schema": "embershard.package",
+    "Server": "embershard.serving",
+    "SparseInput": "embershard.package",
+    "Vocabulary": "embershard.package",
+    "export_model": "embershard.export",
+    "load_checkpoint": "embershard.training",
+    "to_examples": "embershard.modules",
+}
+
+if not TYPE_CHECKING:  # A type checker would take it for a promise of every name.
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'embershard' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
