@@ -1,0 +1,50 @@
+"""Data sets in one in-memory form: MovieLens-100K, and click logs with a known teacher."""
+
+from embershard.data.auc import area_under_curve
+from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
+from embershard.data.batches import Batch, RowExamples, batches, to_rows
+from embershard.data.earlier import Jagged
+from embershard.data.fetch import fetch_movielens
+from embershard.data.movielens import MovieLens, RankingRequest, load_movielens
+from embershard.data.registry import (
+    DATASETS,
+    DEFAULT_CACHE,
+    DataConfig,
+    load_dataset,
+    movielens_folder,
+)
+from embershard.data.requests import ClientRequest, client_requests
+from embershard.data.synthetic import (
+    PlantedClickLog,
+    PlantedInput,
+    SyntheticConfig,
+    planted_click_log,
+)
+
+__all__ = [
+    "DATASETS",
+    "DEFAULT_CACHE",
+    "Batch",
+    "ClientRequest",
+    "DataConfig",
+    "Dataset",
+    "Examples",
+    "Jagged",
+    "JaggedColumn",
+    "MovieLens",
+    "PlantedClickLog",
+    "PlantedInput",
+    "RankingRequest",
+    "RowExamples",
+    "SyntheticConfig",
+    "TableHint",
+    "area_under_curve",
+    "batches",
+    "client_requests",
+    "fetch_movielens",
+    "load_dataset",
+    "load_movielens",
+    "movielens_folder",
+    "planted_click_log",
+    "to_rows",
+]

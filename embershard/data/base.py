@@ -1,0 +1,153 @@
+"""What every data set looks like in memory, whatever it was read from.
+
+Ids are *raw*: what a client would send, a string as its XXH3-64. `embershard.data.batches` turns
+them into table rows and tensors.
+
+    dense    [N, F]     one column per dense input, in the schema's order
+    sparse   per input  offsets  0     2  2        5      lists for N = 3 examples
+                        values   a  b     c  d  e
+    labels   [N]
+    request  [N]        equal numbers: one request, so equal request-scoped inputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.package.schema import Schema
+
+__all__ = ["Dataset", "Examples", "JaggedColumn", "TableHint"]
+
+
+class JaggedColumn(NamedTuple):
+    """One sparse input of N examples: values int64 ``[total]``, offsets int64 ``[N + 1]``."""
+
+    values: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Values per example, int64 ``[N]``."""
+        return np.diff(self.offsets)
+
+    def take(self, index: NDArray[np.int64]) -> JaggedColumn:
+        """The lists of the examples ``index`` [M], in that order."""
+        lengths = self.lengths[index]
+        offsets = offsets_of(lengths)
+        shift = np.repeat(self.offsets[index] - offsets[:-1], lengths)
+        return JaggedColumn(self.values[np.arange(offsets[-1]) + shift], offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """N labelled examples in memory.
+
+    Raises:
+        InputError: shapes, dtypes or names that contradict the schema or one another.
+    """
+
+    schema: Schema
+    dense: NDArray[np.float32]
+    """``[N, F]``, columns in ``schema.dense`` order."""
+
+    sparse: Mapping[str, JaggedColumn]
+    """Raw ids of every input in ``schema.sparse``."""
+
+    labels: NDArray[np.float32]
+    """``[N]``, 0 or 1."""
+
+    request: NDArray[np.int64]
+    """``[N]``. Examples with equal numbers belong to one request."""
+
+    def __post_init__(self) -> None:
+        rows = len(self.labels)
+        _check_array("dense", self.dense, np.float32, (rows, len(self.schema.dense)))
+        _check_array("labels", self.labels, np.float32, (rows,))
+        _check_array("request", self.request, np.int64, (rows,))
+        expected = [column.name for column in self.schema.sparse]
+        if sorted(self.sparse) != sorted(expected):
+            raise InputError(f"sparse: expected columns {expected}, got {list(self.sparse)}")
+        for name, column in self.sparse.items():
+            _check_column(name, column, rows)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: NDArray[np.int64]) -> Examples:
+        """The examples ``index`` [M] (repeats allowed), in that order."""
+        return Examples(
+            schema=self.schema,
+            dense=self.dense[index],
+            sparse={name: column.take(index) for name, column in self.sparse.items()},
+            labels=self.labels[index],
+            request=self.request[index],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHint:
+    """A table that suits a data set: which sparse inputs share it, and how they are pooled.
+
+    The inputs of one table share one id map, and so its rows.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    pooling: Literal["sum", "mean"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Three splits of one log, with the schema that describes them."""
+
+    name: str
+    schema: Schema
+    train: Examples
+    valid: Examples
+    test: Examples
+    tables: tuple[TableHint, ...]
+    """Every sparse input of the schema in exactly one table."""
+
+    def __post_init__(self) -> None:
+        hinted = sorted(feature for table in self.tables for feature in table.features)
+        expected = sorted(column.name for column in self.schema.sparse)
+        if hinted != expected:
+            raise InputError(f"tables: expected each of {expected} once, got {hinted}")
+
+
+def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths ``[N]`` to offsets ``[N + 1]``, int64."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _check_array(
+    name: str, array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...]
+) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise InputError(
+            f"{name}: expected {np.dtype(dtype).name} {list(shape)}, "
+            f"got {array.dtype.name} {list(array.shape)}"
+        )
+
+
+def _check_column(name: str, column: JaggedColumn, rows: int) -> None:
+    values, offsets = column
+    if values.dtype != np.int64 or values.ndim != 1:
+        raise InputError(
+            f"sparse {name!r}: expected int64 values [total], "
+            f"got {values.dtype.name} {list(values.shape)}"
+        )
+    _check_array(f"sparse {name!r} offsets", offsets, np.int64, (rows + 1,))
+    if offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
+        raise InputError(
+            f"sparse {name!r}: expected offsets rising from 0 to {len(values)}, "
+            f"got {offsets[0]} to {offsets[-1]}"
+        )

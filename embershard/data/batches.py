@@ -1,0 +1,180 @@
+"""From examples with raw ids to the tensors that a model's forward takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from embershard.data.base import Examples, JaggedColumn, offsets_of
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
+from embershard.package.schema import Schema, SparseInput
+
+__all__ = ["Batch", "RowExamples", "batches", "to_rows"]
+
+
+class Batch(NamedTuple):
+    """B examples, each of them its own request."""
+
+    dense: Tensor
+    """float32 ``[B, F]``, columns in ``schema.dense`` order."""
+
+    sparse: KeyedJaggedTensor
+    """Table rows, keys in ``schema.sparse`` order, B lists each."""
+
+    labels: Tensor
+    """float32 ``[B]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowExamples:
+    """`Examples` after id mapping: built once by `to_rows`, then cut into batches every epoch."""
+
+    schema: Schema
+    dense: Tensor
+    rows: Mapping[str, JaggedColumn]
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def to_rows(examples: Examples) -> RowExamples:
+    """Apply ``max_ids``, ``keep`` and the id map of every sparse input.
+
+    Raises:
+        InputError: an id that its map rejects, or a list over ``max_ids`` where ``keep`` is reject.
+    """
+    return RowExamples(
+        schema=examples.schema,
+        dense=torch.from_numpy(examples.dense),
+        rows={
+            column.name: _column_rows(column, examples.sparse[column.name])
+            for column in examples.schema.sparse
+        },
+        labels=torch.from_numpy(examples.labels),
+    )
+
+
+def batches(
+    examples: Examples | RowExamples,
+    *,
+    batch_size: int,
+    shuffle_seed: int | None = None,
+    id_dropout: Mapping[str, float] | None = None,
+) -> Iterator[Batch]:
+    """Cut N examples into batches; the last one may be smaller.
+
+    Args:
+        examples: pass `to_rows(examples)` to map ids once for many epochs.
+        batch_size: examples per batch, at least 1.
+        shuffle_seed: order of the examples, a new one for every seed; None keeps the given order.
+        id_dropout: per sparse input, the probability with which each id is treated as unknown
+            (the ``oov`` row, or no vector under ``zero``), so that training sees what serving will
+            when most ids are new. Drawn from ``shuffle_seed``, which it requires.
+
+    Raises:
+        InputError: arguments out of range, a name that is no sparse input, an input whose ids
+            cannot be unknown, or what `to_rows` refuses.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size: expected at least 1, got {batch_size}")
+    dropout = dict(id_dropout or {})
+    if dropout and shuffle_seed is None:
+        raise InputError("id_dropout: expected shuffle_seed with it, got None")
+    unknown_rows = _unknown_rows(examples.schema, dropout)
+    mapped = to_rows(examples) if isinstance(examples, Examples) else examples
+    return _cut(mapped, batch_size, shuffle_seed, dropout, unknown_rows)
+
+
+def _cut(
+    mapped: RowExamples,
+    batch_size: int,
+    shuffle_seed: int | None,
+    dropout: Mapping[str, float],
+    unknown_rows: Mapping[str, int],
+) -> Iterator[Batch]:
+    order = np.arange(len(mapped))
+    rng = np.random.default_rng(shuffle_seed)
+    if shuffle_seed is not None:
+        rng.shuffle(order)
+    names = [column.name for column in mapped.schema.sparse]
+    for start in range(0, len(order), batch_size):
+        index = order[start : start + batch_size]
+        columns = [mapped.rows[name].take(index) for name in names]
+        for position, name in enumerate(names):
+            if name in dropout:
+                values, offsets = columns[position]
+                forgotten = rng.random(len(values)) < dropout[name]
+                values = np.where(forgotten, unknown_rows[name], values)
+                columns[position] = JaggedColumn(values, offsets)
+        chosen = torch.from_numpy(index)
+        yield Batch(mapped.dense[chosen], _keyed(names, columns), mapped.labels[chosen])
+
+
+def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
+    nothing: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    values = np.concatenate(nothing + [column.values for column in columns])
+    lengths = np.concatenate(nothing + [column.lengths for column in columns])
+    return KeyedJaggedTensor(
+        keys=names, values=torch.from_numpy(values), lengths=torch.from_numpy(lengths)
+    )
+
+
+def _column_rows(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
+    kept = _keep(column, raw)
+    if column.ids is None:
+        return kept
+    try:
+        return JaggedColumn(column.ids.rows_of(kept.values), kept.offsets)
+    except InputError as error:
+        raise InputError(f"feature {column.name!r}: {error}") from error
+
+
+def _keep(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
+    """At most ``max_ids`` per list; zero means no limit."""
+    lengths = raw.lengths
+    if not column.max_ids or not (lengths > column.max_ids).any():
+        return raw
+    if column.keep == "reject":
+        example = int(np.argmax(lengths > column.max_ids))
+        raise InputError(
+            f"feature {column.name!r}: example {example}: expected at most {column.max_ids} ids, "
+            f"got {lengths[example]}"
+        )
+    kept = np.minimum(lengths, column.max_ids)
+    first = raw.offsets[:-1] if column.keep == "first" else raw.offsets[1:] - kept
+    offsets = offsets_of(kept)
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], kept)
+    return JaggedColumn(raw.values[np.repeat(first, kept) + within], offsets)
+
+
+def _unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:
+    """The row that stands for an unknown id, per input of ``dropout``."""
+    inputs = {column.name: column for column in schema.sparse}
+    rows = {}
+    for name, probability in dropout.items():
+        if name not in inputs:
+            raise InputError(f"id_dropout: expected one of {list(inputs)}, got {name!r}")
+        if not 0 <= probability <= 1:
+            raise InputError(f"id_dropout of {name!r}: expected 0 to 1, got {probability}")
+        rows[name] = _unknown_row(name, inputs[name].ids)
+    return rows
+
+
+def _unknown_row(name: str, ids: IdMap | None) -> int:
+    if isinstance(ids, (Identity, Vocabulary)):
+        if ids.unknown == "oov":
+            return ids.num_rows - 1
+        if ids.unknown == "zero":
+            return ZERO_ROW
+    raise InputError(
+        f"id_dropout of {name!r}: expected an id map with oov or zero, got {ids!r:.80}"
+    )

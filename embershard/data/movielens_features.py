@@ -1,0 +1,201 @@
+"""The features of MovieLens-100K: what is known of a user and an item before a moment.
+
+    scope     dense                            sparse
+    ────────  ───────────────────────────────  ─────────────────────────────────────────
+    request   user_like_rate, user_log_count   user, age_band, gender, occupation, zip3,
+                                               history (the 50 newest liked items)
+    example   item_like_rate, item_log_count   item, genres, year_band
+
+Rates, counts and history use ratings with a strictly smaller timestamp only. A like is a rating of
+at least 4. The dense columns are standardised with the training split's mean and deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.base import JaggedColumn, TableHint, offsets_of
+from embershard.data.earlier import Earlier, EarlierEvents
+from embershard.data.movielens_files import Item, RatingLog, User
+from embershard.package.id_maps import Vocabulary, hash_string
+from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
+
+__all__ = ["DENSE", "TABLES", "MovieLensFeatures", "age_band", "movielens_schema", "year_band"]
+
+LIKED_RATING = 4.0
+HISTORY_ITEMS = 50
+PRIOR_RATINGS = 5.0
+PRIOR_LIKE_RATE = 0.55
+
+DENSE = ("user_like_rate", "user_log_count", "item_like_rate", "item_log_count")
+
+TABLES = (
+    *(
+        TableHint(name=name, features=(name,), pooling="sum")
+        for name in ("user", "age_band", "gender", "occupation", "zip3")
+    ),
+    TableHint(name="history", features=("history",), pooling="mean"),
+    TableHint(name="item", features=("item",), pooling="sum"),
+    TableHint(name="genres", features=("genres",), pooling="mean"),
+    TableHint(name="year_band", features=("year_band",), pooling="sum"),
+)
+
+AGES_FROM = (18, 25, 35, 45, 50, 56)
+
+
+def age_band(age: int) -> str:
+    """``"0-17"``, ``"18-24"``, ..., ``"56+"``."""
+    band = sum(age >= start for start in AGES_FROM)
+    if band == len(AGES_FROM):
+        return f"{AGES_FROM[-1]}+"
+    return f"{AGES_FROM[band - 1] if band else 0}-{AGES_FROM[band] - 1}"
+
+
+def year_band(year: int | None) -> str:
+    """The decade before 1990, the year itself from then on, ``"unknown"`` for None."""
+    if year is None:
+        return "unknown"
+    return f"{year // 10 * 10}s" if year < 1990 else str(year)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawFeatures:
+    """Features of Q (user, item, moment) questions, before anything is learned from a split."""
+
+    dense: NDArray[np.float64]
+    """``[Q, 4]``, columns as in `DENSE`, not standardised."""
+
+    sparse: Mapping[str, JaggedColumn]
+    """Raw ids; strings as their XXH3-64."""
+
+
+class MovieLensFeatures:
+    """Answers what was known of a user and an item at a moment, from one log of ratings."""
+
+    def __init__(self, log: RatingLog) -> None:
+        self.liked = log.ratings >= LIKED_RATING
+        self._users = EarlierEvents(log.users, log.timestamps, self.liked, log.items)
+        self._items = EarlierEvents(log.items, log.timestamps, self.liked, log.users)
+        self._user_columns = _user_columns(log.user_table)
+        self._item_columns = _item_columns(log.item_table)
+        self._user_position = {user: at for at, user in enumerate(log.user_table)}
+        self._item_position = {item: at for at, item in enumerate(log.item_table)}
+
+    def at(
+        self,
+        users: NDArray[np.int64],
+        items: NDArray[np.int64],
+        timestamps: NDArray[np.int64],
+    ) -> RawFeatures:
+        """Features of ``users`` and ``items`` just before ``timestamps``; all int64 ``[Q]``.
+
+        Raises:
+            KeyError: a user or an item that the log's tables do not list.
+        """
+        history = self._users.liked_before(users, timestamps, limit=HISTORY_ITEMS)
+        user_at = _positions(users, self._user_position)
+        item_at = _positions(items, self._item_position)
+        sparse = {
+            "user": _one_each(users),
+            **{name: column.take(user_at) for name, column in self._user_columns.items()},
+            "history": JaggedColumn(history.values, offsets_of(history.lengths)),
+            "item": _one_each(items),
+            **{name: column.take(item_at) for name, column in self._item_columns.items()},
+        }
+        user_counts = self._users.count_before(users, timestamps)
+        item_counts = self._items.count_before(items, timestamps)
+        dense = np.stack(
+            [
+                _like_rate(user_counts),
+                np.log1p(user_counts.ratings),
+                _like_rate(item_counts),
+                np.log1p(item_counts.ratings),
+            ],
+            axis=1,
+        )
+        return RawFeatures(dense=dense, sparse=sparse)
+
+
+def movielens_schema(training: Mapping[str, JaggedColumn]) -> Schema:
+    """The schema, with vocabularies of the ids that the training split holds.
+
+    ``history`` lists items, and so has the vocabulary of ``item``. Unknown ids give no vector.
+    """
+
+    def sparse(name: str, scope: Scope, ids: str, max_ids: int = 0) -> SparseInput:
+        return SparseInput(
+            name,
+            scope=scope,
+            ids=vocabularies[ids],
+            max_ids=max_ids,
+            keep="last" if max_ids else "reject",
+        )
+
+    vocabularies = {
+        name: Vocabulary(np.unique(column.values), unknown="zero")
+        for name, column in training.items()
+        if name != "history"
+    }
+    return Schema(
+        dense=[
+            DenseInput(name, scope="request" if name.startswith("user") else "example")
+            for name in DENSE
+        ],
+        sparse=[
+            sparse("user", "request", "user"),
+            sparse("age_band", "request", "age_band"),
+            sparse("gender", "request", "gender"),
+            sparse("occupation", "request", "occupation"),
+            sparse("zip3", "request", "zip3"),
+            sparse("history", "request", "item", HISTORY_ITEMS),
+            sparse("item", "example", "item"),
+            sparse("genres", "example", "genres"),
+            sparse("year_band", "example", "year_band"),
+        ],
+    )
+
+
+def _like_rate(counts: Earlier) -> NDArray[np.float64]:
+    """The share of likes as if 5 ratings with 0.55 likes each had come before all others."""
+    rate: NDArray[np.float64] = (counts.likes + PRIOR_RATINGS * PRIOR_LIKE_RATE) / (
+        counts.ratings + PRIOR_RATINGS
+    )
+    return rate
+
+
+def _user_columns(users: Mapping[int, User]) -> dict[str, JaggedColumn]:
+    return {
+        "age_band": _strings([age_band(user.age)] for user in users.values()),
+        "gender": _strings([user.gender] for user in users.values()),
+        "occupation": _strings([user.occupation] for user in users.values()),
+        "zip3": _strings([user.zip_code[:3]] for user in users.values()),
+    }
+
+
+def _item_columns(items: Mapping[int, Item]) -> dict[str, JaggedColumn]:
+    return {
+        "genres": _strings(item.genres for item in items.values()),
+        "year_band": _strings([year_band(item.year)] for item in items.values()),
+    }
+
+
+def _strings(lists: Iterable[Sequence[str]]) -> JaggedColumn:
+    values: list[int] = []
+    lengths: list[int] = []
+    for texts in lists:
+        values.extend(hash_string(text) for text in texts)
+        lengths.append(len(texts))
+    return JaggedColumn(np.array(values, np.int64), offsets_of(np.array(lengths, np.int64)))
+
+
+def _one_each(ids: NDArray[np.int64]) -> JaggedColumn:
+    return JaggedColumn(ids, np.arange(len(ids) + 1, dtype=np.int64))
+
+
+def _positions(ids: NDArray[np.int64], position: Mapping[int, int]) -> NDArray[np.int64]:
+    known, inverse = np.unique(ids, return_inverse=True)
+    return np.array([position[each] for each in known.tolist()], np.int64)[inverse]

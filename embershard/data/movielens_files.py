@@ -1,0 +1,238 @@
+"""MovieLens-100K as files: recbole's layout and the original one, read into the same tables.
+
+==========  ======================  =============================================
+content     recbole (UTF-8, tabs,   original (Latin-1, no header)
+            typed header)
+==========  ======================  =============================================
+ratings     ml-100k.inter           u.data, tabs: user, item, rating, timestamp
+users       ml-100k.user            u.user, ``|``: user, age, gender, occupation, zip
+items       ml-100k.item            u.item, ``|``: item, title (year), date, -, url,
+                                    19 genre flags
+==========  ======================  =============================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.delimited import DelimitedFile, text, whole_number
+from embershard.errors import DataError
+
+__all__ = ["Item", "RatingLog", "User", "read_movielens_files"]
+
+# In the order of u.item's flags.
+GENRES = (
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
+    *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery"),
+    *("Romance", "Sci-Fi", "Thriller", "War", "Western"),
+)
+NO_YEAR = ("", "unknown", "unkonwn", "V")  # recbole's file holds the last two
+YEARS = range(1870, 2100)
+TITLE_YEAR = re.compile(r"\s*\((\d{4})\)\s*$")
+
+Value = TypeVar("Value")
+
+
+class User(NamedTuple):
+    """What is known of a user; ``age`` in years."""
+
+    age: int
+    gender: str
+    occupation: str
+    zip_code: str
+
+
+class Item(NamedTuple):
+    """What is known of a film; ``year`` of release, None where the data does not say."""
+
+    title: str
+    year: int | None
+    genres: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingLog:
+    """N ratings in the order of time; equal timestamps keep the order of the file's lines."""
+
+    users: NDArray[np.int64]
+    items: NDArray[np.int64]
+    ratings: NDArray[np.float64]
+    timestamps: NDArray[np.int64]
+    """Seconds since 1970, rising."""
+
+    user_table: Mapping[int, User]
+    item_table: Mapping[int, Item]
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+def read_movielens_files(folder: Path) -> RatingLog:
+    """Read either layout, whichever the folder holds.
+
+    Raises:
+        DataError: neither layout is there, or a file says something that cannot be: file, line,
+            column, expected and got.
+    """
+    folder = Path(folder)
+    if (folder / "ml-100k.inter").is_file():
+        user_table, item_table = _recbole_users(folder), _recbole_items(folder)
+        ratings = _recbole_file(folder / "ml-100k.inter")
+    elif (folder / "u.data").is_file():
+        user_table, item_table = _original_users(folder), _original_items(folder)
+        ratings = DelimitedFile(
+            folder / "u.data",
+            delimiter="\t",
+            encoding="latin-1",
+            columns={"user_id": 0, "item_id": 1, "rating": 2, "timestamp": 3},
+            width=4,
+        )
+    else:
+        raise DataError(
+            f"{folder}: expected MovieLens-100K as ml-100k.inter, .user, .item "
+            f"or as u.data, u.user, u.item, got neither"
+        )
+    return _rating_log(ratings, user_table, item_table)
+
+
+def _rating_log(
+    file: DelimitedFile, user_table: Mapping[int, User], item_table: Mapping[int, Item]
+) -> RatingLog:
+    users = file.read("user_id", "a user of the user file", _listed(user_table))
+    items = file.read("item_id", "an item of the item file", _listed(item_table))
+    ratings = file.read("rating", "a number from 0 to 5", _rating)
+    timestamps = file.read("timestamp", "whole seconds, at least 0", _seconds)
+    order = np.argsort(np.array(timestamps, np.int64), kind="stable")
+    return RatingLog(
+        users=np.array(users, np.int64)[order],
+        items=np.array(items, np.int64)[order],
+        ratings=np.array(ratings, np.float64)[order],
+        timestamps=np.array(timestamps, np.int64)[order],
+        user_table=user_table,
+        item_table=item_table,
+    )
+
+
+def _recbole_file(path: Path) -> DelimitedFile:
+    return DelimitedFile(path, delimiter="\t", encoding="utf-8")
+
+
+def _recbole_users(folder: Path) -> dict[int, User]:
+    return _users(_recbole_file(folder / "ml-100k.user"))
+
+
+def _original_users(folder: Path) -> dict[int, User]:
+    names = ("user_id", "age", "gender", "occupation", "zip_code")
+    return _users(
+        DelimitedFile(
+            folder / "u.user",
+            delimiter="|",
+            encoding="latin-1",
+            columns={name: position for position, name in enumerate(names)},
+            width=len(names),
+        )
+    )
+
+
+def _users(file: DelimitedFile) -> dict[int, User]:
+    ages = file.read("age", "an age from 0 to 150", _age)
+    genders = file.read("gender", "some text", text)
+    occupations = file.read("occupation", "some text", text)
+    zip_codes = file.read("zip_code", "some text", text)
+    users = map(User, ages, genders, occupations, zip_codes)
+    return _by_id(file, "user_id", list(users))
+
+
+def _recbole_items(folder: Path) -> dict[int, Item]:
+    file = _recbole_file(folder / "ml-100k.item")
+    titles = file.read("movie_title", "some text", text)
+    years = file.read("release_year", "a year, or none", _year)
+    genres = file.read("class", "genres split by spaces", lambda cell: tuple(cell.split()))
+    return _by_id(file, "item_id", list(map(Item, titles, years, genres)))
+
+
+def _original_items(folder: Path) -> dict[int, Item]:
+    columns = {"item_id": 0, "movie_title": 1}
+    columns |= {genre: 5 + position for position, genre in enumerate(GENRES)}
+    file = DelimitedFile(
+        folder / "u.item",
+        delimiter="|",
+        encoding="latin-1",
+        columns=columns,
+        width=5 + len(GENRES),
+    )
+    titles = file.read("movie_title", "some text", text)
+    flags = np.array([file.read(genre, "0 or 1", _flag) for genre in GENRES], bool)
+    items = []
+    for position, title in enumerate(titles):
+        year = TITLE_YEAR.search(title)
+        genres = tuple(
+            genre for genre, flag in zip(GENRES, flags[:, position], strict=True) if flag
+        )
+        items.append(Item(TITLE_YEAR.sub("", title), int(year[1]) if year else None, genres))
+    return _by_id(file, "item_id", items)
+
+
+def _by_id(file: DelimitedFile, column: str, values: Sequence[Value]) -> dict[int, Value]:
+    ids = file.read(column, "a whole number of 64 bits", whole_number)
+    table: dict[int, Value] = {}
+    for position, (key, value) in enumerate(zip(ids, values, strict=True)):
+        if key in table:
+            file.column(column).refuse(
+                file.first_line + position, "an id not listed before", str(key)
+            )
+        table[key] = value
+    return table
+
+
+def _listed(table: Mapping[int, object]) -> Callable[[str], int]:
+    def convert(cell: str) -> int:
+        key = whole_number(cell)
+        if key not in table:
+            raise ValueError
+        return key
+
+    return convert
+
+
+def _rating(cell: str) -> float:
+    rating = float(cell)
+    if not 0 <= rating <= 5:  # false for NaN too
+        raise ValueError
+    return rating
+
+
+def _seconds(cell: str) -> int:
+    seconds = whole_number(cell)
+    if seconds < 0:
+        raise ValueError
+    return seconds
+
+
+def _age(cell: str) -> int:
+    age = whole_number(cell)
+    if not 0 <= age <= 150:
+        raise ValueError
+    return age
+
+
+def _year(cell: str) -> int | None:
+    if cell in NO_YEAR:
+        return None
+    year = whole_number(cell)
+    if year not in YEARS:
+        raise ValueError
+    return year
+
+
+def _flag(cell: str) -> bool:
+    if cell not in ("0", "1"):
+        raise ValueError
+    return cell == "1"

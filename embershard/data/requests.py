@@ -1,0 +1,70 @@
+"""Examples as a client would ask about them: one call per request, its request side sent once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.base import Examples, JaggedColumn
+from embershard.data.earlier import Jagged
+from embershard.errors import InputError
+
+__all__ = ["ClientRequest", "client_requests"]
+
+
+class ClientRequest(NamedTuple):
+    """One request of N examples, as ``Client.predict`` takes it (its ``Lists`` hold what
+    `Jagged` holds)."""
+
+    dense: NDArray[np.float32]
+    """``[N, F]`` in schema order; request-scoped columns are constant."""
+
+    sparse: Mapping[str, Jagged]
+    """Raw ids: one list for an input of the request scope, else N lists."""
+
+    positions: NDArray[np.int64]
+    """``[N]``: where in the examples each one was."""
+
+
+def client_requests(examples: Examples) -> Iterator[ClientRequest]:
+    """Group examples by their request number, in order of first appearance.
+
+    Raises:
+        InputError: examples of one request that differ in a request-scoped input.
+    """
+    order = np.argsort(examples.request, kind="stable")
+    numbers = examples.request[order]
+    groups = np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if len(order) else []
+    for index in sorted(groups, key=lambda group: int(group[0])):
+        yield _request(examples.take(index), index)
+
+
+def _request(group: Examples, index: NDArray[np.int64]) -> ClientRequest:
+    schema = group.schema
+    shared = [at for at, column in enumerate(schema.dense) if column.scope == "request"]
+    if (group.dense[:, shared] != group.dense[:1, shared]).any():
+        raise _differs(group, [schema.dense[at].name for at in shared])
+    sparse = {}
+    for name in schema.sparse_names():
+        column = group.sparse[name]
+        if name in schema.sparse_names("request"):
+            column = _shared_list(group, name, column)
+        sparse[name] = Jagged(column.lengths, column.values)
+    return ClientRequest(group.dense, sparse, index)
+
+
+def _shared_list(group: Examples, name: str, column: JaggedColumn) -> JaggedColumn:
+    first = column.take(np.zeros(1, np.int64))
+    if not np.array_equal(column.values, np.tile(first.values, len(group))):
+        raise _differs(group, [name])
+    return first
+
+
+def _differs(group: Examples, names: list[str]) -> InputError:
+    return InputError(
+        f"request {group.request[0]}: expected equal request-scoped {names} "
+        f"in its {len(group)} examples, got different ones"
+    )

@@ -1,0 +1,198 @@
+"""Click logs made by a known teacher, so that the best reachable AUC is known too.
+
+Ids follow Zipf's law: rank k of V comes up in proportion to 1 / k ** exponent. Each sparse input's
+teacher holds one number per id; a list contributes their mean. With dense inputs x and weights w:
+
+    logit = bias + w . x + sum over inputs of mean(teacher[ids])
+    click ~ Bernoulli(sigmoid(logit))
+
+Requests come with several examples each, which share their request-scoped inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.data.auc import area_under_curve
+from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint, offsets_of
+from embershard.errors import InputError
+from embershard.package.id_maps import Identity
+from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
+
+__all__ = ["PlantedClickLog", "PlantedInput", "SyntheticConfig", "planted_click_log"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedInput:
+    """One sparse input of the log."""
+
+    name: str
+    scope: Scope
+    ids: int
+    """Size of the vocabulary; ids are 0 .. ids - 1, the most frequent first."""
+
+    max_length: int = 1
+    """Lists have 0 .. max_length ids, each length as likely; 1 means always exactly one."""
+
+
+INPUTS = (
+    PlantedInput(name="user", scope="request", ids=20_000),
+    PlantedInput(name="history", scope="request", ids=5_000, max_length=8),
+    PlantedInput(name="item", scope="example", ids=5_000),
+    PlantedInput(name="tags", scope="example", ids=200, max_length=4),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyntheticConfig:
+    """What to make."""
+
+    rows: int
+    """Examples in all three splits together, at least 10: 80, 10 and 10 %."""
+
+    seed: int = 0
+    """Equal settings and seeds give equal logs."""
+
+    inputs: tuple[PlantedInput, ...] = INPUTS
+    request_dense: int = 2
+    """Dense inputs of the request scope, standard normal."""
+
+    example_dense: int = 2
+    """Dense inputs of the example scope, standard normal."""
+
+    examples_per_request: int = 4
+    """The last request of the log may have fewer."""
+
+    zipf_exponent: float = 1.05
+    """0 makes all ids as likely; real logs are near 1."""
+
+    def __post_init__(self) -> None:
+        if self.rows < 10:
+            raise InputError(f"rows: expected at least 10, got {self.rows}")
+        if self.examples_per_request < 1:
+            raise InputError(
+                f"examples_per_request: expected at least 1, got {self.examples_per_request}"
+            )
+        for planted in self.inputs:
+            if planted.ids < 1 or planted.max_length < 1:
+                raise InputError(
+                    f"input {planted.name!r}: expected ids and max_length of at least 1, "
+                    f"got {planted.ids} and {planted.max_length}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedClickLog:
+    """A data set with the probabilities its labels were drawn from."""
+
+    dataset: Dataset
+    test_probability: NDArray[np.float64]
+    """``[N]``: the teacher's own probability of a click for each test example."""
+
+    best_auc: float
+    """AUC of `test_probability` against the sampled test labels. No ranking has a higher expected
+    AUC; a trained model can pass it only by the luck of this sample."""
+
+
+def planted_click_log(config: SyntheticConfig) -> PlantedClickLog:
+    """Make a click log; a million rows take seconds.
+
+    Raises:
+        InputError: the test split came out with labels of one kind only (too few rows).
+    """
+    rng = np.random.default_rng(config.seed)
+    schema = _schema(config)
+    request = np.arange(config.rows, dtype=np.int64) // config.examples_per_request
+    dense = _dense(config, request, rng)
+    logit = dense @ rng.normal(0.0, 0.4, dense.shape[1])
+    sparse = {}
+    for planted in config.inputs:
+        at = request if planted.scope == "request" else np.arange(config.rows)
+        column = _column(planted, int(at[-1]) + 1, config.zipf_exponent, rng)
+        teacher = rng.normal(0.0, 0.7, planted.ids)
+        logit += _means(column, teacher)[at]
+        sparse[planted.name] = column.take(at)
+    probability = 1.0 / (1.0 + np.exp(-logit))
+    labels = (rng.random(config.rows) < probability).astype(np.float32)
+    every = Examples(schema=schema, dense=dense, sparse=sparse, labels=labels, request=request)
+    return _cut(every, probability, config)
+
+
+def _cut(
+    every: Examples, probability: NDArray[np.float64], config: SyntheticConfig
+) -> PlantedClickLog:
+    train_end, valid_end = config.rows * 8 // 10, config.rows * 9 // 10
+    test = every.take(np.arange(valid_end, config.rows))
+    return PlantedClickLog(
+        dataset=Dataset(
+            name="synthetic",
+            schema=every.schema,
+            train=every.take(np.arange(train_end)),
+            valid=every.take(np.arange(train_end, valid_end)),
+            test=test,
+            tables=tuple(
+                TableHint(
+                    name=planted.name,
+                    features=(planted.name,),
+                    pooling="mean" if planted.max_length > 1 else "sum",
+                )
+                for planted in config.inputs
+            ),
+        ),
+        test_probability=probability[valid_end:],
+        best_auc=area_under_curve(probability[valid_end:], test.labels),
+    )
+
+
+def _schema(config: SyntheticConfig) -> Schema:
+    return Schema(
+        dense=[
+            *(DenseInput(f"request_{at}", scope="request") for at in range(config.request_dense)),
+            *(DenseInput(f"example_{at}", scope="example") for at in range(config.example_dense)),
+        ],
+        sparse=[
+            SparseInput(
+                planted.name,
+                scope=planted.scope,
+                ids=Identity(planted.ids),
+                max_ids=planted.max_length,
+                keep="last",
+            )
+            for planted in config.inputs
+        ],
+    )
+
+
+def _dense(
+    config: SyntheticConfig, request: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Standard normal, ``[N, request_dense + example_dense]``."""
+    shared = rng.standard_normal((int(request[-1]) + 1, config.request_dense), np.float32)
+    own = rng.standard_normal((config.rows, config.example_dense), np.float32)
+    return np.concatenate([shared[request], own], axis=1)
+
+
+def _column(
+    planted: PlantedInput, lists: int, exponent: float, rng: np.random.Generator
+) -> JaggedColumn:
+    if planted.max_length == 1:
+        lengths = np.ones(lists, np.int64)
+    else:
+        lengths = rng.integers(0, planted.max_length, lists, endpoint=True)
+    offsets = offsets_of(lengths)
+    weights = np.arange(1, planted.ids + 1, dtype=np.float64) ** -exponent
+    cumulative = np.cumsum(weights)
+    draws = rng.random(int(offsets[-1])) * cumulative[-1]
+    ids = np.searchsorted(cumulative, draws, side="right")
+    return JaggedColumn(np.minimum(ids, planted.ids - 1), offsets)
+
+
+def _means(column: JaggedColumn, teacher: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of ``teacher`` over each list; 0 for an empty one."""
+    sums = np.concatenate([[0.0], np.cumsum(teacher[column.values])])
+    totals = sums[column.offsets[1:]] - sums[column.offsets[:-1]]
+    means: NDArray[np.float64] = totals / np.maximum(column.lengths, 1)
+    return means
