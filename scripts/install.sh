@@ -89,6 +89,8 @@ extension_stage() {
   headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
   local packages=("${cpp_packages[@]}")
   [ -e "$headers/Python.h" ] || packages+=(python3-dev)
+  # Not needed, only faster: worth installing, not worth stopping for.
+  if ! installed ccache && as_root true 2>/dev/null; then packages+=(ccache); fi
   debian_packages "${packages[@]}"
 
   mapfile -t sources < <(find serving/predictor proto CMakeLists.txt -type f | sort)

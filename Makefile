@@ -1,0 +1,64 @@
+# One command a chore, the same for people, the hook and CI. Each installs what it needs first.
+#
+#   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
+#   make demo      train, export, serve and ask, on MovieLens-100K
+#   make test      every test that needs no GPU, C++ included
+#   make lint      ruff, mypy, clang-format;  make format  mends what can be mended
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := install
+.PHONY: install format lint test test-python test-cpp test-gpu demo docs data
+
+bin := .venv/bin
+cores := $(shell nproc)
+cpp = $(shell git ls-files -co --exclude-standard '*.h' '*.cc')
+
+install:
+	@scripts/install.sh
+
+format:
+	@scripts/install.sh python
+	$(bin)/ruff check --fix-only .
+	$(bin)/ruff format .
+	$(bin)/clang-format -i $(cpp)
+
+lint:
+	@scripts/install.sh python
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/mypy
+	$(bin)/clang-format --dry-run -Werror $(cpp)
+
+test: test-python test-cpp
+
+test-python: data
+	$(bin)/python -m pytest -m "not needs_gpu"
+
+test-gpu: data
+	REQUIRE_GPU=1 $(bin)/python -m pytest -m needs_gpu
+
+# The tests in C++: as they are, then those that need no torch with AddressSanitizer and
+# UndefinedBehaviorSanitizer, then with ThreadSanitizer, which wants fixed addresses where
+# setarch may give them.
+fixed_addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+test-cpp: install
+	cmake --build build/extension --parallel $(cores) --target cpp_tests
+	ctest --test-dir build/extension --output-on-failure
+	@for sanitizer in address thread; do \
+	  set -ex; \
+	  cmake -G Ninja -S . -B build/$$sanitizer -DCMAKE_BUILD_TYPE=Debug \
+	    -DEMBERSHARD_TESTS=ON -DEMBERSHARD_SANITIZER=$$sanitizer >/dev/null; \
+	  cmake --build build/$$sanitizer --parallel $(cores) --target cpp_tests; \
+	  $(fixed_addresses) ctest --test-dir build/$$sanitizer --output-on-failure; \
+	done
+
+# MovieLens-100K, into the cache folder, so that no test needs the network.
+data: install
+	$(bin)/python -m embershard.data.fetch
+
+demo: install
+	$(bin)/python examples/movielens/demo.py
+
+docs:
+	@scripts/install.sh python
+	$(bin)/python scripts/check_docs.py
