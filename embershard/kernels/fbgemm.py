@@ -1,0 +1,39 @@
+"""Loads fbgemm_gpu. Nothing else in embershard imports it.
+
+It is loaded on first use rather than on import: loading takes over a second, and the plain
+modules work without it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from types import ModuleType
+
+__all__ = ["load_operators", "load_training"]
+
+
+@cache
+def load_operators() -> None:
+    """Register FBGEMM's operators under ``torch.ops.fbgemm``."""
+    with warnings.catch_warnings():
+        _ignore_missing_builds()
+        import fbgemm_gpu  # noqa: F401  importing it is what registers them
+
+
+@cache
+def load_training() -> ModuleType:
+    """FBGEMM's module of trainable table-batched lookups."""
+    with warnings.catch_warnings():
+        _ignore_missing_builds()
+        from fbgemm_gpu import split_table_batched_embeddings_ops_training
+
+    module: ModuleType = split_table_batched_embeddings_ops_training
+    return module
+
+
+def _ignore_missing_builds() -> None:
+    # It tries every optimizer it knows, and warns of those that this build leaves out.
+    warnings.filterwarnings(
+        "ignore", message=r"(?s).*Failed to import: fbgemm_gpu", category=DeprecationWarning
+    )

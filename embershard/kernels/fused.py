@@ -1,0 +1,157 @@
+"""Embedding tables that are trained inside their own backward pass (FBGEMM).
+
+All tables lie in one buffer and all lookups of a batch are one call. Backward computes the
+gradient of the rows that were looked up and applies the optimizer to them at once, so no
+gradient the size of a table ever exists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.kernels.fbgemm import load_training
+
+__all__ = ["FUSED_OPTIMIZERS", "FusedOptimizer", "FusedTables"]
+
+# Our name -> FBGEMM's. These are the ones it has for both CPU and CUDA.
+FUSED_OPTIMIZERS = MappingProxyType(
+    {"rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD", "sgd": "EXACT_SGD"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedOptimizer:
+    """How rows are updated in backward. Checked when built.
+
+    With g the summed gradient of a row over the batch:
+
+    * ``sgd``: ``row -= learning_rate * g``
+    * ``rowwise_adagrad``: one number of state a row, starting at 0:
+      ``state += mean(g * g); row -= learning_rate * g / (sqrt(state) + eps)``
+
+    Raises:
+        InputError: an optimizer not in FUSED_OPTIMIZERS, or a setting that is not a positive
+            finite number.
+    """
+
+    name: str = "rowwise_adagrad"
+    """One of FUSED_OPTIMIZERS."""
+
+    learning_rate: float = 0.01
+    """Step size."""
+
+    eps: float = 1e-8
+    """Keeps the first step of a row finite. Used by ``rowwise_adagrad`` only."""
+
+    def __post_init__(self) -> None:
+        if self.name not in FUSED_OPTIMIZERS:
+            known = ", ".join(FUSED_OPTIMIZERS)
+            raise InputError(f"optimizer: expected one of {known}; got {self.name!r}")
+        _check_positive("learning_rate", self.learning_rate)
+        _check_positive("eps", self.eps)
+
+
+class FusedTables:
+    """Tables in one buffer, their optimizer's state, and a summing lookup over all of them.
+
+    Not a module on purpose: ``weights`` and ``momentum`` are views of FBGEMM's buffers, and
+    whoever holds them must not move or replace them. See ``FusedEmbeddingBagCollection``.
+
+    Args:
+        shapes: (rows, dim) of each table; dim a multiple of 4.
+        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
+        optimizer: applied in backward.
+        device: cpu or cuda.
+
+    Raises:
+        InputError: a dim or device that FBGEMM has no kernels for.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, int]],
+        lookups: Sequence[int],
+        *,
+        optimizer: FusedOptimizer,
+        device: torch.device,
+    ) -> None:
+        if device.type not in ("cpu", "cuda"):
+            raise InputError(f"device: expected cpu or cuda, got {device}")
+        for rows, dim in shapes:
+            if rows < 1 or dim < 4 or dim % 4:
+                raise InputError(
+                    "fused tables: expected at least one row and a dim that is a positive "
+                    f"multiple of 4, got a table of {rows} rows and dim {dim}"
+                )
+        self.optimizer = optimizer
+        self._kernel = _build_kernel(shapes, lookups, optimizer=optimizer, device=device)
+
+        self.weights: list[Tensor] = [w.detach() for w in self._kernel.split_embedding_weights()]
+        """float32 ``(rows, dim)`` per table: views, written in place by every backward."""
+
+        self.momentum: list[Tensor] = []
+        """float32 ``(rows,)`` per table, likewise views; empty for an optimizer without state."""
+        if optimizer.name == "rowwise_adagrad":
+            self.momentum = [state[0].detach() for state in self._kernel.split_optimizer_states()]
+
+    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+        """Weighted sums of rows.
+
+        Args:
+            rows: int64 ``(total,)``, lookup after lookup, each within its table.
+            offsets: int64 ``(num_lookups * B + 1,)``: where each bag begins in ``rows``.
+            weights: float32 ``(total,)``, what each row is multiplied by. May require grad.
+
+        Returns:
+            float32 ``(B, sum of the lookups' dims)``, lookup after lookup.
+        """
+        pooled: Tensor = self._kernel(rows, offsets, per_sample_weights=weights)
+        return pooled
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size from the next backward on.
+
+        Raises:
+            InputError: not a positive finite number.
+        """
+        _check_positive("learning_rate", learning_rate)
+        self._kernel.set_learning_rate(learning_rate)
+
+
+def _build_kernel(
+    shapes: Sequence[tuple[int, int]],
+    lookups: Sequence[int],
+    *,
+    optimizer: FusedOptimizer,
+    device: torch.device,
+) -> Any:
+    training = load_training()
+    on_cpu = device.type == "cpu"
+    location = training.EmbeddingLocation.HOST if on_cpu else training.EmbeddingLocation.DEVICE
+    compute = training.ComputeDevice.CPU if on_cpu else training.ComputeDevice.CUDA
+    # On CPU the caller checks the rows, for a better message. On CUDA that would wait for the
+    # device, so FBGEMM's check in the kernel stays on: a bad row ends the process's use of it.
+    bounds_check = training.BoundsCheckMode.NONE if on_cpu else training.BoundsCheckMode.FATAL
+    return training.SplitTableBatchedEmbeddingBagsCodegen(
+        [(rows, dim, location, compute) for rows, dim in shapes],
+        feature_table_map=list(lookups),
+        pooling_mode=training.PoolingMode.SUM,
+        optimizer=getattr(training.OptimType, FUSED_OPTIMIZERS[optimizer.name]),
+        learning_rate=optimizer.learning_rate,
+        eps=optimizer.eps,
+        bounds_check_mode=bounds_check,
+        device=device,
+    )
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{name}: expected a positive finite number, got {value}")

@@ -1,0 +1,135 @@
+"""Quantized rows: known bytes, agreement with a numpy oracle, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.errors import InputError
+from embershard.kernels import quantize_rows
+
+BITS = {"int8": 8, "int4": 4}
+
+
+def quantize_in_numpy(weights, bits):
+    """Min-max rowwise: fp16 scale, fp16 bias, then codes, the low nibble first."""
+    rows = []
+    for row in np.asarray(weights, dtype=np.float32):
+        bias = np.float16(row.min())
+        scale = np.float16((row.max() - np.float32(bias)) / np.float32(2**bits - 1))
+        if scale == 0:
+            scale = np.float16(1)
+        steps = (row - np.float32(bias)) * (np.float32(1) / np.float32(scale))
+        codes = np.clip(np.rint(steps), 0, 2**bits - 1).astype(np.uint8)
+        if bits == 4:
+            codes = codes[0::2] | codes[1::2] << 4
+        rows.append(np.concatenate([np.array([scale, bias]).view(np.uint8), codes]))
+    return np.stack(rows)
+
+
+def random_weights(num_rows, dim, *, scale=1.0):
+    return scale * torch.randn(num_rows, dim, generator=torch.Generator().manual_seed(num_rows))
+
+
+@pytest.mark.parametrize("weights_type", ["int8", "int4"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param(random_weights(50, 16), id="normal"),
+        pytest.param(random_weights(50, 4, scale=1e-3), id="small-values"),
+        pytest.param(random_weights(50, 128, scale=3e3), id="large-values"),
+        pytest.param(torch.full((2, 8), 0.75), id="one-value"),
+        pytest.param(torch.linspace(0, 1e-6, 8)[None], id="range-below-fp16"),
+        pytest.param(torch.tensor([[-65504.0, 65504.0] * 4]), id="widest-range"),
+        pytest.param(torch.zeros(0, 8), id="no-rows"),
+    ],
+)
+def test_rows_are_those_of_the_numpy_oracle_byte_for_byte(weights, weights_type):
+    rows = quantize_rows(weights, weights_type)
+
+    dim = weights.shape[1]
+    assert rows.dtype == torch.uint8
+    assert rows.is_contiguous()
+    assert rows.shape == (len(weights), 4 + dim * BITS[weights_type] // 8)
+    if len(weights):
+        np.testing.assert_array_equal(rows.numpy(), quantize_in_numpy(weights, BITS[weights_type]))
+
+
+def test_int8_row_is_scale_bias_codes():
+    rows = quantize_rows(torch.tensor([[-1.0, 0.0, 1.0, 126.5]]), "int8")  # scale 0.5, bias -1
+
+    # 0.5 is 0x3800 in fp16, -1.0 is 0xbc00; little-endian
+    assert rows.tolist() == [[0x00, 0x38, 0x00, 0xBC, 0, 2, 4, 255]]
+
+
+def test_int4_row_packs_the_low_nibble_first():
+    rows = quantize_rows(torch.tensor([[0.0, 1.0, 2.0, 15.0]]), "int4")  # scale 1, bias 0
+
+    assert rows.tolist() == [[0x00, 0x3C, 0x00, 0x00, 0x10, 0xF2]]
+
+
+def test_fp16_row_is_the_values_without_a_header():
+    rows = quantize_rows(torch.tensor([[0.5, -1.0, 0.0, 65504.0]]), "fp16")
+
+    assert rows.tolist() == [[0x00, 0x38, 0x00, 0xBC, 0x00, 0x00, 0xFF, 0x7B]]
+
+
+@pytest.mark.parametrize("weights_type", ["int8", "int4", "fp16"])
+def test_strided_weights_give_the_rows_of_their_copy(weights_type):
+    strided = random_weights(6, 16)[::2, ::2]
+
+    expected = quantize_rows(strided.clone().contiguous(), weights_type)
+
+    assert torch.equal(quantize_rows(strided, weights_type), expected)
+
+
+@pytest.mark.parametrize("weights_type", ["int8", "int4"])
+def test_values_read_back_within_one_step(weights_type):
+    weights = random_weights(100, 64)
+    bits = BITS[weights_type]
+
+    rows = quantize_rows(weights, weights_type).numpy()
+
+    header = rows[:, :4].copy().view(np.float16).astype(np.float32)
+    codes = rows[:, 4:]
+    if bits == 4:
+        codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(100, 64)
+    error = np.abs(header[:, :1] * codes + header[:, 1:] - weights.numpy())
+    step = (weights.max(dim=1).values - weights.min(dim=1).values).numpy() / (2**bits - 1)
+    assert (error.max(axis=1) <= step).all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "weights_type", "message"),
+    [
+        pytest.param(
+            torch.zeros(1, 4), "int2", "one of int8, int4, fp16; got 'int2'", id="other-type"
+        ),
+        pytest.param(torch.zeros(1, 6), "int8", r"multiple of 4, got \(1, 6\)", id="dim-not-of-4"),
+        pytest.param(torch.zeros(1, 0), "int8", r"multiple of 4, got \(1, 0\)", id="no-values"),
+        pytest.param(torch.zeros(4), "int8", r"\(num_rows, dim\).*got \(4,\)", id="one-row-flat"),
+        pytest.param(
+            torch.zeros(1, 4, dtype=torch.float64),
+            "fp16",
+            "expected float32 on cpu, got torch.float64 on cpu",
+            id="double",
+        ),
+        pytest.param(
+            torch.zeros(1, 4, device="meta"), "int8", "torch.float32 on meta", id="no-storage"
+        ),
+        pytest.param(
+            torch.tensor([[0.0] * 4, [0, 0, float("nan"), 0]]),
+            "int4",
+            "row 1, column 2: expected a finite value within .*, got nan",
+            id="nan",
+        ),
+        pytest.param(
+            torch.tensor([[0.0, float("-inf"), 0, 0]]), "fp16", "column 1.*got -inf", id="infinity"
+        ),
+        pytest.param(
+            torch.tensor([[65505.0, 0, 0, 0]]), "fp16", "within .*65504, got 65505", id="over-fp16"
+        ),
+    ],
+)
+def test_weights_that_cannot_be_stored_are_refused(weights, weights_type, message):
+    with pytest.raises(InputError, match=message):
+        quantize_rows(weights, weights_type)
