@@ -1,0 +1,17 @@
+"""Models ready to train, and the registry that builds them by name."""
+
+from embershard.models.base import LogitModel, Score
+from embershard.models.dlrm import DLRM, DenseArch, InteractionArch, OverArch, SparseArch
+from embershard.models.registry import build_model, model_names
+
+__all__ = [
+    "DLRM",
+    "DenseArch",
+    "InteractionArch",
+    "LogitModel",
+    "OverArch",
+    "Score",
+    "SparseArch",
+    "build_model",
+    "model_names",
+]

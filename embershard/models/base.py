@@ -1,0 +1,43 @@
+"""What training and export know about a model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from embershard.jagged import KeyedJaggedTensor
+
+__all__ = ["LogitModel", "Score"]
+
+
+class LogitModel(nn.Module):
+    """Base of models whose forward gives logits ``(B, 1)``.
+
+    Training takes the logits into the loss as they are; export publishes their sigmoid as the
+    output ``score``, through ``Score``. A subclass implements
+    ``forward(dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor``, under any argument names.
+    """
+
+
+class Score(nn.Module):
+    """The probability that a model's logits stand for.
+
+    Args:
+        model: gives logits ``(B, 1)``.
+    """
+
+    def __init__(self, model: LogitModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
+        """Score examples.
+
+        Args:
+            dense: float32 ``(B, dense features)``.
+            sparse: rows of B examples.
+
+        Returns:
+            float32 ``(B,)``, each in 0..1.
+        """
+        return torch.sigmoid(self.model(dense, sparse)).squeeze(1)

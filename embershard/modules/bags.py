@@ -1,0 +1,88 @@
+"""Bags of rows as weighted sums: what both kinds of collection look up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules.configs import EmbeddingBagConfig, PoolingType
+
+__all__ = ["Bags", "read_bags"]
+
+
+class Bags(NamedTuple):
+    """B bags of one feature; each one's vector is the sum of ``weights * table[rows]``."""
+
+    rows: Tensor
+    """int64 ``(total,)``, all within the table."""
+
+    lengths: Tensor
+    """int64 ``(B,)``."""
+
+    weights: Tensor
+    """``(total,)``: 0 for a zero vector; else the feature's own weight, or 1 divided by the
+    bag's length for a mean, or 1."""
+
+
+def read_bags(
+    features: KeyedJaggedTensor,
+    feature: str,
+    table: EmbeddingBagConfig,
+    *,
+    is_weighted: bool,
+    dtype: torch.dtype,
+) -> Bags:
+    """What to look up in ``table`` for ``feature``.
+
+    Row -1 stands for a zero vector: it adds nothing, but counts in a mean's divisor.
+
+    Args:
+        features: rows, any integer dtype.
+        feature: one of its keys.
+        table: read for its size, its pooling and its name.
+        is_weighted: whether to multiply by the features' weights, which must then be there.
+        dtype: of the resulting weights.
+
+    Raises:
+        InputError: no such feature; weights missing; on CPU also a negative length or a row
+            that is neither -1 nor in the table. On CUDA the kernel finds those.
+    """
+    if feature not in features.keys():  # noqa: SIM118  not a dict
+        raise InputError(
+            f"feature {feature!r} of table {table.name!r}: expected it in the input, "
+            f"got {features.keys()}"
+        )
+    jagged = features[feature]
+    rows, lengths = jagged.values().long(), jagged.lengths().long()
+    if rows.device.type == "cpu":
+        _check_rows(rows, lengths, where=f"feature {feature!r}, table {table.name!r}", table=table)
+
+    weights = (rows >= 0).to(dtype)
+    if is_weighted:
+        given = jagged.weights_or_none()
+        if given is None:
+            raise InputError(f"feature {feature!r}: expected weights, got none")
+        weights = weights * given.to(dtype)
+    elif table.pooling is PoolingType.MEAN:
+        shares = lengths.to(dtype).reciprocal()  # an empty bag's infinity is repeated 0 times
+        weights = weights * shares.repeat_interleave(lengths, output_size=rows.numel())
+    return Bags(rows.clamp(min=0), lengths, weights)
+
+
+def _check_rows(rows: Tensor, lengths: Tensor, *, where: str, table: EmbeddingBagConfig) -> None:
+    if lengths.numel() and int(lengths.min()) < 0:
+        example = int((lengths < 0).nonzero()[0])
+        raise InputError(f"{where}: length {int(lengths[example])} at example {example} is < 0")
+    if not rows.numel():
+        return
+    least, greatest = (int(bound) for bound in torch.aminmax(rows))
+    if least < -1 or greatest >= table.num_embeddings:
+        position = int(((rows < -1) | (rows >= table.num_embeddings)).nonzero()[0])
+        raise InputError(
+            f"{where}: row {int(rows[position])} at value {position} is not in "
+            f"0..{table.num_embeddings - 1}, nor -1 for a zero vector"
+        )

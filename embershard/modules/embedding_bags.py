@@ -1,0 +1,112 @@
+"""``EmbeddingBagCollection``: pooled lookups in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.modules.bags import read_bags
+from embershard.modules.configs import EmbeddingBagConfig
+from embershard.modules.tables import Table, TableDict, check_tables, embedding_names
+
+__all__ = ["EmbeddingBagCollection"]
+
+
+class EmbeddingBagCollection(nn.Module):
+    """Embedding tables, and a pooled vector of each of their features.
+
+    The state dict's keys are ``embedding_bags.<table>.weight``.
+
+    Args:
+        tables: the tables; a feature may be looked up in several.
+        is_weighted: each row is multiplied by its weight. All tables must then pool by SUM.
+        device: where the tables lie. None: torch's default.
+
+    Raises:
+        InputError: no tables, two of one name, or a weighted mean.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        is_weighted: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        check_tables(tables, is_weighted=is_weighted)
+        self._configs = tuple(tables)
+        self._is_weighted = is_weighted
+        self._names = embedding_names(tables)
+        self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
+        self.embedding_bags = TableDict(
+            {
+                table.name: Table(
+                    nn.Parameter(
+                        torch.empty(table.num_embeddings, table.embedding_dim, device=device)
+                    )
+                )
+                for table in tables
+            }
+        )
+        self.reset_parameters()
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Look up and pool.
+
+        Args:
+            features: rows of B examples, integers; -1 stands for a zero vector, which counts in
+                a mean's divisor. Features that no table names are left alone. Weights are read
+                in a weighted collection only.
+
+        Returns:
+            Per table in order, per its features in order: ``(B, embedding_dim)``, of the tables'
+            dtype. Keys are ``embedding_names()``.
+
+        Raises:
+            InputError: a feature or its weights missing; on CPU also a negative length or a row
+                outside its table. On CUDA those end in a device-side assertion.
+        """
+        pooled = [
+            self._pool(features, feature, table)
+            for table in self._configs
+            for feature in table.feature_names
+        ]
+        return KeyedTensor(self._names, self._dims, torch.cat(pooled, dim=1))
+
+    def _pool(self, features: KeyedJaggedTensor, feature: str, table: EmbeddingBagConfig) -> Tensor:
+        weight = self.embedding_bags.weight(table.name)
+        bags = read_bags(
+            features, feature, table, is_weighted=self._is_weighted, dtype=weight.dtype
+        )
+        return nn.functional.embedding_bag(
+            bags.rows,
+            weight,
+            bags.lengths.cumsum(0) - bags.lengths,  # where each bag begins
+            mode="sum",
+            per_sample_weights=bags.weights,
+        )
+
+    def reset_parameters(self) -> None:
+        """Fill every table anew, in order, with torch's default generator."""
+        for table in self._configs:
+            table.initialize(self.embedding_bags.weight(table.name))
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return list(self._configs)
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    def is_weighted(self) -> bool:
+        """Whether rows are multiplied by the features' weights."""
+        return self._is_weighted
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables lie."""
+        return self.embedding_bags.weight(self._configs[0].name).device

@@ -1,0 +1,209 @@
+"""``FusedEmbeddingBagCollection``: pooled lookups that train their tables in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.kernels import FusedOptimizer, FusedTables
+from embershard.modules.bags import read_bags
+from embershard.modules.configs import EmbeddingBagConfig
+from embershard.modules.tables import Table, TableDict, check_tables, embedding_names
+
+__all__ = ["FusedEmbeddingBagCollection"]
+
+
+class FusedEmbeddingBagCollection(nn.Module):
+    """As ``EmbeddingBagCollection``, with the optimizer inside the backward pass.
+
+    Outputs, initial weights and state dict keys are the same. Every ``backward()`` through the
+    output updates the rows that were looked up, so the tables' weights need no gradient
+    (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
+    state is apart from the state dict: ``optimizer_state()``.
+
+    The tables lie in one float32 buffer and stay where they were built: moving or casting the
+    module is refused.
+
+    Args:
+        tables: the tables; every embedding_dim a multiple of 4.
+        optimizer: "rowwise_adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
+        learning_rate: step size.
+        eps: keeps the first step of a row finite, in "rowwise_adagrad".
+        is_weighted: each row is multiplied by its weight. All tables must then pool by SUM.
+        device: cpu or cuda. None: cpu.
+
+    Raises:
+        InputError: an optimizer, setting, table or device that cannot be used.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        *,
+        optimizer: str = "rowwise_adagrad",
+        learning_rate: float = 0.01,
+        eps: float = 1e-8,
+        is_weighted: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        fused = FusedOptimizer(name=optimizer, learning_rate=learning_rate, eps=eps)
+        self._build(tables, fused, is_weighted, torch.device(device or "cpu"))
+        self.reset_parameters()
+
+    def _build(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        optimizer: FusedOptimizer,
+        is_weighted: bool,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        check_tables(tables, is_weighted=is_weighted)
+        self._configs = tuple(tables)
+        self._is_weighted = is_weighted
+        self._device = device
+        self._names = embedding_names(tables)
+        self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
+        self._tables = FusedTables(
+            [(table.num_embeddings, table.embedding_dim) for table in tables],
+            [i for i, table in enumerate(tables) for _ in table.feature_names],
+            optimizer=optimizer,
+            device=device,
+        )
+        # Parameters that are views of the buffer: reading, loading and checkpointing them is
+        # reading and writing what the kernel trains.
+        self.embedding_bags = TableDict(
+            {
+                table.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
+                for table, weight in zip(tables, self._tables.weights, strict=True)
+            }
+        )
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Look up and pool; see ``EmbeddingBagCollection.forward``.
+
+        Returns:
+            Per table in order, per its features in order: float32 ``(B, embedding_dim)``.
+        """
+        bags = [
+            read_bags(features, feature, table, is_weighted=self._is_weighted, dtype=torch.float32)
+            for table in self._configs
+            for feature in table.feature_names
+        ]
+        ends = torch.cat([bag.lengths for bag in bags]).cumsum(0)
+        pooled = self._tables.lookup(
+            torch.cat([bag.rows for bag in bags]),
+            torch.cat([ends.new_zeros(1), ends]),
+            torch.cat([bag.weights for bag in bags]),
+        )
+        return KeyedTensor(self._names, self._dims, pooled)
+
+    def reset_parameters(self) -> None:
+        """Fill every table anew, in order, with torch's default generator. Leaves the
+        optimizer's state."""
+        for table in self._configs:
+            table.initialize(self.embedding_bags.weight(table.name))
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size from the next backward on."""
+        self._tables.set_learning_rate(learning_rate)
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """What the optimizer remembers, to be saved beside the state dict.
+
+        Returns:
+            ``embedding_bags.<table>.momentum`` -> float32 ``(num_embeddings,)``, the mean
+            squared gradients summed over all steps; views, so the next backward changes them.
+            Empty for "sgd".
+        """
+        return {
+            f"embedding_bags.{table.name}.momentum": momentum
+            for table, momentum in zip(self._configs, self._tables.momentum, strict=False)
+        }
+
+    def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
+        """Copy back what ``optimizer_state()`` gave.
+
+        Raises:
+            InputError: other keys or shapes. Nothing has changed then.
+        """
+        own = self.optimizer_state()
+        if own.keys() != state.keys():
+            raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")
+        for key, tensor in own.items():
+            if tensor.shape != state[key].shape:
+                raise InputError(
+                    f"optimizer state: {key}: expected shape {tuple(tensor.shape)}, "
+                    f"got {tuple(state[key].shape)}"
+                )
+        for key, tensor in own.items():
+            tensor.copy_(state[key])
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return list(self._configs)
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    def is_weighted(self) -> bool:
+        """Whether rows are multiplied by the features' weights."""
+        return self._is_weighted
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables lie."""
+        return self._tables.weights[0].device
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        # nn.Module's .to(), .cuda(), .half() and the like come here.
+        for table, weight in zip(self._configs, self._tables.weights, strict=True):
+            moved = fn(weight[:1])
+            if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:
+                raise InputError(
+                    f"fused table {table.name!r}: expected to stay {weight.dtype} on "
+                    f"{weight.device}, got moved to {moved.dtype} on {moved.device}; "
+                    "build the collection with device=... instead"
+                )
+        parent: Any = super()
+        return parent._apply(fn, recurse)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and pickles are built anew, so that their parameters are views again.
+        arguments = (self._configs, self._tables.optimizer, self._is_weighted, self._device)
+        state = {"weights": self.state_dict(), "optimizer": self.optimizer_state()}
+        return _rebuild, (arguments, state, self.training)
+
+
+class _FusedTable(Table):
+    """A table whose weights may be written to, never replaced."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        *args: Any,
+    ) -> None:
+        if local_metadata.get("assign_to_params_buffers", False):
+            raise InputError(
+                f"{prefix}weight: expected load_state_dict with assign=False, which copies into "
+                "the fused buffer; got assign=True"
+            )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+
+def _rebuild(
+    arguments: tuple[Any, ...], state: dict[str, Any], training: bool
+) -> FusedEmbeddingBagCollection:
+    module = FusedEmbeddingBagCollection.__new__(FusedEmbeddingBagCollection)
+    module._build(*arguments)
+    module.load_state_dict(state["weights"])
+    module.load_optimizer_state(state["optimizer"])
+    return module.train(training)

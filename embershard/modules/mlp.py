@@ -1,0 +1,117 @@
+"""``MLP``: a stack of linear layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+
+__all__ = ["MLP", "Perceptron"]
+
+_ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
+    {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
+)
+
+
+class Perceptron(nn.Module):
+    """One linear layer and what follows it.
+
+    Args:
+        in_size: width of the input.
+        out_size: width of the output.
+        bias: whether the layer adds a learned constant.
+        activation: applied to the layer's output. None: nothing.
+        device: where the layer lies. None: torch's default.
+    """
+
+    # The names of `_linear` here and of `_mlp` below are part of the state dict's keys, which
+    # are those of TorchRec's modules of the same names.
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int,
+        bias: bool = True,
+        activation: nn.Module | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self._linear = nn.Linear(in_size, out_size, bias=bias, device=device)
+        self._activation_fn = nn.Identity() if activation is None else activation
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``(..., in_size)`` to ``(..., out_size)``."""
+        activated: Tensor = self._activation_fn(self._linear(input))
+        return activated
+
+
+class MLP(nn.Module):
+    """Linear layers behind each other, with an activation between them.
+
+    Whether the last layer is activated too depends on what it is for, so the default asks its
+    width: hidden layers and towers (width over 1) end in the activation, as TorchRec's do; a
+    last layer of width 1 is a score, of which a ReLU would cut off the lower half, and stays
+    linear. ``activate_last`` decides it either way.
+
+    Args:
+        in_features: width of the input.
+        layer_sizes: width of each layer's output, at least one.
+        bias: whether layers add a learned constant.
+        activation: "relu", "sigmoid", "tanh", or a module, which all layers then share.
+        device: where the layers lie. None: torch's default.
+        activate_last: whether the activation follows the last layer. None: where its width is
+            over 1.
+
+    Raises:
+        InputError: no layers, a width under 1, or an unknown activation.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        layer_sizes: Sequence[int],
+        bias: bool = True,
+        activation: str | nn.Module = "relu",
+        device: torch.device | str | None = None,
+        *,
+        activate_last: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if not layer_sizes or min(in_features, *layer_sizes) < 1:
+            raise InputError(
+                "MLP: expected in_features and at least one of layer_sizes, all at least 1; "
+                f"got {in_features} and {list(layer_sizes)}"
+            )
+        last = len(layer_sizes) - 1
+        if activate_last is None:
+            activate_last = layer_sizes[last] > 1
+        in_sizes = [in_features, *layer_sizes]
+        self._mlp = nn.Sequential(
+            *(
+                Perceptron(
+                    in_sizes[i],
+                    layer_sizes[i],
+                    bias=bias,
+                    activation=_build_activation(activation) if i < last or activate_last else None,
+                    device=device,
+                )
+                for i in range(len(layer_sizes))
+            )
+        )
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``(..., in_features)`` to ``(..., layer_sizes[-1])``."""
+        output: Tensor = self._mlp(input)
+        return output
+
+
+def _build_activation(activation: str | nn.Module) -> nn.Module:
+    if isinstance(activation, nn.Module):
+        return activation
+    if activation not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise InputError(f"activation: expected one of {known}, or a module; got {activation!r}")
+    return _ACTIVATIONS[activation]()

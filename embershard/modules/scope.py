@@ -1,0 +1,30 @@
+"""The mark between what is computed once per request and what once per example."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+__all__ = ["to_examples"]
+
+
+def to_examples(x: Tensor) -> Tensor:
+    """Give each example its request's row of ``x``.
+
+    Where each example is a request of its own, as in training, that is ``x`` itself. Export
+    finds the mark in the traced model and puts the gather there, so that everything before it
+    runs once per request::
+
+        user = to_examples(self.user_tower(pooled["user"]))     # [R, d] -> [B, d] when served
+
+    Args:
+        x: ``(R, ...)``, computed from request-scoped inputs only.
+
+    Returns:
+        ``(B, ...)``; ``x`` itself outside of an exported program.
+    """
+    # In a torch.fx trace this records a call of to_examples, however it was imported.
+    if has_torch_function_unary(x):
+        marked: Tensor = handle_torch_function(to_examples, (x,), x)
+        return marked
+    return x
