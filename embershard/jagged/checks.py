@@ -1,0 +1,145 @@
+"""What the shapes and dtypes of a jagged tensor must satisfy. All of it compiles in TorchScript.
+
+Each function returns what is wrong as "where: expected ..., got ...", or "" where nothing is.
+None reads the contents of a tensor, so that building a jagged tensor never waits for a device;
+contents are the business of ``validate_keyed_jagged_tensor``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "jagged_fault",
+    "keyed_fault",
+    "keyed_jagged_fault",
+    "keys_fault",
+    "totals_fault",
+]
+
+
+def jagged_fault(
+    values: Tensor, weights: Tensor | None, lengths: Tensor | None, offsets: Tensor | None
+) -> str:
+    """Contradictions of values, weights and the one of lengths and offsets that is given."""
+    fault = _type_fault("values", values)
+    if fault != "":
+        return fault
+    if values.dim() < 1:
+        return "values: expected at least 1 dimension, got a scalar"
+    if weights is not None:
+        fault = _type_fault("weights", weights)
+        if fault != "":
+            return fault
+        if not weights.is_floating_point():
+            return f"weights: expected a floating dtype, got {weights.dtype}"
+        if weights.dim() < 1 or weights.size(0) != values.size(0):
+            return (
+                f"weights: expected one for each of {values.size(0)} values, "
+                f"got shape {list(weights.shape)}"
+            )
+    if lengths is not None and offsets is not None:
+        return "lengths and offsets: expected one of them, got both"
+    if lengths is not None:
+        return _index_fault("lengths", lengths)
+    if offsets is not None:
+        fault = _index_fault("offsets", offsets)
+        if fault == "" and offsets.size(0) == 0:
+            return "offsets: expected at least 1 element, got 0"
+        return fault
+    return "lengths and offsets: expected one of them, got neither"
+
+
+def keyed_jagged_fault(
+    keys: list[str],
+    values: Tensor,
+    lengths: Tensor | None,
+    offsets: Tensor | None,
+    stride: int,
+    length_per_key: list[int] | None,
+) -> str:
+    """Contradictions of the keys with the rest. ``stride`` is the number of examples."""
+    if stride < 0:
+        return f"stride: expected at least 0, got {stride}"
+    if len(keys) == 0 and values.size(0) != 0:
+        return f"values: expected none without keys, got {values.size(0)}"
+    slots = len(keys) * stride
+    if lengths is not None and lengths.size(0) != slots:
+        return (
+            f"lengths: expected {slots} elements ({len(keys)} keys x stride {stride}), "
+            f"got {lengths.size(0)}"
+        )
+    if offsets is not None and offsets.size(0) != slots + 1:
+        return (
+            f"offsets: expected {slots + 1} elements ({len(keys)} keys x stride {stride}, plus 1), "
+            f"got {offsets.size(0)}"
+        )
+    if length_per_key is not None:
+        if len(length_per_key) != len(keys):
+            return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
+        return totals_fault(keys, length_per_key, values.size(0))
+    return ""
+
+
+def keyed_fault(keys: list[str], widths: list[int], values: Tensor, key_dim: int) -> str:
+    """Contradictions of the parts of a ``KeyedTensor``."""
+    fault = keys_fault(keys)
+    if fault != "":
+        return fault
+    if len(widths) != len(keys):
+        return f"length_per_key: expected {len(keys)} elements, got {len(widths)}"
+    fault = _type_fault("values", values)
+    if fault != "":
+        return fault
+    if key_dim < 0 or key_dim >= values.dim():
+        return f"key_dim: expected 0..{values.dim() - 1}, got {key_dim}"
+    for i, key in enumerate(keys):
+        if widths[i] < 0:
+            return f"feature '{key}': expected a width of at least 0, got {widths[i]}"
+    if sum(widths) != values.size(key_dim):
+        return (
+            f"values: expected size {sum(widths)}, the sum of the widths, in dimension {key_dim}, "
+            f"got shape {list(values.shape)}"
+        )
+    return ""
+
+
+def totals_fault(keys: list[str], length_per_key: list[int], total: int) -> str:
+    """Contradictions of the number of values of each key with the number of all values."""
+    found = 0
+    for i, key in enumerate(keys):
+        if length_per_key[i] < 0:
+            return f"feature '{key}': expected at least 0 values, got {length_per_key[i]}"
+        found += length_per_key[i]
+    if found != total:
+        return f"sum of lengths: expected {total}, the number of values, got {found}"
+    return ""
+
+
+def keys_fault(keys: list[str]) -> str:
+    """Names the first key that comes twice."""
+    first: dict[str, int] = {}
+    for i, key in enumerate(keys):
+        if key in first:
+            return f"keys: expected distinct names, got '{key}' at {first[key]} and {i}"
+        first[key] = i
+    return ""
+
+
+def _type_fault(name: str, tensor: Tensor) -> str:
+    """For calls that no type checker saw."""
+    if not isinstance(tensor, Tensor):
+        return f"{name}: expected a tensor, got {type(tensor).__name__}"  # type: ignore[unreachable]
+    return ""
+
+
+def _index_fault(name: str, tensor: Tensor) -> str:
+    fault = _type_fault(name, tensor)
+    if fault != "":
+        return fault
+    if tensor.dtype != torch.int32 and tensor.dtype != torch.int64:
+        return f"{name}: expected int32 or int64, got {tensor.dtype}"
+    if tensor.dim() != 1:
+        return f"{name}: expected 1 dimension, got shape {list(tensor.shape)}"
+    return ""

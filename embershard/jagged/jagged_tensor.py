@@ -1,0 +1,285 @@
+"""``JaggedTensor``: examples with a varying number of values each."""
+
+# No postponed annotations: TorchScript cannot resolve torch.device in them.
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged.checks import jagged_fault
+from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
+from embershard.jagged.segments import lengths_to_offsets, offsets_to_lengths, pad_jagged
+from embershard.jagged.tracing import TraceableMeta
+
+__all__ = ["JaggedTensor"]
+
+
+class JaggedTensor(metaclass=TraceableMeta):
+    """B examples of varying length, stored behind each other.
+
+        examples  [v0, v1], [], [v2]
+        values    [v0, v1, v2]     [total, ...]
+        lengths   [2, 0, 1]        [B]
+        offsets   [0, 2, 2, 3]     [B + 1]
+
+    Built from lengths or from offsets; the other is computed when first asked for, and kept.
+    Works in TorchScript, in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
+
+    Building one checks shapes and dtypes and never waits for a device. Whether the lengths sum to
+    the number of values shows only in their contents: ``to_dense`` checks it, the other methods
+    trust it.
+
+    Args:
+        values: any dtype, [total, ...].
+        weights: floating, [total, ...]: one for each value. None: unweighted.
+        lengths: int32 or int64, [B].
+        offsets: int32 or int64, [B + 1]; first 0, last the total.
+
+    Raises:
+        InputError: both or neither of lengths and offsets; a wrong dtype or shape.
+    """
+
+    def __init__(
+        self,
+        values: Tensor,
+        weights: Tensor | None = None,
+        lengths: Tensor | None = None,
+        offsets: Tensor | None = None,
+    ) -> None:
+        fault = jagged_fault(values, weights, lengths, offsets)
+        if fault != "":
+            raise InputError(f"JaggedTensor {fault}")
+        self._values: Tensor = values
+        self._weights: Tensor | None = weights
+        self._lengths: Tensor | None = lengths
+        self._offsets: Tensor | None = offsets
+        self._by_offsets: bool = offsets is not None
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: torch.device | None = None,
+        values_dtype: torch.dtype | None = None,
+        weights_dtype: torch.dtype | None = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> "JaggedTensor":
+        """No examples. dtypes left out are torch's default one."""
+        weights: Tensor | None = None
+        if is_weighted:
+            weights = torch.empty(0, dtype=weights_dtype, device=device)
+        return JaggedTensor(
+            torch.empty(0, dtype=values_dtype, device=device),
+            weights,
+            torch.empty(0, dtype=lengths_dtype, device=device),
+        )
+
+    @staticmethod
+    def from_dense(values: list[Tensor], weights: list[Tensor] | None = None) -> "JaggedTensor":
+        """One example from each tensor.
+
+        Args:
+            values: B >= 1 tensors [length, ...], alike but for their lengths.
+            weights: B tensors of the same lengths.
+
+        Returns:
+            With int32 lengths.
+
+        Raises:
+            InputError: no tensors, or a number or length of weights that differs.
+        """
+        return _from_dense(values, weights)
+
+    @staticmethod
+    def from_dense_lengths(
+        values: Tensor, lengths: Tensor, weights: Tensor | None = None
+    ) -> "JaggedTensor":
+        """The first ``lengths[i]`` values of each row. Waits for the device.
+
+        Args:
+            values: [B, N, ...].
+            lengths: int32 or int64 [B], each in 0..N.
+            weights: floating [B, N].
+
+        Raises:
+            InputError: shapes that disagree, or a length outside 0..N.
+        """
+        return _from_dense_lengths(values, lengths, weights)
+
+    def to_dense(self) -> list[Tensor]:
+        """B views [length, ...]. Waits for the device."""
+        return _cut(self._values, self.lengths())
+
+    def to_dense_weights(self) -> list[Tensor]:
+        """B views [length, ...] of the weights. Waits for the device."""
+        return _cut(self.weights(), self.lengths())
+
+    def to_padded_dense(
+        self, desired_length: int | None = None, padding_value: float = 0.0
+    ) -> Tensor:
+        """Examples as rows of one width: the first values of a longer one, a shorter one padded.
+
+        Args:
+            desired_length: the width; None takes the longest example's, which waits for the device.
+            padding_value: fills the rest; a whole number where values are integers.
+
+        Returns:
+            [B, width, ...], dtype of the values.
+
+        Raises:
+            InputError: a negative width, or a padding that the values' dtype cannot hold.
+        """
+        return pad_jagged(
+            self._values, self.lengths(), self.offsets(), desired_length, padding_value
+        )
+
+    def to_padded_dense_weights(
+        self, desired_length: int | None = None, padding_value: float = 0.0
+    ) -> Tensor:
+        """As ``to_padded_dense``, of the weights."""
+        return pad_jagged(
+            self.weights(), self.lengths(), self.offsets(), desired_length, padding_value
+        )
+
+    def device(self) -> torch.device:
+        return self._values.device
+
+    def values(self) -> Tensor:
+        """[total, ...]."""
+        return self._values
+
+    def weights(self) -> Tensor:
+        """[total, ...]. Raises InputError when unweighted."""
+        weights = self._weights
+        if weights is None:
+            raise InputError("weights: expected a weighted JaggedTensor, got an unweighted one")
+        return weights
+
+    def weights_or_none(self) -> Tensor | None:
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        """int32 or int64 [B]."""
+        lengths = self._lengths
+        if lengths is None:
+            offsets = self._offsets
+            assert offsets is not None
+            lengths = offsets_to_lengths(offsets)
+            self._lengths = lengths
+        return lengths
+
+    def lengths_or_none(self) -> Tensor | None:
+        """The lengths if they were given or asked for before."""
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        """int32 or int64 [B + 1]."""
+        offsets = self._offsets
+        if offsets is None:
+            lengths = self._lengths
+            assert lengths is not None
+            offsets = lengths_to_offsets(lengths, self._values.size(0))
+            self._offsets = offsets
+        return offsets
+
+    def offsets_or_none(self) -> Tensor | None:
+        """The offsets if they were given or asked for before."""
+        return self._offsets
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> "JaggedTensor":
+        """A copy on ``device``; itself shared where it already lies there."""
+        weights = self._weights
+        if weights is not None:
+            weights = weights.to(device, non_blocking=non_blocking)
+        values = self._values.to(device, non_blocking=non_blocking)
+        if self._by_offsets:
+            offsets = self.offsets().to(device, non_blocking=non_blocking)
+            return JaggedTensor(values, weights, None, offsets)
+        lengths = self.lengths().to(device, non_blocking=non_blocking)
+        return JaggedTensor(values, weights, lengths, None)
+
+    @torch.jit.unused
+    def pin_memory(self) -> "JaggedTensor":
+        """A copy in page-locked memory, from which a GPU can fetch while the CPU goes on."""
+        return tree_map(Tensor.pin_memory, self)
+
+    @torch.jit.unused
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the memory of every tensor until ``stream`` has done what is queued on it now."""
+        for tensor in (self._values, self._weights, self._lengths, self._offsets):
+            if tensor is not None:
+                tensor.record_stream(stream)
+
+    @torch.jit.unused
+    def __repr__(self) -> str:
+        return (
+            f"JaggedTensor(examples={self.lengths().size(0)}, "
+            f"values={self._values.dtype}{list(self._values.shape)}, "
+            f"weighted={self._weights is not None})"
+        )
+
+
+# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+
+
+@torch.fx.wrap
+def _from_dense(values: list[Tensor], weights: list[Tensor] | None) -> JaggedTensor:
+    if len(values) == 0:
+        raise InputError("from_dense: expected at least 1 example, got 0; see JaggedTensor.empty")
+    lengths = [value.size(0) for value in values]
+    joined: Tensor | None = None
+    if weights is not None:
+        found = [weight.size(0) for weight in weights]
+        if found != lengths:
+            raise InputError(f"from_dense: expected weights of lengths {lengths}, got {found}")
+        joined = torch.cat(weights)
+    device = values[0].device
+    return JaggedTensor(
+        torch.cat(values), joined, torch.tensor(lengths, dtype=torch.int32, device=device)
+    )
+
+
+@torch.fx.wrap
+def _from_dense_lengths(values: Tensor, lengths: Tensor, weights: Tensor | None) -> JaggedTensor:
+    if values.dim() < 2:
+        raise InputError(
+            f"from_dense_lengths: expected values [B, N, ...], got shape {list(values.shape)}"
+        )
+    rows, width = values.size(0), values.size(1)
+    if lengths.dim() != 1 or lengths.size(0) != rows:
+        raise InputError(
+            f"from_dense_lengths: expected {rows} lengths, got shape {list(lengths.shape)}"
+        )
+    outside = torch.nonzero((lengths < 0) | (lengths > width)).flatten()
+    if outside.numel() > 0:
+        at = int(outside[0].item())
+        got = int(lengths[at].item())
+        raise InputError(
+            f"from_dense_lengths: expected lengths in 0..{width}, got {got} at example {at}"
+        )
+    inside = torch.arange(width, device=values.device).unsqueeze(0) < lengths.unsqueeze(1)
+    kept: Tensor | None = None
+    if weights is not None:
+        if weights.dim() < 2 or weights.size(0) != rows or weights.size(1) != width:
+            raise InputError(
+                f"from_dense_lengths: expected weights [{rows}, {width}], "
+                f"got shape {list(weights.shape)}"
+            )
+        kept = weights[inside]
+    return JaggedTensor(values[inside], kept, lengths)
+
+
+def _cut(tensor: Tensor, lengths: Tensor) -> list[Tensor]:
+    sizes: list[int] = lengths.tolist()
+    if sum(sizes) != tensor.size(0):
+        raise InputError(
+            f"sum of lengths: expected {tensor.size(0)}, the number of values, got {sum(sizes)}"
+        )
+    return list(torch.split(tensor, sizes))
+
+
+register_pytree(
+    JaggedTensor,
+    jagged_children,
+    static=("_by_offsets",),
+    optional=("_weights", "_lengths", "_offsets"),
+)

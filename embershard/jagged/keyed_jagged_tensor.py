@@ -1,0 +1,493 @@
+"""``KeyedJaggedTensor``: the sparse features of a batch in one set of tensors.
+
+Long for one file: the methods are those that users know, and TorchScript classes inherit none.
+"""
+
+# No postponed annotations: TorchScript cannot resolve torch.device in them.
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged.checks import (
+    jagged_fault,
+    keyed_jagged_fault,
+    keys_fault,
+    totals_fault,
+)
+from embershard.jagged.jagged_tensor import JaggedTensor
+from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
+from embershard.jagged.segments import (
+    counts_of_lengths,
+    counts_of_offsets,
+    gather_slices,
+    lengths_to_offsets,
+    offsets_to_lengths,
+    running_sums,
+    stride_of,
+)
+from embershard.jagged.tracing import TraceableMeta
+
+__all__ = ["KeyedJaggedTensor"]
+
+
+class KeyedJaggedTensor(metaclass=TraceableMeta):
+    """One jagged list of values for each of F keys and each of B examples ("stride"), by key first.
+
+                 example 0   example 1   example 2
+        "user"   [v0, v1]    []          [v2]
+        "item"   [v3]        [v4]        [v5, v6, v7]
+
+        keys     ["user", "item"]
+        values   [v0, v1, v2, v3, v4, v5, v6, v7]     [total]
+        lengths  [2, 0, 1,  1, 1, 3]                  [F * B]
+        offsets  [0, 2, 2, 3, 4, 5, 8]                [F * B + 1]
+
+    Works in TorchScript, in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
+
+    Building one checks keys, shapes and dtypes and never waits for a device. What only the contents
+    of lengths or offsets show is checked where they are read anyway (``length_per_key`` and what
+    needs it: ``split``, ``permute``, ``kjt[key]``, ``to_dict``): that they sum to the number of
+    values. ``validate_keyed_jagged_tensor`` checks every length and offset.
+
+    Args:
+        keys: F distinct names.
+        values: any dtype, [total, ...]; ids are int64 or int32.
+        weights: floating, [total, ...]: one for each value. None: unweighted.
+        lengths: int32 or int64, [F * B] or [F, B].
+        offsets: int32 or int64, [F * B + 1]; first 0, last the total.
+        stride: B. None: as many as the lengths or offsets tell; 0 without keys.
+        length_per_key: number of values of each key, where known: spares waiting for the device.
+
+    Raises:
+        InputError: both or neither of lengths and offsets; a key that comes twice; a number of
+            lengths, offsets or weights that contradicts keys, stride or values; a wrong dtype.
+    """
+
+    def __init__(
+        self,
+        keys: list[str],
+        values: Tensor,
+        weights: Tensor | None = None,
+        lengths: Tensor | None = None,
+        offsets: Tensor | None = None,
+        stride: int | None = None,
+        length_per_key: list[int] | None = None,
+    ) -> None:
+        names = list(keys)
+        fault = keys_fault(names)
+        if fault == "" and isinstance(lengths, Tensor) and lengths.dim() == 2:
+            if lengths.size(0) != len(names):
+                fault = f"lengths: expected {len(names)} rows, one a key, got {lengths.size(0)}"
+            lengths = lengths.reshape(-1)
+        if fault == "":
+            fault = jagged_fault(values, weights, lengths, offsets)
+        examples = 0
+        if fault == "":
+            examples = stride_of(len(names), stride, lengths, offsets)
+            fault = keyed_jagged_fault(names, values, lengths, offsets, examples, length_per_key)
+        if fault != "":
+            raise InputError(f"KeyedJaggedTensor {fault}")
+
+        self._keys: list[str] = names
+        self._values: Tensor = values
+        self._weights: Tensor | None = weights
+        self._lengths: Tensor | None = lengths
+        self._offsets: Tensor | None = offsets
+        self._by_offsets: bool = offsets is not None
+        self._stride: int = examples
+        self._length_per_key: list[int] | None = length_per_key
+
+    @staticmethod
+    def from_lengths_sync(
+        keys: list[str],
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None = None,
+        stride: int | None = None,
+    ) -> "KeyedJaggedTensor":
+        """As the constructor, and computes ``length_per_key`` at once: waits for the device.
+
+        Raises:
+            InputError: also where the lengths do not sum to the number of values.
+        """
+        built = KeyedJaggedTensor(keys, values, weights, lengths, None, stride)
+        built.length_per_key()
+        return built
+
+    @staticmethod
+    def from_offsets_sync(
+        keys: list[str],
+        values: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None = None,
+        stride: int | None = None,
+    ) -> "KeyedJaggedTensor":
+        """As the constructor, and computes ``length_per_key`` at once: waits for the device.
+
+        Raises:
+            InputError: also where the offsets do not lead from 0 to the number of values.
+        """
+        built = KeyedJaggedTensor(keys, values, weights, None, offsets, stride)
+        built.length_per_key()
+        return built
+
+    @staticmethod
+    def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
+        """All keys of all, in order.
+
+        Raises:
+            InputError: an empty list, another stride, weights in some only, a key in two.
+        """
+        return _concat(kjt_list)
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: torch.device | None = None,
+        values_dtype: torch.dtype | None = None,
+        weights_dtype: torch.dtype | None = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> "KeyedJaggedTensor":
+        """No keys and no examples. dtypes left out are torch's default one."""
+        weights: Tensor | None = None
+        if is_weighted:
+            weights = torch.empty(0, dtype=weights_dtype, device=device)
+        keys: list[str] = []
+        return KeyedJaggedTensor(
+            keys,
+            torch.empty(0, dtype=values_dtype, device=device),
+            weights,
+            torch.empty(0, dtype=lengths_dtype, device=device),
+        )
+
+    @staticmethod
+    def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
+        """No keys, but stride, dtypes, device and weightedness of ``kjt``."""
+        return _empty_like(kjt)
+
+    @staticmethod
+    def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> "KeyedJaggedTensor":
+        """One key from each entry, in order; without entries as ``empty()``.
+
+        Raises:
+            InputError: another number of examples, or weights in some only.
+        """
+        return _from_jt_dict(jt_dict)
+
+    def keys(self) -> list[str]:
+        """The F names. Not to be changed."""
+        return self._keys
+
+    def values(self) -> Tensor:
+        """[total, ...]."""
+        return self._values
+
+    def weights(self) -> Tensor:
+        """[total, ...]. Raises InputError when unweighted."""
+        weights = self._weights
+        if weights is None:
+            raise InputError(
+                "weights: expected a weighted KeyedJaggedTensor, got an unweighted one"
+            )
+        return weights
+
+    def weights_or_none(self) -> Tensor | None:
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        """int32 or int64 [F * B]."""
+        lengths = self._lengths
+        if lengths is None:
+            offsets = self._offsets
+            assert offsets is not None
+            lengths = offsets_to_lengths(offsets)
+            self._lengths = lengths
+        return lengths
+
+    def lengths_or_none(self) -> Tensor | None:
+        """The lengths if they were given or asked for before."""
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        """int32 or int64 [F * B + 1]."""
+        offsets = self._offsets
+        if offsets is None:
+            lengths = self._lengths
+            assert lengths is not None
+            offsets = lengths_to_offsets(lengths, self._values.size(0))
+            self._offsets = offsets
+        return offsets
+
+    def offsets_or_none(self) -> Tensor | None:
+        """The offsets if they were given or asked for before."""
+        return self._offsets
+
+    def stride(self) -> int:
+        """B, the number of examples."""
+        return self._stride
+
+    def device(self) -> torch.device:
+        return self._values.device
+
+    def length_per_key(self) -> list[int]:
+        """Number of values of each key. Waits for the device the first time.
+
+        Raises:
+            InputError: the lengths do not sum to the number of values, or a key's is negative.
+        """
+        known = self._length_per_key
+        if known is not None:
+            return known
+        if self._by_offsets:
+            counts = counts_of_offsets(self.offsets(), len(self._keys))
+        else:
+            counts = counts_of_lengths(self.lengths(), len(self._keys))
+        fault = totals_fault(self._keys, counts, self._values.size(0))
+        if fault != "":
+            raise InputError(f"KeyedJaggedTensor {fault}")
+        self._length_per_key = counts
+        return counts
+
+    def length_per_key_or_none(self) -> list[int] | None:
+        """``length_per_key`` if it was given or asked for before."""
+        return self._length_per_key
+
+    def offset_per_key(self) -> list[int]:
+        """Where each key's values begin, and at the end the total: F + 1 numbers."""
+        return running_sums(self.length_per_key())
+
+    def offset_per_key_or_none(self) -> list[int] | None:
+        """``offset_per_key`` if it needs no waiting."""
+        known = self._length_per_key
+        if known is None:
+            return None
+        return running_sums(known)
+
+    def lengths_offset_per_key(self) -> list[int]:
+        """Where each key's lengths begin, and at the end their number: F + 1 numbers."""
+        return [i * self._stride for i in range(len(self._keys) + 1)]
+
+    def index_per_key(self) -> dict[str, int]:
+        """Position of each key."""
+        return {key: i for i, key in enumerate(self._keys)}
+
+    def split(self, segments: list[int]) -> list["KeyedJaggedTensor"]:
+        """Consecutive groups of keys, as views.
+
+        Args:
+            segments: number of keys in each group; 0 makes a group without keys.
+
+        Raises:
+            InputError: a negative number, or numbers that do not sum to the number of keys.
+        """
+        for position, segment in enumerate(segments):
+            if segment < 0:
+                raise InputError(f"split: expected at least 0 keys at {position}, got {segment}")
+        if sum(segments) != len(self._keys):
+            raise InputError(
+                f"split: expected segments that sum to {len(self._keys)} keys, got {sum(segments)}"
+            )
+        groups: list[KeyedJaggedTensor] = []
+        first = 0
+        for segment in segments:
+            groups.append(self._slice(first, first + segment))
+            first += segment
+        return groups
+
+    def permute(self, indices: list[int]) -> "KeyedJaggedTensor":
+        """The keys at ``indices``, in that order; others are left out.
+
+        Raises:
+            InputError: an index that is no key's position, or one that comes twice.
+        """
+        for position, index in enumerate(indices):
+            if index < 0 or index >= len(self._keys):
+                raise InputError(
+                    f"permute: expected indices in 0..{len(self._keys) - 1}, "
+                    f"got {index} at {position}"
+                )
+        counts = self.length_per_key()
+        bounds = self.offset_per_key()
+        weights = self._weights
+        if weights is not None:
+            weights = gather_slices(weights, bounds, indices)
+        return KeyedJaggedTensor(
+            [self._keys[i] for i in indices],
+            gather_slices(self._values, bounds, indices),
+            weights,
+            gather_slices(self.lengths(), self.lengths_offset_per_key(), indices),
+            None,
+            self._stride,
+            [counts[i] for i in indices],
+        )
+
+    def flatten_lengths(self) -> "KeyedJaggedTensor":
+        """Itself: lengths are kept flat. For callers that know the name from elsewhere."""
+        return self
+
+    def __getitem__(self, key: str) -> JaggedTensor:
+        """The B examples of one key, as views. Raises InputError for a key that is not there."""
+        for index, name in enumerate(self._keys):
+            if name == key:
+                return self._feature(index, self.offset_per_key())
+        raise InputError(f"feature '{key}': expected one of {self._keys}")
+
+    def to_dict(self) -> dict[str, JaggedTensor]:
+        """Every key's examples, as views, in the order of the keys."""
+        bounds = self.offset_per_key()
+        features: dict[str, JaggedTensor] = {}
+        for index, name in enumerate(self._keys):
+            features[name] = self._feature(index, bounds)
+        return features
+
+    def to(
+        self, device: torch.device, non_blocking: bool = False, dtype: torch.dtype | None = None
+    ) -> "KeyedJaggedTensor":
+        """A copy on ``device``; tensors that lie there already are shared.
+
+        Args:
+            dtype: of the weights; None leaves them as they are.
+        """
+        weights = self._weights
+        if weights is not None:
+            weights = weights.to(device, non_blocking=non_blocking)
+            if dtype is not None:
+                weights = weights.to(dtype)
+        lengths: Tensor | None = None
+        offsets: Tensor | None = None
+        if self._by_offsets:
+            offsets = self.offsets().to(device, non_blocking=non_blocking)
+        else:
+            lengths = self.lengths().to(device, non_blocking=non_blocking)
+        values = self._values.to(device, non_blocking=non_blocking)
+        return KeyedJaggedTensor(
+            self._keys, values, weights, lengths, offsets, self._stride, self._length_per_key
+        )
+
+    @torch.jit.unused
+    def pin_memory(self) -> "KeyedJaggedTensor":
+        """A copy in page-locked memory, from which a GPU can fetch while the CPU goes on."""
+        return tree_map(Tensor.pin_memory, self)
+
+    @torch.jit.unused
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the memory of every tensor until ``stream`` has done what is queued on it now."""
+        for tensor in (self._values, self._weights, self._lengths, self._offsets):
+            if tensor is not None:
+                tensor.record_stream(stream)
+
+    @torch.jit.unused
+    def __repr__(self) -> str:
+        return (
+            f"KeyedJaggedTensor(keys={self._keys}, stride={self._stride}, "
+            f"values={self._values.dtype}{list(self._values.shape)}, "
+            f"weighted={self._weights is not None})"
+        )
+
+    def _slice(self, first: int, last: int) -> "KeyedJaggedTensor":
+        counts = self.length_per_key()
+        bounds = self.offset_per_key()
+        weights = self._weights
+        if weights is not None:
+            weights = weights[bounds[first] : bounds[last]]
+        return KeyedJaggedTensor(
+            self._keys[first:last],
+            self._values[bounds[first] : bounds[last]],
+            weights,
+            self.lengths()[first * self._stride : last * self._stride],
+            None,
+            self._stride,
+            counts[first:last],
+        )
+
+    def _feature(self, index: int, bounds: list[int]) -> JaggedTensor:
+        weights = self._weights
+        if weights is not None:
+            weights = weights[bounds[index] : bounds[index + 1]]
+        return JaggedTensor(
+            self._values[bounds[index] : bounds[index + 1]],
+            weights,
+            self.lengths()[index * self._stride : (index + 1) * self._stride],
+        )
+
+
+# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+
+
+@torch.fx.wrap
+def _empty_like(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    weights = kjt.weights_or_none()
+    if weights is not None:
+        weights = weights[:0]
+    keys: list[str] = []
+    return KeyedJaggedTensor(
+        keys,
+        kjt.values()[:0],
+        weights,
+        kjt.lengths()[:0],
+        None,
+        kjt.stride(),
+    )
+
+
+@torch.fx.wrap
+def _concat(kjts: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+    if len(kjts) == 0:
+        raise InputError("concat: expected at least 1 KeyedJaggedTensor, got 0")
+    keys: list[str] = []
+    values: list[Tensor] = []
+    weights: list[Tensor] = []
+    lengths: list[Tensor] = []
+    counts: list[int] = []
+    counted = True
+    for kjt in kjts:
+        if kjt.stride() != kjts[0].stride():
+            raise InputError(
+                f"features {kjt.keys()}: expected {kjts[0].stride()} examples "
+                f"as in {kjts[0].keys()}, got {kjt.stride()}"
+            )
+        keys.extend(kjt.keys())
+        values.append(kjt.values())
+        lengths.append(kjt.lengths())
+        own_weights = kjt.weights_or_none()
+        if (own_weights is not None) != (kjts[0].weights_or_none() is not None):
+            raise InputError(
+                f"features {kjt.keys()}: expected weights as in {kjts[0].keys()}, in all or in none"
+            )
+        if own_weights is not None:
+            weights.append(own_weights)
+        own_counts = kjt.length_per_key_or_none()
+        if own_counts is None:
+            counted = False
+        else:
+            counts.extend(own_counts)
+    return KeyedJaggedTensor(
+        keys,
+        torch.cat(values),
+        torch.cat(weights) if len(weights) != 0 else None,
+        torch.cat(lengths),
+        None,
+        kjts[0].stride(),
+        counts if counted else None,
+    )
+
+
+@torch.fx.wrap
+def _from_jt_dict(features: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
+    if len(features) == 0:
+        return KeyedJaggedTensor.empty()
+    parts: list[KeyedJaggedTensor] = []
+    for key, jagged in features.items():
+        parts.append(
+            KeyedJaggedTensor([key], jagged.values(), jagged.weights_or_none(), jagged.lengths())
+        )
+    return _concat(parts)
+
+
+register_pytree(
+    KeyedJaggedTensor,
+    jagged_children,
+    static=("_keys", "_stride", "_by_offsets"),
+    optional=("_weights", "_lengths", "_offsets", "_length_per_key"),
+)

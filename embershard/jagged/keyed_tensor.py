@@ -1,0 +1,208 @@
+"""``KeyedTensor``: dense features of known widths side by side in one tensor."""
+
+# No postponed annotations: TorchScript cannot resolve torch.device in them.
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged.checks import keyed_fault, keys_fault
+from embershard.jagged.pytrees import register_pytree
+from embershard.jagged.segments import running_sums
+from embershard.jagged.tracing import TraceableMeta
+
+__all__ = ["KeyedTensor"]
+
+
+class KeyedTensor(metaclass=TraceableMeta):
+    """F named parts of one tensor, behind each other along ``key_dim``.
+
+        keys            ["user", "item"]
+        length_per_key  [2, 3]
+        values          [[u0, u1, i0, i1, i2],     [B, 5], one row an example
+                         [u0, u1, i0, i1, i2]]
+
+    Works in TorchScript, in torch.fx traces and as a torch pytree. The tensor is kept, not copied.
+
+    Args:
+        keys: F distinct names.
+        length_per_key: width of each along ``key_dim``.
+        values: any dtype, [B, sum of the widths] where ``key_dim`` is 1.
+        key_dim: dimension of ``values`` that the keys share, counted from 0.
+
+    Raises:
+        InputError: a key that comes twice, or widths that contradict keys or values.
+    """
+
+    def __init__(
+        self, keys: list[str], length_per_key: list[int], values: Tensor, key_dim: int = 1
+    ) -> None:
+        names = list(keys)
+        widths = list(length_per_key)
+        fault = keyed_fault(names, widths, values, key_dim)
+        if fault != "":
+            raise InputError(f"KeyedTensor {fault}")
+        self._keys: list[str] = names
+        self._length_per_key: list[int] = widths
+        self._values: Tensor = values
+        self._key_dim: int = key_dim
+
+    @staticmethod
+    def from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int = 1) -> "KeyedTensor":
+        """One key from each tensor, joined along ``key_dim``.
+
+        Raises:
+            InputError: no tensors, or a number of them that is not the number of keys.
+        """
+        return _from_tensor_list(keys, tensors, key_dim)
+
+    def keys(self) -> list[str]:
+        """The F names. Not to be changed."""
+        return self._keys
+
+    def values(self) -> Tensor:
+        return self._values
+
+    def key_dim(self) -> int:
+        return self._key_dim
+
+    def device(self) -> torch.device:
+        return self._values.device
+
+    def length_per_key(self) -> list[int]:
+        """Width of each key. Not to be changed."""
+        return self._length_per_key
+
+    def offset_per_key(self) -> list[int]:
+        """Where each key begins along ``key_dim``, and at the end the total: F + 1 numbers."""
+        return running_sums(self._length_per_key)
+
+    def __getitem__(self, key: str) -> Tensor:
+        """A view of one key. Raises InputError for a key that is not there."""
+        start = 0
+        for index, name in enumerate(self._keys):
+            width = self._length_per_key[index]
+            if name == key:
+                return self._values.narrow(self._key_dim, start, width)
+            start += width
+        raise InputError(f"feature '{key}': expected one of {self._keys}")
+
+    def to_dict(self) -> dict[str, Tensor]:
+        """A view of every key, in order."""
+        parts: dict[str, Tensor] = {}
+        start = 0
+        for index, name in enumerate(self._keys):
+            width = self._length_per_key[index]
+            parts[name] = self._values.narrow(self._key_dim, start, width)
+            start += width
+        return parts
+
+    @staticmethod
+    def regroup(keyed_tensors: list["KeyedTensor"], groups: list[list[str]]) -> list[Tensor]:
+        """One tensor a group: its keys, wherever they are found, joined along the key dimension.
+
+        Args:
+            keyed_tensors: at least one, of one key_dim, no key in two of them.
+            groups: at least one key each; a key may come in several.
+
+        Raises:
+            InputError: against the above, or a key that none has.
+        """
+        return _regroup(keyed_tensors, groups)
+
+    @staticmethod
+    def regroup_as_dict(
+        keyed_tensors: list["KeyedTensor"], groups: list[list[str]], keys: list[str]
+    ) -> dict[str, Tensor]:
+        """As ``regroup``, with ``keys`` naming the groups.
+
+        Raises:
+            InputError: also for a number of names that is not the number of groups, or one twice.
+        """
+        fault = keys_fault(keys)
+        if fault == "" and len(keys) != len(groups):
+            fault = f"keys: expected {len(groups)}, one a group, got {len(keys)}"
+        if fault != "":
+            raise InputError(f"regroup_as_dict {fault}")
+        tensors = _regroup(keyed_tensors, groups)
+        named: dict[str, Tensor] = {}
+        for index, key in enumerate(keys):
+            named[key] = tensors[index]
+        return named
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> "KeyedTensor":
+        """A copy on ``device``; the tensor is shared where it already lies there."""
+        values = self._values.to(device, non_blocking=non_blocking)
+        return KeyedTensor(self._keys, self._length_per_key, values, self._key_dim)
+
+    @torch.jit.unused
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the tensor's memory until ``stream`` has done what is queued on it now."""
+        self._values.record_stream(stream)
+
+    @torch.jit.unused
+    def __repr__(self) -> str:
+        widths = dict(zip(self._keys, self._length_per_key, strict=True))
+        return (
+            f"KeyedTensor({widths}, key_dim={self._key_dim}, "
+            f"values={self._values.dtype}{list(self._values.shape)})"
+        )
+
+
+# Lists of tensors are lists of proxies in a torch.fx trace: wrapped, each function is one node.
+
+
+@torch.fx.wrap
+def _from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int) -> KeyedTensor:
+    if len(tensors) == 0 or len(tensors) != len(keys):
+        raise InputError(
+            f"from_tensor_list: expected one tensor for each of {len(keys)} keys, at least one, "
+            f"got {len(tensors)}"
+        )
+    for position, tensor in enumerate(tensors):
+        if key_dim < 0 or key_dim >= tensor.dim():
+            raise InputError(
+                f"feature '{keys[position]}': expected a tensor with dimension {key_dim}, "
+                f"got shape {list(tensor.shape)}"
+            )
+    widths = [tensor.size(key_dim) for tensor in tensors]
+    return KeyedTensor(keys, widths, torch.cat(tensors, dim=key_dim), key_dim)
+
+
+@torch.fx.wrap
+def _regroup(keyed_tensors: list[KeyedTensor], groups: list[list[str]]) -> list[Tensor]:
+    if len(keyed_tensors) == 0:
+        raise InputError("regroup: expected at least 1 KeyedTensor, got 0")
+    key_dim = keyed_tensors[0].key_dim()
+    parts: dict[str, Tensor] = {}
+    for position, keyed in enumerate(keyed_tensors):
+        if keyed.key_dim() != key_dim:
+            raise InputError(
+                f"regroup: expected key_dim {key_dim}, got {keyed.key_dim()} at {position}"
+            )
+        for key, part in keyed.to_dict().items():
+            if key in parts:
+                raise InputError(
+                    f"regroup: expected each key once, got '{key}' again in {position}"
+                )
+            parts[key] = part
+    grouped: list[Tensor] = []
+    for position, group in enumerate(groups):
+        if len(group) == 0:
+            raise InputError(f"regroup: expected at least 1 key in group {position}, got 0")
+        members: list[Tensor] = []
+        for key in group:
+            if key not in parts:
+                raise InputError(f"regroup: expected one of {list(parts.keys())}, got '{key}'")
+            members.append(parts[key])
+        grouped.append(torch.cat(members, dim=key_dim))
+    return grouped
+
+
+def _children(_: Any) -> tuple[str, ...]:
+    return ("_values",)
+
+
+register_pytree(KeyedTensor, _children, static=("_keys", "_length_per_key", "_key_dim"))

@@ -1,0 +1,77 @@
+"""Jagged tensors as nodes of torch's pytrees: ``tree_map`` and torch.export see their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+from torch.utils import _pytree
+
+__all__ = ["jagged_children", "register_pytree", "tree_map"]
+
+Node = TypeVar("Node")
+
+
+def tree_map(function: Callable[[Tensor], Any], node: Node) -> Node:
+    """``node`` with ``function`` applied to each of its tensors."""
+    mapped: Node = _pytree.tree_map(function, node)
+    return mapped
+
+
+def jagged_children(node: Any) -> tuple[str, ...]:
+    """Values, then the one of lengths and offsets that the object was built from, then weights.
+
+    The other one may have been computed since: two objects built alike keep one structure.
+    """
+    names = ("_values", "_offsets" if node._by_offsets else "_lengths")
+    return names if node._weights is None else (*names, "_weights")
+
+
+def register_pytree(
+    cls: type,
+    children: Callable[[Any], tuple[str, ...]],
+    *,
+    static: tuple[str, ...],
+    optional: tuple[str, ...] = (),
+) -> None:
+    """Make ``cls`` a node. Rebuilding checks nothing, for leaves that are no tensors.
+
+    Args:
+        children: names of the attributes of an object that are its children.
+        static: attributes that belong to the structure: numbers, or lists of strings or numbers.
+        optional: attributes that are None after rebuilding unless they are children.
+    """
+
+    def flatten(node: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        names = children(node)
+        kept = tuple(_frozen(getattr(node, name)) for name in static)
+        return [getattr(node, name) for name in names], (names, kept)
+
+    def flatten_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+        leaves, context = flatten(node)
+        paths = [_pytree.GetAttrKey(name) for name in context[0]]
+        return list(zip(paths, leaves, strict=True)), context
+
+    def rebuild(leaves: Any, context: Any) -> Any:
+        names, kept = context
+        node: Any = object.__new__(cls)
+        for name in optional:
+            setattr(node, name, None)
+        for name, value in zip(static, kept, strict=True):
+            setattr(node, name, list(value) if isinstance(value, tuple) else value)
+        for name, leaf in zip(names, leaves, strict=True):
+            setattr(node, name, leaf)
+        return node
+
+    _pytree.register_pytree_node(
+        cls,
+        flatten,
+        rebuild,
+        serialized_type_name=f"embershard.jagged.{cls.__name__}",
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,148 @@
+"""Arithmetic on lengths and offsets, without a loop over examples, for TorchScript too.
+
+lengths  [2, 0, 1]        how many values each example has
+offsets  [0, 2, 2, 3]     where each example begins, and at the end the total
+values   [v0, v1, v2]     all examples' values behind each other
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+
+__all__ = [
+    "counts_of_lengths",
+    "counts_of_offsets",
+    "gather_slices",
+    "lengths_to_offsets",
+    "offsets_to_lengths",
+    "pad_jagged",
+    "running_sums",
+    "stride_of",
+]
+
+
+def lengths_to_offsets(lengths: Tensor, total: int) -> Tensor:
+    """Offsets of ``lengths``.
+
+    Args:
+        lengths: int32 or int64 [B].
+        total: number of values; past 2^31 - 1 the offsets become int64 whatever ``lengths`` are.
+
+    Returns:
+        [B + 1], dtype of ``lengths``; the first is 0.
+    """
+    dtype = lengths.dtype
+    if total > 2147483647:  # the largest int32
+        dtype = torch.int64
+    offsets = torch.zeros(lengths.size(0) + 1, dtype=dtype, device=lengths.device)
+    offsets[1:] = torch.cumsum(lengths, dim=0, dtype=dtype)
+    return offsets
+
+
+def offsets_to_lengths(offsets: Tensor) -> Tensor:
+    """Lengths [B] of ``offsets`` [B + 1], same dtype."""
+    return offsets[1:] - offsets[:-1]
+
+
+def counts_of_lengths(lengths: Tensor, num_keys: int) -> list[int]:
+    """Number of values of each key, from lengths [num_keys * B]. Waits for the device."""
+    if num_keys == 0:
+        return []
+    table = lengths.view(num_keys, lengths.size(0) // num_keys)
+    counts: list[int] = torch.sum(table, dim=1).tolist()
+    return counts
+
+
+def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
+    """Number of values of each key, from offsets [num_keys * B + 1]. Waits for the device.
+
+    Raises:
+        InputError: the first offset is not 0.
+    """
+    examples = (offsets.size(0) - 1) // max(num_keys, 1)
+    at = torch.arange(num_keys + 1, device=offsets.device) * examples
+    bounds: list[int] = offsets[at].tolist()
+    if bounds[0] != 0:
+        raise InputError(f"offsets: expected the first to be 0, got {bounds[0]}")
+    return [bounds[i + 1] - bounds[i] for i in range(num_keys)]
+
+
+def stride_of(
+    num_keys: int, stride: int | None, lengths: Tensor | None, offsets: Tensor | None
+) -> int:
+    """Examples a key: as given, or as many as the number of lengths tells, rounded down."""
+    if stride is not None:
+        return stride
+    slots = 0
+    if lengths is not None:
+        slots = lengths.size(0)
+    elif offsets is not None:
+        slots = offsets.size(0) - 1
+    return slots // max(num_keys, 1)
+
+
+def running_sums(counts: list[int]) -> list[int]:
+    """0, and the sum of the first 1, 2, ... counts."""
+    sums = [0]
+    for count in counts:
+        sums.append(sums[-1] + count)
+    return sums
+
+
+def gather_slices(tensor: Tensor, bounds: list[int], order: list[int]) -> Tensor:
+    """The slices ``tensor[bounds[i]:bounds[i + 1]]`` for each i of ``order``, behind each other."""
+    if len(order) == 0:
+        return tensor[:0]
+    return torch.cat([tensor[bounds[i] : bounds[i + 1]] for i in order])
+
+
+def pad_jagged(
+    values: Tensor, lengths: Tensor, offsets: Tensor, width: int | None, padding: float
+) -> Tensor:
+    """Rows of equal width: a longer example keeps its first values, a shorter one is padded.
+
+    Args:
+        values: [total, ...], any number type.
+        lengths: int32 or int64 [B].
+        offsets: int32 or int64 [B + 1], agreeing with ``lengths``.
+        width: values per row; None takes the longest example's, which waits for the device.
+        padding: what fills the rest; a whole number where ``values`` are integers.
+
+    Returns:
+        [B, width, ...], dtype of ``values``.
+
+    Raises:
+        InputError: ``width`` is negative, or ``padding`` is no value of ``values``' dtype.
+    """
+    integers = not values.is_floating_point() and not values.is_complex()
+    if integers and (not math.isfinite(padding) or padding != math.floor(padding)):
+        raise InputError(
+            f"padding_value: expected a whole number for integer values, got {padding}"
+        )
+    columns = 0
+    if width is not None:
+        columns = width
+    elif lengths.size(0) > 0:
+        columns = int(lengths.max().item())
+    if columns < 0:
+        raise InputError(f"desired_length: expected at least 0, got {columns}")
+
+    shape = [lengths.size(0), columns]
+    for size in values.shape[1:]:
+        shape.append(size)
+    padded = torch.full(shape, padding, dtype=values.dtype, device=values.device)
+    if values.size(0) == 0 or padded.numel() == 0:
+        return padded
+
+    column = torch.arange(columns, device=values.device).unsqueeze(0)  # [1, width]
+    inside = column < lengths.unsqueeze(1)  # [B, width]
+    position = torch.where(inside, offsets[:-1].unsqueeze(1) + column, torch.zeros_like(column))
+    gathered = values.index_select(0, position.reshape(-1)).view(shape)
+    for _ in values.shape[1:]:
+        inside = inside.unsqueeze(-1)
+    return torch.where(inside, gathered, padded)

@@ -1,0 +1,89 @@
+"""The contents of a ``KeyedJaggedTensor``, checked to the last length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged.checks import jagged_fault, keyed_jagged_fault, keys_fault
+from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
+from embershard.jagged.segments import counts_of_lengths
+
+__all__ = ["validate_keyed_jagged_tensor"]
+
+
+def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
+    """Refuse a batch that contradicts itself. Reads all lengths or offsets: waits for the device.
+
+    The constructor has checked keys, shapes and dtypes; this checks them again, for objects that
+    did not come from it, and the contents: no negative length, offsets that begin at 0 and never
+    fall, and both leading to exactly the number of values.
+
+    Raises:
+        InputError: naming feature and example, and what was expected and got.
+    """
+    keys, stride, values = kjt.keys(), kjt.stride(), kjt.values()
+    lengths, offsets = kjt.lengths_or_none(), kjt.offsets_or_none()
+    _refuse(keys_fault(keys))
+    if lengths is not None:
+        _refuse(jagged_fault(values, kjt.weights_or_none(), lengths, None))
+        _refuse(keyed_jagged_fault(keys, values, lengths, None, stride, None))
+        _refuse(_lengths_fault(keys, stride, lengths, values.size(0)))
+    if offsets is not None:
+        _refuse(jagged_fault(values, kjt.weights_or_none(), None, offsets))
+        _refuse(keyed_jagged_fault(keys, values, None, offsets, stride, None))
+        _refuse(_offsets_fault(keys, stride, offsets, values.size(0)))
+    _refuse(_counts_fault(kjt))
+
+
+def _refuse(fault: str) -> None:
+    if fault:
+        raise InputError(f"KeyedJaggedTensor {fault}")
+
+
+def _lengths_fault(keys: list[str], stride: int, lengths: Tensor, total: int) -> str:
+    at = _first(lengths < 0)
+    if at is not None:
+        got = int(lengths[at])
+        return f"{_where(keys, stride, at)}: expected a length of at least 0, got {got}"
+    found = int(lengths.sum())  # int64 whatever the lengths are
+    if found != total:
+        return f"sum of lengths: expected {total}, the number of values, got {found}"
+    return ""
+
+
+def _offsets_fault(keys: list[str], stride: int, offsets: Tensor, total: int) -> str:
+    if int(offsets[0]) != 0:
+        return f"offsets: expected the first to be 0, got {int(offsets[0])}"
+    at = _first(offsets[1:] < offsets[:-1])
+    if at is not None:
+        begin, end = offsets[at : at + 2].tolist()
+        return f"{_where(keys, stride, at)}: expected offsets that never fall, got {begin}, {end}"
+    if int(offsets[-1]) != total:
+        return (
+            f"offsets: expected the last to be {total}, the number of values, "
+            f"got {int(offsets[-1])}"
+        )
+    return ""
+
+
+def _counts_fault(kjt: KeyedJaggedTensor) -> str:
+    """A ``length_per_key`` given by the caller against the lengths."""
+    given = kjt.length_per_key_or_none()
+    if given is None:
+        return ""
+    actual = counts_of_lengths(kjt.lengths(), len(kjt.keys()))
+    if given != actual:
+        return f"length_per_key: expected {actual}, the sums of the lengths, got {given}"
+    return ""
+
+
+def _first(mask: Tensor) -> int | None:
+    """Position of the first True."""
+    found = torch.nonzero(mask)
+    return int(found[0]) if found.numel() else None
+
+
+def _where(keys: list[str], stride: int, at: int) -> str:
+    return f"feature '{keys[at // stride]}', example {at % stride}"
