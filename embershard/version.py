@@ -1,4 +1,4 @@
-"""The version of this distribution: the one place that says it."""
+"""The version of this distribution, as pyproject.toml says it too."""
 
 __all__ = ["__version__"]
 
