@@ -1,10 +1,17 @@
 """The package format: what training exports and serving loads. Imports no torch."""
 
+from embershard.package.describe import describe_package
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary, hash_string
 from embershard.package.manifest import Manifest, default_limits
-from embershard.package.manifest_checks import parse_manifest
+from embershard.package.plan import Plan, parse_devices, place_tables
+from embershard.package.reader import Package
 from embershard.package.row_format import RowFormat
+from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from embershard.package.schema_json import schema_from_json, schema_to_json, vocabulary_files
+from embershard.package.verifier import verify_package
+from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
+from embershard.package.writer import PackageContents, PackageWriter
 
 __all__ = [
     "DenseInput",
@@ -12,11 +19,26 @@ __all__ = [
     "IdMap",
     "Identity",
     "Manifest",
+    "Package",
+    "PackageContents",
+    "PackageWriter",
+    "Plan",
     "RowFormat",
+    "SampleRequest",
     "Schema",
     "SparseInput",
     "Vocabulary",
     "default_limits",
+    "describe_package",
     "hash_string",
-    "parse_manifest",
+    "parse_devices",
+    "place_tables",
+    "read_samples",
+    "read_vocabulary",
+    "schema_from_json",
+    "schema_to_json",
+    "verify_package",
+    "vocabulary_files",
+    "write_samples",
+    "write_vocabulary",
 ]

@@ -21,7 +21,7 @@ from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.row_format import RowFormat
 from embershard.package.validation import parse_model
 
-__all__ = ["manifest_json", "parse_manifest"]
+__all__ = ["parse_manifest"]
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -38,11 +38,6 @@ def parse_manifest(data: bytes) -> Manifest:
     if manifest.fingerprint != expected:
         raise _refuse("schema", expected, manifest.fingerprint)
     return manifest
-
-
-def manifest_json(manifest: Manifest) -> bytes:
-    """The bytes of manifest.json, readable, with a newline at the end."""
-    return manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
 
 
 def _check_names(manifest: Manifest) -> None:

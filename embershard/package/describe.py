@@ -1,0 +1,151 @@
+"""A package in words, for people: what `embershard inspect` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from embershard.package.manifest import Ids, InputSpec, Manifest, OutputSpec, TableSpec
+from embershard.package.plan import Plan
+from embershard.package.reader import Package
+
+__all__ = ["describe_package"]
+
+_FP32_BYTES = 4
+_SHOWN_DEVICES = 4
+
+
+def describe_package(package: Package) -> str:
+    """Tables with size, error and place, then inputs and outputs. Ends with a newline.
+
+    MB are 10**6 bytes, of stored rows without files' headers; the error is that of the stored
+    values against the float32 weights.
+    """
+    manifest, plan = package.manifest, package.plan()
+    sections = [
+        [_headline(manifest)],
+        _columns(
+            [
+                "table",
+                "rows",
+                "dim",
+                "weights",
+                "MB",
+                "fp32 MB",
+                "mse",
+                "max error",
+                f"plan {plan.name}",
+            ],
+            [_table_line(table, plan) for table in manifest.tables],
+        ),
+        _columns(
+            ["input", "kind", "scope", "ids", "lookups"],
+            [_input_line(each) for each in manifest.inputs],
+        ),
+        _columns(
+            ["output", "scope", "shape"],
+            [[each.name, each.scope, _shape(each)] for each in manifest.outputs],
+        ),
+        _footer(manifest),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _headline(manifest: Manifest) -> str:
+    stored = sum(table.table_bytes for table in manifest.tables)
+    fp32 = sum(table.rows * table.dim * _FP32_BYTES for table in manifest.tables)
+    return "   ".join(
+        [
+            f"{manifest.model} {manifest.version}",
+            f"format {manifest.format_version}",
+            f"{_count(len(manifest.tables), 'table')}, {len(manifest.sparse)} sparse "
+            f"and {_count(len(manifest.dense), 'dense input', 'dense inputs')}",
+            f"{_megabytes(stored)} MB (fp32 {_megabytes(fp32)} MB)",
+        ]
+    )
+
+
+def _table_line(table: TableSpec, plan: Plan) -> list[str]:
+    return [
+        table.name,
+        f"{table.rows:,}",
+        str(table.dim),
+        table.weights,
+        _megabytes(table.table_bytes),
+        _megabytes(table.rows * table.dim * _FP32_BYTES),
+        f"{table.mse:.1e}",
+        f"{table.max_error:.1e}",
+        _place(table, plan),
+    ]
+
+
+def _place(table: TableSpec, plan: Plan) -> str:
+    """Where a table lies: "cpu:0", "rows over cpu:0, cpu:1", "4 parts over cpu:0, cpu:1"."""
+    shards = [shard for shard in plan.shards if shard.table == table.name]
+    used = sorted({device for shard in shards for device in shard.devices})
+    names = [plan.devices[device] for device in used]
+    if len(names) > _SHOWN_DEVICES:
+        names = [f"{len(names)} devices"]
+    where = ", ".join(names)
+    if len(shards) == 1:
+        return where if len(used) == 1 else f"replicas on {where}"
+    if all(shard.columns == (0, table.dim) for shard in shards):
+        return f"rows over {where}"
+    if all(shard.rows == (0, table.rows) for shard in shards):
+        return f"columns over {where}"
+    return f"{len(shards)} parts over {where}"
+
+
+def _input_line(each: InputSpec) -> list[str]:
+    if each.kind == "dense":
+        default = "" if each.default is None else f"default {each.default:g}"
+        return [each.name, "dense", each.scope, default, ""]
+    kind = "sparse, weighted" if each.weighted else "sparse"
+    ids = _ids(each.ids)
+    if each.max_ids:
+        ids += f", at most {each.max_ids} ({each.keep})"
+    lookups = ", ".join(f"{lookup.pooling} of {lookup.table}" for lookup in each.lookups)
+    return [each.name, kind, each.scope, ids, lookups]
+
+
+def _ids(ids: Ids) -> str:
+    if ids.kind == "hash":
+        return f"hash to {ids.rows:,}"
+    known = ids.rows - (ids.unknown == "oov")
+    return f"{ids.kind} of {known:,}, unknown: {ids.unknown}"
+
+
+def _shape(output: OutputSpec) -> str:
+    first = "1" if output.scope == "request" else "N"
+    return f"[{', '.join([first, *map(str, output.shape)])}]"
+
+
+def _footer(manifest: Manifest) -> list[str]:
+    limits = manifest.limits
+    programs = ", ".join(f"{each.kind} {each.dtype} on {each.target}" for each in manifest.programs)
+    producer = ", ".join(f"{name} {version}" for name, version in manifest.producer)
+    return [
+        f"limits     {limits.max_examples:,} examples and {limits.max_ids:,} ids a request",
+        f"programs   {programs}",
+        f"plans      {', '.join(manifest.plans)} (by default {manifest.default_plan})",
+        f"schema     {manifest.fingerprint}",
+        f"producer   {producer}",
+    ]
+
+
+def _megabytes(count: int) -> str:
+    megabytes = count / 1e6
+    digits = 0 if megabytes >= 100 else 1 if megabytes >= 10 else 3
+    return f"{megabytes:,.{digits}f}"
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _columns(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    table = [list(head), *map(list, lines)]
+    widths = [max(len(line[place]) for line in table) for place in range(len(head))]
+    return [
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]

@@ -1,0 +1,151 @@
+"""Opens a package: everything checked but the contents of large files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError, NotFoundError
+from embershard.package.folder_checks import check_files, read_manifest
+from embershard.package.id_maps import Hash, Identity, IdMap, UnknownIds, Vocabulary
+from embershard.package.manifest import CHUNK_ALIGN, Ids, Manifest, TableSpec, VocabIds
+from embershard.package.plan import Plan, parse_plan
+from embershard.package.safetensors_file import SafetensorsFile
+from embershard.package.samples import SampleRequest, check_samples, read_samples
+from embershard.package.schema import DenseInput, Schema, SparseInput
+from embershard.package.vocabulary_file import open_vocabulary, read_vocabulary
+
+__all__ = ["Package"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An opened package. Files are mapped as they are needed; nothing is ever written."""
+
+    path: Path
+    manifest: Manifest
+    plans: Mapping[str, Plan]
+
+    @classmethod
+    def open(cls, path: str | Path) -> Package:
+        """Opens the package in the folder ``path``.
+
+        Checked are the manifest and its digest, the files there are and their sizes, the plans,
+        and the headers of chunks and vocabularies. `verify_package` checks every byte.
+
+        Raises:
+            PackageError: "<file>: <field>: expected ..., got ...".
+        """
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        check_files(folder, manifest)
+        plans = {
+            name: parse_plan((folder / f"plans/{name}.json").read_bytes(), name, manifest.tables)
+            for name in manifest.plans
+        }
+        for table in manifest.tables:
+            for number in range(len(table.chunks)):
+                _open_chunk(folder, table, number)
+        for each in manifest.sparse:
+            if isinstance(each.ids, VocabIds):
+                open_vocabulary(folder / each.ids.file, each.ids.file, ids=_known_ids(each.ids))
+        return cls(folder, manifest, plans)
+
+    def plan(self, name: str = "") -> Plan:
+        """The plan of that name; the default one where no name is given.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        name = name or self.manifest.default_plan
+        if name not in self.plans:
+            raise NotFoundError(
+                f"plan: expected one of {', '.join(self.manifest.plans)}, got {name!r}"
+            )
+        return self.plans[name]
+
+    def read_rows(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Stored rows of a table.
+
+        Args:
+            table: its name.
+            rows: int64 ``[N]``, each 0 .. rows - 1, in any order.
+
+        Returns:
+            uint8 ``[N, row_bytes]``. `RowFormat.dequantize_rows` reads them.
+
+        Raises:
+            InputError: a row that the table does not have.
+            NotFoundError: no such table.
+        """
+        try:
+            spec = self.manifest.table(table)
+        except KeyError:
+            known = ", ".join(each.name for each in self.manifest.tables)
+            raise NotFoundError(f"table: expected one of {known}, got {table!r}") from None
+        if len(rows) and (rows.min() < 0 or rows.max() >= spec.rows):
+            raise InputError(
+                f"table {table}: expected rows of 0 .. {spec.rows - 1}, "
+                f"got {rows.min()} .. {rows.max()}"
+            )
+        found = np.empty((len(rows), spec.row_bytes), np.uint8)
+        numbers = rows // spec.rows_per_chunk
+        for number in np.unique(numbers):
+            here = numbers == number
+            chunk = _open_chunk(self.path, spec, int(number))
+            found[here] = chunk[rows[here] - number * spec.rows_per_chunk]
+        return found
+
+    def vocabulary(self, file: str, unknown: UnknownIds = "reject") -> Vocabulary:
+        """The vocabulary in ``file``, checked whole, with a policy of the caller's choice."""
+        return read_vocabulary(self.path / file, unknown, file=file)
+
+    def schema(self) -> Schema:
+        """What the model is asked with, id maps included."""
+        return Schema(
+            dense=[DenseInput(each.name, each.scope, each.default) for each in self.manifest.dense],
+            sparse=[
+                SparseInput(
+                    each.name,
+                    each.scope,
+                    self._id_map(each.ids),
+                    each.weighted,
+                    each.max_ids,
+                    each.keep,
+                )
+                for each in self.manifest.sparse
+            ],
+        )
+
+    def samples(self) -> list[SampleRequest]:
+        """The requests kept in the package, with the outputs they must give."""
+        file = self.manifest.samples
+        samples = read_samples(self.path / file, file=file)
+        check_samples(samples, self.manifest, file=file)
+        return samples
+
+    def _id_map(self, ids: Ids) -> IdMap:
+        if isinstance(ids, VocabIds):
+            return self.vocabulary(ids.file, ids.unknown)
+        if ids.kind == "hash":
+            return Hash(ids.rows, ids.seed)
+        return Identity(_known_ids(ids), ids.unknown)
+
+
+def _known_ids(ids: Ids) -> int:
+    """Ids that have a row of their own: all rows but the oov row."""
+    return ids.rows - (ids.kind != "hash" and ids.unknown == "oov")
+
+
+def _open_chunk(folder: Path, table: TableSpec, number: int) -> NDArray[np.uint8]:
+    file = table.chunks[number]
+    rows = min(table.rows_per_chunk, table.rows - number * table.rows_per_chunk)
+    opened = SafetensorsFile.open(folder / file, file, align=CHUNK_ALIGN)
+    opened.check_names(["rows"])
+    return opened.tensor("rows", "U8", (rows, table.row_bytes))

@@ -1,0 +1,183 @@
+"""The part of the safetensors format that packages use, with data where it can be mapped.
+
+    bytes 0 .. 7     N, uint64 little endian
+    8 .. 8 + N       JSON: {"rows": {"dtype": "U8", "shape": [3, 20], "data_offsets": [0, 60]}},
+                     padded with spaces so that the data start at a multiple of `align`
+    then             the tensors, one behind the other, without holes
+
+Dtypes are U8, I32, I64 and F32; numbers are little endian, tensors row-major. The key
+"__metadata__", which the format allows, is refused like any other unknown thing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, RootModel
+
+from embershard.package.manifest import Part
+from embershard.package.refusal import refusal
+from embershard.package.validation import parse_model
+
+__all__ = ["SafetensorsFile", "StoredTensor", "encode_header", "write_safetensors"]
+
+HEADER_BYTES_MAX: Final = 16 << 20
+
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "U8": np.dtype("u1"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+    "F32": np.dtype("<f4"),
+}
+
+_Size = Annotated[int, Field(ge=0, lt=1 << 48)]
+
+
+class StoredTensor(Part):
+    """One entry of a header."""
+
+    dtype: Literal["U8", "I32", "I64", "F32"]
+    shape: Annotated[tuple[_Size, ...], Field(max_length=4)]
+    data_offsets: tuple[_Size, _Size]
+
+    @property
+    def data_bytes(self) -> int:
+        """The size that dtype and shape ask for."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+class _Header(RootModel[dict[str, StoredTensor]]):
+    pass
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SafetensorsFile:
+    """A file whose header is read and checked; its data are mapped when asked for."""
+
+    path: Path
+    file: str
+    """Its path in the package, for refusals."""
+
+    data_start: int
+    """Where the data begin, in bytes."""
+
+    tensors: Mapping[str, StoredTensor]
+
+    @classmethod
+    def open(cls, path: Path, file: str, *, align: int) -> SafetensorsFile:
+        """Reads the header of ``path``.
+
+        Args:
+            path: the file.
+            file: its path in the package, for refusals.
+            align: what the data's start must be a multiple of.
+
+        Raises:
+            PackageError: a header that is cut, is no JSON, starts its data elsewhere, or whose
+                tensors do not fill the file exactly.
+        """
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            head = stream.read(8)
+            if len(head) < 8:
+                raise refusal(file, "header", expected="8 bytes and more", got=f"{size}")
+            (header_bytes,) = struct.unpack("<Q", head)
+            room = min(size - 8, HEADER_BYTES_MAX)
+            if not 2 <= header_bytes <= room:
+                got = f"{header_bytes}"
+                raise refusal(file, "header", expected=f"2 .. {room} bytes of header", got=got)
+            parsed, _ = parse_model(_Header, stream.read(header_bytes), file)
+        data_start = 8 + header_bytes
+        if data_start % align:
+            expected = f"data at a multiple of {align}"
+            raise refusal(file, "header", expected=expected, got=f"{data_start}")
+        opened = cls(path, file, data_start, parsed.root)
+        opened._check_filled(size - data_start)
+        return opened
+
+    def _check_filled(self, data_bytes: int) -> None:
+        end = 0
+        for name, tensor in sorted(self.tensors.items(), key=lambda item: item[1].data_offsets):
+            expected = [end, end + tensor.data_bytes]
+            if list(tensor.data_offsets) != expected:
+                field, got = f"{name}.data_offsets", list(tensor.data_offsets)
+                raise refusal(self.file, field, expected=expected, got=got)
+            end = expected[1]
+        if end != data_bytes:
+            expected_text = f"{end} bytes of data"
+            raise refusal(self.file, "header", expected=expected_text, got=f"{data_bytes}")
+
+    def check_names(self, names: list[str]) -> None:
+        """Refuses a file that holds other tensors than these."""
+        for name in sorted(self.tensors):
+            if name not in names:
+                raise refusal(self.file, name, expected="no such tensor", got="one")
+
+    def tensor(self, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """Maps a tensor, read-only.
+
+        Args:
+            name: of the tensor.
+            dtype: what it must be: "U8", "I32", "I64" or "F32".
+            shape: what it must be, None where any size will do.
+
+        Raises:
+            PackageError: it is missing, or of another dtype or shape.
+        """
+        expected = f"{dtype} [{', '.join('n' if size is None else str(size) for size in shape)}]"
+        stored = self.tensors.get(name)
+        if stored is None:
+            raise refusal(self.file, name, expected=expected, got="nothing")
+        fits = len(shape) == len(stored.shape) and all(
+            want in (None, size) for want, size in zip(shape, stored.shape, strict=True)
+        )
+        if stored.dtype != dtype or not fits:
+            got = f"{stored.dtype} {list(stored.shape)}"
+            raise refusal(self.file, name, expected=expected, got=got)
+        if not stored.data_bytes:
+            return np.empty(stored.shape, DTYPES[dtype])
+        offset = self.data_start + stored.data_offsets[0]
+        return np.memmap(self.path, DTYPES[dtype], "r", offset, stored.shape)
+
+
+def encode_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, align: int) -> bytes:
+    """The bytes before the data, for tensors that follow one another in this order.
+
+    Args:
+        tensors: name -> (dtype, shape).
+        align: the length of the result is a multiple of this.
+    """
+    header, end = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        begin, end = end, end + math.prod(shape) * DTYPES[dtype].itemsize
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(8 + len(text)) % align)
+    return struct.pack("<Q", len(text)) + text
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[Any]], *, align: int = 8) -> None:
+    """Writes arrays of uint8, int32, int64 and float32.
+
+    The widest numbers come first, so that every tensor lies at a multiple of its item size.
+    """
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    header = encode_header(
+        {name: (names[array.dtype.newbyteorder("<")], array.shape) for name, array in ordered},
+        align=align,
+    )
+    with path.open("wb") as stream:
+        stream.write(header)
+        for _, array in ordered:
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            stream.write(np.ascontiguousarray(little).data)

@@ -1,0 +1,194 @@
+"""Requests kept in a package with the outputs they must give: samples.safetensors.
+
+Of sample i, in the packed form of the wire (F: dense inputs of a scope; N: its examples):
+
+    <i>/request_dense    F32 [F_r]
+    <i>/example_dense    F32 [N, F_e]
+    <i>/lengths          I32 [L]        for each sparse input in order, 1 or N lengths
+    <i>/values           I64 [sum of lengths]    ids as a client sends them
+    <i>/weights          F32 [W]        one for each id of the weighted inputs, in order
+    <i>/output/<name>    F32 [N or 1, *shape]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.package.manifest import Manifest
+from embershard.package.refusal import refusal
+from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
+
+__all__ = ["SampleRequest", "check_samples", "read_samples", "write_samples"]
+
+ALIGN: Final = 8
+
+_PARTS: Final = {
+    "request_dense": ("F32", (None,)),
+    "example_dense": ("F32", (None, None)),
+    "lengths": ("I32", (None,)),
+    "values": ("I64", (None,)),
+    "weights": ("F32", (None,)),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampleRequest:
+    """One request and its outputs. Shapes as in the file.
+
+    Raises:
+        InputError: an array of another dtype or number of dimensions, or examples that do not
+            fit ``num_examples``.
+    """
+
+    num_examples: int
+    request_dense: NDArray[np.float32]
+    example_dense: NDArray[np.float32]
+    lengths: NDArray[np.int32]
+    values: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    outputs: Mapping[str, NDArray[np.float32]]
+
+    def __post_init__(self) -> None:
+        for name, dtype, dims in (
+            ("request_dense", np.float32, 1),
+            ("example_dense", np.float32, 2),
+            ("lengths", np.int32, 1),
+            ("values", np.int64, 1),
+            ("weights", np.float32, 1),
+        ):
+            array = getattr(self, name)
+            if array.dtype != dtype or array.ndim != dims:
+                raise InputError(
+                    f"sample: {name}: expected {np.dtype(dtype).name} with {dims} dimensions, "
+                    f"got {array.dtype.name} with {array.ndim}"
+                )
+        for name, array in self.outputs.items():
+            if array.dtype != np.float32 or array.ndim < 1:
+                raise InputError(
+                    f"sample: outputs: {name}: expected float32 with 1 dimension and more, "
+                    f"got {array.dtype.name} with {array.ndim}"
+                )
+        if self.num_examples < 1 or len(self.example_dense) != self.num_examples:
+            raise InputError(
+                f"sample: example_dense: expected {self.num_examples} examples, at least 1, "
+                f"got {len(self.example_dense)}"
+            )
+
+
+def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
+    """Writes samples.safetensors.
+
+    Raises:
+        InputError: there is no sample.
+    """
+    if not samples:
+        raise InputError("samples: expected at least one, got none")
+    tensors: dict[str, NDArray[Any]] = {}
+    for number, sample in enumerate(samples):
+        for part in _PARTS:
+            tensors[f"{number}/{part}"] = getattr(sample, part)
+        for name, output in sample.outputs.items():
+            tensors[f"{number}/output/{name}"] = output
+    write_safetensors(path, tensors, align=ALIGN)
+
+
+def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[SampleRequest]:
+    """Reads samples.safetensors into memory.
+
+    Raises:
+        PackageError: a damaged file, a tensor that is missing, unexpected, or of another dtype.
+    """
+    opened = SafetensorsFile.open(path, file, align=ALIGN)
+    outputs: dict[int, list[str]] = {}
+    numbers = set()
+    for tensor in opened.tensors:
+        number, _, part = tensor.partition("/")
+        output = part.removeprefix("output/")
+        if not _is_number(number) or (part not in _PARTS and output == part):
+            raise refusal(file, tensor, expected="no such tensor", got="one")
+        numbers.add(int(number))
+        if output != part:
+            outputs.setdefault(int(number), []).append(output)
+    if not numbers:
+        raise refusal(file, "0/example_dense", expected="at least one sample", got="none")
+    return [
+        _read_sample(opened, number, sorted(outputs.get(number, ())))
+        for number in range(max(len(numbers), 1))
+    ]
+
+
+def check_samples(samples: Sequence[SampleRequest], manifest: Manifest, *, file: str) -> None:
+    """Refuses samples that are no requests for this model.
+
+    Raises:
+        PackageError: sizes or outputs that contradict the manifest, or more than its limits.
+    """
+    for number, sample in enumerate(samples):
+        problem = _problem(sample, manifest)
+        if problem:
+            part, expected, got = problem
+            raise refusal(file, f"{number}/{part}", expected=expected, got=got)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 7 and str(int(text)) == text
+
+
+def _read_sample(opened: SafetensorsFile, number: int, outputs: Sequence[str]) -> SampleRequest:
+    arrays = {
+        part: np.array(opened.tensor(f"{number}/{part}", dtype, shape))
+        for part, (dtype, shape) in _PARTS.items()
+    }
+    file = opened.file
+    if not len(arrays["example_dense"]):
+        raise refusal(file, f"{number}/example_dense", expected="at least one example", got="none")
+    found = {}
+    for name in outputs:
+        tensor = f"{number}/output/{name}"
+        dims = len(opened.tensors[tensor].shape)
+        found[name] = np.array(opened.tensor(tensor, "F32", (None,) * max(dims, 1)))
+    return SampleRequest(num_examples=len(arrays["example_dense"]), outputs=found, **arrays)
+
+
+def _problem(sample: SampleRequest, manifest: Manifest) -> tuple[str, object, object] | None:
+    """The first part of a sample that contradicts the manifest: part, expected, got."""
+    examples, limits = sample.num_examples, manifest.limits
+    if examples > limits.max_examples:
+        return "example_dense", f"at most {limits.max_examples} examples", f"{examples}"
+    if len(sample.values) > limits.max_ids:
+        return "values", f"at most {limits.max_ids} ids", f"{len(sample.values)}"
+    counts = {"request": 1, "example": examples}
+    dense = {scope: sum(each.scope == scope for each in manifest.dense) for scope in counts}
+    lists = [counts[each.scope] for each in manifest.sparse]
+    lengths = sample.lengths.astype(np.int64)
+    if len(lengths) == sum(lists) and (lengths < 0).any():
+        return "lengths", "no negative length", f"{lengths.min()}"
+    bags = np.split(lengths, np.cumsum(lists)[:-1]) if lists else []
+    weighted = [
+        int(bag.sum()) for bag, each in zip(bags, manifest.sparse, strict=True) if each.weighted
+    ]
+    shapes: list[tuple[str, list[int] | None, NDArray[Any] | None]] = [
+        ("request_dense", [dense["request"]], sample.request_dense),
+        ("example_dense", [examples, dense["example"]], sample.example_dense),
+        ("lengths", [sum(lists)], lengths),
+        ("values", [int(lengths.sum())], sample.values),
+        ("weights", [sum(weighted)], sample.weights),
+    ]
+    specs = {each.name: each for each in manifest.outputs}
+    for name in sorted({*sample.outputs, *specs}):
+        spec = specs.get(name)
+        shape = None if spec is None else [counts[spec.scope], *spec.shape]
+        shapes.append((f"output/{name}", shape, sample.outputs.get(name)))
+    for part, expected, array in shapes:
+        got = None if array is None else list(array.shape)
+        if expected != got:
+            return part, expected or "no such tensor", got or "nothing"
+    return None

@@ -1,0 +1,46 @@
+"""Checks every byte of a package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from embershard.package.folder_checks import check_hash
+from embershard.package.manifest import VocabIds
+from embershard.package.reader import Package
+
+__all__ = ["verify_package"]
+
+
+def verify_package(
+    path: str | Path,
+    *,
+    hashes: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Package:
+    """Checks all that docs/format.md asks of a package.
+
+    Args:
+        path: the package's folder.
+        hashes: whether to compare the digest of every file too.
+        progress: called with the bytes hashed so far and the bytes in all, after each file.
+
+    Returns:
+        The opened package.
+
+    Raises:
+        PackageError: "<file>: <field>: expected ..., got ...".
+    """
+    package = Package.open(path)
+    manifest = package.manifest
+    if hashes:
+        done, total = 0, sum(spec.bytes for spec in manifest.files.values())
+        for file, spec in sorted(manifest.files.items()):
+            check_hash(package.path, file, spec)
+            done += spec.bytes
+            if progress is not None:
+                progress(done, total)
+    for file in dict.fromkeys(s.ids.file for s in manifest.sparse if isinstance(s.ids, VocabIds)):
+        package.vocabulary(file)
+    package.samples()
+    return package

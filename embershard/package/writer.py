@@ -1,0 +1,283 @@
+"""Writes a package beside its place and moves it there whole.
+
+    <repository>/<model>/.<version>.<random>.partial/    written here, then synced to disk,
+    <repository>/<model>/<version>/                      then renamed: there, or not
+
+A process that dies leaves at most the hidden folder, which nothing reads and which may be
+deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.package.id_maps import Vocabulary
+from embershard.package.manifest import (
+    CHUNK_ALIGN,
+    CHUNK_BYTES_MAX,
+    FORMAT_VERSION,
+    FileSpec,
+    InputSpec,
+    Limits,
+    OutputSpec,
+    Producer,
+    ProgramSpec,
+    TableSpec,
+    fingerprint_of,
+)
+from embershard.package.plan import Plan, plan_json
+from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
+from embershard.package.row_format import RowFormat
+from embershard.package.safetensors_file import encode_header
+from embershard.package.samples import SampleRequest, write_samples
+from embershard.package.verifier import verify_package
+from embershard.package.vocabulary_file import write_vocabulary
+
+__all__ = ["PackageContents", "PackageWriter"]
+
+SAMPLES: Final = "samples.safetensors"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageContents:
+    """What a manifest says beyond the files that a `PackageWriter` has written."""
+
+    model: str
+    version: int
+    producer: Producer
+    inputs: Sequence[InputSpec]
+    outputs: Sequence[OutputSpec]
+    tables: Sequence[TableSpec]
+    """As `PackageWriter.write_table` returned them, with their errors filled in."""
+
+    programs: Sequence[ProgramSpec]
+    plans: Sequence[str]
+    """Names of the plans written; the first is the default."""
+
+    limits: Limits
+
+
+@final
+class PackageWriter:
+    """A package being written. Use it in a ``with`` statement.
+
+    Left without `publish`, or by an exception, it removes what it wrote.
+
+    Args:
+        out: where the package goes: ``<repository>/<model>/<version>``. Folders above it are
+            made.
+        chunk_bytes_max: largest chunk of a table, in bytes, at most 1 GiB.
+
+    Raises:
+        InputError: there is something at ``out``: versions are immutable.
+    """
+
+    def __init__(self, out: Path, *, chunk_bytes_max: int = CHUNK_BYTES_MAX) -> None:
+        self._out = Path(out)
+        self._chunk_bytes_max = chunk_bytes_max
+        self._published = False
+        _check_free(self._out)
+        self._out.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(
+            tempfile.mkdtemp(prefix=f".{self._out.name}.", suffix=".partial", dir=self._out.parent)
+        )
+        self._folder.chmod(0o755)  # mkdtemp's 0700 would hide the package from a server's user.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._published:
+            shutil.rmtree(self._folder)
+
+    def new_file(self, file: str) -> Path:
+        """Where to write ``file``, a path inside the package; its folder is made.
+
+        Raises:
+            InputError: it has been written before.
+        """
+        path = self._folder / file
+        if path.exists():
+            raise InputError(f"{file}: expected to be written once")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def add_file(self, file: str, data: bytes) -> None:
+        """Writes ``data`` to ``file``, a path inside the package."""
+        self.new_file(file).write_bytes(data)
+
+    def add_vocabulary(self, file: str, vocabulary: Vocabulary) -> str:
+        """Writes a vocabulary to ids/``file`` and returns that path."""
+        write_vocabulary(self.new_file(f"ids/{file}"), vocabulary)
+        return f"ids/{file}"
+
+    def add_plan(self, plan: Plan) -> None:
+        """Writes plans/<name>.json."""
+        self.add_file(f"plans/{plan.name}.json", plan_json(plan))
+
+    def add_samples(self, samples: Sequence[SampleRequest]) -> None:
+        """Writes samples.safetensors."""
+        write_samples(self.new_file(SAMPLES), samples)
+
+    def write_table(
+        self, name: str, row_format: RowFormat, row_batches: Iterable[NDArray[np.uint8]]
+    ) -> TableSpec:
+        """Writes a table as its rows come, into as many chunks as they fill.
+
+        Args:
+            name: of the table.
+            row_format: how its rows are stored.
+            row_batches: uint8 ``[any, row_bytes]`` each; row 0 of the first is row 0.
+
+        Returns:
+            What the manifest says of the table, with errors of 0: see
+            `TableSpec.with_error`.
+
+        Raises:
+            InputError: a batch of another dtype or width, or no rows at all.
+        """
+        row_bytes = row_format.row_bytes
+        unit = CHUNK_ALIGN // math.gcd(CHUNK_ALIGN, row_bytes)  # Rows that fill whole pages.
+        rows_per_chunk = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit
+        chunks: list[str] = []
+        rows = 0
+        for piece in _pieces(name, row_bytes, row_batches, rows_per_chunk):
+            if rows % rows_per_chunk == 0:
+                chunks.append(f"tables/{name}/{len(chunks):05d}.safetensors")
+                self.new_file(chunks[-1]).write_bytes(bytes(CHUNK_ALIGN))  # For the header.
+            with (self._folder / chunks[-1]).open("ab") as stream:
+                stream.write(np.ascontiguousarray(piece).data)
+            rows += len(piece)
+        if not rows:
+            raise InputError(f"table {name}: expected at least one row, got none")
+        for place, chunk in enumerate(chunks):
+            chunk_rows = min(rows_per_chunk, rows - place * rows_per_chunk)
+            shape = {"rows": ("U8", (chunk_rows, row_bytes))}
+            with (self._folder / chunk).open("r+b") as stream:
+                stream.write(encode_header(shape, align=CHUNK_ALIGN))
+        if len(chunks) == 1:
+            rows_per_chunk = -(-rows // unit) * unit
+        return TableSpec(
+            name=name,
+            rows=rows,
+            dim=row_format.dim,
+            weights=row_format.weights,
+            row_bytes=row_bytes,
+            rows_per_chunk=rows_per_chunk,
+            chunks=tuple(chunks),
+            mse=0.0,
+            max_error=0.0,
+        )
+
+    def publish(self, contents: PackageContents) -> Path:
+        """Writes the manifest, verifies the package, syncs it to disk and moves it into place.
+
+        Returns:
+            ``out``.
+
+        Raises:
+            PackageError: the contents and the files contradict one another.
+            InputError: something has appeared at ``out``.
+        """
+        data = self._manifest(contents)
+        (self._folder / MANIFEST).write_bytes(data)
+        digest = hashlib.sha256(data).hexdigest()
+        (self._folder / MANIFEST_DIGEST).write_text(f"{digest}  {MANIFEST}\n")
+        verify_package(self._folder, hashes=False)  # They were computed a moment ago.
+        _sync_tree(self._folder)
+        _check_free(self._out)
+        try:
+            self._folder.rename(self._out)
+        except OSError as error:
+            _check_free(self._out)  # Another writer was faster.
+            raise error
+        self._published = True
+        _sync(self._out.parent)
+        return self._out
+
+    def _manifest(self, contents: PackageContents) -> bytes:
+        inputs = [each.model_dump() for each in contents.inputs]
+        outputs = [each.model_dump() for each in contents.outputs]
+        paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
+        files = {path.relative_to(self._folder).as_posix(): _file_spec(path) for path in paths}
+        document = {
+            "format_version": FORMAT_VERSION,
+            "model": contents.model,
+            "version": contents.version,
+            "producer": contents.producer.model_dump(),
+            "schema": fingerprint_of(inputs, outputs),
+            "inputs": inputs,
+            "outputs": outputs,
+            "tables": [each.model_dump() for each in contents.tables],
+            "programs": [each.model_dump() for each in contents.programs],
+            "plans": list(contents.plans),
+            "default_plan": contents.plans[0],
+            "limits": contents.limits.model_dump(),
+            "samples": SAMPLES,
+            "files": {file: spec.model_dump() for file, spec in files.items()},
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _pieces(
+    name: str, row_bytes: int, batches: Iterable[NDArray[np.uint8]], rows_per_chunk: int
+) -> Iterator[NDArray[np.uint8]]:
+    """The batches' rows, cut where a chunk ends."""
+    room = rows_per_chunk
+    for batch in batches:
+        if batch.dtype != np.uint8 or batch.ndim != 2 or batch.shape[1] != row_bytes:
+            raise InputError(
+                f"table {name}: expected uint8 [n, {row_bytes}], "
+                f"got {batch.dtype.name} {list(batch.shape)}"
+            )
+        while len(batch):
+            piece, batch = batch[:room], batch[room:]
+            yield piece
+            room = room - len(piece) or rows_per_chunk
+
+
+def _file_spec(path: Path) -> FileSpec:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return FileSpec(bytes=path.stat().st_size, sha256=digest)
+
+
+def _check_free(out: Path) -> None:
+    if out.exists() or out.is_symlink():
+        raise InputError(f"{out}: expected no such version yet; versions are immutable")
+
+
+def _sync_tree(folder: Path) -> None:
+    """Files first, then folders from the inside out: a name on disk leads to whole bytes."""
+    for here, _, files in os.walk(folder, topdown=False):
+        for file in files:
+            _sync(Path(here, file))
+        _sync(Path(here))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
