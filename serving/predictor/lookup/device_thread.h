@@ -1,0 +1,45 @@
+// A thread that belongs to one device and runs the same task again and again, each
+// time another thread says so.
+
+#ifndef EMBERSHARD_LOOKUP_DEVICE_THREAD_H_
+#define EMBERSHARD_LOOKUP_DEVICE_THREAD_H_
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace embershard {
+
+// For one caller at a time. Sleeps while there is nothing to do.
+class DeviceThread {
+ public:
+  // `task` must not throw. What it reads and writes is handed over by Start() and
+  // Wait(): it needs no lock of its own.
+  explicit DeviceThread(std::function<void()> task);
+  DeviceThread(const DeviceThread&) = delete;
+  DeviceThread& operator=(const DeviceThread&) = delete;
+  ~DeviceThread();  // Lets a started task finish.
+
+  // Runs the task once. REQUIRES: every earlier Start() was followed by Wait().
+  void Start();
+
+  // Returns when the started task is done.
+  void Wait();
+
+ private:
+  void Loop();
+
+  const std::function<void()> task_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // Signalled when the fields below change.
+  bool started_ = false;             // Guarded by mutex_. Until the task is done.
+  bool stopping_ = false;            // Guarded by mutex_.
+
+  std::thread thread_;  // Last, so that Loop() sees every field built.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_DEVICE_THREAD_H_

@@ -1,0 +1,179 @@
+#include "lookup/fbgemm_call.h"
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+// FBGEMM's numbers (SparseType, EmbeddingLocation, PoolingMode).
+constexpr int64_t kFp32 = 0;
+constexpr int32_t kHost = 3;
+
+int64_t SparseType(WeightType weights) {
+  switch (weights) {
+    case WeightType::kFp16:
+      return 1;
+    case WeightType::kInt8:
+      return 2;
+    case WeightType::kInt4:
+      return 3;
+  }
+  throw std::logic_error("unknown weight type");
+}
+
+int64_t PoolingMode(Pooling pooling) { return pooling == Pooling::kSum ? 0 : 1; }
+
+c10::OperatorHandle FindOperator() {
+  constexpr const char* kName = "fbgemm::int_nbit_split_embedding_codegen_lookup_function";
+  const auto found = c10::Dispatcher::singleton().findSchema({kName, ""});
+  if (!found) throw std::runtime_error(std::string(kName) + " is not loaded");
+  return *found;
+}
+
+// A view without a copy. The operator only reads.
+template <class T>
+at::Tensor View(const T* values, size_t size) {
+  return at::from_blob(const_cast<T*>(values), {static_cast<int64_t>(size)},
+                       at::TensorOptions(c10::CppTypeToScalarType<T>::value));
+}
+
+int64_t LargestDim(const std::vector<FbgemmLookupPart>& parts, WeightType weights) {
+  int64_t largest = 0;
+  for (const FbgemmLookupPart& part : parts) {
+    if (part.weights == weights) largest = std::max(largest, part.dim);
+  }
+  return largest;
+}
+
+// The arguments that are the same for every batch, by the names of the operator's schema.
+std::map<std::string, c10::IValue> FixedArguments(const FbgemmCallKind& kind,
+                                                  const TableStore& tables,
+                                                  const std::vector<FbgemmLookupPart>& parts) {
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> types;
+  std::vector<int64_t> dim_offsets = {0};
+  for (const FbgemmLookupPart& part : parts) {
+    offsets.push_back(static_cast<int64_t>(part.offset_bytes));
+    types.push_back(SparseType(part.weights));
+    dim_offsets.push_back(dim_offsets.back() + part.dim);
+  }
+  const std::vector<int32_t> placements(parts.size(), kHost);
+  const auto* base = reinterpret_cast<const uint8_t*>(tables.base());
+  return {
+      {"dev_weights", View(base, tables.size_bytes())},
+      {"uvm_weights", View<uint8_t>(nullptr, 0)},
+      {"weights_placements", at::tensor(placements, at::kInt)},
+      {"weights_offsets", at::tensor(offsets, at::kLong)},
+      {"weights_tys", at::tensor(types, at::kByte)},
+      {"D_offsets", at::tensor(dim_offsets, at::kInt)},
+      {"total_D", dim_offsets.back()},
+      {"max_int2_D", 0},
+      {"max_int4_D", LargestDim(parts, WeightType::kInt4)},
+      {"max_int8_D", LargestDim(parts, WeightType::kInt8)},
+      {"max_float16_D", LargestDim(parts, WeightType::kFp16)},
+      {"max_float32_D", 0},
+      {"pooling_mode", PoolingMode(kind.pooling)},
+      {"output_dtype", kFp32},
+      {"row_alignment", 1},
+  };
+}
+
+}  // namespace
+
+FbgemmCall::FbgemmCall(const FbgemmCallKind& kind, const TableStore& tables,
+                       std::vector<FbgemmLookupPart> parts)
+    : kind_(kind), parts_(std::move(parts)), operator_(FindOperator()) {
+  for (const FbgemmLookupPart& part : parts_) {
+    const auto dim = static_cast<size_t>(part.dim);
+    if (!columns_.empty() && columns_.back().to + columns_.back().count == part.column) {
+      columns_.back().count += dim;
+    } else {
+      columns_.push_back({.from = total_dim_, .to = part.column, .count = dim});
+    }
+    total_dim_ += dim;
+  }
+
+  const auto fixed = FixedArguments(kind_, tables, parts_);
+  const std::map<std::string, size_t*> varying = {{"indices", &rows_position_},
+                                                  {"offsets", &offsets_position_},
+                                                  {"indice_weights", &weights_position_}};
+  for (const c10::Argument& argument : operator_.schema().arguments()) {
+    if (const auto place = varying.find(argument.name()); place != varying.end()) {
+      *place->second = arguments_.size();
+      arguments_.emplace_back();
+    } else if (const auto value = fixed.find(argument.name()); value != fixed.end()) {
+      arguments_.push_back(value->second);
+    } else if (argument.default_value()) {
+      arguments_.push_back(*argument.default_value());
+    } else {
+      throw std::runtime_error("FBGEMM's lookup has an argument '" + argument.name() +
+                               "' that this version of embershard does not know");
+    }
+  }
+}
+
+Status FbgemmCall::Run(std::span<const JaggedRows> sparse, PooledMatrix request,
+                       PooledMatrix example) {
+  const PooledMatrix out = kind_.scope == Scope::kRequest ? request : example;
+  if (out.bags == 0) return {};
+  if (Status status = Merge(sparse, out.bags); !status.ok()) return status;
+  stack_ = arguments_;
+  stack_[rows_position_] = View(rows_.data(), rows_.size());
+  stack_[offsets_position_] = View(offsets_.data(), offsets_.size());
+  if (kind_.weighted) stack_[weights_position_] = View(weights_.data(), weights_.size());
+  operator_.callBoxed(stack_);
+  const at::Tensor pooled = std::move(stack_[0]).toTensor();
+  stack_.clear();
+  Scatter(pooled.const_data_ptr<float>(), out);
+  return {};
+}
+
+Status FbgemmCall::Merge(std::span<const JaggedRows> sparse, size_t bags) {
+  rows_.clear();
+  weights_.clear();
+  offsets_.assign(1, 0);
+  for (const FbgemmLookupPart& part : parts_) {
+    const JaggedRows& lists = sparse[part.sparse_input];
+    const int64_t begin = lists.offsets[0];
+    const int64_t end = lists.offsets[bags];
+    // The kernel does not check rows. Ids were, when they became rows: a row that is
+    // out of range here is our bug, but must not read foreign memory.
+    int64_t smallest = kZeroRow;
+    int64_t largest = kZeroRow;
+    for (int64_t i = begin; i < end; ++i) {
+      smallest = std::min(smallest, lists.rows[i]);
+      largest = std::max(largest, lists.rows[i]);
+    }
+    if (smallest < kZeroRow || largest >= part.table_rows) {
+      return Internal("table '" + part.table + "': row " +
+                      std::to_string(smallest < kZeroRow ? smallest : largest) + " of feature '" +
+                      part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
+    }
+    const int64_t shift = static_cast<int64_t>(rows_.size()) - begin;
+    rows_.insert(rows_.end(), lists.rows + begin, lists.rows + end);
+    if (kind_.weighted && begin < end) {
+      weights_.insert(weights_.end(), lists.weights + begin, lists.weights + end);
+    }
+    for (size_t bag = 1; bag <= bags; ++bag) offsets_.push_back(lists.offsets[bag] + shift);
+  }
+  return {};
+}
+
+void FbgemmCall::Scatter(const float* pooled, PooledMatrix out) const {
+  for (size_t bag = 0; bag < out.bags; ++bag) {
+    const float* from = pooled + bag * total_dim_;
+    float* to = out.values + bag * out.columns;
+    for (const Columns& columns : columns_) {
+      std::memcpy(to + columns.to, from + columns.from, columns.count * sizeof(float));
+    }
+  }
+}
+
+}  // namespace embershard

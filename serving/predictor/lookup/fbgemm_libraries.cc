@@ -1,0 +1,39 @@
+#include <dlfcn.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+#include <system_error>
+
+#include "lookup/fbgemm_lookup.h"
+
+namespace embershard {
+namespace {
+
+// Each needs symbols of those before it.
+constexpr std::array kLibraries = {
+    "fbgemm_gpu_config.so",    "fbgemm_gpu_tbe_common.so",    "fbgemm_gpu_tbe_utils.so",
+    "fbgemm_gpu_tbe_cache.so", "fbgemm_gpu_tbe_inference.so", "fbgemm_gpu_py.so",
+};
+
+}  // namespace
+
+Status LoadFbgemm(const std::filesystem::path& folder) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  for (const char* name : kLibraries) {
+    const std::filesystem::path library = folder / name;
+    std::error_code error;
+    if (!std::filesystem::exists(library, error)) {
+      return NotFound("FBGEMM: there is no " + library.string() +
+                      "; expected the folder of the installed Python package fbgemm_gpu");
+    }
+    // Never closed: operators stay registered as long as the process lives.
+    if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+      return Internal(std::string("FBGEMM: ") + dlerror());
+    }
+  }
+  return {};
+}
+
+}  // namespace embershard

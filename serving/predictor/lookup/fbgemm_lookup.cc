@@ -1,0 +1,186 @@
+#include "lookup/fbgemm_lookup.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lookup/device_thread.h"
+#include "lookup/fbgemm_call.h"
+
+namespace embershard {
+namespace {
+
+// The device's lookups are the unit of parallel work: a team inside torch would only
+// take the other devices' cores. torch keeps one count for this thread and one for
+// threads to come; the second is put back.
+void UseOneTorchThread() {
+  const int process_threads = at::get_num_threads();
+  at::set_num_threads(1);
+  std::thread([process_threads] { at::set_num_threads(process_threads); }).join();
+}
+
+struct LookupBatch {
+  std::span<const JaggedRows> sparse;
+  PooledMatrix request;
+  PooledMatrix example;
+};
+
+// The tables of one device and the thread that reads them.
+class Device {
+ public:
+  Device(std::string name, std::vector<FbgemmCall> calls)
+      : name_(std::move(name)), calls_(std::move(calls)), thread_([this] { status_ = RunAll(); }) {}
+
+  // REQUIRES: `batch` lives until Wait() has returned.
+  void Start(const LookupBatch& batch) {
+    batch_ = &batch;
+    thread_.Start();
+  }
+
+  Status Wait() {
+    thread_.Wait();
+    return std::move(status_);
+  }
+
+ private:
+  Status RunAll() {
+    try {
+      if (!one_torch_thread_) UseOneTorchThread();
+      one_torch_thread_ = true;
+      const c10::InferenceMode no_gradients;
+      for (FbgemmCall& call : calls_) {
+        Status status = call.Run(batch_->sparse, batch_->request, batch_->example);
+        if (!status.ok()) return status;
+      }
+      return {};
+    } catch (const c10::Error& error) {
+      return Internal("lookup on device '" + name_ + "': " + error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      return Internal("lookup on device '" + name_ + "': " + error.what());
+    }
+  }
+
+  const std::string name_;
+
+  // Used by the thread between Start() and Wait().
+  std::vector<FbgemmCall> calls_;
+  bool one_torch_thread_ = false;
+  const LookupBatch* batch_ = nullptr;
+  Status status_;
+
+  DeviceThread thread_;  // Last: it uses the fields above.
+};
+
+class FbgemmLookup final : public Lookup {
+ public:
+  explicit FbgemmLookup(std::vector<std::unique_ptr<Device>> devices)
+      : devices_(std::move(devices)) {}
+
+  Status Run(std::span<const JaggedRows> sparse, PooledMatrix request,
+             PooledMatrix example) override {
+    const LookupBatch batch{sparse, request, example};
+    for (const auto& device : devices_) device->Start(batch);
+    Status first;
+    for (const auto& device : devices_) {
+      Status status = device->Wait();
+      if (first.ok()) first = std::move(status);
+    }
+    return first;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Device>> devices_;
+};
+
+Status Refuse(const Plan& plan, const std::string& table, const std::string& got) {
+  return BadPackage("plans/" + plan.name + ".json: table '" + table +
+                    "': expected the whole table on one cpu device, got " + got);
+}
+
+// The one device of each table.
+Result<std::vector<size_t>> DeviceOfTable(const Package& package) {
+  const Plan& plan = package.plan();
+  std::vector<size_t> devices(package.manifest().tables.size());
+  for (const Shard& shard : plan.shards) {
+    const TableSpec& table = package.manifest().tables[shard.table];
+    if (shard.row_begin != 0 || shard.row_end != table.rows) {
+      return Refuse(plan, table.name,
+                    "rows " + std::to_string(shard.row_begin) + ".." +
+                        std::to_string(shard.row_end) + " of " + std::to_string(table.rows));
+    }
+    if (shard.column_begin != 0 || shard.column_end != table.dim) {
+      return Refuse(plan, table.name,
+                    "columns " + std::to_string(shard.column_begin) + ".." +
+                        std::to_string(shard.column_end) + " of " + std::to_string(table.dim));
+    }
+    if (shard.devices.size() != 1) {
+      return Refuse(plan, table.name, std::to_string(shard.devices.size()) + " replicas");
+    }
+    const std::string& device = plan.devices[shard.devices[0]];
+    if (!device.starts_with("cpu:")) {
+      return Refuse(plan, table.name, "device '" + device + "'");
+    }
+    devices[shard.table] = shard.devices[0];
+  }
+  return devices;
+}
+
+using Calls = std::map<FbgemmCallKind, std::vector<FbgemmLookupPart>>;
+
+// The calls of each device, parts in the schema's order, which is that of the columns.
+std::vector<Calls> CallsOfDevices(const Package& package,
+                                  const std::vector<size_t>& device_of_table) {
+  std::vector<Calls> calls(package.plan().devices.size());
+  for (size_t i = 0; i < package.schema().sparse.size(); ++i) {
+    const SparseInput& input = package.schema().sparse[i];
+    for (const LookupSpec& lookup : input.lookups) {
+      const TableSpec& table = package.manifest().tables[lookup.table];
+      const FbgemmCallKind kind{input.scope, lookup.pooling, input.weighted};
+      calls[device_of_table[lookup.table]][kind].push_back({
+          .sparse_input = i,
+          .input = input.name,
+          .table = table.name,
+          .table_rows = table.rows,
+          .dim = table.dim,
+          .weights = table.weights,
+          .offset_bytes = package.tables().offset_bytes(lookup.table),
+          .column = lookup.column,
+      });
+    }
+  }
+  return calls;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Lookup>> MakeFbgemmLookup(const Package& package) {
+  Result<std::vector<size_t>> device_of_table = DeviceOfTable(package);
+  if (!device_of_table.ok()) return device_of_table.status();
+  std::vector<std::unique_ptr<Device>> devices;
+  try {
+    std::vector<Calls> calls = CallsOfDevices(package, *device_of_table);
+    for (size_t device = 0; device < calls.size(); ++device) {
+      if (calls[device].empty()) continue;
+      std::vector<FbgemmCall> device_calls;
+      for (auto& [kind, parts] : calls[device]) {
+        device_calls.emplace_back(kind, package.tables(), std::move(parts));
+      }
+      devices.push_back(
+          std::make_unique<Device>(package.plan().devices[device], std::move(device_calls)));
+    }
+  } catch (const c10::Error& error) {
+    return Internal(std::string("lookup: ") + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return Internal(std::string("lookup: ") + error.what());
+  }
+  return std::unique_ptr<Lookup>(std::make_unique<FbgemmLookup>(std::move(devices)));
+}
+
+}  // namespace embershard
