@@ -12,12 +12,12 @@ rows follow formulas (below), so that tests know every value without a quantizer
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from embershard.package import (
     PackageContents,
@@ -45,19 +45,16 @@ FOLDER = Path(__file__).parent / "format_0" / "tiny" / "1"
 USERS = ["ada", "bob", "cyd", "dan"]
 
 
-class Tiny(torch.nn.Module):
-    """score = sigmoid(dense + mean of all pooled columns); profile = two request columns."""
-
-    def forward(
-        self,
-        request_inputs: list[Tensor],
-        example_inputs: list[Tensor],
-        request_of_example: Tensor,
-    ) -> dict[str, Tensor]:
-        request = request_inputs[0].sum(dim=1) + request_inputs[1].mean(dim=1)
-        example = example_inputs[0].sum(dim=1) + example_inputs[1].mean(dim=1)
-        score = torch.sigmoid(request[request_of_example] + example)
-        return {"score": score, "profile": request_inputs[1][:, :2]}
+# score = sigmoid(dense + mean of all pooled columns); profile = two columns of the request's.
+# As a string, so that the program holds no path of the machine that made it.
+PROGRAM = """
+def forward(self, request_inputs: List[Tensor], example_inputs: List[Tensor],
+            request_of_example: Tensor) -> Dict[str, Tensor]:
+    request = request_inputs[0].sum(dim=1) + request_inputs[1].mean(dim=1)
+    example = example_inputs[0].sum(dim=1) + example_inputs[1].mean(dim=1)
+    score = torch.sigmoid(request[request_of_example] + example)
+    return {"score": score, "profile": request_inputs[1][:, :2]}
+"""
 
 
 def code_rows(rows: int, codes: NDArray[np.int64], *, scale: float) -> NDArray[np.uint8]:
@@ -113,7 +110,9 @@ def samples(program: torch.jit.ScriptModule) -> list[SampleRequest]:
                 request_dense=request_dense,
                 example_dense=example_dense,
                 lengths=np.array([1, len(tag_ids), *map(len, item_lists)], np.int32),
-                values=np.array([hash_string(user), *tag_ids, *sum(item_lists, [])], np.int64),
+                values=np.array(
+                    [hash_string(user), *tag_ids, *itertools.chain(*item_lists)], np.int64
+                ),
                 weights=np.array(weights, np.float32),
                 outputs={name: value.numpy() for name, value in outputs.items()},
             )
@@ -166,9 +165,7 @@ def contents(tables: dict[str, object], vocabulary: str) -> PackageContents:
         ],
         tables=list(tables.values()),
         programs=[
-            ProgramSpec(
-                kind="torchscript", target="cpu", dtype="float32", file="programs/dense.pt"
-            )
+            ProgramSpec(kind="torchscript", target="cpu", dtype="float32", file="programs/dense.pt")
         ],
         plans=["default", "halves"],
         limits=default_limits(max_examples=64, max_ids=1000),
@@ -176,7 +173,8 @@ def contents(tables: dict[str, object], vocabulary: str) -> PackageContents:
 
 
 def main() -> None:
-    program = torch.jit.script(Tiny().eval())
+    program = torch.jit.ScriptModule()
+    program.define(PROGRAM)
     formats = {
         "users": RowFormat("int8", 4),
         "items": RowFormat("int4", 8),
