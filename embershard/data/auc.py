@@ -16,16 +16,18 @@ def area_under_curve(scores: ArrayLike, labels: ArrayLike) -> float:
     Computed from ranks (Mann-Whitney), in float64; unlike a histogram it makes no bins.
 
     Args:
-        scores: ``[N]``, any real dtype, none NaN.
+        scores: ``[N]``, any real dtype.
         labels: ``[N]``, 0 or 1.
 
     Raises:
-        InputError: different lengths, or labels of one kind only.
+        InputError: different lengths, a score that is NaN, or labels of one kind only.
     """
     score = np.asarray(scores, np.float64)
     positive = np.asarray(labels) > 0.5
     if score.shape != positive.shape or score.ndim != 1:
         raise InputError(f"scores: expected {list(positive.shape)}, got {list(score.shape)}")
+    if np.isnan(score).any():
+        raise InputError(f"scores: expected numbers, got NaN at {int(np.argmax(np.isnan(score)))}")
     positives = int(positive.sum())
     negatives = len(positive) - positives
     if not positives or not negatives:

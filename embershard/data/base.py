@@ -73,6 +73,11 @@ class Examples:
         expected = [column.name for column in self.schema.sparse]
         if sorted(self.sparse) != sorted(expected):
             raise InputError(f"sparse: expected columns {expected}, got {list(self.sparse)}")
+        for each in self.schema.sparse:
+            if each.weighted:
+                raise InputError(
+                    f"sparse {each.name!r}: expected an unweighted input, got weighted"
+                )
         for name, column in self.sparse.items():
             _check_column(name, column, rows)
 

@@ -1,0 +1,96 @@
+"""Jagged columns are taken example by example, and contradictions are refused."""
+
+import numpy as np
+import pytest
+
+from embershard.data import Dataset, Examples, JaggedColumn, TableHint
+from embershard.errors import InputError
+from embershard.package.schema import DenseInput, Schema, SparseInput
+
+SCHEMA = Schema(dense=[DenseInput("price")], sparse=[SparseInput("tags")])
+
+
+def column(values, offsets):
+    return JaggedColumn(np.array(values, np.int64), np.array(offsets, np.int64))
+
+
+def examples(**changes):
+    arguments = {
+        "schema": SCHEMA,
+        "dense": np.array([[1], [2], [3]], np.float32),
+        "sparse": {"tags": column([4, 5, 6, 7, 8], [0, 2, 2, 5])},
+        "labels": np.array([0, 1, 1], np.float32),
+        "request": np.array([0, 0, 9], np.int64),
+    }
+    return Examples(**(arguments | changes))
+
+
+def test_take_keeps_each_examples_own_list():
+    taken = examples().take(np.array([2, 0, 1, 2]))
+
+    assert taken.dense.tolist() == [[3], [1], [2], [3]]
+    assert taken.sparse["tags"].lengths.tolist() == [3, 2, 0, 3]
+    assert taken.sparse["tags"].values.tolist() == [6, 7, 8, 4, 5, 6, 7, 8]
+    assert taken.labels.tolist() == [1, 0, 1, 1]
+    assert taken.request.tolist() == [9, 0, 0, 9]
+
+
+def test_take_nothing():
+    taken = examples().take(np.array([], np.int64))
+
+    assert len(taken) == 0
+    assert taken.sparse["tags"].offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param(
+            {"dense": np.zeros((3, 2), np.float32)},
+            r"dense: expected float32 \[3, 1\], got float32 \[3, 2\]",
+            id="columns",
+        ),
+        pytest.param(
+            {"dense": np.zeros((3, 1))},
+            r"dense: expected float32 \[3, 1\], got float64",
+            id="dtype",
+        ),
+        pytest.param(
+            {"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]", id="requests"
+        ),
+        pytest.param({"sparse": {}}, r"expected columns \['tags'\], got \[\]", id="missing"),
+        pytest.param(
+            {"sparse": {"tags": column([1, 2], [0, 1, 2])}},
+            r"offsets: expected int64 \[4\]",
+            id="n",
+        ),
+        pytest.param(
+            {"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, "rising from 0 to 2", id="total"
+        ),
+        pytest.param(
+            {"sparse": {"tags": column([1, 2], [0, 2, 1, 2])}}, "rising from 0 to 2", id="falling"
+        ),
+        pytest.param(
+            {"schema": Schema(sparse=[SparseInput("tags", weighted=True)], dense=SCHEMA.dense)},
+            "'tags': expected an unweighted input",
+            id="weighted",
+        ),
+    ],
+)
+def test_examples_that_contradict_the_schema_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        examples(**changes)
+
+
+def test_a_dataset_has_each_sparse_input_in_one_table():
+    hint = TableHint(name="a", features=("other",), pooling="sum")
+
+    with pytest.raises(InputError, match=r"expected each of \['tags'\] once, got \['other'\]"):
+        Dataset(
+            name="d",
+            schema=SCHEMA,
+            train=examples(),
+            valid=examples(),
+            test=examples(),
+            tables=(hint,),
+        )

@@ -1,0 +1,172 @@
+"""Batches carry every example once, as rows of tables, and forget ids only when asked to."""
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.data import Examples, JaggedColumn, batches, to_rows
+from embershard.errors import InputError
+from embershard.package.id_maps import Identity, Vocabulary
+from embershard.package.schema import DenseInput, Schema, SparseInput
+
+
+def make(column=None, lists=((10, 30), (), (20,), (99, 10, 20), (30,))):
+    """Five examples of one sparse input; the dense input is the example's number."""
+    lengths = [len(ids) for ids in lists]
+    values = [each for ids in lists for each in ids]
+    rows = len(lists)
+    return Examples(
+        schema=Schema(
+            dense=[DenseInput("number")],
+            sparse=[column or SparseInput("tags", ids=Vocabulary([30, 10, 20], "zero"))],
+        ),
+        dense=np.arange(rows, dtype=np.float32).reshape(-1, 1),
+        sparse={
+            "tags": JaggedColumn(
+                np.array(values, np.int64), np.cumsum([0, *lengths]).astype(np.int64)
+            )
+        },
+        labels=np.arange(rows, dtype=np.float32) % 2,
+        request=np.arange(rows),
+    )
+
+
+def lists_of(batch):
+    split = torch.split(batch.sparse.values(), batch.sparse.lengths().tolist())
+    return [ids.tolist() for ids in split]
+
+
+def test_batches_keep_the_order_and_map_ids_to_rows():
+    first, second, last = batches(make(), batch_size=2)
+
+    assert first.sparse.keys() == ["tags"]
+    assert lists_of(first) == [[1, 0], []]
+    assert lists_of(second) == [[2], [-1, 1, 2]]
+    assert lists_of(last) == [[0]]
+    assert second.dense.tolist() == [[2], [3]]
+    assert second.labels.tolist() == [0, 1]
+    assert first.dense.dtype == first.labels.dtype == torch.float32
+    assert first.sparse.values().dtype == torch.int64
+
+
+def test_several_inputs_lie_one_behind_the_other_in_schema_order():
+    one = make()
+    column = JaggedColumn(np.arange(5), np.arange(6))
+    examples = Examples(
+        schema=Schema(
+            dense=one.schema.dense,
+            sparse=[SparseInput("a", ids=Identity(5)), *one.schema.sparse, SparseInput("raw")],
+        ),
+        dense=one.dense,
+        sparse={"raw": column, **one.sparse, "a": column},
+        labels=one.labels,
+        request=one.request,
+    )
+
+    (batch,) = batches(examples, batch_size=5)
+
+    assert batch.sparse.keys() == ["a", "tags", "raw"]
+    assert batch.sparse["a"].values().tolist() == [0, 1, 2, 3, 4]
+    assert batch.sparse["tags"].values().tolist() == [1, 0, 2, -1, 1, 2, 0]
+    assert batch.sparse["raw"].lengths().tolist() == [1, 1, 1, 1, 1]
+
+
+def test_a_shuffle_holds_every_example_once_with_its_own_ids():
+    plain = next(batches(make(), batch_size=5))
+    parts = list(batches(make(), batch_size=2, shuffle_seed=3))
+
+    numbers = [int(number) for part in parts for number in part.dense[:, 0]]
+    assert sorted(numbers) == [0, 1, 2, 3, 4]
+    assert numbers != [0, 1, 2, 3, 4]
+    expected = lists_of(plain)
+    assert [ids for part in parts for ids in lists_of(part)] == [expected[n] for n in numbers]
+
+
+def test_a_seed_decides_the_order_and_the_forgotten_ids():
+    mapped = to_rows(make(lists=[(10, 20, 30)] * 64))
+
+    def draw(seed):
+        (batch,) = batches(mapped, batch_size=64, shuffle_seed=seed, id_dropout={"tags": 0.5})
+        return batch.dense.tolist(), lists_of(batch)
+
+    assert draw(1) == draw(1)
+    assert draw(1)[0] != draw(2)[0]
+    assert draw(1)[1] != draw(2)[1]
+
+
+@pytest.mark.parametrize(("keep", "expected"), [("first", [[-1, 1], [1]]), ("last", [[1, 2], [1]])])
+def test_max_ids_keeps_one_end_of_a_list(keep, expected):
+    column = SparseInput("tags", ids=Vocabulary([30, 10, 20], "zero"), max_ids=2, keep=keep)
+
+    (batch,) = batches(make(column, lists=((99, 10, 20), (10,))), batch_size=2)
+
+    assert lists_of(batch) == expected
+
+
+@pytest.mark.parametrize(("policy", "row"), [("zero", -1), ("oov", 3)])
+def test_id_dropout_turns_the_share_asked_for_into_unknown_ids(policy, row):
+    column = SparseInput("tags", ids=Vocabulary([30, 10, 20], policy))
+    examples = make(column, lists=[(10,)] * 2000)
+
+    (batch,) = batches(examples, batch_size=2000, shuffle_seed=0, id_dropout={"tags": 0.25})
+
+    rows, counts = np.unique(batch.sparse.values().numpy(), return_counts=True)
+    assert dict(zip(rows.tolist(), counts.tolist(), strict=True)).keys() == {1, row}
+    assert (batch.sparse.values() == row).float().mean() == pytest.approx(0.25, abs=0.04)
+    assert batch.sparse.lengths().tolist() == [1] * 2000
+
+
+def test_id_dropout_leaves_the_examples_as_they_were():
+    mapped = to_rows(make())
+    before = mapped.rows["tags"].values.copy()
+
+    list(batches(mapped, batch_size=2, shuffle_seed=0, id_dropout={"tags": 1.0}))
+
+    assert mapped.rows["tags"].values.tolist() == before.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param({"batch_size": 0}, "batch_size: expected at least 1, got 0", id="size"),
+        pytest.param(
+            {"id_dropout": {"tags": 0.5}}, "expected shuffle_seed with it, got None", id="no-seed"
+        ),
+        pytest.param(
+            {"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, r"one of \['tags'\], got 'x'", id="name"
+        ),
+        pytest.param(
+            {"id_dropout": {"tags": 1.5}, "shuffle_seed": 0}, "expected 0 to 1, got 1.5", id="share"
+        ),
+    ],
+)
+def test_impossible_arguments_are_refused_at_once(arguments, message):
+    with pytest.raises(InputError, match=message):
+        batches(make(), **({"batch_size": 2} | arguments))
+
+
+def test_id_dropout_needs_a_policy_for_unknown_ids():
+    column = SparseInput("tags", ids=Identity(100))
+
+    with pytest.raises(InputError, match="'tags': expected an id map with oov or zero"):
+        batches(make(column), batch_size=2, shuffle_seed=0, id_dropout={"tags": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        pytest.param(
+            SparseInput("tags", ids=Vocabulary([10, 20, 30])),
+            "feature 'tags': id 99 at position 3 is not in the vocabulary",
+            id="unknown-id",
+        ),
+        pytest.param(
+            SparseInput("tags", ids=Identity(100), max_ids=2),
+            "feature 'tags': example 3: expected at most 2 ids, got 3",
+            id="too-many",
+        ),
+    ],
+)
+def test_ids_that_the_schema_rejects_are_refused(column, message):
+    with pytest.raises(InputError, match=message):
+        to_rows(make(column))

@@ -1,0 +1,122 @@
+"""Both layouts read alike; what cannot be read is refused with file, line and column."""
+
+import numpy as np
+import pytest
+
+from embershard.data.movielens_files import read_movielens_files
+from embershard.errors import DataError
+from tests.data.small_movielens import ITEMS, USERS, original_files, recbole_files, write
+
+LAYOUTS = {"recbole": (recbole_files, "utf-8"), "original": (original_files, "latin-1")}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_reads_in_the_order_of_time_and_ties_in_the_order_of_lines(tmp_path, layout):
+    files, encoding = LAYOUTS[layout]
+
+    log = read_movielens_files(write(tmp_path, files(), encoding=encoding))
+
+    assert log.users.tolist() == [3, 3, 7, 7]
+    assert log.items.tolist() == [5, 9, 1, 5]
+    assert log.ratings.tolist() == [2, 3, 5, 4]
+    assert log.timestamps.tolist() == [50, 75, 100, 100]
+    assert log.users.dtype == log.items.dtype == log.timestamps.dtype == np.int64
+    assert log.user_table == USERS
+    assert log.item_table == ITEMS
+
+
+def test_lines_may_end_as_on_windows(tmp_path):
+    write(tmp_path, recbole_files(), encoding="utf-8")
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+    assert read_movielens_files(tmp_path).user_table == USERS
+
+
+def test_recbole_columns_are_found_by_name(tmp_path):
+    files = recbole_files()
+    files["ml-100k.inter"] = [
+        "\t".join([*reversed(line.split("\t")), "extra"]) for line in files["ml-100k.inter"]
+    ]
+
+    log = read_movielens_files(write(tmp_path, files, encoding="utf-8"))
+
+    assert log.items.tolist() == [5, 9, 1, 5]
+
+
+def replaced(lines, at, line):
+    return [*lines[:at], line, *lines[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "content", "message"),
+    [
+        ("inter", 3, "3\t5\tx\t50", "3: column 3 (rating): expected a number from 0 to 5, got 'x'"),
+        ("inter", 2, "3\t5\t6\t50", "2: column 3 (rating): expected a number from 0 to 5, got '6'"),
+        ("inter", 2, "3\t5\tnan\t50", "2: column 3 (rating): expected a number from 0 to 5"),
+        ("inter", 2, "3\t5\t4\t5.5", "2: column 4 (timestamp): expected whole seconds, at least 0"),
+        ("inter", 2, "3\t5\t4\t-1", "2: column 4 (timestamp): expected whole seconds, at least 0"),
+        ("inter", 2, "8\t5\t4\t1", "2: column 1 (user_id): expected a user of the user file"),
+        ("inter", 2, "3\t6\t4\t1", "2: column 2 (item_id): expected an item of the item file"),
+        ("inter", 4, "3\t5\t4", "4: expected 4 columns split by '\\t', got 3"),
+        ("inter", 5, "", "5: expected 4 columns split by '\\t', got 1"),
+        ("inter", 1, "user_id:token\titem_id:token\tstars:float\ttimestamp:float", "1: header"),
+        (
+            "user",
+            2,
+            "7\told\tM\tstudent\t85711",
+            "2: column 2 (age): expected an age from 0 to 150",
+        ),
+        ("user", 2, "7\t17\tM\t\t85711", "2: column 4 (occupation): expected some text, got ''"),
+        ("user", 3, "7\t56\tF\twriter\tT8H1N", "3: column 1 (user_id): expected an id not listed"),
+        ("user", 2, f"{2**63}\t17\tM\tx\ty", "2: column 1 (user_id): expected a whole number of"),
+        ("user", 2, "1_0\t17\tM\tx\ty", "2: column 1 (user_id): expected a whole number of 64"),
+        (
+            "item",
+            2,
+            "1\tToy Story\t95\tDrama",
+            "2: column 3 (release_year): expected a year, or no",
+        ),
+        ("item", 2, "1\t\t1995\tDrama", "2: column 2 (movie_title): expected some text, got ''"),
+    ],
+)
+def test_a_bad_cell_is_refused(tmp_path, file, line, content, message):
+    files = recbole_files()
+    name = f"ml-100k.{file}"
+    files[name] = replaced(files[name], line - 1, content)
+    write(tmp_path, files, encoding="utf-8")
+
+    with pytest.raises(DataError) as refusal:
+        read_movielens_files(tmp_path)
+
+    assert str(refusal.value).startswith(f"{name}:{message}")
+
+
+def test_a_bad_genre_flag_names_the_genre(tmp_path):
+    files = original_files()
+    files["u.item"] = [files["u.item"][0], files["u.item"][1][:-1] + "2", files["u.item"][2]]
+
+    with pytest.raises(
+        DataError, match=r"u\.item:2: column 24 \(Western\): expected 0 or 1, got '2'"
+    ):
+        read_movielens_files(write(tmp_path, files, encoding="latin-1"))
+
+
+def test_a_file_in_another_encoding_names_the_line(tmp_path):
+    write(tmp_path, recbole_files(), encoding="latin-1")
+
+    with pytest.raises(DataError, match=r"ml-100k\.item:3: expected utf-8, got byte 0xe9"):
+        read_movielens_files(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    write(tmp_path, recbole_files(), encoding="utf-8")
+    (tmp_path / "ml-100k.user").unlink()
+
+    with pytest.raises(DataError, match=r"ml-100k\.user: expected a readable file"):
+        read_movielens_files(tmp_path)
+
+
+def test_a_folder_with_neither_layout_is_refused(tmp_path):
+    with pytest.raises(DataError, match="got neither"):
+        read_movielens_files(tmp_path)
