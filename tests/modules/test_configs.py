@@ -1,0 +1,55 @@
+"""Table configs: what is kept, and what is refused."""
+
+import pytest
+import torch
+
+from embershard.errors import InputError
+from embershard.modules import EmbeddingBagConfig, PoolingType
+
+GOOD = {"name": "t", "num_embeddings": 9, "embedding_dim": 4, "feature_names": ["a", "b"]}
+
+
+def test_defaults_are_a_sum_and_a_range_of_one_over_the_root_of_the_rows():
+    config = EmbeddingBagConfig(**GOOD)
+
+    assert config.pooling is PoolingType.SUM
+    assert config.feature_names == ("a", "b")
+    assert config.init_range() == pytest.approx((-1 / 3, 1 / 3))
+
+
+def test_one_end_of_the_range_may_be_given():
+    assert EmbeddingBagConfig(**GOOD, weight_init_max=0.5).init_range() == pytest.approx(
+        (-1 / 3, 0.5)
+    )
+
+
+def test_init_fn_fills_the_weights():
+    weight = torch.empty(9, 4)
+
+    EmbeddingBagConfig(**GOOD, init_fn=lambda w: w.fill_(7.0)).initialize(weight)
+
+    assert (weight == 7.0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"name": ""}, "table name: .*got ''", id="no-name"),
+        pytest.param({"name": "a.b"}, r"without '\.' and '/', got 'a\.b'", id="dot"),
+        pytest.param({"name": "a/b"}, "got 'a/b'", id="slash"),
+        pytest.param({"num_embeddings": 0}, "'t': num_embeddings: .*at least 1, got 0", id="rows"),
+        pytest.param({"embedding_dim": 0}, "'t': embedding_dim: .*at least 1, got 0", id="dim"),
+        pytest.param({"feature_names": []}, r"at least one name, got \[\]", id="no-features"),
+        pytest.param({"feature_names": "user"}, "expected a list.*got 'user'", id="bare-text"),
+        pytest.param({"feature_names": ["a", "a"]}, r"each once, got \('a', 'a'\)", id="twice"),
+        pytest.param(
+            {"weight_init_min": 1.0, "weight_init_max": 0.0},
+            r"a range, got 1\.0\.\.0\.0",
+            id="range",
+        ),
+        pytest.param({"weight_init_max": float("inf")}, "a range, got .*inf", id="infinite"),
+    ],
+)
+def test_configs_that_cannot_be_used_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        EmbeddingBagConfig(**(GOOD | change))

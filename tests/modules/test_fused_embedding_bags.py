@@ -1,0 +1,307 @@
+"""Training in backward: the same steps as plain torch, state, copies, and what is refused."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+    PoolingType,
+)
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
+MEAN, SUM = PoolingType.MEAN, PoolingType.SUM
+
+
+def table(name, rows, dim, features, pooling):
+    return EmbeddingBagConfig(
+        name=name,
+        num_embeddings=rows,
+        embedding_dim=dim,
+        feature_names=features,
+        pooling=pooling,
+    )
+
+
+TABLES = [
+    table("items", 7, 4, ["item", "history"], MEAN),
+    table("users", 4, 8, ["user", "item"], SUM),
+]
+
+
+def batch(device="cpu"):
+    """Rows that repeat within and across bags and features; one missing, one bag empty."""
+    return KeyedJaggedTensor(
+        keys=["user", "item", "history"],
+        values=torch.tensor([3, 0, 2, 2, 1, -1, 6, 2, 2, 5], device=device),
+        lengths=torch.tensor([1, 1, 2, 1, 0, 5], device=device),
+    )
+
+
+def loss_of(collection, features, target):
+    return (collection(features).values() - target).square().mean()
+
+
+def target_of(device="cpu"):
+    return torch.randn(2, 24, generator=torch.Generator().manual_seed(9)).to(device)
+
+
+def twins(device="cpu", **settings):
+    """A plain and a fused collection with the same weights."""
+    plain = EmbeddingBagCollection(TABLES, device=device)
+    fused = FusedEmbeddingBagCollection(TABLES, device=device, **settings)
+    fused.load_state_dict(plain.state_dict())
+    return plain, fused
+
+
+def assert_same_weights(plain, fused):
+    assert_close(dict(fused.state_dict()), dict(plain.state_dict()))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sgd_in_backward_is_torch_sgd(device):
+    plain, fused = twins(device, optimizer="sgd", learning_rate=0.5)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(plain, batch(device), target_of(device)).backward()
+        optimizer.step()
+        loss_of(fused, batch(device), target_of(device)).backward()
+
+    assert_same_weights(plain, fused)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rowwise_adagrad_in_backward_is_the_formula_on_plain_gradients(device):
+    plain, fused = twins(device, optimizer="rowwise_adagrad", learning_rate=0.2, eps=1e-4)
+    momentum = {
+        name: torch.zeros(len(weight), device=device) for name, weight in plain.named_parameters()
+    }
+
+    for _ in range(3):
+        plain.zero_grad()
+        loss_of(plain, batch(device), target_of(device)).backward()
+        with torch.no_grad():
+            for name, weight in plain.named_parameters():
+                momentum[name] += weight.grad.square().mean(dim=1)
+                weight -= 0.2 * weight.grad / (momentum[name].sqrt() + 1e-4)[:, None]
+        loss_of(fused, batch(device), target_of(device)).backward()
+
+    assert_same_weights(plain, fused)
+    state = fused.optimizer_state()
+    assert_close(state["embedding_bags.items.momentum"], momentum["embedding_bags.items.weight"])
+    assert_close(state["embedding_bags.users.momentum"], momentum["embedding_bags.users.weight"])
+
+
+def test_a_missing_row_trains_no_row():
+    _, fused = twins(optimizer="rowwise_adagrad")
+    before = {name: weight.clone() for name, weight in fused.state_dict().items()}
+    features = KeyedJaggedTensor(
+        keys=["user", "item", "history"],
+        values=torch.tensor([-1, -1, -1, -1]),
+        lengths=torch.tensor([1, 2, 1]),
+    )
+
+    fused(features).values().sum().backward()
+
+    assert_close(dict(fused.state_dict()), before, rtol=0, atol=0)
+
+
+def test_weighted_training_is_torch_sgd_and_reaches_the_weights():
+    plain = EmbeddingBagCollection([TABLES[1]], is_weighted=True)
+    fused = FusedEmbeddingBagCollection(
+        [TABLES[1]], is_weighted=True, optimizer="sgd", learning_rate=1
+    )
+    fused.load_state_dict(plain.state_dict())
+    gradients = []
+    for collection in (plain, fused):
+        weights = torch.tensor([0.5, 2.0, -1.0], requires_grad=True)
+        features = KeyedJaggedTensor(
+            keys=["user", "item"],
+            values=torch.tensor([1, 1, 3]),
+            weights=weights,
+            lengths=torch.tensor([2, 1]),
+        )
+        collection(features).values().square().sum().backward()
+        gradients.append(weights.grad)
+    weight = plain.embedding_bags["users"].weight
+
+    assert_close(
+        fused.embedding_bags["users"].weight, weight.detach() - weight.grad, check_device=False
+    )
+    assert_close(gradients[1], gradients[0])
+
+
+def test_one_seed_gives_the_same_weights_after_training():
+    finals = []
+    for _ in range(2):
+        torch.manual_seed(4)
+        fused = FusedEmbeddingBagCollection(TABLES)
+        for _ in range(5):
+            loss_of(fused, batch(), target_of()).backward()
+        finals.append(dict(fused.state_dict()))
+
+    assert_close(finals[0], finals[1], rtol=0, atol=0)
+
+
+def test_an_optimizer_of_the_caller_leaves_fused_tables_alone():
+    _, fused = twins(optimizer="sgd", learning_rate=1e-12)
+    before = {name: weight.clone() for name, weight in fused.state_dict().items()}
+    optimizer = torch.optim.AdamW(fused.parameters(), lr=1.0, weight_decay=0.5)
+
+    loss_of(fused, batch(), target_of()).backward()
+    optimizer.step()
+
+    assert_close(dict(fused.state_dict()), before)
+
+
+def test_training_goes_on_from_saved_weights_and_state():
+    torch.manual_seed(1)
+    straight = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3)
+    loss_of(straight, batch(), target_of()).backward()
+    saved = copy.deepcopy((straight.state_dict(), straight.optimizer_state()))
+    loss_of(straight, batch(), target_of()).backward()
+
+    resumed = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3)
+    resumed.load_state_dict(saved[0])
+    resumed.load_optimizer_state(saved[1])
+    loss_of(resumed, batch(), target_of()).backward()
+
+    assert_close(dict(resumed.state_dict()), dict(straight.state_dict()), rtol=0, atol=0)
+    assert_close(resumed.optimizer_state(), straight.optimizer_state(), rtol=0, atol=0)
+
+
+def test_sgd_has_no_state():
+    fused = FusedEmbeddingBagCollection(TABLES, optimizer="sgd")
+
+    assert fused.optimizer_state() == {}
+    fused.load_optimizer_state({})
+
+
+def test_learning_rate_can_change():
+    plain, fused = twins(optimizer="sgd", learning_rate=1e-12)
+    fused.set_learning_rate(0.5)
+    loss_of(plain, batch(), target_of()).backward()
+    torch.optim.SGD(plain.parameters(), lr=0.5).step()
+
+    loss_of(fused, batch(), target_of()).backward()
+
+    assert_same_weights(plain, fused)
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        pytest.param(copy.deepcopy, id="deepcopy"),
+        pytest.param(lambda module: pickle.loads(pickle.dumps(module)), id="pickle"),
+    ],
+)
+def test_a_copy_trains_as_its_original_and_apart_from_it(duplicate):
+    original = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3).eval()
+    loss_of(original, batch(), target_of()).backward()
+    before = {name: weight.clone() for name, weight in original.state_dict().items()}
+
+    twin = duplicate(original)
+    loss_of(twin, batch(), target_of()).backward()
+
+    assert not twin.training
+    assert_close(dict(original.state_dict()), before, rtol=0, atol=0)
+    loss_of(original, batch(), target_of()).backward()
+    assert_close(dict(twin.state_dict()), dict(original.state_dict()), rtol=0, atol=0)
+
+
+def test_a_copy_draws_no_random_numbers():
+    fused = FusedEmbeddingBagCollection(TABLES)
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+
+    copy.deepcopy(fused)
+
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("move", "message"),
+    [
+        pytest.param(
+            lambda m: m.half(), "'items': .*torch.float32 on cpu, got .*float16", id="half"
+        ),
+        pytest.param(lambda m: m.to("meta"), r"got moved to torch.float32 on meta", id="meta"),
+        pytest.param(lambda m: torch.nn.Sequential(m).double(), "float64", id="inside-another"),
+    ],
+)
+def test_moving_or_casting_is_refused(move, message):
+    with pytest.raises(InputError, match=message):
+        move(FusedEmbeddingBagCollection(TABLES))
+
+
+def test_moving_to_where_it_lies_keeps_it_training():
+    plain, fused = twins(optimizer="sgd", learning_rate=0.5)
+    fused = fused.to("cpu").float()
+    loss_of(plain, batch(), target_of()).backward()
+    torch.optim.SGD(plain.parameters(), lr=0.5).step()
+
+    loss_of(fused, batch(), target_of()).backward()
+
+    assert_same_weights(plain, fused)
+
+
+def test_assigning_a_state_dict_is_refused():
+    plain, fused = twins()
+
+    with pytest.raises(InputError, match=r"items\.weight: .*got assign=True"):
+        fused.load_state_dict(plain.state_dict(), assign=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        pytest.param(
+            {"embedding_bags.items.momentum": torch.zeros(7)},
+            r"expected \['embedding_bags.items.momentum', 'embedding_bags.users.momentum'\]",
+            id="key-missing",
+        ),
+        pytest.param(
+            {
+                "embedding_bags.items.momentum": torch.ones(7),
+                "embedding_bags.users.momentum": torch.ones(5),
+            },
+            r"users.momentum: expected shape \(4,\), got \(5,\)",
+            id="other-shape",
+        ),
+    ],
+)
+def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
+    fused = FusedEmbeddingBagCollection(TABLES)
+
+    with pytest.raises(InputError, match=message):
+        fused.load_optimizer_state(state)
+
+    assert all(not momentum.any() for momentum in fused.optimizer_state().values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"optimizer": "adam"}, "one of rowwise_adagrad, sgd; got 'adam'", id="adam"),
+        pytest.param({"learning_rate": -1.0}, "learning_rate: .*got -1", id="negative-step"),
+        pytest.param({"device": "meta"}, "expected cpu or cuda, got meta", id="meta"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        FusedEmbeddingBagCollection(TABLES, **settings)
+
+
+def test_a_dim_without_kernels_is_refused():
+    with pytest.raises(InputError, match="multiple of 4, got a table of 2 rows and dim 6"):
+        FusedEmbeddingBagCollection([table("t", 2, 6, ["f"], SUM)])

@@ -1,0 +1,91 @@
+"""MLP: against layers by hand, which layers are activated, and what is refused."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.modules import MLP
+
+
+def by_hand(mlp, x, activations):
+    state = mlp.state_dict()
+    for layer, activation in enumerate(activations):
+        prefix = f"_mlp.{layer}._linear"
+        x = x @ state[f"{prefix}.weight"].T
+        if f"{prefix}.bias" in state:
+            x = x + state[f"{prefix}.bias"]
+        x = activation(x)
+    return x
+
+
+def linear(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("settings", "activations"),
+    [
+        pytest.param(
+            {"layer_sizes": [5, 3]}, [torch.relu, torch.relu], id="a-tower-is-activated-throughout"
+        ),
+        pytest.param(
+            {"layer_sizes": [5, 1]}, [torch.relu, linear], id="a-last-width-of-1-stays-linear"
+        ),
+        pytest.param(
+            {"layer_sizes": [5, 1], "activate_last": True}, [torch.relu, torch.relu], id="asked-for"
+        ),
+        pytest.param(
+            {"layer_sizes": [5, 3], "activate_last": False}, [torch.relu, linear], id="asked-not-to"
+        ),
+        pytest.param(
+            {"layer_sizes": [3], "bias": False, "activation": "sigmoid"},
+            [torch.sigmoid],
+            id="sigmoid",
+        ),
+        pytest.param({"layer_sizes": [3, 2], "activation": "tanh"}, [torch.tanh] * 2, id="tanh"),
+        pytest.param(
+            {"layer_sizes": [3], "activation": torch.nn.SiLU()},
+            [torch.nn.functional.silu],
+            id="a-module",
+        ),
+    ],
+)
+def test_output_is_that_of_the_layers_by_hand(settings, activations):
+    torch.manual_seed(0)
+    mlp = MLP(4, **settings)
+    x = torch.randn(20, 4)
+
+    assert_close(mlp(x), by_hand(mlp, x, activations))
+
+
+def test_state_dict_keys_are_torchrecs():
+    assert list(MLP(4, [3, 2]).state_dict()) == [
+        "_mlp.0._linear.weight",
+        "_mlp.0._linear.bias",
+        "_mlp.1._linear.weight",
+        "_mlp.1._linear.bias",
+    ]
+
+
+def test_without_bias_there_is_none():
+    assert list(MLP(4, [3], bias=False).state_dict()) == ["_mlp.0._linear.weight"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param(
+            {"layer_sizes": []}, r"at least one of layer_sizes.*got 4 and \[\]", id="none"
+        ),
+        pytest.param({"layer_sizes": [3, 0]}, r"at least 1; got 4 and \[3, 0\]", id="width-0"),
+        pytest.param(
+            {"layer_sizes": [3], "activation": "gelu"},
+            "one of relu, sigmoid, tanh, or a module; got 'gelu'",
+            id="unknown-activation",
+        ),
+    ],
+)
+def test_layers_that_cannot_be_built_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        MLP(4, **settings)
