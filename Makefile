@@ -54,7 +54,7 @@ test-cpp: install
 
 # MovieLens-100K, into the cache folder, so that no test needs the network.
 data: install
-	$(bin)/python -m embershard.data.fetch
+	$(bin)/python -c 'from embershard.data import movielens_folder; movielens_folder(None)'
 
 demo: install
 	$(bin)/python examples/movielens/demo.py

@@ -1,0 +1,128 @@
+"""Who may include whom in C++, proved from the sources."""
+
+import re
+
+import pytest
+
+from tests.house.sources import PREDICTOR, own_files
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<system>[^>]+)>)', re.MULTILINE)
+
+# Each room and the rooms it may include, itself aside.
+ALLOWED = {
+    "base": [],
+    "package": ["base"],
+    "lookup": ["base", "package"],
+    "dense": ["base", "package"],
+    "model": ["base", "package", "lookup", "dense"],
+    "batching": ["base", "package", "lookup", "dense", "model"],
+    "engine": ["base", "package", "lookup", "dense", "model", "batching"],
+    "grpc": ["base", "package", "lookup", "dense", "model", "batching", "engine"],
+    "binding": ["base", "package", "lookup", "dense", "model", "batching", "engine", "grpc"],
+}
+
+# Headers of others, and the files that may see them.
+DOORS = {
+    "torch": (("torch/", "ATen/", "c10/"), ("lookup/fbgemm", "dense/torchscript")),
+    "messages": (("google/protobuf", "grpc", "embershard/v1/"), ("grpc/",)),
+    "python": (("pybind11/", "Python.h"), ("binding/",)),
+}
+
+
+def sources() -> dict[str, list[str]]:
+    """Each file of the predictor, as `room/name`, and what it includes."""
+    return {
+        path.relative_to(PREDICTOR).as_posix(): includes(path.read_text())
+        for path in own_files(".h", ".cc")
+        if path.is_relative_to(PREDICTOR)
+    }
+
+
+def includes(text: str) -> list[str]:
+    return [found["own"] or found["system"] for found in INCLUDE.finditer(text)]
+
+
+def room(place: str) -> str:
+    return place.split("/")[0]
+
+
+def room_faults(files: dict[str, list[str]]) -> list[str]:
+    """Includes of rooms that the room of a file may not include."""
+    return [
+        f"{place} includes {each}"
+        for place, included in files.items()
+        for each in included
+        if room(each) in ALLOWED and room(each) not in {room(place), *ALLOWED[room(place)]}
+        if not is_grpc_library(each)
+    ]
+
+
+def door_faults(files: dict[str, list[str]], door: str) -> list[str]:
+    """Includes, direct or by way of a header of ours, of what lies behind a door."""
+    headers, users = DOORS[door]
+    behind = {
+        place
+        for place, included in files.items()
+        if any(each.startswith(headers) and each not in files for each in included)
+    }
+    return [
+        f"{place} includes {each}"
+        for place, included in files.items()
+        if not place.startswith(users)
+        for each in included
+        if each in behind or (each.startswith(headers) and each not in files)
+    ]
+
+
+def is_grpc_library(header: str) -> bool:
+    """Whether it is gRPC's own `grpc/...`, not one of our room of that name."""
+    return header.startswith("grpc/") and not (PREDICTOR / header).exists()
+
+
+def test_every_room_has_a_rule():
+    assert {room(place) for place in sources()} <= set(ALLOWED)
+
+
+def test_rooms_include_one_way():
+    assert room_faults(sources()) == []
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_foreign_headers_stay_behind_their_door(door):
+    assert door_faults(sources(), door) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "header"),
+    [
+        pytest.param("base/file.cc", "package/plan.h", id="upwards"),
+        pytest.param("lookup/lookup.cc", "dense/dense_program.h", id="sideways"),
+        pytest.param("engine/engine.cc", "binding/errors.h", id="the-end-of-the-chain"),
+    ],
+)
+def test_a_forbidden_room_is_noticed(place, header):
+    assert room_faults({place: [header]}) == [f"{place} includes {header}"]
+
+
+@pytest.mark.parametrize(
+    ("door", "place", "header"),
+    [
+        pytest.param("torch", "model/model.cc", "torch/script.h", id="torch"),
+        pytest.param("torch", "lookup/lookup.cc", "ATen/ATen.h", id="aten"),
+        pytest.param("messages", "batching/door.cc", "embershard/v1/predictor.pb.h", id="ours"),
+        pytest.param("messages", "engine/engine.cc", "grpcpp/grpcpp.h", id="grpc"),
+        pytest.param("python", "grpc/service.cc", "pybind11/pybind11.h", id="pybind11"),
+    ],
+)
+def test_a_foreign_header_is_noticed(door, place, header):
+    assert door_faults({place: [header]}, door) == [f"{place} includes {header}"]
+
+
+def test_a_foreign_header_is_noticed_behind_one_of_ours():
+    files = {"lookup/fbgemm_call.h": ["ATen/ATen.h"], "model/model.cc": ["lookup/fbgemm_call.h"]}
+    assert door_faults(files, "torch") == ["model/model.cc includes lookup/fbgemm_call.h"]
+
+
+def test_both_spellings_of_an_include_are_read():
+    text = '// #include "no.h"\n#include <torch/script.h>\n#  include "base/status.h"\n'
+    assert includes(text) == ["torch/script.h", "base/status.h"]

@@ -1,0 +1,123 @@
+"""Who may import whom in Python, proved from the sources."""
+
+import ast
+
+import pytest
+
+from tests.house.sources import ROOT, Import, Module, imports_of, modules, own_files
+
+# Each room and the rooms it may import. `errors` and `version` are leaves that all may use.
+LEAVES = {"errors", "version"}
+LIBRARY = ["package", "jagged", "kernels", "modules", "models"]  # each may use those before it
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    **{room: set(LIBRARY[:place]) for place, room in enumerate(LIBRARY)},
+    "data": set(LIBRARY),
+    "training": {*LIBRARY, "data"},
+    "export": {*LIBRARY, "data", "training"},
+    "serving": {"package"},
+    "client": {"_proto"},
+}
+TORCH_FREE = {"errors", "version", "package", "serving", "client"}
+TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
+LAZY = {"", "__main__", "cli"}  # the root package and the commands
+
+
+def faults(module: Module, found: list[Import]) -> list[str]:
+    """What a module imports that its room may not."""
+    shown = []
+    for each in found:
+        if each.top == "embershard" and not may_import(module, each):
+            shown.append(f"{module.name}:{each.line} imports {each.target}")
+        if module.room in TORCH_FREE and each.top in TORCH:
+            shown.append(f"{module.name}:{each.line} imports {each.target}")
+    return shown
+
+
+def may_import(module: Module, each: Import) -> bool:
+    if each.room == "cli":
+        return module.room in LAZY
+    if module.room in LAZY:
+        return each.deferred or each.room in LEAVES | {"cli"}
+    return each.room in LEAVES | {module.room} | ALLOWED[module.room]
+
+
+def test_every_room_has_a_rule():
+    assert {module.room for module in modules()} <= set(ALLOWED) | LAZY
+
+
+def test_imports_point_one_way():
+    assert [fault for module in modules() for fault in faults(module, module.imports())] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        pytest.param("package.schema", "from embershard.jagged import JaggedTensor", id="upwards"),
+        pytest.param("serving.server", "from embershard.models import DLRM", id="from-training"),
+        pytest.param("client.client", "from embershard.package import hash_string", id="client"),
+        pytest.param("client.client", "import torch", id="torch-in-the-client"),
+        pytest.param("package.reader", "def f():\n    import torch", id="torch-in-a-function"),
+        pytest.param("serving.server", "from fbgemm_gpu import x", id="fbgemm-in-serving"),
+        pytest.param("modules.mlp", "import embershard", id="the-root-from-inside"),
+        pytest.param("training.trainer", "from embershard.cli import main", id="the-commands"),
+        pytest.param("cli", "from embershard.training import train", id="eager-command"),
+        pytest.param("package.plan", "from embershard import jagged", id="room-as-a-name"),
+    ],
+)
+def test_a_forbidden_import_is_noticed(name, source):
+    module = Module(f"embershard.{name}", ROOT / "made_up.py")
+    assert len(faults(module, list(imports_of(ast.parse(source))))) == 1
+
+
+def test_only_kernels_touches_fbgemm():
+    users = {m.room for m in modules() if any(i.top == "fbgemm_gpu" for i in m.imports())}
+    assert users == {"kernels"}
+
+
+def test_only_kernels_touches_torch_ops():
+    users = {m.room for m in modules() if "torch.ops" in attributes(m.tree())}
+    assert users == {"kernels"}
+
+
+def test_torch_jit_is_called_in_one_module():
+    """A decorator `@torch.jit.unused` is no call; in jagged they are what makes it scriptable."""
+    callers = {m.name for m in modules() if any(n.startswith("torch.jit.") for n in calls(m))}
+    assert len(callers) == 1, callers
+    decorating = {m.room for m in modules() if "torch.jit" in attributes(m.tree())}
+    assert decorating <= {"jagged", *(name.split(".")[1] for name in callers)}
+
+
+def test_only_native_imports_the_extension():
+    users = {
+        m.name for m in modules() if any("_predictor" in i.target.split(".") for i in m.imports())
+    }
+    assert users == {"embershard.serving._native"}
+
+
+@pytest.mark.parametrize("bare", ["export", "serving", "proto"])
+def test_no_bare_import_of_a_folder_in_the_root(bare):
+    found = [
+        f"{path.relative_to(ROOT)}:{each.line}"
+        for path in own_files(".py")
+        for each in imports_of(ast.parse(path.read_text()))
+        if each.top == bare and not each.relative
+    ]
+    assert found == []
+
+
+def test_imports_inside_the_distribution_are_absolute():
+    assert [f"{m.name}:{i.line}" for m in modules() for i in m.imports() if i.relative] == []
+
+
+def attributes(tree: ast.AST) -> set[str]:
+    """Every dotted name in a tree: `torch.ops.fbgemm.f` gives itself and its beginnings."""
+    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def calls(module: Module) -> set[str]:
+    """The dotted names that a module calls."""
+    return {
+        ast.unparse(node.func) for node in ast.walk(module.tree()) if isinstance(node, ast.Call)
+    }
