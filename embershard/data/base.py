@@ -75,9 +75,7 @@ class Examples:
             raise InputError(f"sparse: expected columns {expected}, got {list(self.sparse)}")
         for each in self.schema.sparse:
             if each.weighted:
-                raise InputError(
-                    f"sparse {each.name!r}: expected an unweighted input, got weighted"
-                )
+                raise InputError(f"sparse {each.name!r}: expected no weights, got weighted")
         for name, column in self.sparse.items():
             _check_column(name, column, rows)
 

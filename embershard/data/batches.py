@@ -17,7 +17,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 
-__all__ = ["Batch", "RowExamples", "batches", "to_rows"]
+__all__ = ["Batch", "RowExamples", "batches", "keep_ids", "to_rows"]
 
 
 class Batch(NamedTuple):
@@ -129,7 +129,7 @@ def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
 
 
 def _column_rows(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
-    kept = _keep(column, raw)
+    kept = keep_ids(column, raw)
     if column.ids is None:
         return kept
     try:
@@ -138,7 +138,7 @@ def _column_rows(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
         raise InputError(f"feature {column.name!r}: {error}") from error
 
 
-def _keep(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
+def keep_ids(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
     """At most ``max_ids`` per list; zero means no limit."""
     lengths = raw.lengths
     if not column.max_ids or not (lengths > column.max_ids).any():
