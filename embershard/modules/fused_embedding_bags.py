@@ -157,6 +157,11 @@ class FusedEmbeddingBagCollection(nn.Module):
         return self._is_weighted
 
     @property
+    def optimizer(self) -> FusedOptimizer:
+        """The optimizer in backward, as it was built; ``set_learning_rate`` leaves it."""
+        return self._tables.optimizer
+
+    @property
     def device(self) -> torch.device:
         """Where the tables lie."""
         return self._tables.weights[0].device

@@ -1,0 +1,121 @@
+"""Models by name: what is built, and what is refused."""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.models import DLRM, build_model, model_names
+from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
+
+ARGUMENTS = {
+    "tables": [
+        {"name": "u", "num_embeddings": 5, "embedding_dim": 4, "feature_names": ["user"]},
+        {
+            "name": "i",
+            "num_embeddings": 7,
+            "embedding_dim": 4,
+            "feature_names": ["item", "history"],
+            "pooling": "mean",
+        },
+    ],
+    "dense_in_features": 3,
+    "dense_arch_layer_sizes": [6, 4],
+    "over_arch_layer_sizes": [5, 1],
+    "fused": None,
+}
+ADAGRAD = {"optimizer": "rowwise_adagrad", "learning_rate": 0.25, "eps": 1e-6}
+
+
+def embeddings_of(model):
+    return model.sparse_arch.embedding_bag_collection
+
+
+def test_every_name_is_listed():
+    assert model_names() == ["dlrm"]
+
+
+def test_dlrm_has_the_tables_and_layers_asked_for():
+    model = build_model("dlrm", ARGUMENTS)
+
+    assert isinstance(model, DLRM)
+    assert isinstance(embeddings_of(model), EmbeddingBagCollection)
+    tables = embeddings_of(model).embedding_bag_configs()
+    assert [(t.name, t.num_embeddings, t.embedding_dim, t.feature_names) for t in tables] == [
+        ("u", 5, 4, ("user",)),
+        ("i", 7, 4, ("item", "history")),
+    ]
+    assert [t.pooling for t in tables] == [PoolingType.SUM, PoolingType.MEAN]
+    shapes = [tuple(p.shape) for n, p in model.named_parameters() if n.endswith("weight")]
+    assert shapes == [(5, 4), (7, 4), (6, 3), (4, 6), (5, 4 + 6), (1, 5)]
+
+
+def test_fused_dlrm_has_the_optimizer_asked_for():
+    model = build_model("dlrm", ARGUMENTS | {"fused": ADAGRAD})
+    fused = embeddings_of(model)
+
+    assert isinstance(fused, FusedEmbeddingBagCollection)
+    assert (fused.optimizer.name, fused.optimizer.learning_rate, fused.optimizer.eps) == (
+        "rowwise_adagrad",
+        0.25,
+        1e-6,
+    )
+
+
+def test_arguments_that_went_through_json_build_the_same_model():
+    torch.manual_seed(0)
+    straight = build_model("dlrm", ARGUMENTS)
+    torch.manual_seed(0)
+    again = build_model("dlrm", json.loads(json.dumps(ARGUMENTS)))
+
+    assert_close(dict(again.state_dict()), dict(straight.state_dict()), rtol=0, atol=0)
+
+
+def test_a_fused_state_dict_loads_into_the_plain_model():
+    fused = build_model("dlrm", ARGUMENTS | {"fused": ADAGRAD})
+    plain = build_model("dlrm", ARGUMENTS)
+
+    plain.load_state_dict(fused.state_dict())
+
+    assert_close(dict(plain.state_dict()), dict(fused.state_dict()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        pytest.param("dlmr", {}, "model: expected one of dlrm; got 'dlmr'", id="unknown-name"),
+        pytest.param(
+            "dlrm", {"depth": 3}, "argument 'depth': .*not permitted; got 3", id="unknown-argument"
+        ),
+        pytest.param(
+            "dlrm",
+            {"tables": [{"name": "u"}]},
+            r"'tables\.0\.num_embeddings': Field required",
+            id="missing-argument",
+        ),
+        pytest.param(
+            "dlrm",
+            {"dense_in_features": "3"},
+            "'dense_in_features': .*valid integer; got '3'",
+            id="text-for-a-number",
+        ),
+        pytest.param(
+            "dlrm",
+            {"tables": [ARGUMENTS["tables"][0] | {"pooling": "max"}]},
+            r"'tables\.0\.pooling': .*'sum' or 'mean'; got 'max'",
+            id="unknown-pooling",
+        ),
+        pytest.param(
+            "dlrm",
+            {"fused": {"optimizer": "adam", "learning_rate": 0.1}},
+            "one of rowwise_adagrad, sgd; got 'adam'",
+            id="unknown-optimizer",
+        ),
+        pytest.param("dlrm", {"tables": []}, "tables: expected at least one", id="no-tables"),
+    ],
+)
+def test_models_that_cannot_be_built_are_refused(name, changes, message):
+    with pytest.raises(InputError, match=message):
+        build_model(name, ARGUMENTS | changes)
