@@ -72,7 +72,7 @@ def test_take_nothing():
         ),
         pytest.param(
             {"schema": Schema(sparse=[SparseInput("tags", weighted=True)], dense=SCHEMA.dense)},
-            "'tags': expected an unweighted input",
+            "'tags': expected no weights",
             id="weighted",
         ),
     ],
