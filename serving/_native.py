@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -23,10 +24,9 @@ def load_extension() -> ModuleType:
     library = _package_folder("torch") / "lib" / "libtorch_cpu.so"
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     try:
-        from embershard.serving import _predictor
+        return importlib.import_module("embershard.serving._predictor")
     except ImportError as error:
         raise InternalError(f"the C++ extension does not load: {error}") from error
-    return _predictor
 
 
 def fbgemm_folder() -> Path:

@@ -1,0 +1,6 @@
+"""From a trained module to a package."""
+
+from embershard.export.exporter import ExportProgress, export_model
+from embershard.export.weights import Weights, parse_weights
+
+__all__ = ["ExportProgress", "Weights", "export_model", "parse_weights"]

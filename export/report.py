@@ -1,0 +1,42 @@
+"""What an export did: report/report.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from embershard.package.manifest import TableSpec
+
+__all__ = ["report_json"]
+
+
+def report_json(tables: Sequence[TableSpec], *, samples: int, seconds: float) -> bytes:
+    """The bytes of report.json.
+
+    Args:
+        tables: as the manifest has them.
+        samples: how many requests were scored.
+        seconds: how long the export took.
+    """
+    stored = sum(table.table_bytes for table in tables)
+    fp32 = sum(4 * table.rows * table.dim for table in tables)
+    report = {
+        "tables": [
+            {
+                "name": table.name,
+                "rows": table.rows,
+                "dim": table.dim,
+                "weights": table.weights,
+                "bytes": table.table_bytes,
+                "bytes_fp32": 4 * table.rows * table.dim,
+                "mse": table.mse,
+                "max_error": table.max_error,
+            }
+            for table in tables
+        ],
+        "bytes": stored,
+        "bytes_fp32": fp32,
+        "samples": samples,
+        "seconds": round(seconds, 3),
+    }
+    return (json.dumps(report, indent=1) + "\n").encode()

@@ -1,0 +1,164 @@
+"""The requests that a package carries, and the outputs they must give."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from embershard.data.base import Examples, JaggedColumn, offsets_of
+from embershard.data.batches import keep_ids, to_rows
+from embershard.export.embeddings import PooledLayout
+from embershard.export.program import DenseProgram
+from embershard.export.tables import stored_rows
+from embershard.package.id_maps import Hash, Identity, Vocabulary
+from embershard.package.row_format import WeightType
+from embershard.package.samples import SampleRequest
+from embershard.package.schema import Schema, SparseInput
+
+__all__ = ["random_samples", "scored"]
+
+EXAMPLES = (1, 3, 32)
+IDS_MAX = 5
+
+
+def random_samples(
+    schema: Schema, layout: PooledLayout, *, max_examples: int, seed: int
+) -> list[SampleRequest]:
+    """Requests of ids that the id maps know, for a model that comes without real ones.
+
+    Args:
+        schema: what a request holds.
+        layout: how many rows each input has.
+        max_examples: most examples of one.
+        seed: of the ids and dense values.
+    """
+    random = np.random.default_rng(seed)
+    return [_random_sample(schema, layout, min(count, max_examples), random) for count in EXAMPLES]
+
+
+def scored(
+    samples: Sequence[SampleRequest], program: DenseProgram, weights: Mapping[str, WeightType]
+) -> list[SampleRequest]:
+    """The same requests with the outputs that the stored tables give.
+
+    Source of the outputs: rows as they read back from the package, pooled in float32, then the
+    dense program. Nothing of the serving code takes part.
+
+    Raises:
+        InputError: an id that its map rejects, or a list that is too long.
+    """
+    return [_scored(sample, program, weights) for sample in samples]
+
+
+def _random_sample(
+    schema: Schema, layout: PooledLayout, examples: int, random: np.random.Generator
+) -> SampleRequest:
+    lengths, values, weights = [], [], []
+    for item in schema.sparse:
+        bags = examples if item.scope == "example" else 1
+        most = min(IDS_MAX, item.max_ids) if item.max_ids else IDS_MAX
+        counts = random.integers(0, most + 1, bags)
+        lengths.append(counts.astype(np.int32))
+        values.append(_known_ids(item, layout, int(counts.sum()), random))
+        if item.weighted:
+            weights.append(random.random(int(counts.sum()), dtype=np.float32))
+    request = len(schema.dense_names("request"))
+    example = len(schema.dense_names("example"))
+    return SampleRequest(
+        num_examples=examples,
+        request_dense=random.standard_normal(request, dtype=np.float32),
+        example_dense=random.standard_normal((examples, example), dtype=np.float32),
+        lengths=np.concatenate([np.zeros(0, np.int32), *lengths]),
+        values=np.concatenate([np.zeros(0, np.int64), *values]),
+        weights=np.concatenate([np.zeros(0, np.float32), *weights]),
+        outputs={},
+    )
+
+
+def _known_ids(
+    item: SparseInput, layout: PooledLayout, count: int, random: np.random.Generator
+) -> NDArray[np.int64]:
+    match item.ids:
+        case Vocabulary():
+            return random.choice(item.ids.keys, count)
+        case Hash():
+            return random.integers(-(1 << 63), 1 << 63, count, dtype=np.int64)
+        case Identity():
+            return random.integers(0, item.ids.rows, count, dtype=np.int64)
+        case None:
+            return random.integers(0, layout.rows(item), count, dtype=np.int64)
+
+
+def _scored(
+    sample: SampleRequest, program: DenseProgram, weights: Mapping[str, WeightType]
+) -> SampleRequest:
+    examples, factors = _as_examples(sample, program.schema)
+    mapped = to_rows(examples)
+    pooled = {}
+    for each in program.layout.lookups:
+        name, table = each.input.name, each.lookup.table
+        column = mapped.rows[name]
+        vectors = _read(program.layout.tables[table], column.values, weights[table])
+        if name in factors:
+            vectors *= factors[name][:, None]
+        pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
+    request_of_example = torch.zeros(sample.num_examples, dtype=torch.int64)
+    outputs = program.run(mapped.dense, pooled, request_of_example)
+    return dataclasses.replace(
+        sample, outputs={name: output.numpy() for name, output in outputs.items()}
+    )
+
+
+def _as_examples(
+    sample: SampleRequest, schema: Schema
+) -> tuple[Examples, dict[str, NDArray[np.float32]]]:
+    """A request as examples that each carry its request side; weights of the ids that count."""
+    count = sample.num_examples
+    dense = np.empty((count, len(schema.dense)), np.float32)
+    for scope, given in (("request", sample.request_dense), ("example", sample.example_dense)):
+        dense[:, [item.scope == scope for item in schema.dense]] = given
+    sparse, factors = {}, {}
+    lengths, values, weights = iter(sample.lengths), iter(sample.values), iter(sample.weights)
+    for item in schema.sparse:
+        bags = count if item.scope == "example" else 1
+        offsets = offsets_of(np.fromiter(itertools.islice(lengths, bags), np.int64))
+        total = int(offsets[-1])
+        column = JaggedColumn(np.fromiter(itertools.islice(values, total), np.int64), offsets)
+        repeated = np.arange(count) if item.scope == "example" else np.zeros(count, np.int64)
+        sparse[item.name] = column.take(repeated)
+        if item.weighted:
+            given = np.fromiter(itertools.islice(weights, total), np.float32)
+            places = JaggedColumn(np.arange(total), offsets).take(repeated)
+            factors[item.name] = given[keep_ids(item, places).values]
+    examples = Examples(
+        schema=schema,
+        dense=dense,
+        sparse=sparse,
+        labels=np.zeros(count, np.float32),
+        request=np.zeros(count, np.int64),
+    )
+    return examples, factors
+
+
+def _read(weight: Tensor, rows: NDArray[np.int64], kind: WeightType) -> NDArray[np.float32]:
+    """Stored vectors of rows, float32 ``(n, dim)``; row -1 is a zero vector."""
+    known = rows >= 0
+    vectors = np.zeros((len(rows), weight.shape[1]), np.float32)
+    if known.any():
+        vectors[known] = stored_rows(weight, torch.from_numpy(rows[known]), kind)
+    return vectors
+
+
+def _pool(vectors: NDArray[np.float32], column: JaggedColumn, *, mean: bool) -> Tensor:
+    """Sum or mean of each list's vectors, float32 ``(lists, dim)``."""
+    pooled = np.zeros((len(column.lengths), vectors.shape[1]), np.float32)
+    np.add.at(pooled, np.repeat(np.arange(len(pooled)), column.lengths), vectors)
+    if mean:
+        pooled /= np.maximum(column.lengths, 1)[:, None].astype(np.float32)
+    return torch.from_numpy(pooled)

@@ -1,0 +1,97 @@
+"""Tables to the package's rows, a slice at a time, with the error that it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from embershard.errors import ExportError, InputError
+from embershard.kernels import quantize_rows
+from embershard.package.manifest import TableSpec
+from embershard.package.row_format import RowFormat, WeightType
+from embershard.package.writer import PackageWriter
+
+__all__ = ["stored_rows", "write_table"]
+
+SLICE_BYTES = 32 << 20
+"""Float32 bytes quantized at once: what a table costs in memory beyond itself."""
+
+
+@dataclass(slots=True)
+class _Error:
+    """Difference between weights and what their stored rows read back as."""
+
+    squares: float = 0.0
+    values: int = 0
+    largest: float = 0.0
+
+    def add(self, difference: NDArray[np.float32]) -> None:
+        self.squares += float(np.square(difference, dtype=np.float64).sum())
+        self.values += difference.size
+        self.largest = max(self.largest, float(np.abs(difference).max(initial=0.0)))
+
+
+def write_table(
+    writer: PackageWriter,
+    name: str,
+    weight: Tensor,
+    kind: WeightType,
+    *,
+    written: Callable[[int], None],
+) -> TableSpec:
+    """Quantize and write one table.
+
+    Args:
+        writer: of the package.
+        name: of the table.
+        weight: float32 ``(rows, dim)``, any device; read slice by slice.
+        kind: how its rows are stored.
+        written: called with the number of rows of each slice.
+
+    Returns:
+        What the manifest says of it, the mean squared and the largest error included.
+
+    Raises:
+        ExportError: a dim that is no multiple of 4, or a value that cannot be stored.
+    """
+    error = _Error()
+    try:
+        row_format = RowFormat(kind, weight.shape[1])
+        slices = _stored_slices(weight, row_format, error, written)
+        spec = writer.write_table(name, row_format, slices)
+    except InputError as problem:
+        raise ExportError(f"table {name!r}: {problem}") from problem
+    return spec.with_error(mse=error.squares / error.values, max_error=error.largest)
+
+
+def stored_rows(weight: Tensor, rows: Tensor, kind: WeightType) -> NDArray[np.float32]:
+    """What the stored form of some rows reads back as.
+
+    Args:
+        weight: float32 ``(num_rows, dim)``.
+        rows: int64 ``(n,)``.
+        kind: how rows are stored.
+
+    Returns:
+        float32 ``(n, dim)``.
+    """
+    chosen = weight.detach()[rows.to(weight.device)].cpu()
+    row_format = RowFormat(kind, weight.shape[1])
+    return row_format.dequantize_rows(quantize_rows(chosen, kind).numpy())
+
+
+def _stored_slices(
+    weight: Tensor, row_format: RowFormat, error: _Error, written: Callable[[int], None]
+) -> Iterator[NDArray[np.uint8]]:
+    rows = max(1, math.ceil(SLICE_BYTES / (4 * row_format.dim)))
+    for start in range(0, len(weight), rows):
+        part = weight.detach()[start : start + rows].cpu()
+        stored = quantize_rows(part, row_format.weights).numpy()
+        error.add(row_format.dequantize_rows(stored) - part.numpy())
+        yield stored
+        written(len(part))

@@ -1,0 +1,65 @@
+"""Which weight type each table is stored in."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import get_args
+
+from embershard.errors import ExportError
+from embershard.package.row_format import WeightType
+
+__all__ = ["Weights", "parse_weights", "weights_of"]
+
+Weights = WeightType | Mapping[str, WeightType]
+"""One type for all tables, or a pattern of table names (``*``, ``?``, ``[...]``) -> type."""
+
+
+def parse_weights(text: str) -> Weights:
+    """``int8``, or ``users=int8,item*=int4,*=fp16``.
+
+    Raises:
+        ExportError: an unknown type, or a pattern without one.
+    """
+    if "=" not in text:
+        return _known(text)
+    patterns: dict[str, WeightType] = {}
+    for part in text.split(","):
+        pattern, separator, kind = part.partition("=")
+        if not separator or not pattern.strip():
+            raise ExportError(f"weights: expected <table pattern>=<type>, got {part!r}")
+        patterns[pattern.strip()] = _known(kind.strip())
+    return patterns
+
+
+def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]:
+    """The weight type of each table; the first pattern that fits counts.
+
+    Raises:
+        ExportError: an unknown type, a table that no pattern fits, or a pattern without a table.
+    """
+    names = list(tables)
+    if isinstance(weights, str):
+        return dict.fromkeys(names, _known(weights))
+    chosen: dict[str, WeightType] = {}
+    for name in names:
+        pattern = next((p for p in weights if fnmatch.fnmatchcase(name, p)), None)
+        if pattern is None:
+            raise ExportError(
+                f"weights: table {name!r}: expected a pattern that fits it, got only "
+                f"{list(weights)}; '*' fits all"
+            )
+        chosen[name] = _known(weights[pattern])
+    for pattern in weights:
+        if not fnmatch.filter(names, pattern):
+            raise ExportError(
+                f"weights: pattern {pattern!r}: expected to fit a table, the tables are {names}"
+            )
+    return chosen
+
+
+def _known(kind: str) -> WeightType:
+    for known in get_args(WeightType):
+        if kind == known:
+            return known  # type: ignore[no-any-return]
+    raise ExportError(f"weights: expected one of {', '.join(get_args(WeightType))}, got {kind!r}")
