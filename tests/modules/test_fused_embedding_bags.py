@@ -1,7 +1,6 @@
-"""Training in backward: the same steps as plain torch, state, copies, and what is refused."""
+"""Training in backward: the same steps as plain torch, its state, and what is refused."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -195,71 +194,6 @@ def test_learning_rate_can_change():
     loss_of(fused, batch(), target_of()).backward()
 
     assert_same_weights(plain, fused)
-
-
-@pytest.mark.parametrize(
-    "duplicate",
-    [
-        pytest.param(copy.deepcopy, id="deepcopy"),
-        pytest.param(lambda module: pickle.loads(pickle.dumps(module)), id="pickle"),
-    ],
-)
-def test_a_copy_trains_as_its_original_and_apart_from_it(duplicate):
-    original = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3).eval()
-    loss_of(original, batch(), target_of()).backward()
-    before = {name: weight.clone() for name, weight in original.state_dict().items()}
-
-    twin = duplicate(original)
-    loss_of(twin, batch(), target_of()).backward()
-
-    assert not twin.training
-    assert_close(dict(original.state_dict()), before, rtol=0, atol=0)
-    loss_of(original, batch(), target_of()).backward()
-    assert_close(dict(twin.state_dict()), dict(original.state_dict()), rtol=0, atol=0)
-
-
-def test_a_copy_draws_no_random_numbers():
-    fused = FusedEmbeddingBagCollection(TABLES)
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-
-    copy.deepcopy(fused)
-
-    assert torch.equal(torch.rand(1), expected)
-
-
-@pytest.mark.parametrize(
-    ("move", "message"),
-    [
-        pytest.param(
-            lambda m: m.half(), "'items': .*torch.float32 on cpu, got .*float16", id="half"
-        ),
-        pytest.param(lambda m: m.to("meta"), r"got moved to torch.float32 on meta", id="meta"),
-        pytest.param(lambda m: torch.nn.Sequential(m).double(), "float64", id="inside-another"),
-    ],
-)
-def test_moving_or_casting_is_refused(move, message):
-    with pytest.raises(InputError, match=message):
-        move(FusedEmbeddingBagCollection(TABLES))
-
-
-def test_moving_to_where_it_lies_keeps_it_training():
-    plain, fused = twins(optimizer="sgd", learning_rate=0.5)
-    fused = fused.to("cpu").float()
-    loss_of(plain, batch(), target_of()).backward()
-    torch.optim.SGD(plain.parameters(), lr=0.5).step()
-
-    loss_of(fused, batch(), target_of()).backward()
-
-    assert_same_weights(plain, fused)
-
-
-def test_assigning_a_state_dict_is_refused():
-    plain, fused = twins()
-
-    with pytest.raises(InputError, match=r"items\.weight: .*got assign=True"):
-        fused.load_state_dict(plain.state_dict(), assign=True)
 
 
 @pytest.mark.parametrize(
