@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -122,7 +122,7 @@ class FusedTables:
         Raises:
             InputError: not a positive finite number.
         """
-        _check_positive("learning_rate", learning_rate)
+        self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
         self._kernel.set_learning_rate(learning_rate)
 
 

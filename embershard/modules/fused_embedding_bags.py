@@ -158,7 +158,7 @@ class FusedEmbeddingBagCollection(nn.Module):
 
     @property
     def optimizer(self) -> FusedOptimizer:
-        """The optimizer in backward, as it was built; ``set_learning_rate`` leaves it."""
+        """The optimizer in backward, with the learning rate as it is now."""
         return self._tables.optimizer
 
     @property

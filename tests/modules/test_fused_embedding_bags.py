@@ -188,6 +188,7 @@ def test_sgd_has_no_state():
 def test_learning_rate_can_change():
     plain, fused = twins(optimizer="sgd", learning_rate=1e-12)
     fused.set_learning_rate(0.5)
+    assert fused.optimizer.learning_rate == 0.5
     loss_of(plain, batch(), target_of()).backward()
     torch.optim.SGD(plain.parameters(), lr=0.5).step()
 

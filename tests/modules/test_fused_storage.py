@@ -47,6 +47,7 @@ def twins():
 )
 def test_a_copy_trains_as_its_original_and_apart_from_it(duplicate):
     original = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3).eval()
+    original.set_learning_rate(0.1)
     loss_of(original).backward()
     before = {name: weight.clone() for name, weight in original.state_dict().items()}
 
@@ -54,6 +55,7 @@ def test_a_copy_trains_as_its_original_and_apart_from_it(duplicate):
     loss_of(twin).backward()
 
     assert not twin.training
+    assert twin.optimizer == original.optimizer
     assert_close(dict(original.state_dict()), before, rtol=0, atol=0)
     loss_of(original).backward()
     assert_close(dict(twin.state_dict()), dict(original.state_dict()), rtol=0, atol=0)
