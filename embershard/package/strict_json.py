@@ -67,7 +67,7 @@ def parse_json(data: bytes, file: str) -> Any:
         return document
 
     try:
-        return json.loads(
+        document = json.loads(
             text,
             parse_constant=constant,
             parse_float=number,
@@ -77,6 +77,11 @@ def parse_json(data: bytes, file: str) -> Any:
     except json.JSONDecodeError as error:
         got = f"{error.msg} at line {error.lineno}, column {error.colno}"
         raise refusal(file, "json", expected="JSON", got=got) from None
+    try:
+        canonical_json(document)
+    except UnicodeEncodeError:
+        raise refusal(file, "json", expected="UTF-8", got="half of a surrogate pair") from None
+    return document
 
 
 def canonical_json(document: Any) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from embershard.package.folder_checks import check_hash
-from embershard.package.manifest import VocabIds
+from embershard.package.folder_checks import check_files, check_hash, read_manifest
+from embershard.package.manifest import Manifest, VocabIds
 from embershard.package.reader import Package
 
 __all__ = ["verify_package"]
@@ -31,16 +31,25 @@ def verify_package(
     Raises:
         PackageError: "<file>: <field>: expected ..., got ...".
     """
-    package = Package.open(path)
-    manifest = package.manifest
-    if hashes:
-        done, total = 0, sum(spec.bytes for spec in manifest.files.values())
-        for file, spec in sorted(manifest.files.items()):
-            check_hash(package.path, file, spec)
-            done += spec.bytes
-            if progress is not None:
-                progress(done, total)
-    for file in dict.fromkeys(s.ids.file for s in manifest.sparse if isinstance(s.ids, VocabIds)):
+    folder = Path(path)
+    if hashes:  # First: of a damaged file, its digest says more than what it happens to hold.
+        manifest = read_manifest(folder)
+        check_files(folder, manifest)
+        _check_hashes(folder, manifest, progress)
+    package = Package.open(folder)
+    sparse = package.manifest.sparse
+    for file in dict.fromkeys(s.ids.file for s in sparse if isinstance(s.ids, VocabIds)):
         package.vocabulary(file)
     package.samples()
     return package
+
+
+def _check_hashes(
+    folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None
+) -> None:
+    done, total = 0, sum(spec.bytes for spec in manifest.files.values())
+    for file, spec in sorted(manifest.files.items()):
+        check_hash(folder, file, spec)
+        done += spec.bytes
+        if progress is not None:
+            progress(done, total)

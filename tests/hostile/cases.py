@@ -1,0 +1,47 @@
+"""Damaged packages that every reader must refuse, naming the same file and field.
+
+Each case is one change to the golden package. A reader's message must begin with
+"<file>: <field>" of the case; digests that the change would break are set right again, so
+that the reader gets as far as the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.hostile import files, manifests, plans
+from tests.hostile.draft import Draft
+
+__all__ = ["CASES", "HostileCase"]
+
+
+@dataclass(frozen=True)
+class HostileCase:
+    name: str
+    file: str
+    field: str
+    damage: Callable[[Draft], object]
+
+    def build(self, folder: Path) -> Path:
+        """The damaged package, in a new folder below ``folder``."""
+        draft = Draft(folder / self.name)
+        self.damage(draft)
+        return draft.folder
+
+
+CASES = [
+    HostileCase(*case)
+    for case in [
+        *manifests.DIGESTS,
+        *manifests.JSON,
+        *manifests.FIELDS,
+        *manifests.RELATIONS,
+        *files.FOLDER,
+        *files.SAFETENSORS,
+        *files.VOCABULARIES,
+        *files.SAMPLES,
+        *plans.PLANS,
+    ]
+]

@@ -1,0 +1,33 @@
+"""Damaged packages are refused, and the message names file and field."""
+
+import pytest
+
+from embershard.errors import PackageError
+from embershard.package.verifier import verify_package
+from tests.hostile.cases import CASES
+from tests.hostile.draft import Draft
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+def test_the_python_reader_refuses(case, tmp_path):
+    package = case.build(tmp_path)
+
+    with pytest.raises(PackageError) as refused:
+        verify_package(package)
+
+    message = str(refused.value)
+    assert message.startswith(f"{case.file}: {case.field}"), message
+    assert ": expected " in message
+    assert ", got " in message
+
+
+def test_the_undamaged_package_is_read(tmp_path):
+    draft = Draft(tmp_path / "whole")
+    draft.edit_manifest(lambda document: None)
+
+    verify_package(draft.folder)
+
+
+def test_case_names_are_distinct():
+    names = [case.name for case in CASES]
+    assert sorted(set(names)) == sorted(names)
