@@ -77,7 +77,7 @@ class EmbeddingBagCollection(nn.Module):
         return KeyedTensor(self._names, self._dims, torch.cat(pooled, dim=1))
 
     def _pool(self, features: KeyedJaggedTensor, feature: str, table: EmbeddingBagConfig) -> Tensor:
-        weight = self.embedding_bags.weight(table.name)
+        weight = self.embedding_bags[table.name].weight
         bags = read_bags(
             features, feature, table, is_weighted=self._is_weighted, dtype=weight.dtype
         )
@@ -92,7 +92,7 @@ class EmbeddingBagCollection(nn.Module):
     def reset_parameters(self) -> None:
         """Fill every table anew, in order, with torch's default generator."""
         for table in self._configs:
-            table.initialize(self.embedding_bags.weight(table.name))
+            table.initialize(self.embedding_bags[table.name].weight)
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
@@ -109,4 +109,4 @@ class EmbeddingBagCollection(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the tables lie."""
-        return self.embedding_bags.weight(self._configs[0].name).device
+        return self.embedding_bags[self._configs[0].name].weight.device

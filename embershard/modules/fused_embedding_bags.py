@@ -107,7 +107,7 @@ class FusedEmbeddingBagCollection(nn.Module):
         """Fill every table anew, in order, with torch's default generator. Leaves the
         optimizer's state."""
         for table in self._configs:
-            table.initialize(self.embedding_bags.weight(table.name))
+            table.initialize(self.embedding_bags[table.name].weight)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size from the next backward on."""

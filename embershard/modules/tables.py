@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from embershard.errors import InputError
 from embershard.modules.configs import EmbeddingBagConfig, PoolingType
@@ -16,22 +16,39 @@ __all__ = ["Table", "TableDict", "check_tables", "embedding_names"]
 class Table(nn.Module):
     """The weights of one table, ``(num_embeddings, embedding_dim)``. Not called by itself."""
 
+    weight: nn.Parameter
+
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
         self.weight = weight
 
 
-class TableDict(nn.ModuleDict):
-    """A ModuleDict that takes any key, also ``items`` and ``type``, which torch's refuses."""
+class TableDict(nn.Module):
+    """Tables by name: ``tables["users"].weight``, or ``tables.users.weight``.
 
-    def __setitem__(self, key: str, module: nn.Module) -> None:
-        self._modules[key] = module
+    Not a ``torch.nn.ModuleDict``, which refuses names like ``items`` and ``type``. Here every
+    name works as a key and in a state dict, and as an attribute too unless ``nn.Module`` itself
+    has one of that name.
+    """
 
-    def weight(self, name: str) -> Tensor:
-        """The weights of table ``name``."""
-        weight = self[name].weight
-        assert isinstance(weight, Tensor)
-        return weight
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        super().__init__()
+        for name, table in tables.items():
+            self._modules[name] = table
+
+    def __getitem__(self, name: str) -> Table:
+        table = self._modules[name]
+        assert isinstance(table, Table)
+        return table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._modules
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 def check_tables(tables: Sequence[EmbeddingBagConfig], *, is_weighted: bool) -> None:

@@ -168,6 +168,19 @@ def test_state_dict_keys_and_shapes_are_torchrecs(kind):
     }
 
 
+@pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
+def test_tables_are_found_by_name(cls):
+    collection = cls(TABLES)
+    tables = collection.embedding_bags
+
+    assert list(tables) == ["items", "type", "users"]
+    assert len(tables) == 3
+    assert "type" in tables
+    assert "item" not in tables
+    assert tables["type"].weight.shape == (5, 12)
+    assert tables.items.weight is collection.get_parameter("embedding_bags.items.weight")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loaded_state_dict_is_what_is_looked_up(kind):
     cls, device = kind
