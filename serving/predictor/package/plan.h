@@ -18,20 +18,23 @@ struct Shard {
   size_t table = 0;  // Position in Manifest::tables.
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  int64_t column_begin = 0;
+  int64_t column_begin = 0;  // A multiple of 4, as is column_end.
   int64_t column_end = 0;
   std::vector<size_t> devices;  // Positions in Plan::devices. More than one: replicas.
 };
 
 struct Plan {
   std::string name;
-  std::vector<std::string> devices;  // "cpu:0", ...
+  std::vector<std::string> devices;  // "cpu:0", "cuda:1", ...
   std::vector<Shard> shards;         // Tile every table exactly.
 };
 
-// `file` names the plan in refusals (kBadPackage).
-Result<Plan> ParsePlan(std::string_view json, std::string_view file,
-                       const Manifest& manifest);
+// Path of a plan of that name, in the package.
+std::string PlanFile(std::string_view name);
+
+// Parses and checks the text of the plan `name`. Refusals are kBadPackage with file and field:
+// "plans/default.json: shards.1.rows: expected a span of 0 .. 944, got [0,945]".
+Result<Plan> ParsePlan(std::string_view json, std::string_view name, const Manifest& manifest);
 
 }  // namespace embershard
 

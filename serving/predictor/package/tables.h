@@ -13,29 +13,33 @@
 #include <memory>
 #include <vector>
 
+#include "base/address_range.h"
 #include "base/status.h"
 #include "package/manifest.h"
 
 namespace embershard {
 
 enum class TableResidency {
-  kMmap,      // File pages, read on first use, shared between processes.
+  kMmap,      // File pages, read on first use, shared between processes. Where the system's
+              // pages are larger than the format's 4096 bytes, the same as kResident.
   kResident,  // Private memory, read at load, huge pages where the system gives them.
 };
 
 // Immutable once opened: any thread may read.
 class TableStore {
  public:
-  // Checks every chunk's header, and its sha256 as the bytes are read.
+  // Checks every chunk's size and header, and its sha256 as the bytes are read. A file that
+  // changes afterwards: see docs/format.md; packages are immutable.
   static Result<std::unique_ptr<TableStore>> Open(const std::filesystem::path& folder,
                                                   const Manifest& manifest,
                                                   TableResidency residency);
   TableStore(const TableStore&) = delete;
   TableStore& operator=(const TableStore&) = delete;
-  ~TableStore();
 
-  const std::byte* base() const { return base_; }
-  size_t size_bytes() const { return size_bytes_; }
+  const std::byte* base() const { return range_.base(); }
+
+  // From base() to the end of the last table's last page. One more readable page follows.
+  size_t size_bytes() const { return range_.size_bytes() - PageBytes(); }
 
   // Where the first row of `table` lies, counted from base().
   size_t offset_bytes(size_t table) const { return offsets_bytes_[table]; }
@@ -43,8 +47,7 @@ class TableStore {
  private:
   TableStore() = default;
 
-  std::byte* base_ = nullptr;  // Owned: one reservation, unmapped as a whole.
-  size_t size_bytes_ = 0;
+  AddressRange range_;
   std::vector<size_t> offsets_bytes_;
 };
 

@@ -1,0 +1,131 @@
+#include "package/folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "package/manifest_checks.h"
+#include "package/refusal.h"
+
+namespace embershard {
+namespace {
+
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+// Not O_PATH: the file is read. O_NONBLOCK: a pipe would wait for a writer.
+constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+
+std::string ErrorText() {
+  switch (errno) {
+    case ENOENT:
+      return "nothing";
+    case ELOOP:
+      return "a symbolic link";
+    default:
+      return std::strerror(errno);
+  }
+}
+
+// Steps down from `root`, one part of the path at a time, following no link. The result
+// is not open where a part is missing or no folder; errno says why.
+File OpenFolder(const File& root, std::string_view path) {
+  File here(openat(root.descriptor(), ".", kFolderFlags));
+  while (here.is_open() && !path.empty()) {
+    const size_t end = path.find('/');
+    const std::string part(path.substr(0, end));
+    here = File(openat(here.descriptor(), part.c_str(), kFolderFlags));
+    path.remove_prefix(end == std::string_view::npos ? path.size() : end + 1);
+  }
+  return here;
+}
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { closedir(folder); }
+};
+
+using FileSizes = std::map<std::string, uint64_t>;
+
+// Adds the files of one folder to `files` and its folders to `folders`; paths from the root.
+Status ListFolder(const File& root, const std::string& path, FileSizes* files,
+                  std::vector<std::string>* folders) {
+  File opened = OpenFolder(root, path);
+  std::unique_ptr<DIR, CloseFolder> folder(opened.is_open() ? fdopendir(dup(opened.descriptor()))
+                                                            : nullptr);
+  if (folder == nullptr) {
+    return Refusal(Printable(path), "file", "a folder that can be read", ErrorText());
+  }
+  while (const dirent* entry = readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const std::string entry_path = path.empty() ? name : path + "/" + name;
+    struct stat status;
+    if (fstatat(opened.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+      return Refusal(Printable(entry_path), "file", "a regular file", ErrorText());
+    }
+    if (S_ISDIR(status.st_mode)) {
+      folders->push_back(entry_path);
+    } else if (S_ISREG(status.st_mode)) {
+      files->emplace(entry_path, status.st_size);
+    } else {
+      return Refusal(Printable(entry_path), "file", "a regular file",
+                     S_ISLNK(status.st_mode) ? "a symbolic link" : "something else");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PackageFolder> PackageFolder::Open(const std::filesystem::path& path) {
+  File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.is_open()) return Refusal(Printable(path.native()), "file", "a folder", ErrorText());
+  return PackageFolder(std::move(folder));
+}
+
+Result<File> PackageFolder::OpenFile(std::string_view file) const {
+  const size_t slash = file.rfind('/');
+  const std::string_view parent = file.substr(0, slash == std::string_view::npos ? 0 : slash);
+  const std::string name(file.substr(parent.empty() ? 0 : slash + 1));
+  const File folder = OpenFolder(folder_, parent);
+  if (!folder.is_open()) return Refusal(file, "file", "a file", ErrorText());
+  File opened(openat(folder.descriptor(), name.c_str(), kFileFlags));
+  if (!opened.is_open()) return Refusal(file, "file", "a file", ErrorText());
+  struct stat status;
+  if (fstat(opened.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return Refusal(file, "file", "a regular file", "something else");
+  }
+  return opened;
+}
+
+Status PackageFolder::CheckFiles(const Manifest& manifest) const {
+  FileSizes found;
+  std::vector<std::string> folders = {""};
+  while (!folders.empty()) {
+    const std::string path = folders.back();
+    folders.pop_back();
+    if (Status status = ListFolder(folder_, path, &found, &folders); !status.ok()) return status;
+  }
+  std::set<std::string> listed = {kManifestFile, kManifestDigestFile};
+  for (const auto& [file, spec] : manifest.files) listed.insert(file);
+  for (const std::string& file : listed) {
+    if (!found.contains(file)) return Refusal(file, "file", "a file", "nothing");
+  }
+  for (const auto& [file, size] : found) {
+    if (!listed.contains(file)) return Refusal(Printable(file), "file", "no such file", "one");
+  }
+  for (const auto& [file, spec] : manifest.files) {
+    if (const uint64_t size = found.at(file); size != spec.bytes) {
+      return Refusal(file, "bytes", std::to_string(spec.bytes), std::to_string(size));
+    }
+  }
+  return {};
+}
+
+}  // namespace embershard

@@ -1,0 +1,45 @@
+#include <utility>
+
+#include "package/id_maps.h"
+
+namespace embershard {
+namespace {
+
+class VocabMap final : public IdMap {
+ public:
+  VocabMap(const IdMapSpec& spec, std::shared_ptr<const Vocabulary> vocabulary)
+      : vocabulary_(std::move(vocabulary)),
+        unknown_row_(UnknownRow(spec)),
+        rejects_(spec.unknown == UnknownIds::kReject) {}
+
+  size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
+    size_t unknown = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int64_t row = vocabulary_->Find(ids[i]);
+      rows[i] = row == kZeroRow ? unknown_row_ : row;
+      unknown += row == kZeroRow;
+    }
+    return unknown;
+  }
+
+  size_t FirstRefused(Unaligned<int64_t> ids) const override {
+    if (!rejects_) return ids.size();
+    size_t i = 0;
+    while (i < ids.size() && vocabulary_->Find(ids[i]) != kZeroRow) ++i;
+    return i;
+  }
+
+ private:
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const int64_t unknown_row_;
+  const bool rejects_;
+};
+
+}  // namespace
+
+std::unique_ptr<IdMap> MakeVocabMap(const IdMapSpec& spec,
+                                    std::shared_ptr<const Vocabulary> vocabulary) {
+  return std::make_unique<VocabMap>(spec, std::move(vocabulary));
+}
+
+}  // namespace embershard

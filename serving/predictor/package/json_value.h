@@ -1,0 +1,89 @@
+// Reads fields of a JSON document and says which one is wrong.
+
+#ifndef EMBERSHARD_PACKAGE_JSON_VALUE_H_
+#define EMBERSHARD_PACKAGE_JSON_VALUE_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace embershard {
+
+// The first refusal met in a file. Reading goes on after it with empty values, so
+// that code which reads need not branch after each field.
+class FirstRefusal {
+ public:
+  explicit FirstRefusal(std::string_view file) : file_(file) {}
+
+  void Refuse(std::string_view field, std::string_view expected, std::string_view got);
+  const Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+
+ private:
+  const std::string file_;
+  Status status_;
+};
+
+// One value of a document, and the path that leads to it: "inputs.3.ids.rows". The
+// document and the refusal must outlive it. Cheap enough to copy.
+class JsonValue {
+ public:
+  JsonValue(const nlohmann::json& document, FirstRefusal* refusal);
+
+  const std::string& path() const { return path_; }
+  const nlohmann::json& json() const { return *json_; }
+  bool is_null() const;
+
+  // Refuses what is no object with exactly these keys.
+  void ExpectKeys(std::initializer_list<std::string_view> keys) const;
+
+  // A member of an object; null where there is none.
+  JsonValue operator[](std::string_view key) const;
+
+  // Each of these refuses a value of another kind, and gives an empty one then.
+  std::vector<JsonValue> Elements(size_t size_min = 0) const;
+  std::vector<std::pair<std::string, JsonValue>> Members() const;
+  std::string Text() const;
+  bool Boolean() const;
+  double Number() const;  // Finite.
+  uint64_t Unsigned(uint64_t min, uint64_t max) const;
+  int64_t Integer(int64_t min, int64_t max) const;
+
+  // Text that `accepts` says yes to; `expected` describes it.
+  std::string TextThat(bool (*accepts)(std::string_view), std::string_view expected) const;
+
+  // One of some words, as the value beside it.
+  template <class T>
+  T Choice(std::initializer_list<std::pair<std::string_view, T>> choices) const {
+    const std::string text = Text();
+    std::string known;
+    for (const auto& [word, value] : choices) {
+      if (word == text) return value;
+      known.append(known.empty() ? "" : " or ").append(word);
+    }
+    Refuse(known);
+    return choices.begin()->second;
+  }
+
+  void Refuse(std::string_view expected) const;  // Got: the value as it is.
+  void Refuse(std::string_view expected, std::string_view got) const;
+
+ private:
+  JsonValue(const nlohmann::json* json, std::string path, FirstRefusal* refusal)
+      : json_(json), path_(std::move(path)), refusal_(refusal) {}
+  std::string PathOf(std::string_view key) const;
+
+  const nlohmann::json* json_;
+  std::string path_;
+  FirstRefusal* refusal_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_JSON_VALUE_H_

@@ -1,0 +1,84 @@
+#include "package/manifest_checks.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "package/plan.h"
+
+namespace embershard {
+namespace {
+
+// `key`: the member of each element which must differ; empty: the element itself.
+void CheckDistinct(const JsonValue& list, std::string_view key) {
+  std::set<std::string> seen;
+  for (const JsonValue& element : list.Elements()) {
+    const JsonValue name = key.empty() ? element : element[key];
+    if (!seen.insert(name.Text()).second) {
+      name.Refuse("distinct names", "'" + name.Text() + "' twice");
+    }
+  }
+}
+
+struct NamedFile {
+  JsonValue field;
+  std::string file;
+  bool shared = false;  // Inputs may share a vocabulary.
+};
+
+std::vector<NamedFile> NamedFiles(const Manifest& manifest, const JsonValue& root) {
+  std::vector<NamedFile> named;
+  for (const JsonValue& table : root["tables"].Elements()) {
+    for (const JsonValue& chunk : table["chunks"].Elements())
+      named.push_back({chunk, chunk.Text()});
+  }
+  for (const JsonValue& input : root["inputs"].Elements()) {
+    const JsonValue file = input["ids"]["file"];
+    if (!file.is_null()) named.push_back({file, file.Text(), true});
+  }
+  for (const JsonValue& program : root["programs"].Elements()) {
+    named.push_back({program["file"], program["file"].Text()});
+  }
+  for (const JsonValue& plan : root["plans"].Elements()) {
+    named.push_back({plan, PlanFile(plan.Text())});
+  }
+  named.push_back({root["samples"], manifest.samples});
+  return named;
+}
+
+void CheckFiles(const Manifest& manifest, const JsonValue& root) {
+  const JsonValue files = root["files"];
+  for (const auto& [file, spec] : manifest.files) {
+    if (file == kManifestFile || file == kManifestDigestFile) files[file].Refuse("no such key");
+    for (size_t end = file.find('/'); end != std::string::npos; end = file.find('/', end + 1)) {
+      const std::string folder = file.substr(0, end);
+      if (manifest.files.contains(folder)) files[file].Refuse(folder + " to be a folder", "a file");
+    }
+  }
+  std::set<std::string> seen;
+  for (const NamedFile& named : NamedFiles(manifest, root)) {
+    if (!manifest.files.contains(named.file)) {
+      named.field.Refuse("a file that files lists", named.file);
+    }
+    if (!seen.insert(named.file).second && !named.shared) {
+      named.field.Refuse("a file of its own", named.file + ", named before");
+    }
+  }
+}
+
+}  // namespace
+
+void CheckManifest(const Manifest& manifest, const JsonValue& root) {
+  CheckDistinct(root["inputs"], "name");
+  CheckDistinct(root["outputs"], "name");
+  CheckDistinct(root["tables"], "name");
+  CheckDistinct(root["plans"], "");
+  CheckDistinct(root["programs"], "target");
+  if (std::find(manifest.plans.begin(), manifest.plans.end(), manifest.default_plan) ==
+      manifest.plans.end()) {
+    root["default_plan"].Refuse("one of plans");
+  }
+  CheckFiles(manifest, root);
+}
+
+}  // namespace embershard

@@ -1,0 +1,20 @@
+// What the fields of a manifest must say about one another.
+
+#ifndef EMBERSHARD_PACKAGE_MANIFEST_CHECKS_H_
+#define EMBERSHARD_PACKAGE_MANIFEST_CHECKS_H_
+
+#include "package/json_value.h"
+#include "package/manifest.h"
+
+namespace embershard {
+
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kManifestDigestFile = "manifest.sha256";
+
+// Distinct names; every file named by a field listed in `files`, and named once.
+// `root` is the document that `manifest` was read from.
+void CheckManifest(const Manifest& manifest, const JsonValue& root);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_MANIFEST_CHECKS_H_

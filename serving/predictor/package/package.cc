@@ -1,0 +1,170 @@
+#include "package/package.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "package/folder.h"
+#include "package/id_maps.h"
+#include "package/json_parse.h"
+#include "package/listed_file.h"
+#include "package/manifest_checks.h"
+#include "package/names.h"
+#include "package/refusal.h"
+
+namespace embershard {
+namespace {
+
+// Reads a file that no manifest lists: the manifest itself and its digest.
+Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
+  Result<File> file = folder.OpenFile(name);
+  if (!file.ok()) return file.status();
+  const uint64_t size = file->size_bytes();
+  if (size > kJsonBytesMax) {
+    return Refusal(name, "bytes", "at most " + std::to_string(kJsonBytesMax), std::to_string(size));
+  }
+  std::string bytes(size, '\0');
+  bytes.resize(file->ReadAt(0, bytes.data(), size));
+  return bytes;
+}
+
+// The digest comes first: nothing of a manifest means anything before.
+Result<Manifest> ReadManifest(const PackageFolder& folder) {
+  constexpr size_t kDigits = 64;
+  Result<std::string> line = ReadOwnFile(folder, kManifestDigestFile);
+  if (!line.ok()) return line.status();
+  Result<std::string> text = ReadOwnFile(folder, kManifestFile);
+  if (!text.ok()) return text.status();
+  const std::string listed = line->substr(0, kDigits);
+  if (!IsHex(listed, kDigits) || *line != listed + "  " + kManifestFile + "\n") {
+    return Refusal(kManifestDigestFile, "sha256",
+                   std::string("one line: 64 hex digits, two spaces, ") + kManifestFile,
+                   "something else");
+  }
+  const std::string digest = Sha256Hex(text->data(), text->size());
+  if (digest != listed) return Refusal(kManifestFile, "sha256", listed, digest);
+  return ParseManifest(*text);
+}
+
+using IdMaps = std::vector<std::unique_ptr<IdMap>>;
+
+Result<IdMaps> OpenIdMaps(const PackageFolder& folder, const Manifest& manifest) {
+  IdMaps maps;
+  std::map<std::string, std::shared_ptr<const Vocabulary>> vocabularies;
+  for (const SparseInput& input : manifest.schema.sparse) {
+    const IdMapSpec& spec = input.ids;
+    if (spec.kind == IdMapKind::kIdentity) maps.push_back(MakeIdentityMap(spec));
+    if (spec.kind == IdMapKind::kHash) maps.push_back(MakeHashMap(spec));
+    if (spec.kind != IdMapKind::kVocab) continue;
+    std::shared_ptr<const Vocabulary>& vocabulary = vocabularies[spec.file];
+    if (vocabulary == nullptr) {
+      Result<std::string> bytes = ReadListedFile(folder, manifest, spec.file);
+      if (!bytes.ok()) return bytes.status();
+      auto parsed = Vocabulary::Parse(std::move(*bytes), spec.file);
+      if (!parsed.ok()) return parsed.status();
+      vocabulary = *parsed;
+    }
+    if (vocabulary->size() != static_cast<size_t>(KnownIds(spec))) {
+      return Refusal(spec.file, "keys", std::to_string(KnownIds(spec)) + " ids",
+                     std::to_string(vocabulary->size()));
+    }
+    maps.push_back(MakeVocabMap(spec, vocabulary));
+  }
+  return maps;
+}
+
+// Parses every plan, and gives the wanted one.
+Result<Plan> ReadPlans(const PackageFolder& folder, const Manifest& manifest,
+                       const std::string& wanted) {
+  Plan chosen;
+  for (const std::string& name : manifest.plans) {
+    Result<std::string> text = ReadListedFile(folder, manifest, PlanFile(name));
+    if (!text.ok()) return text.status();
+    Result<Plan> plan = ParsePlan(*text, name, manifest);
+    if (!plan.ok()) return plan.status();
+    if (name == wanted) chosen = std::move(*plan);
+  }
+  return chosen;
+}
+
+// Checks the files that nothing here reads: programs, reports.
+Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
+  std::set<std::string> read = {manifest.samples};
+  for (const TableSpec& table : manifest.tables)
+    read.insert(table.chunks.begin(), table.chunks.end());
+  for (const SparseInput& input : manifest.schema.sparse) read.insert(input.ids.file);
+  for (const std::string& plan : manifest.plans) read.insert(PlanFile(plan));
+  for (const auto& [file, spec] : manifest.files) {
+    if (read.contains(file)) continue;
+    if (Status status = CheckListedFile(folder, manifest, file); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status NoSuchPlan(const Manifest& manifest, const std::string& name) {
+  std::string known;
+  for (const std::string& plan : manifest.plans) known += (known.empty() ? "" : ", ") + plan;
+  return NotFound("plan: expected one of " + known + ", got '" + name + "'");
+}
+
+}  // namespace
+
+struct Package::Parts {
+  std::filesystem::path folder;
+  Manifest manifest;
+  Plan plan;
+  IdMaps id_maps;
+  std::vector<SampleRequest> samples;
+  std::unique_ptr<TableStore> tables;
+};
+
+Package::Package(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Package::~Package() = default;
+
+const std::filesystem::path& Package::folder() const { return parts_->folder; }
+const Manifest& Package::manifest() const { return parts_->manifest; }
+const Plan& Package::plan() const { return parts_->plan; }
+const TableStore& Package::tables() const { return *parts_->tables; }
+const IdMap& Package::id_map(size_t sparse_input) const { return *parts_->id_maps[sparse_input]; }
+const std::vector<SampleRequest>& Package::samples() const { return parts_->samples; }
+
+Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path,
+                                               const PackageOptions& options) {
+  Result<PackageFolder> folder = PackageFolder::Open(path);
+  if (!folder.ok()) return folder.status();
+  Result<Manifest> manifest = ReadManifest(*folder);
+  if (!manifest.ok()) return manifest.status();
+  if (Status status = folder->CheckFiles(*manifest); !status.ok()) return status;
+
+  const std::string& wanted = options.plan.empty() ? manifest->default_plan : options.plan;
+  if (std::count(manifest->plans.begin(), manifest->plans.end(), wanted) == 0) {
+    return NoSuchPlan(*manifest, wanted);
+  }
+  // Small files first: most that can be wrong with a package shows before its tables are read.
+  Result<Plan> plan = ReadPlans(*folder, *manifest, wanted);
+  if (!plan.ok()) return plan.status();
+  Result<std::vector<SampleRequest>> samples = ReadSamples(path, *manifest);
+  if (!samples.ok()) return samples.status();
+  if (Status status = CheckOtherFiles(*folder, *manifest); !status.ok()) return status;
+  Result<IdMaps> id_maps = OpenIdMaps(*folder, *manifest);
+  if (!id_maps.ok()) return id_maps.status();
+  auto tables = TableStore::Open(path, *manifest, options.residency);
+  if (!tables.ok()) return tables.status();
+
+  auto parts = std::make_unique<Parts>();
+  parts->folder = path;
+  parts->manifest = std::move(*manifest);
+  parts->plan = std::move(*plan);
+  parts->id_maps = std::move(*id_maps);
+  parts->samples = std::move(*samples);
+  parts->tables = std::move(*tables);
+  return std::unique_ptr<Package>(new Package(std::move(parts)));
+}
+
+Status VerifyPackage(const std::filesystem::path& folder) {
+  const Result<std::unique_ptr<Package>> package = Package::Open(folder, {});
+  return package.status();
+}
+
+}  // namespace embershard

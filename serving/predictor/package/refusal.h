@@ -1,0 +1,31 @@
+// How a package is refused: the file, the field, what was expected and what is there.
+//
+// Fields that are about a file as a whole rather than about something in it:
+//
+//   file     it is missing, unexpected, or no regular file
+//   bytes    its size
+//   sha256   its digest
+//   json     it is no JSON, or JSON that two readers could read differently
+//   header   the head of a safetensors file
+
+#ifndef EMBERSHARD_PACKAGE_REFUSAL_H_
+#define EMBERSHARD_PACKAGE_REFUSAL_H_
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace embershard {
+
+// kBadPackage, "<file>: <field>: expected <expected>, got <got>"; long parts are cut.
+Status Refusal(std::string_view file, std::string_view field, std::string_view expected,
+               std::string_view got);
+
+// `text` with every byte that is not printable ASCII as '?': for names and pieces of which
+// nothing is known yet.
+std::string Printable(std::string_view text);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_REFUSAL_H_

@@ -1,0 +1,94 @@
+// The part of the safetensors format that packages use.
+//
+//   bytes 0 .. 7   N, uint64 little endian
+//   8 .. 8 + N     JSON: {"rows": {"dtype": "U8", "shape": [3, 20], "data_offsets": [0, 60]}},
+//                  padded with spaces so that the data start at a multiple of `align`
+//   then           the tensors, one behind the other, without holes
+
+#ifndef EMBERSHARD_PACKAGE_SAFETENSORS_H_
+#define EMBERSHARD_PACKAGE_SAFETENSORS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unaligned.h"
+
+namespace embershard {
+
+enum class TensorType { kU8, kI32, kI64, kF32 };
+
+struct StoredTensor {
+  TensorType type = TensorType::kU8;
+  std::vector<uint64_t> shape;
+  uint64_t begin = 0;  // In bytes from the start of the data.
+  uint64_t end = 0;
+};
+
+using StoredTensors = std::map<std::string, StoredTensor>;
+
+inline constexpr size_t kSafetensorsPrefixBytes = 8;
+
+// Length of the JSON header. `prefix`: the first kSafetensorsPrefixBytes of the file, or
+// all of a shorter one.
+Result<uint64_t> ParseSafetensorsPrefix(std::string_view prefix, uint64_t file_bytes,
+                                        std::string_view file);
+
+// Refuses a header that starts the data at no multiple of `align`, or whose tensors do
+// not fill the file exactly.
+Result<StoredTensors> ParseSafetensorsHeader(std::string_view header, uint64_t file_bytes,
+                                             uint64_t align, std::string_view file);
+
+// "I64 [3, 20]"
+std::string TensorText(TensorType type, const std::vector<uint64_t>& shape);
+
+template <class T>
+inline constexpr TensorType kTensorTypeOf = TensorType::kU8;
+template <>
+inline constexpr TensorType kTensorTypeOf<int32_t> = TensorType::kI32;
+template <>
+inline constexpr TensorType kTensorTypeOf<int64_t> = TensorType::kI64;
+template <>
+inline constexpr TensorType kTensorTypeOf<float> = TensorType::kF32;
+
+// A whole file in memory, its data at a multiple of 8. Refusals name the tensor.
+class Safetensors {
+ public:
+  static Result<Safetensors> Parse(std::string bytes, std::string_view file);
+
+  const std::string& file() const { return file_; }
+  const StoredTensors& tensors() const { return tensors_; }
+
+  // Null where there is none.
+  const StoredTensor* Find(const std::string& name) const;
+
+  // Refuses a tensor that is missing, or of another type or shape.
+  Status CheckTensor(const std::string& name, TensorType type,
+                     const std::vector<uint64_t>& shape) const;
+
+  // A view over the bytes of this object, which must neither move nor end before it.
+  // T: uint8_t, int32_t, int64_t or float.
+  template <class T>
+  Result<Unaligned<T>> Tensor(const std::string& name, const std::vector<uint64_t>& shape) const {
+    Status status = CheckTensor(name, kTensorTypeOf<T>, shape);
+    if (!status.ok()) return status;
+    const StoredTensor& tensor = *Find(name);
+    return Unaligned<T>(bytes_.data() + data_start_ + tensor.begin,
+                        (tensor.end - tensor.begin) / sizeof(T));
+  }
+
+ private:
+  Safetensors() = default;
+
+  std::string file_;
+  std::string bytes_;
+  uint64_t data_start_ = 0;
+  StoredTensors tensors_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_SAFETENSORS_H_

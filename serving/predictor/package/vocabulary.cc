@@ -1,0 +1,98 @@
+#include "package/vocabulary.h"
+
+#include <limits>
+#include <utility>
+
+#include "package/id_map.h"
+#include "package/refusal.h"
+
+namespace embershard {
+
+Result<std::shared_ptr<const Vocabulary>> Vocabulary::Parse(std::string bytes,
+                                                            std::string_view file) {
+  Result<Safetensors> data = Safetensors::Parse(std::move(bytes), file);
+  if (!data.ok()) return data.status();
+  std::shared_ptr<Vocabulary> vocabulary(new Vocabulary(std::move(*data)));
+  if (Status status = vocabulary->View(); !status.ok()) return status;
+  if (Status status = vocabulary->Check(); !status.ok()) return status;
+  vocabulary->Index();
+  return std::shared_ptr<const Vocabulary>(std::move(vocabulary));
+}
+
+Status Vocabulary::View() {
+  for (const auto& [name, tensor] : data_.tensors()) {
+    if (name != "keys" && name != "rows") {
+      return Refusal(data_.file(), name, "no such tensor", "one");
+    }
+  }
+  const StoredTensor* stored = data_.Find("keys");
+  const uint64_t ids = stored == nullptr || stored->shape.empty() ? 1 : stored->shape[0];
+  if (ids == 0 || ids > std::numeric_limits<uint32_t>::max()) {
+    return Refusal(data_.file(), "keys", "1 .. 4294967295 ids", std::to_string(ids));
+  }
+  Result<Unaligned<int64_t>> keys = data_.Tensor<int64_t>("keys", {ids});
+  if (!keys.ok()) return keys.status();
+  Result<Unaligned<int64_t>> rows = data_.Tensor<int64_t>("rows", {ids});
+  if (!rows.ok()) return rows.status();
+  keys_ = *keys;
+  rows_ = *rows;
+  return {};
+}
+
+Status Vocabulary::Check() const {
+  for (size_t i = 1; i < keys_.size(); ++i) {
+    if (keys_[i] <= keys_[i - 1]) {
+      return Refusal(data_.file(), "keys", "strictly increasing ids",
+                     std::to_string(keys_[i - 1]) + " and then " + std::to_string(keys_[i]) +
+                         " at position " + std::to_string(i));
+    }
+  }
+  std::vector<bool> seen(rows_.size());
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const auto row = static_cast<uint64_t>(rows_[i]);
+    if (row >= seen.size()) {
+      return Refusal(data_.file(), "rows", "rows of 0 .. " + std::to_string(seen.size() - 1),
+                     std::to_string(rows_[i]) + " at position " + std::to_string(i));
+    }
+    if (seen[row]) {
+      return Refusal(data_.file(), "rows", "every row once",
+                     std::to_string(row) + " again at position " + std::to_string(i));
+    }
+    seen[row] = true;
+  }
+  return {};
+}
+
+void Vocabulary::Index() {
+  first_key_ = keys_[0];
+  last_key_ = keys_[keys_.size() - 1];
+  const uint64_t span = FromFirst(last_key_);
+  while ((span >> shift_) >= 2 * keys_.size()) ++shift_;
+  buckets_.resize((span >> shift_) + 2);
+  size_t bucket = 0;  // The first whose begin is not known.
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    const uint64_t own = FromFirst(keys_[i]) >> shift_;
+    while (bucket <= own) buckets_[bucket++] = static_cast<uint32_t>(i);
+  }
+  buckets_[bucket] = static_cast<uint32_t>(keys_.size());
+}
+
+int64_t Vocabulary::Find(int64_t key) const {
+  if (key < first_key_ || key > last_key_) return kZeroRow;
+  const uint64_t bucket = FromFirst(key) >> shift_;
+  size_t begin = buckets_[bucket];
+  size_t end = buckets_[bucket + 1];
+  while (begin < end) {
+    const size_t middle = begin + (end - begin) / 2;
+    const int64_t found = keys_[middle];
+    if (found == key) return rows_[middle];
+    if (found < key) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return kZeroRow;
+}
+
+}  // namespace embershard

@@ -1,0 +1,59 @@
+// The keys and rows of one ids/<name>.safetensors.
+//
+//   keys   I64 [n]   strictly increasing as signed numbers
+//   rows   I64 [n]   every one of 0 .. n - 1 once
+
+#ifndef EMBERSHARD_PACKAGE_VOCABULARY_H_
+#define EMBERSHARD_PACKAGE_VOCABULARY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unaligned.h"
+#include "package/safetensors.h"
+
+namespace embershard {
+
+// Finds a key in about one step where keys lie evenly, as counted ids and hashes do: the
+// range of keys is cut into as many equal buckets as there are keys, and bisection stays
+// inside one. Immutable: any thread may call.
+class Vocabulary {
+ public:
+  // `bytes`: the whole file. Refuses anything but keys and rows as above.
+  static Result<std::shared_ptr<const Vocabulary>> Parse(std::string bytes, std::string_view file);
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
+
+  size_t size() const { return keys_.size(); }
+
+  // The row of `key`; kZeroRow where it is unknown.
+  int64_t Find(int64_t key) const;
+
+ private:
+  explicit Vocabulary(Safetensors data) : data_(std::move(data)) {}
+  Status View();
+  Status Check() const;
+  void Index();
+
+  // The two as unsigned numbers, so that no distance overflows.
+  uint64_t FromFirst(int64_t key) const {
+    return static_cast<uint64_t>(key) - static_cast<uint64_t>(first_key_);
+  }
+
+  const Safetensors data_;
+  Unaligned<int64_t> keys_;  // Over data_, as is rows_.
+  Unaligned<int64_t> rows_;
+  int64_t first_key_ = 0;
+  int64_t last_key_ = 0;
+  int shift_ = 0;
+  std::vector<uint32_t> buckets_;  // Where each bucket's keys begin; one more for the end.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_VOCABULARY_H_
