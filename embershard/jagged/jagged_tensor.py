@@ -269,7 +269,7 @@ def _from_dense_lengths(values: Tensor, lengths: Tensor, weights: Tensor | None)
 
 
 def _cut(tensor: Tensor, lengths: Tensor) -> list[Tensor]:
-    sizes: list[int] = lengths.tolist()
+    sizes: list[int] = lengths.to(torch.int64).tolist()  # TorchScript lists int64 only
     if sum(sizes) != tensor.size(0):
         raise InputError(
             f"sum of lengths: expected {tensor.size(0)}, the number of values, got {sum(sizes)}"

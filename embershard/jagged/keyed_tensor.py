@@ -110,7 +110,8 @@ class KeyedTensor(metaclass=TraceableMeta):
         Raises:
             InputError: against the above, or a key that none has.
         """
-        return _regroup(keyed_tensors, groups)
+        tensors = _regroup(keyed_tensors, groups)
+        return [tensors[i] for i in range(len(groups))]  # a list in a torch.fx trace, too
 
     @staticmethod
     def regroup_as_dict(
@@ -126,7 +127,7 @@ class KeyedTensor(metaclass=TraceableMeta):
             fault = f"keys: expected {len(groups)}, one a group, got {len(keys)}"
         if fault != "":
             raise InputError(f"regroup_as_dict {fault}")
-        tensors = _regroup(keyed_tensors, groups)
+        tensors = KeyedTensor.regroup(keyed_tensors, groups)
         named: dict[str, Tensor] = {}
         for index, key in enumerate(keys):
             named[key] = tensors[index]

@@ -66,7 +66,7 @@ def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
     """
     examples = (offsets.size(0) - 1) // max(num_keys, 1)
     at = torch.arange(num_keys + 1, device=offsets.device) * examples
-    bounds: list[int] = offsets[at].tolist()
+    bounds: list[int] = offsets[at].to(torch.int64).tolist()  # TorchScript lists int64 only
     if bounds[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {bounds[0]}")
     return [bounds[i + 1] - bounds[i] for i in range(num_keys)]
@@ -128,7 +128,7 @@ def pad_jagged(
     if width is not None:
         columns = width
     elif lengths.size(0) > 0:
-        columns = int(lengths.max().item())
+        columns = max(int(lengths.max().item()), 0)
     if columns < 0:
         raise InputError(f"desired_length: expected at least 0, got {columns}")
 

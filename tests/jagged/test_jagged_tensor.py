@@ -1,0 +1,186 @@
+"""JaggedTensor: each method against values written by hand."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.jagged import JaggedTensor, jt_is_equal
+
+# [10, 11], [], [12]
+VALUES = torch.tensor([10, 11, 12])
+WEIGHTS = torch.tensor([0.5, 1.5, 2.5])
+LENGTHS = torch.tensor([2, 0, 1], dtype=torch.int32)
+OFFSETS = torch.tensor([0, 2, 2, 3], dtype=torch.int32)
+
+
+@pytest.fixture(params=["lengths", "offsets"])
+def jagged(request):
+    index = {"lengths": LENGTHS} if request.param == "lengths" else {"offsets": OFFSETS}
+    return JaggedTensor(VALUES, WEIGHTS, **index)
+
+
+def same(actual, expected):
+    assert_close(actual, expected, rtol=0, atol=0)
+
+
+def test_tensors_are_kept_not_copied():
+    jagged = JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS)
+    assert jagged.values() is VALUES
+    assert jagged.weights() is WEIGHTS
+    assert jagged.lengths() is LENGTHS
+    assert jagged.device() == torch.device("cpu")
+
+
+def test_lengths_and_offsets_follow_from_each_other(jagged):
+    same(jagged.lengths(), LENGTHS)
+    same(jagged.offsets(), OFFSETS)
+
+
+def test_what_was_not_given_is_none_until_asked_for():
+    by_lengths = JaggedTensor(VALUES, lengths=LENGTHS)
+    assert by_lengths.lengths_or_none() is LENGTHS
+    assert by_lengths.offsets_or_none() is None
+    assert by_lengths.offsets() is by_lengths.offsets_or_none()
+
+    by_offsets = JaggedTensor(VALUES, offsets=OFFSETS)
+    assert by_offsets.offsets_or_none() is OFFSETS
+    assert by_offsets.lengths_or_none() is None
+    assert by_offsets.lengths() is by_offsets.lengths_or_none()
+
+
+def test_offsets_of_int64_lengths_are_int64():
+    assert JaggedTensor(VALUES, lengths=LENGTHS.long()).offsets().dtype == torch.int64
+
+
+def test_offsets_past_int32_are_int64():
+    values = torch.empty(2**31, dtype=torch.uint8, device="meta")
+    lengths = torch.empty(3, dtype=torch.int32, device="meta")
+    assert JaggedTensor(values, lengths=lengths).offsets().dtype == torch.int64
+    assert JaggedTensor(values[1:], lengths=lengths).offsets().dtype == torch.int32
+
+
+def test_weights_of_an_unweighted_tensor():
+    unweighted = JaggedTensor(VALUES, lengths=LENGTHS)
+    assert unweighted.weights_or_none() is None
+    with pytest.raises(InputError, match="weights: expected a weighted JaggedTensor"):
+        unweighted.weights()
+
+
+def test_to_dense_cuts_into_examples(jagged):
+    same(jagged.to_dense(), [torch.tensor([10, 11]), VALUES[:0], torch.tensor([12])])
+    same(jagged.to_dense_weights(), [torch.tensor([0.5, 1.5]), WEIGHTS[:0], torch.tensor([2.5])])
+
+
+@pytest.mark.parametrize(
+    ("width", "padding", "expected"),
+    [
+        pytest.param(None, 0.0, [[10, 11], [0, 0], [12, 0]], id="as-wide-as-the-longest"),
+        pytest.param(3, -1.0, [[10, 11, -1], [-1, -1, -1], [12, -1, -1]], id="wider"),
+        pytest.param(1, 0.0, [[10], [0], [12]], id="narrower-keeps-the-first"),
+        pytest.param(0, 0.0, [[], [], []], id="no-columns"),
+    ],
+)
+def test_to_padded_dense(jagged, width, padding, expected):
+    same(jagged.to_padded_dense(width, padding), torch.tensor(expected, dtype=torch.int64))
+
+
+def test_to_padded_dense_weights(jagged):
+    expected = torch.tensor([[0.5, 1.5], [9.0, 9.0], [2.5, 9.0]])
+    same(jagged.to_padded_dense_weights(padding_value=9.0), expected)
+
+
+def test_to_padded_dense_of_vectors_and_its_gradient():
+    vectors = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    padded = JaggedTensor(vectors, lengths=LENGTHS).to_padded_dense(1)
+    same(padded, torch.tensor([[[1.0, 2.0]], [[0.0, 0.0]], [[5.0, 6.0]]]))
+
+    padded.sum().backward()
+
+    same(vectors.grad, torch.tensor([[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]))
+
+
+@pytest.mark.parametrize("examples", [0, 2])
+def test_to_padded_dense_without_any_value(examples):
+    lengths = torch.zeros(examples, dtype=torch.int32)
+    jagged = JaggedTensor(torch.empty(0), lengths=lengths)
+    assert jagged.to_padded_dense().shape == (examples, 0)
+    same(jagged.to_padded_dense(2, 7.0), torch.full((examples, 2), 7.0))
+
+
+def test_to_padded_dense_of_a_given_width_reads_no_contents():
+    jagged = JaggedTensor(VALUES.to("meta"), lengths=LENGTHS.to("meta"))
+    assert jagged.to_padded_dense(5).shape == (3, 5)
+
+
+def test_from_dense():
+    jagged = JaggedTensor.from_dense(
+        [torch.tensor([10, 11]), VALUES[:0], torch.tensor([12])],
+        [torch.tensor([0.5, 1.5]), WEIGHTS[:0], torch.tensor([2.5])],
+    )
+    same(jagged.values(), VALUES)
+    same(jagged.weights(), WEIGHTS)
+    same(jagged.lengths(), LENGTHS)
+
+
+def test_from_dense_lengths():
+    jagged = JaggedTensor.from_dense_lengths(
+        torch.tensor([[10, 11], [0, 0], [12, 0]]),
+        LENGTHS,
+        torch.tensor([[0.5, 1.5], [0.0, 0.0], [2.5, 0.0]]),
+    )
+    same(jagged.values(), VALUES)
+    same(jagged.weights(), WEIGHTS)
+    same(jagged.lengths(), LENGTHS)
+
+
+def test_empty():
+    plain = JaggedTensor.empty(values_dtype=torch.int64, lengths_dtype=torch.int64)
+    same(plain.values(), torch.empty(0, dtype=torch.int64))
+    same(plain.lengths(), torch.empty(0, dtype=torch.int64))
+    same(plain.offsets(), torch.tensor([0]))
+    assert plain.weights_or_none() is None
+    assert plain.to_dense() == []
+
+    weighted = JaggedTensor.empty(is_weighted=True, weights_dtype=torch.float16)
+    same(weighted.weights(), torch.empty(0, dtype=torch.float16))
+
+
+def test_to_another_device_keeps_what_it_was_built_from(jagged):
+    moved = jagged.to(torch.device("meta"), non_blocking=True)
+    assert moved.device().type == moved.weights().device.type == moved.lengths().device.type
+    assert moved.device().type == "meta"
+    same(jagged.lengths(), LENGTHS)
+
+
+def test_to_the_same_device_shares_the_tensors():
+    moved = JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS).to(torch.device("cpu"))
+    assert moved.values() is VALUES
+    assert moved.weights() is WEIGHTS
+    assert moved.lengths() is LENGTHS
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        pytest.param(JaggedTensor(VALUES.clone(), WEIGHTS, offsets=OFFSETS), True, id="offsets"),
+        pytest.param(JaggedTensor(VALUES, WEIGHTS, LENGTHS.long()), True, id="lengths-dtype"),
+        pytest.param(JaggedTensor(VALUES.int(), WEIGHTS, LENGTHS), False, id="values-dtype"),
+        pytest.param(JaggedTensor(VALUES + 1, WEIGHTS, LENGTHS), False, id="values"),
+        pytest.param(JaggedTensor(VALUES, WEIGHTS + 1, LENGTHS), False, id="weights"),
+        pytest.param(JaggedTensor(VALUES, None, LENGTHS), False, id="unweighted"),
+        pytest.param(JaggedTensor(VALUES, WEIGHTS, LENGTHS.flip(0)), False, id="lengths"),
+        pytest.param(JaggedTensor(VALUES, WEIGHTS, torch.tensor([3])), False, id="examples"),
+        pytest.param(
+            JaggedTensor(VALUES, WEIGHTS, LENGTHS).to(torch.device("meta")), False, id="device"
+        ),
+    ],
+)
+def test_jt_is_equal(other, equal):
+    assert jt_is_equal(JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS), other) is equal
+    assert jt_is_equal(other, JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS)) is equal
+
+
+def test_repr_tells_sizes_not_contents():
+    text = repr(JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS))
+    assert text == "JaggedTensor(examples=3, values=torch.int64[3], weighted=True)"

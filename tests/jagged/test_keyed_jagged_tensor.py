@@ -1,0 +1,302 @@
+"""KeyedJaggedTensor: each method against values written by hand."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor, kjt_is_equal
+
+#            example 0   example 1   example 2
+# "user"     [10, 11]    []          [12]
+# "item"     [13]        [14]        [15, 16, 17]
+# "empty"    []          []          []
+KEYS = ["user", "item", "empty"]
+VALUES = torch.arange(10, 18)
+WEIGHTS = torch.arange(8) / 2
+LENGTHS = torch.tensor([2, 0, 1, 1, 1, 3, 0, 0, 0], dtype=torch.int32)
+OFFSETS = torch.tensor([0, 2, 2, 3, 4, 5, 8, 8, 8, 8], dtype=torch.int32)
+
+
+@pytest.fixture(params=["lengths", "offsets"])
+def kjt(request):
+    index = {"lengths": LENGTHS} if request.param == "lengths" else {"offsets": OFFSETS}
+    return KeyedJaggedTensor(KEYS, VALUES, WEIGHTS, **index)
+
+
+def same(actual, expected):
+    assert_close(actual, expected, rtol=0, atol=0)
+
+
+def build(keys, values, lengths, weights=None, stride=None):
+    return KeyedJaggedTensor(
+        keys,
+        torch.tensor(values, dtype=torch.int64),
+        None if weights is None else torch.tensor(weights),
+        lengths=torch.tensor(lengths, dtype=torch.int32),
+        stride=stride,
+    )
+
+
+def test_sizes(kjt):
+    assert kjt.keys() == KEYS
+    assert kjt.stride() == 3
+    assert kjt.device() == torch.device("cpu")
+    assert kjt.lengths_offset_per_key() == [0, 3, 6, 9]
+    assert kjt.index_per_key() == {"user": 0, "item": 1, "empty": 2}
+
+
+def test_tensors_are_kept_not_copied():
+    kjt = KeyedJaggedTensor(KEYS, VALUES, WEIGHTS, lengths=LENGTHS)
+    assert kjt.values() is VALUES
+    assert kjt.weights() is WEIGHTS
+    assert kjt.weights_or_none() is WEIGHTS
+    assert kjt.lengths() is LENGTHS
+
+
+def test_keys_given_are_copied():
+    keys = ["a"]
+    kjt = build(keys, [1], [1])
+    keys.append("b")
+    assert kjt.keys() == ["a"]
+
+
+def test_lengths_and_offsets_follow_from_each_other(kjt):
+    same(kjt.lengths(), LENGTHS)
+    same(kjt.offsets(), OFFSETS)
+
+
+def test_what_was_not_given_is_none_until_asked_for():
+    by_lengths = KeyedJaggedTensor(KEYS, VALUES, lengths=LENGTHS)
+    assert by_lengths.lengths_or_none() is LENGTHS
+    assert by_lengths.offsets_or_none() is None
+    assert by_lengths.offsets() is by_lengths.offsets_or_none()
+
+    by_offsets = KeyedJaggedTensor(KEYS, VALUES, offsets=OFFSETS)
+    assert by_offsets.offsets_or_none() is OFFSETS
+    assert by_offsets.lengths_or_none() is None
+    assert by_offsets.lengths() is by_offsets.lengths_or_none()
+
+
+def test_length_and_offset_per_key(kjt):
+    assert kjt.length_per_key_or_none() is None
+    assert kjt.offset_per_key_or_none() is None
+    assert kjt.length_per_key() == [3, 5, 0]
+    assert kjt.offset_per_key() == [0, 3, 8, 8]
+    assert kjt.length_per_key_or_none() == [3, 5, 0]
+    assert kjt.offset_per_key_or_none() == [0, 3, 8, 8]
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(
+            KeyedJaggedTensor.from_lengths_sync(KEYS, VALUES, LENGTHS, WEIGHTS), id="lengths"
+        ),
+        pytest.param(
+            KeyedJaggedTensor.from_offsets_sync(KEYS, VALUES, OFFSETS, WEIGHTS, stride=3),
+            id="offsets",
+        ),
+    ],
+)
+def test_sync_constructors_know_the_length_per_key(built):
+    assert built.length_per_key_or_none() == [3, 5, 0]
+    assert kjt_is_equal(built, KeyedJaggedTensor(KEYS, VALUES, WEIGHTS, lengths=LENGTHS))
+
+
+def test_lengths_may_come_as_a_row_a_key():
+    kjt = KeyedJaggedTensor(KEYS, VALUES, lengths=LENGTHS.view(3, 3))
+    same(kjt.lengths(), LENGTHS)
+    assert kjt.stride() == 3
+
+
+def test_flatten_lengths_changes_nothing(kjt):
+    assert kjt_is_equal(kjt.flatten_lengths(), kjt)
+    assert kjt.flatten_lengths().lengths().dim() == 1
+
+
+def test_building_and_splitting_with_known_counts_reads_no_contents():
+    kjt = KeyedJaggedTensor(
+        KEYS,
+        VALUES.to("meta"),
+        WEIGHTS.to("meta"),
+        lengths=LENGTHS.to("meta"),
+        length_per_key=[3, 5, 0],
+    )
+    first, second = kjt.split([2, 1])
+    assert first.length_per_key() == [3, 5]
+    assert second.length_per_key() == [0]
+    assert kjt.permute([1]).values().shape == (5,)
+    assert kjt["item"].values().shape == (5,)
+
+
+def test_a_key_gives_its_examples(kjt):
+    item = kjt["item"]
+    same(item.values(), torch.tensor([13, 14, 15, 16, 17]))
+    same(item.weights(), torch.tensor([1.5, 2.0, 2.5, 3.0, 3.5]))
+    same(item.lengths(), torch.tensor([1, 1, 3], dtype=torch.int32))
+    same(item.offsets(), torch.tensor([0, 1, 2, 5], dtype=torch.int32))
+
+
+def test_an_empty_key_gives_empty_examples(kjt):
+    same(kjt["empty"].to_dense(), [VALUES[:0]] * 3)
+    same(kjt["empty"].weights(), WEIGHTS[:0])
+
+
+def test_an_unknown_key_is_refused_with_the_known_ones(kjt):
+    with pytest.raises(InputError, match=r"feature 'age': expected one of \['user', 'item'"):
+        kjt["age"]
+
+
+def test_to_dict(kjt):
+    features = kjt.to_dict()
+    assert list(features) == KEYS
+    same(features["user"].values(), torch.tensor([10, 11, 12]))
+    same(features["user"].weights(), torch.tensor([0.0, 0.5, 1.0]))
+    same(features["item"].lengths(), torch.tensor([1, 1, 3], dtype=torch.int32))
+    same(features["empty"].values(), VALUES[:0])
+
+
+def test_unweighted_stays_unweighted():
+    kjt = KeyedJaggedTensor(KEYS, VALUES, lengths=LENGTHS)
+    assert kjt.weights_or_none() is None
+    assert kjt["user"].weights_or_none() is None
+    assert kjt.permute([1]).weights_or_none() is None
+    assert kjt.split([3])[0].weights_or_none() is None
+    with pytest.raises(InputError, match="weights: expected a weighted KeyedJaggedTensor"):
+        kjt.weights()
+
+
+def test_split(kjt):
+    first, none, rest = kjt.split([1, 0, 2])
+    assert kjt_is_equal(first, build(["user"], [10, 11, 12], [2, 0, 1], [0.0, 0.5, 1.0]))
+    assert kjt_is_equal(none, build([], [], [], [], stride=3))
+    expected = build(
+        ["item", "empty"], [13, 14, 15, 16, 17], [1, 1, 3, 0, 0, 0], [1.5, 2.0, 2.5, 3.0, 3.5]
+    )
+    assert kjt_is_equal(rest, expected)
+
+
+def test_split_gives_views(kjt):
+    _, rest = kjt.split([1, 2])
+    assert rest.values().data_ptr() == VALUES[3:].data_ptr()
+
+
+def test_permute_reorders_and_selects(kjt):
+    expected = build(
+        ["item", "user"],
+        [13, 14, 15, 16, 17, 10, 11, 12],
+        [1, 1, 3, 2, 0, 1],
+        [1.5, 2.0, 2.5, 3.0, 3.5, 0.0, 0.5, 1.0],
+    )
+    permuted = kjt.permute([1, 0])
+    assert kjt_is_equal(permuted, expected)
+    assert permuted.length_per_key_or_none() == [5, 3]
+
+
+def test_permute_to_nothing_keeps_the_stride(kjt):
+    assert kjt_is_equal(kjt.permute([]), build([], [], [], [], stride=3))
+
+
+def test_concat(kjt):
+    user, rest = kjt.split([1, 2])
+    assert kjt_is_equal(KeyedJaggedTensor.concat([user, rest]), kjt)
+    assert KeyedJaggedTensor.concat([rest, user]).keys() == ["item", "empty", "user"]
+
+
+def test_concat_knows_the_length_per_key_only_if_all_do():
+    known = KeyedJaggedTensor.from_lengths_sync(["a"], VALUES[:1], LENGTHS[2:3])
+    unknown = KeyedJaggedTensor(["b"], VALUES[:2], lengths=LENGTHS[:1])
+    third = KeyedJaggedTensor.from_lengths_sync(["c"], VALUES[:2], LENGTHS[:1])
+    assert KeyedJaggedTensor.concat([known, third]).length_per_key_or_none() == [1, 2]
+    assert KeyedJaggedTensor.concat([known, unknown]).length_per_key_or_none() is None
+
+
+def test_empty():
+    empty = KeyedJaggedTensor.empty(is_weighted=True, values_dtype=torch.int64)
+    assert empty.keys() == []
+    assert empty.stride() == 0
+    assert empty.length_per_key() == []
+    assert empty.offset_per_key() == [0]
+    assert empty.to_dict() == {}
+    same(empty.values(), torch.empty(0, dtype=torch.int64))
+    same(empty.weights(), torch.empty(0))
+    same(empty.offsets(), torch.tensor([0], dtype=torch.int32))
+    assert KeyedJaggedTensor.empty().weights_or_none() is None
+
+
+def test_empty_like_keeps_stride_and_dtypes(kjt):
+    empty = KeyedJaggedTensor.empty_like(kjt)
+    assert kjt_is_equal(empty, build([], [], [], [], stride=3))
+    assert empty.lengths().dtype == torch.int32
+    assert kjt_is_equal(KeyedJaggedTensor.concat([kjt, empty]), kjt)
+
+
+def test_keys_without_examples():
+    none = build(["a", "b"], [], [])
+    assert none.stride() == 0
+    assert none.length_per_key() == [0, 0]
+    assert none["b"].to_dense() == []
+    offsets = KeyedJaggedTensor(["a", "b"], VALUES[:0], offsets=torch.tensor([0]))
+    assert offsets.length_per_key() == [0, 0]
+
+
+def test_from_jt_dict():
+    features = {
+        "user": JaggedTensor(VALUES[:3], WEIGHTS[:3], lengths=LENGTHS[:3]),
+        "item": JaggedTensor(VALUES[3:], WEIGHTS[3:], offsets=OFFSETS[3:7] - 3),
+        "empty": JaggedTensor(VALUES[:0], WEIGHTS[:0], lengths=LENGTHS[6:]),
+    }
+    expected = KeyedJaggedTensor(KEYS, VALUES, WEIGHTS, lengths=LENGTHS)
+    assert kjt_is_equal(KeyedJaggedTensor.from_jt_dict(features), expected)
+    assert KeyedJaggedTensor.from_jt_dict({}).keys() == []
+
+
+def test_to_another_device(kjt):
+    kjt.length_per_key()
+    moved = kjt.to(torch.device("meta"), non_blocking=True)
+    assert moved.keys() == KEYS
+    assert moved.stride() == 3
+    assert moved.length_per_key_or_none() == [3, 5, 0]
+    for tensor in (moved.values(), moved.weights(), moved.lengths(), moved.offsets()):
+        assert tensor.device.type == "meta"
+
+
+def test_to_converts_only_the_weights(kjt):
+    moved = kjt.to(torch.device("cpu"), dtype=torch.float16)
+    same(moved.weights(), WEIGHTS.half())
+    assert moved.values() is VALUES
+
+
+@pytest.mark.parametrize(
+    ("other", "equal"),
+    [
+        pytest.param(build(["a", "b"], [1, 2], [1, 1], stride=1), True, id="itself"),
+        pytest.param(
+            KeyedJaggedTensor(["a", "b"], torch.tensor([1, 2]), offsets=torch.tensor([0, 1, 2])),
+            True,
+            id="from-offsets",
+        ),
+        pytest.param(build(["b", "a"], [1, 2], [1, 1]), False, id="keys"),
+        pytest.param(build(["a", "b"], [2, 1], [1, 1]), False, id="values"),
+        pytest.param(build(["a", "b"], [1, 2], [2, 0]), False, id="lengths"),
+        pytest.param(build(["a", "b"], [1, 2], [1, 1], [1.0, 1.0]), False, id="weights"),
+        pytest.param(build(["a"], [1, 2], [1, 1]), False, id="stride"),
+    ],
+)
+def test_kjt_is_equal(other, equal):
+    kjt = build(["a", "b"], [1, 2], [1, 1])
+    assert kjt_is_equal(kjt, other) is equal
+    assert kjt_is_equal(other, kjt) is equal
+
+
+def test_strides_differ_where_no_lengths_tell():
+    one, two = (build([], [], [], stride=stride) for stride in (1, 2))
+    assert not kjt_is_equal(one, two)
+
+
+def test_repr_tells_sizes_not_contents(kjt):
+    assert repr(kjt) == (
+        "KeyedJaggedTensor(keys=['user', 'item', 'empty'], stride=3, "
+        "values=torch.int64[8], weighted=True)"
+    )

@@ -1,0 +1,174 @@
+"""KeyedTensor: each method against values written by hand, and what it refuses."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedTensor
+
+VALUES = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])  # user: 1 column, item: 2
+
+
+@pytest.fixture
+def keyed():
+    return KeyedTensor(["user", "item"], [1, 2], VALUES)
+
+
+def same(actual, expected):
+    assert_close(actual, expected, rtol=0, atol=0)
+
+
+def test_sizes(keyed):
+    assert keyed.keys() == ["user", "item"]
+    assert keyed.values() is VALUES
+    assert keyed.key_dim() == 1
+    assert keyed.device() == torch.device("cpu")
+    assert keyed.length_per_key() == [1, 2]
+    assert keyed.offset_per_key() == [0, 1, 3]
+
+
+def test_a_key_gives_a_view_of_its_columns(keyed):
+    same(keyed["item"], torch.tensor([[2.0, 3.0], [5.0, 6.0]]))
+    assert keyed["item"].data_ptr() == VALUES[:, 1:].data_ptr()
+
+
+def test_key_dim_0_keeps_keys_in_rows():
+    keyed = KeyedTensor(["a", "b"], [1, 1], VALUES, key_dim=0)
+    same(keyed["b"], torch.tensor([[4.0, 5.0, 6.0]]))
+
+
+def test_to_dict(keyed):
+    parts = keyed.to_dict()
+    assert list(parts) == ["user", "item"]
+    same(parts["user"], torch.tensor([[1.0], [4.0]]))
+    same(parts["item"], torch.tensor([[2.0, 3.0], [5.0, 6.0]]))
+
+
+@pytest.mark.parametrize("key_dim", [0, 1])
+def test_from_tensor_list(key_dim):
+    parts = list(VALUES.split([1, 1] if key_dim == 0 else [1, 2], dim=key_dim))
+    keyed = KeyedTensor.from_tensor_list(["a", "b"], parts, key_dim)
+    same(keyed.values(), VALUES)
+    assert keyed.key_dim() == key_dim
+    same(keyed["b"], parts[1])
+
+
+def test_regroup_collects_keys_over_tensors(keyed):
+    other = KeyedTensor(["age"], [1], torch.tensor([[7.0], [8.0]]))
+    wide, narrow = KeyedTensor.regroup([keyed, other], [["age", "item"], ["user"]])
+    same(wide, torch.tensor([[7.0, 2.0, 3.0], [8.0, 5.0, 6.0]]))
+    same(narrow, torch.tensor([[1.0], [4.0]]))
+
+
+def test_regroup_may_use_a_key_twice(keyed):
+    first, second = KeyedTensor.regroup([keyed], [["user"], ["user", "user"]])
+    same(first, torch.tensor([[1.0], [4.0]]))
+    same(second, torch.tensor([[1.0, 1.0], [4.0, 4.0]]))
+
+
+def test_regroup_as_dict(keyed):
+    groups = KeyedTensor.regroup_as_dict([keyed], [["item"], ["user"]], ["x", "y"])
+    assert list(groups) == ["x", "y"]
+    same(groups["x"], torch.tensor([[2.0, 3.0], [5.0, 6.0]]))
+    same(groups["y"], torch.tensor([[1.0], [4.0]]))
+
+
+def test_to_another_device(keyed):
+    moved = keyed.to(torch.device("meta"))
+    assert moved.device().type == "meta"
+    assert moved.length_per_key() == [1, 2]
+    assert keyed.to(torch.device("cpu")).values() is VALUES
+
+
+def test_gradients_reach_the_values():
+    values = VALUES.clone().requires_grad_()
+    KeyedTensor(["user", "item"], [1, 2], values)["item"].sum().backward()
+    same(values.grad, torch.tensor([[0.0, 1.0, 1.0], [0.0, 1.0, 1.0]]))
+
+
+def test_repr_tells_sizes_not_contents(keyed):
+    text = repr(keyed)
+    assert text == "KeyedTensor({'user': 1, 'item': 2}, key_dim=1, values=torch.float32[2, 3])"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param((["a", "a"], [1, 2], VALUES), "got 'a' at 0 and 1", id="key-twice"),
+        pytest.param((["a"], [1, 2], VALUES), "expected 1 elements, got 2", id="widths"),
+        pytest.param(
+            (["a", "b"], [4, -1], VALUES), "'b': expected a width of at least 0, got -1", id="minus"
+        ),
+        pytest.param(
+            (["a", "b"], [1, 1], VALUES), r"expected size 2, .* got shape \[2, 3\]", id="too-wide"
+        ),
+        pytest.param((["a"], [3], VALUES, 2), r"key_dim: expected 0\.\.1, got 2", id="key-dim"),
+        pytest.param((["a"], [3], VALUES, -1), r"key_dim: expected 0\.\.1, got -1", id="minus-dim"),
+        pytest.param((["a"], [3], [1, 2, 3]), "expected a tensor, got list", id="no-tensor"),
+    ],
+)
+def test_contradictions_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        KeyedTensor(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        pytest.param(
+            lambda keyed: keyed["age"], r"'age': expected one of \['user', 'item'\]", id="key"
+        ),
+        pytest.param(
+            lambda _: KeyedTensor.from_tensor_list(["a"], [VALUES, VALUES]),
+            "each of 1 keys, at least one, got 2",
+            id="more-tensors-than-keys",
+        ),
+        pytest.param(
+            lambda _: KeyedTensor.from_tensor_list([], []), "each of 0 keys", id="no-tensors"
+        ),
+        pytest.param(
+            lambda _: KeyedTensor.from_tensor_list(["a"], [VALUES[0]]),
+            r"'a': expected a tensor with dimension 1, got shape \[3\]",
+            id="no-such-dimension",
+        ),
+        pytest.param(
+            lambda _: KeyedTensor.regroup([], [["a"]]), "at least 1 KeyedTensor, got 0", id="none"
+        ),
+        pytest.param(
+            lambda keyed: KeyedTensor.regroup([keyed, keyed], [["item"]]),
+            "expected each key once, got 'user' again in 1",
+            id="key-in-two",
+        ),
+        pytest.param(
+            lambda keyed: KeyedTensor.regroup([keyed], [["item"], []]),
+            "at least 1 key in group 1, got 0",
+            id="empty-group",
+        ),
+        pytest.param(
+            lambda keyed: KeyedTensor.regroup([keyed], [["age"]]),
+            r"expected one of \['user', 'item'\], got 'age'",
+            id="unknown-in-group",
+        ),
+        pytest.param(
+            lambda keyed: KeyedTensor.regroup(
+                [keyed, KeyedTensor(["a"], [2], VALUES, key_dim=0)], [["item"]]
+            ),
+            "expected key_dim 1, got 0 at 1",
+            id="key-dims-differ",
+        ),
+        pytest.param(
+            lambda keyed: KeyedTensor.regroup_as_dict([keyed], [["item"]], ["x", "y"]),
+            "expected 1, one a group, got 2",
+            id="more-names-than-groups",
+        ),
+        pytest.param(
+            lambda keyed: KeyedTensor.regroup_as_dict([keyed], [["item"]] * 2, ["x", "x"]),
+            "got 'x' at 0 and 1",
+            id="name-twice",
+        ),
+    ],
+)
+def test_impossible_calls_are_refused(keyed, call, message):
+    with pytest.raises(InputError, match=message):
+        call(keyed)

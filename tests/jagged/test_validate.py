@@ -1,0 +1,93 @@
+"""validate_keyed_jagged_tensor: what only the contents of lengths and offsets show."""
+
+import pytest
+import torch
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor, validate_keyed_jagged_tensor
+
+VALUES = torch.arange(4)
+
+
+def by(lengths=None, offsets=None, **more):
+    return KeyedJaggedTensor(
+        ["user", "item"],
+        VALUES,
+        lengths=None if lengths is None else torch.tensor(lengths),
+        offsets=None if offsets is None else torch.tensor(offsets),
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    "kjt",
+    [
+        pytest.param(by(lengths=[1, 0, 3, 0]), id="lengths"),
+        pytest.param(by(offsets=[0, 1, 1, 4, 4]), id="offsets"),
+        pytest.param(by(lengths=[1, 0, 3, 0], length_per_key=[1, 3]), id="counts"),
+        pytest.param(KeyedJaggedTensor.empty(is_weighted=True), id="empty"),
+    ],
+)
+def test_consistent_input_passes(kjt):
+    validate_keyed_jagged_tensor(kjt)
+
+
+def test_passes_whatever_was_computed_before():
+    kjt = by(offsets=[0, 1, 1, 4, 4])
+    kjt.lengths()
+    kjt.length_per_key()
+    validate_keyed_jagged_tensor(kjt)
+
+
+@pytest.mark.parametrize(
+    ("kjt", "message"),
+    [
+        pytest.param(
+            by(lengths=[2, 1, 3, -2]),
+            "feature 'item', example 1: expected a length of at least 0, got -2",
+            id="negative-length",
+        ),
+        pytest.param(
+            by(lengths=[1, 0, 2, 0]),
+            "sum of lengths: expected 4, the number of values, got 3",
+            id="lengths-too-short",
+        ),
+        pytest.param(
+            by(offsets=[1, 1, 1, 4, 4]),
+            "offsets: expected the first to be 0, got 1",
+            id="first-offset",
+        ),
+        pytest.param(
+            by(offsets=[0, 3, 1, 4, 4]),
+            "feature 'user', example 1: expected offsets that never fall, got 3, 1",
+            id="falling-offsets",
+        ),
+        pytest.param(
+            by(offsets=[0, 1, 1, 4, 5]),
+            "offsets: expected the last to be 4, the number of values, got 5",
+            id="last-offset",
+        ),
+        pytest.param(
+            by(lengths=[1, 0, 3, 0], length_per_key=[2, 2]),
+            r"length_per_key: expected \[1, 3\], the sums of the lengths, got \[2, 2\]",
+            id="counts-against-lengths",
+        ),
+    ],
+)
+def test_contradictory_contents_are_refused(kjt, message):
+    with pytest.raises(InputError, match=message) as refusal:
+        validate_keyed_jagged_tensor(kjt)
+    assert isinstance(refusal.value, ValueError)
+
+
+def test_int32_lengths_are_summed_past_int32():
+    lengths = torch.tensor([2**31 - 1, 2**31 - 1], dtype=torch.int32)
+    kjt = KeyedJaggedTensor(["a", "b"], VALUES, lengths=lengths)
+    with pytest.raises(InputError, match=r"expected 4, .* got 4294967294"):
+        validate_keyed_jagged_tensor(kjt)
+
+
+def test_objects_that_did_not_come_from_the_constructor_are_checked_whole():
+    kjt = torch.utils._pytree.tree_map(lambda tensor: tensor[:3], by(lengths=[1, 0, 3, 0]))
+    with pytest.raises(InputError, match=r"lengths: expected 4 elements .* got 3"):
+        validate_keyed_jagged_tensor(kjt)
