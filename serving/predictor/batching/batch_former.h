@@ -46,7 +46,7 @@ class BatchFormer {
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, Clock::time_point now);
 
   // Removes and returns what is due to run, oldest first, within the budgets. At
-  // least one request when any is waiting that has not expired.
+  // least one request when any is waiting that has not expired; never an expired one.
   Batch TakeBatch(Clock::time_point now);
 
   // Removes and returns the requests whose deadline has passed.
@@ -57,6 +57,10 @@ class BatchFormer {
   uint64_t queued_ids() const { return queued_ids_; }
 
  private:
+  // Removes and returns the requests for which `predicate` is true, asked in order.
+  template <class Predicate>
+  Batch TakeIf(Predicate predicate);
+
   const BatchingOptions options_;
   std::deque<std::unique_ptr<Request>> waiting_;  // Oldest first.
   size_t queued_examples_ = 0;                    // Sum over waiting_.

@@ -19,9 +19,10 @@ namespace embershard {
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
 class BatchingQueue {
  public:
-  // Called on the queue's thread, one batch at a time. Must answer every request
-  // in the batch and must not throw.
-  using RunBatch = std::function<void(Batch batch)>;
+  // Called on the queue's thread, one batch at a time, with what is to run and with
+  // what came too late; not both are empty. Must answer every request in the two
+  // and must not throw.
+  using RunBatch = std::function<void(Batch batch, Batch expired)>;
 
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch);
   BatchingQueue(const BatchingQueue&) = delete;

@@ -3,7 +3,10 @@
 #ifndef EMBERSHARD_BATCHING_DOOR_H_
 #define EMBERSHARD_BATCHING_DOOR_H_
 
+#include <cstdint>
+
 #include "base/status.h"
+#include "base/unaligned.h"
 #include "batching/request.h"
 #include "model/model.h"
 
@@ -14,7 +17,16 @@ namespace embershard {
 // got, for example
 //   feature 'item': id -5 at example 1, position 0 is not in 0..1999999 (policy: reject)
 //   feature 'history': lengths sum to 7, but there are 6 values
+// Inputs in request scope have one list or value, so no example is named.
+// REQUIRES: one entry in `dense` and `sparse` for each input of the schema, and
+// `outputs_wanted` ascending positions.
 Status CheckRequest(const Model& model, Request* request);
+
+// The part of the above that must come before anything is multiplied by the number.
+Status CheckNumExamples(const Limits& limits, uint32_t num_examples);
+
+// The sum of an input's lengths, which is below 2^31; refuses a negative length.
+Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);
 
 }  // namespace embershard
 

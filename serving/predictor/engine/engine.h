@@ -3,16 +3,13 @@
 #ifndef EMBERSHARD_ENGINE_ENGINE_H_
 #define EMBERSHARD_ENGINE_ENGINE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "batching/batch_former.h"
-#include "batching/batching_queue.h"
 #include "batching/request.h"
 #include "model/model.h"
 
@@ -22,7 +19,7 @@ struct EngineOptions {
   BatchingOptions batching;
 
   // Largest difference allowed between the outputs of the package's samples and
-  // what the package says they must be.
+  // what the package says they must be, for outputs beyond 1 relative to them.
   float sample_tolerance = 1e-5F;
 };
 
@@ -42,12 +39,16 @@ struct EngineCounters {
 class Engine {
  public:
   // Runs the model's samples first (warm-up), alone and merged, and compares their
-  // outputs: kBadPackage when they differ by more than the tolerance.
+  // outputs: kBadPackage when they differ by more than the tolerance. Refuses
+  // options that no batch fits (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options);
   ~Engine();  // Calls Stop().
 
   const Manifest& manifest() const;
+
+  // What one request may hold: the package's limits and those of a batch.
+  Limits limits() const;
 
   // kNotFound unless the names mean what is served (empty and 0 always do).
   Status CheckName(std::string_view model, int64_t version, std::string_view label) const;
@@ -58,10 +59,12 @@ class Engine {
 
   // Checks and runs the requests as one batch on the calling thread, one caller at
   // a time; each is answered before this returns. A refused one does not disturb
-  // the others. For tests and in-process use.
+  // the others. Deadlines and the batch's budgets do not count. For tests and
+  // in-process use.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 
-  // Refuses new requests (kUnavailable), answers the accepted ones, returns.
+  // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to
+  // call more than once, but not from an answer.
   void Stop();
 
   EngineCounters counters() const;

@@ -1,0 +1,205 @@
+#include "batching/door.h"
+
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "batching/keep.h"
+
+namespace embershard {
+namespace {
+
+std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
+
+std::string FloatText(float value) {
+  if (std::isnan(value)) return "nan";
+  return value > 0 ? "inf" : "-inf";
+}
+
+std::string ExampleText(Scope scope, size_t example) {
+  return scope == Scope::kRequest ? "" : " at example " + std::to_string(example);
+}
+
+// Where the `index`-th value of an input stands: " at example 1, position 0".
+std::string PlaceText(const SparseInput& input, const SparseView& view, size_t index) {
+  size_t list = 0;
+  for (; index >= static_cast<size_t>(view.lengths[list]); ++list) {
+    index -= static_cast<size_t>(view.lengths[list]);
+  }
+  const std::string position = "position " + std::to_string(index);
+  if (input.scope == Scope::kRequest) return " at " + position;
+  return ExampleText(input.scope, list) + ", " + position;
+}
+
+// The first value of those that max_ids keeps for which find(first, count), which
+// searches one run of values, gives less than count. The number of values when
+// there is none.
+template <class Find>
+size_t FindKept(const SparseInput& input, const SparseView& view, bool shortened, Find find) {
+  if (!shortened) return find(size_t{0}, view.values.size());
+  size_t begin = 0;
+  for (size_t list = 0; list < view.lengths.size(); ++list) {
+    const auto length = static_cast<size_t>(view.lengths[list]);
+    const KeptIds kept = Keeps(input, length);
+    const size_t found = find(begin + kept.first, kept.count);
+    if (found < kept.count) return begin + kept.first + found;
+    begin += length;
+  }
+  return view.values.size();
+}
+
+size_t FirstNotFinite(Unaligned<float> values) {
+  size_t i = 0;
+  while (i < values.size() && std::isfinite(values[i])) ++i;
+  return i;
+}
+
+Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_examples) {
+  const size_t expected = ListCount(input.scope, num_examples);
+  if (view.values.empty()) {
+    if (input.default_value.has_value()) return {};
+    return InvalidArgument(Feature(input.name) + "missing: expected " + std::to_string(expected) +
+                           " values, got none (it has no default)");
+  }
+  const size_t got = (view.values.size() - 1) / view.stride + 1;
+  if (got != expected) {
+    return InvalidArgument(Feature(input.name) + "expected " + std::to_string(expected) +
+                           " values, got " + std::to_string(got));
+  }
+  for (size_t i = 0; i < expected; ++i) {
+    const float value = view.values[i * view.stride];
+    if (std::isfinite(value)) continue;
+    return InvalidArgument(Feature(input.name) + "value" + ExampleText(input.scope, i) +
+                           " must be finite, got " + FloatText(value));
+  }
+  return {};
+}
+
+Status CheckWeights(const SparseInput& input, const SparseView& view, bool shortened) {
+  if (!input.weighted) {
+    if (view.weights.empty()) return {};
+    return InvalidArgument(Feature(input.name) + "is not weighted: expected no weights, got " +
+                           std::to_string(view.weights.size()));
+  }
+  if (view.weights.size() != view.values.size()) {
+    return InvalidArgument(Feature(input.name) + "expected " + std::to_string(view.values.size()) +
+                           " weights, one for each value, got " +
+                           std::to_string(view.weights.size()));
+  }
+  const size_t bad = FindKept(input, view, shortened, [&view](size_t first, size_t count) {
+    return FirstNotFinite(view.weights.Slice(first, count));
+  });
+  if (bad == view.values.size()) return {};
+  return InvalidArgument(Feature(input.name) + "weight" + PlaceText(input, view, bad) +
+                         " must be finite, got " + FloatText(view.weights[bad]));
+}
+
+Status CheckIds(const SparseInput& input, const IdMap& id_map, const SparseView& view,
+                bool shortened) {
+  if (input.ids.unknown != UnknownIds::kReject) return {};
+  const size_t bad = FindKept(input, view, shortened, [&id_map, &view](size_t first, size_t count) {
+    return id_map.FirstRefused(view.values.Slice(first, count));
+  });
+  if (bad == view.values.size()) return {};
+  const std::string known =
+      input.ids.kind == IdMapKind::kIdentity
+          ? "in 0.." + std::to_string(input.ids.rows - 1)
+          : "one of the " + std::to_string(input.ids.rows) + " in the vocabulary";
+  return InvalidArgument(Feature(input.name) + "id " + std::to_string(view.values[bad]) +
+                         PlaceText(input, view, bad) + " is not " + known + " (policy: reject)");
+}
+
+// How many ids max_ids keeps, or the refusal of a list that is too long.
+Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths) {
+  uint64_t kept = 0;
+  for (size_t list = 0; list < lengths.size(); ++list) {
+    const auto length = static_cast<size_t>(lengths[list]);
+    if (input.keep == Keep::kReject && input.max_ids > 0 && length > input.max_ids) {
+      return InvalidArgument(Feature(input.name) + "list" + ExampleText(input.scope, list) +
+                             " has " + std::to_string(length) + " ids, expected at most " +
+                             std::to_string(input.max_ids));
+    }
+    kept += Keeps(input, length).count;
+  }
+  return kept;
+}
+
+// Adds the ids that will be looked up to `num_ids`.
+Status CheckSparse(const SparseInput& input, const IdMap& id_map, const SparseView& view,
+                   size_t num_examples, uint64_t* num_ids) {
+  if (view.lengths.empty() && view.values.empty() && view.weights.empty()) return {};
+  const size_t lists = ListCount(input.scope, num_examples);
+  if (view.lengths.size() != lists) {
+    return InvalidArgument(Feature(input.name) + "expected " + std::to_string(lists) +
+                           " lengths, got " + std::to_string(view.lengths.size()));
+  }
+  const Result<uint64_t> sum = SumLengths(input, view.lengths);
+  if (!sum.ok()) return sum.status();
+  if (*sum != view.values.size()) {
+    return InvalidArgument(Feature(input.name) + "lengths sum to " + std::to_string(*sum) +
+                           ", but there are " + std::to_string(view.values.size()) + " values");
+  }
+  const Result<uint64_t> kept = CountKept(input, view.lengths);
+  if (!kept.ok()) return kept.status();
+  const bool shortened = *kept != *sum;
+  if (Status status = CheckWeights(input, view, shortened); !status.ok()) return status;
+  if (Status status = CheckIds(input, id_map, view, shortened); !status.ok()) {
+    return status;
+  }
+  *num_ids += *kept;
+  return {};
+}
+
+}  // namespace
+
+Status CheckNumExamples(const Limits& limits, uint32_t num_examples) {
+  if (num_examples >= 1 && num_examples <= limits.max_examples) return {};
+  return InvalidArgument("num_examples: expected 1.." + std::to_string(limits.max_examples) +
+                         ", got " + std::to_string(num_examples));
+}
+
+Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths) {
+  uint64_t sum = 0;
+  for (size_t list = 0; list < lengths.size(); ++list) {
+    const int32_t length = lengths[list];
+    if (length < 0) {
+      return InvalidArgument(Feature(input.name) + "length" + ExampleText(input.scope, list) +
+                             " must not be negative, got " + std::to_string(length));
+    }
+    sum += static_cast<uint64_t>(length);
+  }
+  constexpr uint64_t kMax = std::numeric_limits<int32_t>::max();
+  if (sum > kMax) {
+    return InvalidArgument(Feature(input.name) + "lengths sum to " + std::to_string(sum) +
+                           ", expected at most " + std::to_string(kMax));
+  }
+  return sum;
+}
+
+Status CheckRequest(const Model& model, Request* request) {
+  const Manifest& manifest = model.manifest();
+  const Schema& schema = manifest.schema;
+  assert(request->dense.size() == schema.dense.size());
+  assert(request->sparse.size() == schema.sparse.size());
+
+  Status status = CheckNumExamples(manifest.limits, request->num_examples);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < schema.dense.size(); ++i) {
+    status = CheckDense(schema.dense[i], request->dense[i], request->num_examples);
+    if (!status.ok()) return status;
+  }
+  request->num_ids = 0;
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
+    status = CheckSparse(schema.sparse[i], model.id_map(i), request->sparse[i],
+                         request->num_examples, &request->num_ids);
+    if (!status.ok()) return status;
+  }
+  if (request->num_ids > manifest.limits.max_ids) {
+    return InvalidArgument("request: expected at most " + std::to_string(manifest.limits.max_ids) +
+                           " ids, got " + std::to_string(request->num_ids));
+  }
+  return {};
+}
+
+}  // namespace embershard

@@ -1,0 +1,41 @@
+// Runs batches of one model: build, run, cut.
+
+#ifndef EMBERSHARD_ENGINE_BATCH_RUNNER_H_
+#define EMBERSHARD_ENGINE_BATCH_RUNNER_H_
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/builder.h"
+#include "batching/request.h"
+#include "model/model.h"
+#include "model/slot.h"
+
+namespace embershard {
+
+// Thread-safe; runs one batch at a time.
+class BatchRunner {
+ public:
+  // Does not own `model`, which must outlive it.
+  explicit BatchRunner(Model* model) : model_(model) {}
+
+  // The responses to checked requests, in their order, run as one batch. A failure
+  // is that of the whole batch. Never throws.
+  Result<std::vector<Response>> Run(std::span<const std::unique_ptr<Request>> requests);
+
+ private:
+  Result<std::vector<Response>> RunUnguarded(std::span<const std::unique_ptr<Request>> requests);
+
+  Model* const model_;
+
+  std::mutex mutex_;                                      // Held while a batch runs.
+  Slot slot_;                                             // Guarded by mutex_.
+  std::vector<std::vector<UnknownIdCount>> unknown_ids_;  // Guarded by mutex_.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_BATCH_RUNNER_H_

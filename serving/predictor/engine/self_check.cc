@@ -1,0 +1,113 @@
+#include "engine/self_check.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batching/door.h"
+#include "batching/packed.h"
+
+namespace embershard {
+namespace {
+
+std::string Text(float value) {
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
+  return std::string(digits, end);
+}
+
+std::string SampleText(const Manifest& manifest, size_t index) {
+  return manifest.samples + ": sample " + std::to_string(index) + ": ";
+}
+
+template <class T>
+Unaligned<T> ViewOf(const std::vector<T>& values) {
+  return Unaligned<T>(values.data(), values.size());
+}
+
+// A request made of views over `sample`, which must outlive it.
+Result<std::unique_ptr<Request>> RequestOf(const Model& model, const SampleRequest& sample) {
+  auto request = std::make_unique<Request>();
+  request->num_examples = sample.num_examples;
+  request->arrival = Clock::now();
+  for (size_t i = 0; i < model.manifest().schema.outputs.size(); ++i) {
+    request->outputs_wanted.push_back(i);
+  }
+  const PackedArrays packed = {.request_dense = ViewOf(sample.request_dense),
+                               .example_dense = ViewOf(sample.example_dense),
+                               .lengths = ViewOf(sample.lengths),
+                               .values = ViewOf(sample.values),
+                               .weights = ViewOf(sample.weights)};
+  Status status = SplitPacked(model.manifest(), packed, request.get());
+  if (status.ok()) status = CheckRequest(model, request.get());
+  if (!status.ok()) return status;
+  return request;
+}
+
+Status Compare(const OutputSpec& output, const std::vector<float>& expected,
+               const std::vector<float>& got, float tolerance) {
+  if (expected.size() != got.size()) {
+    return BadPackage("output '" + output.name + "': expected " + std::to_string(expected.size()) +
+                      " values, got " + std::to_string(got.size()));
+  }
+  for (size_t i = 0; i < got.size(); ++i) {
+    const float allowed = tolerance * std::max(1.0F, std::abs(expected[i]));
+    if (std::abs(got[i] - expected[i]) <= allowed) continue;  // False for NaN too.
+    return BadPackage("output '" + output.name + "' at example " +
+                      std::to_string(i / output.width) + ": expected " + Text(expected[i]) +
+                      ", got " + Text(got[i]) + " (tolerance " + Text(tolerance) + ")");
+  }
+  return {};
+}
+
+// Runs samples [first, first + requests.size()) as one batch.
+Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests,
+                  size_t first, float tolerance, BatchRunner* runner) {
+  const Manifest& manifest = model.manifest();
+  const Result<std::vector<Response>> responses = runner->Run(requests);
+  if (!responses.ok()) return responses.status();
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const SampleRequest& sample = model.samples()[first + r];
+    if (sample.outputs.size() != manifest.schema.outputs.size()) {
+      return BadPackage(SampleText(manifest, first + r) + "expected " +
+                        std::to_string(manifest.schema.outputs.size()) + " outputs, got " +
+                        std::to_string(sample.outputs.size()));
+    }
+    for (const ResponseOutput& output : (*responses)[r].outputs) {
+      const OutputSpec& spec = manifest.schema.outputs[output.output];
+      Status status = Compare(spec, sample.outputs[output.output], output.values, tolerance);
+      if (status.ok()) continue;
+      const char* how = requests.size() > 1 ? "merged with the others: " : "";
+      return BadPackage(SampleText(manifest, first + r) + how + status.message());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
+  const Manifest& manifest = model.manifest();
+  std::vector<std::unique_ptr<Request>> requests;
+  for (const SampleRequest& sample : model.samples()) {
+    Result<std::unique_ptr<Request>> request = RequestOf(model, sample);
+    if (!request.ok()) {
+      return BadPackage(SampleText(manifest, requests.size()) + request.status().message());
+    }
+    requests.push_back(std::move(*request));
+  }
+  const std::span<const std::unique_ptr<Request>> all(requests);
+  for (size_t i = 0; i < all.size(); ++i) {
+    Status status = CheckBatch(model, all.subspan(i, 1), i, tolerance, runner);
+    if (!status.ok()) return status;
+  }
+  if (all.size() < 2) return {};
+  return CheckBatch(model, all, 0, tolerance, runner);
+}
+
+}  // namespace embershard

@@ -1,0 +1,20 @@
+// Proof at start that a model gives the outputs its package says it must give.
+
+#ifndef EMBERSHARD_ENGINE_SELF_CHECK_H_
+#define EMBERSHARD_ENGINE_SELF_CHECK_H_
+
+#include "base/status.h"
+#include "engine/batch_runner.h"
+#include "model/model.h"
+
+namespace embershard {
+
+// Runs the model's samples through the door and the builder, each alone and all
+// merged. kBadPackage names file, sample, output and example when an output lies
+// further than tolerance * max(1, |expected|) from what is expected, or when the
+// door refuses a sample; a model that fails gives its own status.
+Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_SELF_CHECK_H_

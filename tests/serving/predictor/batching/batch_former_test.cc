@@ -1,0 +1,133 @@
+#include "batching/batch_former.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace embershard {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Clock::time_point kStart{};
+
+std::unique_ptr<Request> Waiting(uint32_t examples, uint64_t ids = 0,
+                                 Clock::time_point deadline = Clock::time_point::max()) {
+  auto request = std::make_unique<Request>();
+  request->num_examples = examples;
+  request->num_ids = ids;
+  request->deadline = deadline;
+  return request;
+}
+
+BatchingOptions Small() {
+  return {.max_batch_examples = 10,
+          .max_batch_ids = 100,
+          .max_queued_examples = 30,
+          .max_queued_ids = 200};
+}
+
+Admission Add(BatchFormer* former, std::unique_ptr<Request> request,
+              Clock::time_point now = kStart) {
+  const Admission admission = former->Add(request, now);
+  EXPECT_EQ(request == nullptr, admission == Admission::kAccepted);
+  return admission;
+}
+
+std::vector<uint32_t> Examples(const Batch& batch) {
+  std::vector<uint32_t> examples;
+  for (const auto& request : batch) examples.push_back(request->num_examples);
+  return examples;
+}
+
+using Counts = std::vector<uint32_t>;
+
+TEST(BatchFormer, TakesAllThatFitsOldestFirst) {
+  BatchFormer former(Small());
+  for (const uint32_t examples : {2U, 5U, 3U}) {
+    EXPECT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
+  }
+  EXPECT_EQ(Examples(former.TakeBatch(kStart)), (Counts{2, 5, 3}));
+  EXPECT_TRUE(former.empty());
+  EXPECT_TRUE(former.TakeBatch(kStart).empty());
+}
+
+TEST(BatchFormer, EndsABatchAtTheBudgetOfExamples) {
+  BatchFormer former(Small());
+  for (const uint32_t examples : {6U, 5U, 1U}) {
+    EXPECT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
+  }
+  // The small one behind does not overtake: the one of 5 would wait for ever.
+  EXPECT_EQ(Examples(former.TakeBatch(kStart)), Counts{6});
+  EXPECT_EQ(Examples(former.TakeBatch(kStart)), (Counts{5, 1}));
+}
+
+TEST(BatchFormer, EndsABatchAtTheBudgetOfIds) {
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, Waiting(1, 60)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(2, 40)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(3, 1)), Admission::kAccepted);
+  EXPECT_EQ(Examples(former.TakeBatch(kStart)), (Counts{1, 2}));
+  EXPECT_EQ(Examples(former.TakeBatch(kStart)), Counts{3});
+}
+
+TEST(BatchFormer, RefusesWhatExceedsABatchAndTakesWhatFillsIt) {
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, Waiting(11, 0)), Admission::kTooLarge);
+  EXPECT_EQ(Add(&former, Waiting(1, 101)), Admission::kTooLarge);
+  EXPECT_EQ(Add(&former, Waiting(10, 100)), Admission::kAccepted);
+  EXPECT_EQ(former.queued_examples(), 10U);
+  EXPECT_EQ(former.queued_ids(), 100U);
+}
+
+TEST(BatchFormer, RefusesAtTheBoundOfExamplesUntilSomeHaveLeft) {
+  BatchFormer former(Small());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(1)), Admission::kQueueFull);
+  EXPECT_EQ(former.TakeBatch(kStart).size(), 1U);
+  EXPECT_EQ(former.queued_examples(), 20U);
+  EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
+}
+
+TEST(BatchFormer, RefusesAtTheBoundOfIds) {
+  BatchFormer former(Small());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Add(&former, Waiting(1, 100)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(1, 1)), Admission::kQueueFull);
+  EXPECT_EQ(Add(&former, Waiting(1, 0)), Admission::kAccepted);
+}
+
+TEST(BatchFormer, RefusesARequestAtItsDeadline) {
+  BatchFormer former(Small());
+  const Clock::time_point deadline = kStart + milliseconds(5);
+  EXPECT_EQ(Add(&former, Waiting(1, 0, deadline), deadline), Admission::kExpired);
+  EXPECT_EQ(Add(&former, Waiting(1, 0, deadline), deadline - milliseconds(1)),
+            Admission::kAccepted);
+}
+
+TEST(BatchFormer, NeverRunsAnExpiredRequest) {
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, Waiting(9, 0, kStart + milliseconds(5))), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(2)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(3, 0, kStart + milliseconds(6))), Admission::kAccepted);
+  const Clock::time_point now = kStart + milliseconds(5);
+  // The expired one takes no room in the batch either.
+  EXPECT_EQ(Examples(former.TakeBatch(now)), (Counts{2, 3}));
+  EXPECT_EQ(former.queued_examples(), 9U);
+  EXPECT_EQ(Examples(former.TakeExpired(now)), Counts{9});
+  EXPECT_TRUE(former.empty());
+  EXPECT_EQ(former.queued_examples(), 0U);
+}
+
+TEST(BatchFormer, TakesOnlyTheExpiredAndKeepsTheOrderOfTheRest) {
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, Waiting(1, 7)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(2, 5, kStart + milliseconds(1))), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(3, 9)), Admission::kAccepted);
+  EXPECT_TRUE(former.TakeExpired(kStart).empty());
+  EXPECT_EQ(Examples(former.TakeExpired(kStart + milliseconds(1))), Counts{2});
+  EXPECT_EQ(former.queued_ids(), 16U);
+  EXPECT_EQ(Examples(former.TakeBatch(kStart + milliseconds(1))), (Counts{1, 3}));
+}
+
+}  // namespace
+}  // namespace embershard

@@ -1,0 +1,353 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <latch>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "batching/fake_model.h"
+
+namespace embershard {
+namespace {
+
+struct Answer {
+  Status status;
+  Response response;
+};
+
+// A request whose answer can be waited for; a second answer throws and fails the test.
+std::pair<std::unique_ptr<Request>, std::future<Answer>> Ask(const FakeInputs& inputs) {
+  auto request = FakeRequest(inputs);
+  const auto promise = std::make_shared<std::promise<Answer>>();
+  request->answer = [promise](Status status, Response response) {
+    promise->set_value({std::move(status), std::move(response)});
+  };
+  return {std::move(request), promise->get_future()};
+}
+
+std::future<Answer> Predict(Engine* engine, const FakeInputs& inputs) {
+  auto [request, answer] = Ask(inputs);
+  engine->Predict(std::move(request));
+  return std::move(answer);
+}
+
+std::unique_ptr<Engine> StartWith(std::unique_ptr<Model> model, const EngineOptions& options = {}) {
+  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(model), options);
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  return std::move(*engine);
+}
+
+void ExpectGood(const Answer& answer) {
+  ASSERT_TRUE(answer.status.ok()) << answer.status.message();
+  ASSERT_EQ(answer.response.outputs.size(), 2U);
+  EXPECT_EQ(answer.response.outputs[0].values, kGoodScores);
+  EXPECT_EQ(answer.response.outputs[1].values, kGoodProfile);
+}
+
+FakeInputs BadInputs() {
+  FakeInputs inputs = GoodInputs();
+  inputs.sparse[1].values[1] = -5;
+  return inputs;
+}
+
+// A model whose first run stands still until it is let go.
+class Gate {
+ public:
+  std::unique_ptr<FakeModel> model() {
+    auto model = std::make_unique<FakeModel>();
+    model->before_run = [this](const Slot&) {
+      if (first_.exchange(false)) {
+        running_.count_down();
+        open_.wait();
+      }
+      return Status();
+    };
+    return model;
+  }
+  void WaitUntilRunning() { running_.wait(); }
+  void Open() { open_.count_down(); }
+
+ private:
+  std::atomic<bool> first_ = true;
+  std::latch running_{1};
+  std::latch open_{1};
+};
+
+TEST(Engine, AnswersWithOutputsUnknownIdsAndTimings) {
+  const auto engine = StartWith(std::make_unique<FakeModel>());
+  const Answer answer = Predict(engine.get(), GoodInputs()).get();
+  ExpectGood(answer);
+  ASSERT_EQ(answer.response.unknown_ids.size(), 1U);
+  EXPECT_EQ(answer.response.unknown_ids[0].sparse_input, 3U);
+  EXPECT_EQ(answer.response.unknown_ids[0].count, 1U);
+  EXPECT_EQ(answer.response.timing.lookup_us, 11U);
+  EXPECT_EQ(answer.response.timing.dense_us, 22U);
+  EXPECT_GE(answer.response.timing.total_us, answer.response.timing.queue_us);
+  EXPECT_EQ(engine->counters().requests_ok, 1U);
+  EXPECT_EQ(engine->counters().examples, 2U);
+  EXPECT_EQ(engine->counters().batches, 1U);
+}
+
+TEST(Engine, RefusesABadRequestAndAnswersItsNeighbours) {
+  const auto engine = StartWith(std::make_unique<FakeModel>());
+  auto before = Predict(engine.get(), GoodInputs());
+  const Answer bad = Predict(engine.get(), BadInputs()).get();
+  auto after = Predict(engine.get(), GoodInputs());
+  EXPECT_EQ(bad.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(bad.status.message(),
+            "feature 'item': id -5 at example 1, position 0 is not in 0..1999 (policy: reject)");
+  ExpectGood(before.get());
+  ExpectGood(after.get());
+  EXPECT_EQ(engine->counters().requests_refused, 1U);
+}
+
+TEST(Engine, AnswersAFailedBatchWithTheModelsStatusAndGoesOn) {
+  auto model = std::make_unique<FakeModel>();
+  std::atomic<int> runs = 0;
+  model->before_run = [&runs](const Slot&) {
+    return ++runs == 1 ? Internal("the dense program failed") : Status();
+  };
+  const auto engine = StartWith(std::move(model));
+  const Answer failed = Predict(engine.get(), GoodInputs()).get();
+  EXPECT_EQ(failed.status.code(), StatusCode::kInternal);
+  EXPECT_EQ(failed.status.message(), "the dense program failed");
+  ExpectGood(Predict(engine.get(), GoodInputs()).get());
+  EXPECT_EQ(engine->counters().requests_failed, 1U);
+}
+
+TEST(Engine, AnswersABatchInWhichMemoryRanOutAndGoesOn) {
+  auto model = std::make_unique<FakeModel>();
+  std::atomic<int> runs = 0;
+  model->before_run = [&runs](const Slot&) -> Status {
+    if (++runs == 1) throw std::bad_alloc();
+    return {};
+  };
+  const auto engine = StartWith(std::move(model));
+  EXPECT_EQ(Predict(engine.get(), GoodInputs()).get().status.code(), StatusCode::kInternal);
+  ExpectGood(Predict(engine.get(), GoodInputs()).get());
+}
+
+TEST(Engine, RefusesToCutOutputsOfTheWrongSize) {
+  auto model = std::make_unique<FakeModel>();
+  model->after_run = [](Slot* slot) { slot->outputs[0].values.pop_back(); };
+  const auto engine = StartWith(std::move(model));
+  const Answer answer = Predict(engine.get(), GoodInputs()).get();
+  EXPECT_EQ(answer.status.code(), StatusCode::kInternal);
+  EXPECT_EQ(answer.status.message(), "output 'score': the model gave 1 values, expected 2");
+}
+
+TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
+  Gate gate;
+  EngineOptions options;
+  options.batching = {.max_batch_examples = 2, .max_batch_ids = 20, .max_queued_examples = 3};
+  const auto engine = StartWith(gate.model(), options);
+  auto running = Predict(engine.get(), GoodInputs());
+  gate.WaitUntilRunning();
+  auto waiting = Predict(engine.get(), GoodInputs());
+  EXPECT_EQ(engine->counters().queued_examples, 2U);
+  const Answer refused = Predict(engine.get(), GoodInputs()).get();
+  EXPECT_EQ(refused.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.status.message(),
+            "the queue is full: 2 examples are waiting; try again after a pause");
+  gate.Open();
+  ExpectGood(running.get());
+  ExpectGood(waiting.get());
+  EXPECT_EQ(engine->counters().requests_overloaded, 1U);
+  EXPECT_EQ(engine->counters().queued_examples, 0U);
+}
+
+TEST(Engine, RefusesWhatNoBatchCanHold) {
+  EngineOptions options;
+  options.batching.max_batch_examples = 1;
+  options.batching.max_batch_ids = 5;
+  const auto engine = StartWith(std::make_unique<FakeModel>(), options);
+  EXPECT_EQ(engine->limits().max_examples, 1U);
+  EXPECT_EQ(engine->limits().max_ids, 5U);
+  const Answer answer = Predict(engine.get(), GoodInputs()).get();
+  EXPECT_EQ(answer.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(answer.status.message(), "request: expected at most 1 examples and 5 ids, got 2 and 7");
+}
+
+TEST(Engine, NeverRunsARequestWhoseDeadlineHasPassed) {
+  Gate gate;
+  const auto engine = StartWith(gate.model());
+  auto running = Predict(engine.get(), GoodInputs());
+  gate.WaitUntilRunning();
+  auto [request, late] = Ask(GoodInputs());
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(20);
+  request->deadline = deadline;
+  engine->Predict(std::move(request));
+  while (Clock::now() < deadline) std::this_thread::yield();
+  gate.Open();
+  EXPECT_EQ(late.get().status.code(), StatusCode::kDeadlineExceeded);
+  ExpectGood(running.get());
+  EXPECT_EQ(engine->counters().requests_expired, 1U);
+  EXPECT_EQ(engine->counters().requests_ok, 1U);
+}
+
+TEST(Engine, StopAnswersTheAcceptedAndRefusesTheRest) {
+  Gate gate;
+  const auto engine = StartWith(gate.model());
+  std::vector<std::future<Answer>> accepted;
+  accepted.push_back(Predict(engine.get(), GoodInputs()));
+  gate.WaitUntilRunning();
+  for (int i = 0; i < 3; ++i) accepted.push_back(Predict(engine.get(), GoodInputs()));
+  gate.Open();
+  engine->Stop();
+  for (auto& answer : accepted) ExpectGood(answer.get());
+  EXPECT_EQ(Predict(engine.get(), GoodInputs()).get().status.code(), StatusCode::kUnavailable);
+  auto [request, merged] = Ask(GoodInputs());
+  std::vector<std::unique_ptr<Request>> requests;
+  requests.push_back(std::move(request));
+  engine->PredictMerged(std::move(requests));
+  EXPECT_EQ(merged.get().status.code(), StatusCode::kUnavailable);
+}
+
+TEST(Engine, PredictMergedRunsTheGoodOnesAsOneBatchAndRefusesTheBad) {
+  auto model = std::make_unique<FakeModel>();
+  std::vector<size_t> sizes;
+  model->before_run = [&sizes](const Slot& slot) {
+    sizes.push_back(slot.requests);
+    return Status();
+  };
+  const auto engine = StartWith(std::move(model));
+  std::vector<std::unique_ptr<Request>> requests;
+  std::vector<std::future<Answer>> answers;
+  for (const FakeInputs& inputs : {GoodInputs(), BadInputs(), GoodInputs()}) {
+    auto [request, answer] = Ask(inputs);
+    requests.push_back(std::move(request));
+    answers.push_back(std::move(answer));
+  }
+  engine->PredictMerged(std::move(requests));
+  ExpectGood(answers[0].get());
+  EXPECT_EQ(answers[1].get().status.code(), StatusCode::kInvalidArgument);
+  ExpectGood(answers[2].get());
+  EXPECT_EQ(sizes, std::vector<size_t>{2});
+}
+
+TEST(Engine, ThreadsAskingQueuedAndMergedAreEachAnsweredOnce) {
+  const auto engine = StartWith(std::make_unique<FakeModel>());
+  std::atomic<int> good = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&engine, &good, t] {
+      for (int i = 0; i < 200; ++i) {
+        auto [request, answer] = Ask(GoodInputs());
+        if (t % 2 == 0) {
+          engine->Predict(std::move(request));
+        } else {
+          std::vector<std::unique_ptr<Request>> requests;
+          requests.push_back(std::move(request));
+          engine->PredictMerged(std::move(requests));
+        }
+        const Answer got = answer.get();
+        if (got.status.ok() && got.response.outputs[0].values == kGoodScores) ++good;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 800);
+  EXPECT_EQ(engine->counters().requests_ok, 800U);
+  EXPECT_EQ(engine->counters().examples, 1600U);
+}
+
+TEST(Engine, KnowsTheNamesOfWhatIsServed) {
+  const auto engine = StartWith(std::make_unique<FakeModel>());
+  EXPECT_TRUE(engine->CheckName("", 0, "").ok());
+  EXPECT_TRUE(engine->CheckName("fake", 3, "").ok());
+  const Status model = engine->CheckName("other", 0, "");
+  EXPECT_EQ(model.code(), StatusCode::kNotFound);
+  EXPECT_EQ(model.message(), "model 'other' is not served here, expected 'fake' version 3");
+  const Status version = engine->CheckName("fake", 2, "");
+  EXPECT_EQ(version.code(), StatusCode::kNotFound);
+  EXPECT_EQ(version.message(), "version 2 is not served here, expected 'fake' version 3");
+  const Status label = engine->CheckName("", 0, "stable");
+  EXPECT_EQ(label.code(), StatusCode::kNotFound);
+  EXPECT_EQ(label.message(),
+            "label 'stable' is not defined here, expected none or 'fake' version 3");
+}
+
+TEST(Engine, RefusesOptionsThatNoBatchFits) {
+  EngineOptions options;
+  options.batching.max_queued_examples = 100;
+  auto engine = Engine::Start(std::make_unique<FakeModel>(), options);
+  EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine.status().message(),
+            "max_queued_examples: expected at least 4096 (max_batch_examples), got 100");
+  options.batching.max_batch_examples = 0;
+  engine = Engine::Start(std::make_unique<FakeModel>(), options);
+  EXPECT_EQ(engine.status().message(), "max_batch_examples: expected at least 1, got 0");
+}
+
+Status StartStatus(
+    std::vector<SampleRequest> samples, std::function<void(Slot*)> after_run = [](Slot*) {}) {
+  auto model = std::make_unique<FakeModel>(FakeManifest(), std::move(samples));
+  model->after_run = std::move(after_run);
+  return Engine::Start(std::move(model), {}).status();
+}
+
+TEST(EngineStart, RunsEachSampleAloneAndAllMerged) {
+  std::vector<size_t> sizes;
+  const Status status = StartStatus({GoodSample(), GoodSample()},
+                                    [&sizes](Slot* slot) { sizes.push_back(slot->requests); });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(sizes, (std::vector<size_t>{1, 1, 2}));
+}
+
+TEST(EngineStart, RefusesAPackageWhoseSamplesGiveOtherOutputs) {
+  SampleRequest wrong = GoodSample();
+  wrong.outputs[0][1] = 256.5;
+  const Status status = StartStatus({GoodSample(), wrong});
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 1: output 'score' at example 1: expected 256.5, got "
+            "256.75 (tolerance 1e-05)");
+}
+
+TEST(EngineStart, MeasuresOutputsBeyondOneRelatively) {
+  SampleRequest close = GoodSample();
+  close.outputs[0][1] = 256.751;  // 1e-3 away, 4e-6 of it.
+  EXPECT_TRUE(StartStatus({close}).ok());
+}
+
+TEST(EngineStart, RefusesAModelThatIsRightOnlyWhenAlone) {
+  const Status status = StartStatus({GoodSample(), GoodSample()}, [](Slot* slot) {
+    if (slot->requests > 1) slot->outputs[1].values[3] = 4;
+  });
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 1: merged with the others: output 'profile' at example 0: "
+            "expected 3, got 4 (tolerance 1e-05)");
+}
+
+TEST(EngineStart, RefusesAModelThatGivesNan) {
+  const Status status = StartStatus({GoodSample()}, [](Slot* slot) {
+    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+  });
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+}
+
+TEST(EngineStart, RefusesASampleThatTheDoorRefuses) {
+  SampleRequest wrong = GoodSample();
+  wrong.values[0] = 10;
+  const Status status = StartStatus({wrong});
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 0: feature 'user': id 10 at position 0 is not in 0..9 "
+            "(policy: reject)");
+}
+
+TEST(EngineStart, RefusesASampleWithoutAnOutput) {
+  SampleRequest wrong = GoodSample();
+  wrong.outputs.pop_back();
+  EXPECT_EQ(StartStatus({wrong}).message(),
+            "samples.safetensors: sample 0: expected 2 outputs, got 1");
+}
+
+}  // namespace
+}  // namespace embershard
