@@ -154,6 +154,7 @@ def test_one_seed_gives_the_same_weights_after_training():
 def test_an_optimizer_of_the_caller_leaves_fused_tables_alone():
     _, fused = twins(optimizer="sgd", learning_rate=1e-12)
     before = {name: weight.clone() for name, weight in fused.state_dict().items()}
+    assert not any(weight.requires_grad for weight in fused.parameters())
     optimizer = torch.optim.AdamW(fused.parameters(), lr=1.0, weight_decay=0.5)
 
     loss_of(fused, batch(), target_of()).backward()
