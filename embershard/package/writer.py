@@ -110,13 +110,17 @@ class PackageWriter:
         if not self._published:
             shutil.rmtree(self._folder)
 
+    def path(self, file: str) -> Path:
+        """Where ``file``, a path inside the package, lies until the package is published."""
+        return self._folder / file
+
     def new_file(self, file: str) -> Path:
         """Where to write ``file``, a path inside the package; its folder is made.
 
         Raises:
             InputError: it has been written before.
         """
-        path = self._folder / file
+        path = self.path(file)
         if path.exists():
             raise InputError(f"{file}: expected to be written once")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,40 @@
+"""`embershard inspect` says what is in a package."""
+
+from embershard.package import Package, describe_package
+from tests.hostile.draft import GOLDEN
+from tests.package.building import publish
+
+
+def lines_of(package):
+    """The lines of a description, blanks squeezed."""
+    return [" ".join(line.split()) for line in describe_package(package).splitlines()]
+
+
+def test_a_description_names_tables_inputs_and_outputs(tmp_path):
+    lines = lines_of(Package.open(publish(tmp_path / "m" / "1")))
+
+    assert lines[0] == (
+        "small 1 format 0 1 table, 1 sparse and 0 dense inputs 0.024 MB (fp32 0.048 MB)"
+    )
+    assert "table rows dim weights MB fp32 MB mse max error plan default" in lines
+    assert "user 3,000 4 int8 0.024 0.048 1.0e-06 2.0e-03 cpu:0" in lines
+    assert "user sparse example vocab of 3,000, unknown: reject sum of user" in lines
+    assert "score example [N]" in lines
+
+
+def test_every_kind_of_input_is_described():
+    lines = lines_of(Package.open(GOLDEN))
+
+    assert "price dense example default 0.25" in lines
+    assert "user sparse request vocab of 4, unknown: oov sum of users" in lines
+    assert "tags sparse, weighted request hash to 7, at most 3 (last) sum of tags" in lines
+    assert "item sparse example identity of 600, unknown: reject mean of items" in lines
+    assert "profile request [1, 2]" in lines
+
+
+def test_columns_line_up():
+    lines = describe_package(Package.open(GOLDEN)).splitlines()
+    head = next(line for line in lines if line.startswith("table"))
+    items = next(line for line in lines if line.startswith("items"))
+    assert items.index("int4") == head.index("weights")
+    assert items.index("cpu:0") == head.index("plan")

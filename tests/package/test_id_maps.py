@@ -1,0 +1,187 @@
+"""Ids to rows: known ids, the three policies, hashes, and what is refused."""
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embershard.errors import InputError
+from embershard.package.id_maps import MAX_ROWS, Hash, Identity, Vocabulary, hash_string
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def int64(*ids):
+    return np.array(ids, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows"),
+    [
+        pytest.param(Identity(3), 3, id="identity"),
+        pytest.param(Identity(3, unknown="zero"), 3, id="identity-zero-needs-no-row"),
+        pytest.param(Identity(3, unknown="oov"), 4, id="identity-oov-needs-one"),
+        pytest.param(Hash(buckets=10), 10, id="hash"),
+        pytest.param(Vocabulary([5, 6]), 2, id="vocabulary"),
+        pytest.param(Vocabulary([5, 6], unknown="oov"), 3, id="vocabulary-oov-needs-one"),
+    ],
+)
+def test_num_rows(ids, rows):
+    assert ids.num_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows"),
+    [
+        pytest.param(Identity(3, unknown="zero"), [0, 2, -1, -1], id="identity-zero"),
+        pytest.param(Identity(3, unknown="oov"), [0, 2, 3, 3], id="identity-oov"),
+        pytest.param(Vocabulary([2, 7, 0], unknown="zero"), [2, 0, -1, -1], id="vocabulary-zero"),
+        pytest.param(Vocabulary([2, 7, 0], unknown="oov"), [2, 0, 3, 3], id="vocabulary-oov"),
+    ],
+)
+def test_policies(ids, rows):
+    assert ids.rows_of(int64(0, 2, 3, -1)).tolist() == rows
+
+
+def test_lookup_says_unknown_whatever_the_policy():
+    for policy in ("reject", "oov", "zero"):
+        assert Identity(2, policy).lookup(int64(1, 2)).tolist() == [1, -1]
+        assert Vocabulary([9], policy).lookup(int64(9, 2)).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        pytest.param(
+            Identity(3), r"id -5 at position 1 is not in 0\.\.2 \(policy: reject\)", id="identity"
+        ),
+        pytest.param(
+            Vocabulary([1, 2]), "id -5 at position 1 is not in the vocabulary", id="vocabulary"
+        ),
+    ],
+)
+def test_reject_names_the_first_unknown_id(ids, message):
+    with pytest.raises(InputError, match=message):
+        ids.rows_of(int64(1, -5, -6))
+
+
+def test_identity_does_not_know_its_oov_row_as_an_id():
+    assert Identity(3, unknown="oov").lookup(int64(3)).tolist() == [-1]
+
+
+def test_hash_is_xxh3_of_eight_little_endian_bytes():
+    expected = [
+        xxhash.xxh3_64_intdigest(bytes([1] + [0] * 7), seed=3) % 1000,
+        xxhash.xxh3_64_intdigest(bytes([255] * 8), seed=3) % 1000,
+    ]
+    assert Hash(1000, seed=3).rows_of(int64(1, -1)).tolist() == expected
+
+
+def test_known_hashes_do_not_change():
+    # Packages outlive releases. The numbers come from the C library.
+    assert hash_string("") == 0x2D06800538D394C2
+    assert Hash(2**40).rows_of(int64(0, 1, -1)).tolist() == [
+        805030046937,
+        229325371694,
+        981357577235,
+    ]
+
+
+def test_the_seed_changes_the_hash():
+    ids = np.arange(100)
+    assert (Hash(10**6, seed=1).rows_of(ids) != Hash(10**6, seed=2).rows_of(ids)).all()
+
+
+@given(st.lists(INT64), st.integers(1, MAX_ROWS), st.integers(0, 2**64 - 1))
+def test_hash_stays_within_its_buckets_and_depends_on_the_id_alone(ids, buckets, seed):
+    found = Hash(buckets, seed).rows_of(int64(*ids))
+
+    assert found.dtype == np.int64
+    assert ((found >= 0) & (found < buckets)).all()
+    for each, row in zip(ids, found, strict=True):
+        assert Hash(buckets, seed).rows_of(int64(each)).tolist() == [row]
+
+
+@given(st.lists(INT64, min_size=1, unique=True), st.lists(INT64))
+def test_vocabulary_agrees_with_a_dictionary(ids, asked):
+    rows = {each: row for row, each in enumerate(ids)}
+
+    found = Vocabulary(ids, unknown="zero").rows_of(int64(*asked, *ids))
+
+    assert found.tolist() == [rows.get(each, -1) for each in [*asked, *ids]]
+
+
+@given(st.lists(st.text(max_size=8), min_size=1, unique=True))
+def test_strings_stand_for_the_hash_of_their_utf8(names):
+    hashes = [np.uint64(xxhash.xxh3_64_intdigest(name.encode())).astype(np.int64) for name in names]
+
+    vocabulary = Vocabulary(names)
+
+    assert vocabulary.ids.tolist() == [int(each) for each in hashes]
+    assert vocabulary.rows_of(int64(*map(hash_string, names))).tolist() == list(range(len(names)))
+
+
+def test_unsigned_ids_keep_their_bits():
+    expected = [-1, -(2**63), 5]
+    assert Vocabulary([2**64 - 1, 2**63, 5]).ids.tolist() == expected
+    assert Vocabulary(np.array([2**64 - 1, 2**63, 5], np.uint64)).ids.tolist() == expected
+    assert Vocabulary(np.array([255, 5], np.uint8)).ids.tolist() == [255, 5]
+
+
+def test_ids_of_any_shape_keep_it():
+    ids = np.array([[1, 2], [2, 1]])
+    for id_map in (Identity(3), Hash(7), Vocabulary([0, 1, 2])):
+        assert id_map.rows_of(ids).shape == (2, 2)
+        assert id_map.rows_of(int64()).shape == (0,)
+
+
+def test_vocabularies_are_equal_when_ids_order_and_policy_are():
+    assert Vocabulary([1, 2]) == Vocabulary(np.array([1, 2]))
+    assert Vocabulary([1, 2]) != Vocabulary([2, 1])
+    assert Vocabulary([1, 2]) != Vocabulary([1, 2], unknown="zero")
+    assert Vocabulary([1, 2]).same_ids(Vocabulary([1, 2], unknown="zero"))
+
+
+def test_a_vocabulary_does_not_change_with_the_list_it_came_from():
+    given_ids = np.array([3, 4])
+    vocabulary = Vocabulary(given_ids)
+    given_ids[0] = 9
+    assert vocabulary.ids.tolist() == [3, 4]
+    with pytest.raises(ValueError, match="read-only"):
+        vocabulary.keys[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        pytest.param(lambda: Identity(0), "rows: expected 1 .. .*, got 0", id="identity-empty"),
+        pytest.param(lambda: Identity(MAX_ROWS + 1), "rows: expected 1", id="identity-too-many"),
+        pytest.param(lambda: Identity(True), "rows: expected 1 .. .*, got True", id="rows-bool"),
+        pytest.param(lambda: Identity(3, "guess"), "reject, oov, zero, got 'guess'", id="policy"),
+        pytest.param(lambda: Hash(0), "buckets: expected 1 .. .*, got 0", id="hash-empty"),
+        pytest.param(lambda: Hash(5, seed=-1), r"seed: expected 0 .. 2\*\*64 - 1", id="seed"),
+        pytest.param(lambda: Vocabulary([]), "at least one id, got none", id="vocabulary-empty"),
+        pytest.param(lambda: Vocabulary([1], "guess"), "got 'guess'", id="vocabulary-policy"),
+        pytest.param(
+            lambda: Vocabulary([5, 7, 5]), "got 5 at positions 0 and 2", id="vocabulary-twice"
+        ),
+        pytest.param(
+            lambda: Vocabulary(["a", "a"]), "distinct ids, got .* at positions 0 and 1", id="names"
+        ),
+        pytest.param(lambda: Vocabulary("ab"), "a list of ids, got str 'ab'", id="one-string"),
+        pytest.param(
+            lambda: Vocabulary([1, "b"]), "only strings, got str 'b' at position 1", id="mixed"
+        ),
+        pytest.param(lambda: Vocabulary([1.0]), "got float 1.0 at position 0", id="float"),
+        pytest.param(lambda: Vocabulary([True]), "got bool True at position 0", id="bool"),
+        pytest.param(
+            lambda: Vocabulary([2**64]), "64 bits, got 18446744073709551616", id="too-large"
+        ),
+        pytest.param(lambda: Vocabulary(np.ones((2, 2), int)), "one dimension", id="two-dims"),
+        pytest.param(lambda: Vocabulary(["\ud800"]), "that UTF-8 can hold", id="surrogate"),
+    ],
+)
+def test_refusals(build, message):
+    with pytest.raises(InputError, match=message):
+        build()

@@ -1,0 +1,96 @@
+"""The manifest's published schema, fingerprint and error messages."""
+
+import json
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from embershard.errors import PackageError
+from embershard.package.manifest import Manifest, default_limits, fingerprint_of
+from embershard.package.manifest_checks import parse_manifest
+from tests.hostile.draft import GOLDEN
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+GOLDEN_TEXT = (GOLDEN / "manifest.json").read_bytes()
+
+
+def test_the_published_json_schema_is_that_of_the_models():
+    published = json.loads((DOCS / "manifest.schema.json").read_text())
+    assert published == Manifest.model_json_schema(), "run scripts/write_manifest_schema.py"
+
+
+def test_the_fingerprint_is_of_canonical_json():
+    inputs = [{"name": "ä", "kind": "dense", "scope": "request", "default": 0.25}]
+    text = '{"inputs":[{"default":0.25,"kind":"dense","name":"ä","scope":"request"}],"outputs":[]}'
+    assert fingerprint_of(inputs, []) == f"{xxhash.xxh3_64_intdigest(text.encode()):016x}"
+
+
+def test_the_golden_manifest_says_what_was_written():
+    manifest = parse_manifest(GOLDEN_TEXT)
+    assert (manifest.model, manifest.version) == ("tiny", 1)
+    assert manifest.fingerprint == "789cfa4142583ca4"
+    assert [each.name for each in manifest.dense] == ["age", "price"]
+    assert [each.name for each in manifest.sparse] == ["user", "tags", "item"]
+    assert manifest.limits == default_limits(max_examples=64, max_ids=1000)
+    assert [table.table_bytes for table in manifest.tables] == [40, 4800, 56]
+
+
+def test_default_limits():
+    assert (default_limits().max_examples, default_limits().max_ids) == (4096, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        pytest.param(
+            b'"rows": 7,',
+            b'"rows": 8,',
+            "manifest.json: inputs.3.ids.rows: expected 7, the rows of table tags, got 8",
+            id="rows",
+        ),
+        pytest.param(
+            b'"pooling": "mean"',
+            b'"pooling": "max"',
+            "manifest.json: inputs.4.lookups.0.pooling: expected 'sum' or 'mean', got max",
+            id="pooling",
+        ),
+        pytest.param(
+            b'"format_version": 0',
+            b'"format_version": 7',
+            "manifest.json: format_version: expected at most 0, got 7",
+            id="version",
+        ),
+        pytest.param(
+            b'"producer": {',
+            b'"producer": {"numpy": "2", ',
+            "manifest.json: producer.numpy: expected no such key, got 2",
+            id="key",
+        ),
+        pytest.param(
+            b'"samples": "samples.safetensors"',
+            b'"samples": "../samples"',
+            "manifest.json: samples: expected a path inside the package, "
+            "of letters, digits, _ . -, got ../samples",
+            id="path",
+        ),
+        pytest.param(
+            b'"version": 1',
+            b'"version": 1, "version": 2',
+            "manifest.json: json: expected each key once, got 'version' twice",
+            id="key-twice",
+        ),
+    ],
+)
+def test_messages(old, new, message):
+    assert old in GOLDEN_TEXT
+    with pytest.raises(PackageError) as refused:
+        parse_manifest(GOLDEN_TEXT.replace(old, new, 1))
+    assert str(refused.value) == message
+
+
+def test_long_values_are_cut_in_messages():
+    text = GOLDEN_TEXT.replace(b'"tiny"', b'"' + b"x" * 1000 + b'"')
+    with pytest.raises(PackageError) as refused:
+        parse_manifest(text)
+    assert len(str(refused.value)) < 300

@@ -1,0 +1,94 @@
+"""Plans tile tables, and whole tables go where there is least."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embershard.errors import InputError, PackageError
+from embershard.package.manifest import TableSpec
+from embershard.package.plan import parse_devices, parse_plan, place_tables, plan_json
+
+
+def table(name, rows, dim=8):
+    return TableSpec(
+        name=name,
+        rows=rows,
+        dim=dim,
+        weights="int8",
+        row_bytes=dim + 4,
+        rows_per_chunk=1024,
+        chunks=("a",),
+        mse=0.0,
+        max_error=0.0,
+    )
+
+
+def plan_of(shards, rows=100, dim=16):
+    """A plan of rectangles (first row, end, first column, end) of one table, on one device."""
+    document = {
+        "format_version": 0,
+        "name": "p",
+        "devices": ["cpu:0"],
+        "shards": [
+            {"table": "t", "rows": [a, b], "columns": [c, d], "devices": [0]}
+            for a, b, c, d in shards
+        ],
+    }
+    return parse_plan(json.dumps(document).encode(), "p", [table("t", rows, dim)])
+
+
+@given(st.data())
+def test_grids_tile_and_stop_tiling_without_any_one_shard(data):
+    rows = sorted({0, 100, *data.draw(st.lists(st.integers(1, 99), max_size=4))})
+    grid = []
+    for first, end in pairwise(rows):
+        columns = sorted({0, 16, *data.draw(st.lists(st.sampled_from([4, 8, 12]), max_size=3))})
+        grid += [(first, end, left, right) for left, right in pairwise(columns)]
+    grid = data.draw(st.permutations(grid))
+
+    assert len(plan_of(grid).shards) == len(grid)
+
+    lost = data.draw(st.integers(0, len(grid) - 1))
+    with pytest.raises(PackageError, match=r"plans/p\.json: shards: expected rectangles that cov"):
+        plan_of(grid[:lost] + grid[lost + 1 :])
+    with pytest.raises(PackageError, match=r"plans/p\.json: shards\.\d+: expected rectangles of t"):
+        plan_of([*grid, grid[lost]])
+
+
+def test_the_largest_tables_go_first_each_to_the_device_with_least():
+    tables = [table("a", 10), table("b", 30), table("c", 20), table("d", 15)]
+
+    plan = place_tables(tables, ["cpu:0", "cpu:1"])
+
+    homes = {shard.table: shard.devices for shard in plan.shards}
+    # b 30 | c 20, then d 15 joins c, then a 10 joins b.
+    assert homes == {"b": (0,), "c": (1,), "d": (1,), "a": (0,)}
+    assert parse_plan(plan_json(plan), "default", tables) == plan
+
+
+def test_more_devices_than_tables_leave_some_empty():
+    plan = place_tables([table("a", 10)], ["cpu:0", "cpu:1", "cpu:2"])
+    assert parse_plan(plan_json(plan), "default", [table("a", 10)]).shards[0].devices == (0,)
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        pytest.param("2xcpu", ["cpu:0", "cpu:1"], id="two"),
+        pytest.param("cpu", ["cpu:0"], id="one"),
+        pytest.param("1xcuda", ["cuda:0"], id="cuda"),
+    ],
+)
+def test_devices(text, devices):
+    assert parse_devices(text) == devices
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0xcpu", "xcpu", "-1xcpu", "2xtpu", "2 x cpu", "²xcpu", "9999xcpu"]
+)
+def test_devices_refused(text):
+    with pytest.raises(InputError, match="devices: expected like 2xcpu, cpu or cuda, got"):
+        parse_devices(text)

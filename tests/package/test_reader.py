@@ -1,0 +1,97 @@
+"""The golden package of format 0 reads as it was written, and rows come from the right chunk."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from embershard.errors import InputError, NotFoundError
+from embershard.package import Hash, Identity, Package, Vocabulary, hash_string, verify_package
+from tests.hostile.draft import GOLDEN
+from tests.package.building import ROWS, publish
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return Package.open(GOLDEN)
+
+
+def test_the_golden_package_is_the_one_that_was_published():
+    digest = hashlib.sha256((GOLDEN / "manifest.json").read_bytes()).hexdigest()
+    assert digest == "a3676e8375eafe5b0a434c0f3001e47160b4f7756a24afdd12bce453101373be"
+
+
+def test_the_golden_package_verifies():
+    seen = []
+    verify_package(GOLDEN, progress=lambda done, total: seen.append((done, total)))
+
+    sizes = sum(spec.bytes for spec in Package.open(GOLDEN).manifest.files.values())
+    assert seen[-1] == (sizes, sizes)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "value"),
+    [
+        pytest.param("users", 5, lambda r, c: (16 * r + c) / 128 - 1, id="int8"),
+        pytest.param("items", 600, lambda r, c: ((r + c) % 16) / 2 - 1, id="int4-in-two-chunks"),
+        pytest.param("tags", 7, lambda r, c: r + c / 4, id="fp16"),
+    ],
+)
+def test_golden_rows(golden, table, rows, value):
+    spec = golden.manifest.table(table)
+    assert spec.rows == rows
+
+    stored = golden.read_rows(table, np.arange(rows))
+
+    expected = [[value(row, column) for column in range(spec.dim)] for row in range(rows)]
+    np.testing.assert_array_equal(spec.row_format.dequantize_rows(stored), expected)
+
+
+def test_golden_schema(golden):
+    schema = golden.schema()
+    assert schema.dense_names("request") == ["age"]
+    assert schema.dense_names("example") == ["price"]
+    assert [each.default for each in schema.dense] == [None, 0.25]
+    assert schema.sparse_names() == ["user", "tags", "item"]
+    user, tags, item = schema.sparse
+    assert user.ids == Vocabulary(["ada", "bob", "cyd", "dan"], unknown="oov")
+    assert user.ids.rows_of(np.array([hash_string("cyd"), 5])).tolist() == [2, 4]
+    assert (tags.ids, tags.weighted, tags.max_ids, tags.keep) == (Hash(7, seed=3), True, 3, "last")
+    assert item.ids == Identity(600)
+
+
+def test_golden_samples(golden):
+    first, second = golden.samples()
+    assert (first.num_examples, second.num_examples) == (3, 2)
+    assert first.lengths.tolist() == [1, 3, 1, 2, 3]
+    assert first.values[0] == hash_string("cyd")
+    assert second.lengths.tolist() == [1, 0, 0, 1]
+    # Row 2 of users: (32 + c) / 128 - 1.
+    np.testing.assert_array_equal(first.outputs["profile"], [[-0.75, -0.7421875]])
+
+
+def test_golden_plans(golden):
+    assert golden.plan().name == "default"
+    assert golden.plan("halves").devices == ("cpu:0", "cpu:1")
+    with pytest.raises(NotFoundError, match="one of default, halves, got 'thirds'"):
+        golden.plan("thirds")
+
+
+def test_rows_come_from_the_right_chunk_in_the_order_asked(tmp_path):
+    package = Package.open(publish(tmp_path / "m" / "1", chunk_bytes_max=4096))
+    rows = np.random.default_rng(0).integers(0, 3000, 500)
+
+    np.testing.assert_array_equal(package.read_rows("user", rows), ROWS[rows])
+    assert package.read_rows("user", rows[:0]).shape == (0, 8)
+
+
+@pytest.mark.parametrize("row", [-1, 600])
+def test_rows_that_are_not_there_are_refused(golden, row):
+    with pytest.raises(InputError, match=r"table items: expected rows of 0 \.\. 599, got"):
+        golden.read_rows("items", np.array([0, row]))
+
+
+def test_tables_that_are_not_there_are_refused(golden):
+    with pytest.raises(NotFoundError, match="one of users, items, tags, got 'user'"):
+        golden.read_rows("user", np.array([0]))

@@ -1,0 +1,112 @@
+"""Row layouts: sizes, known bytes, agreement with FBGEMM, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from embershard.errors import InputError
+from embershard.package.row_format import RowFormat
+
+
+@pytest.mark.parametrize(
+    ("weights", "dim", "expected"),
+    [
+        pytest.param("int8", 16, 20, id="int8"),
+        pytest.param("int4", 16, 12, id="int4"),
+        pytest.param("fp16", 16, 32, id="fp16-has-no-header"),
+        pytest.param("int4", 4, 6, id="no-padding"),
+    ],
+)
+def test_row_bytes(weights, dim, expected):
+    assert RowFormat(weights, dim).row_bytes == expected
+
+
+# 0.5 is 0x3800 and -1 is 0xbc00 in float16; little endian.
+HEADER = [0x00, 0x38, 0x00, 0xBC]
+
+
+@pytest.mark.parametrize(
+    ("weights", "row", "values"),
+    [
+        pytest.param("int8", [*HEADER, 0, 1, 2, 255], [-1.0, -0.5, 0.0, 126.5], id="int8"),
+        pytest.param(
+            "int4", [*HEADER, 0x21, 0xF3], [-0.5, 0.0, 0.5, 6.5], id="int4-low-nibble-first"
+        ),
+        pytest.param(
+            "fp16",
+            [0x00, 0x38, 0x00, 0xBC, 0x00, 0x00, 0xFF, 0x7B],
+            [0.5, -1.0, 0.0, 65504.0],
+            id="fp16",
+        ),
+    ],
+)
+def test_known_bytes(weights, row, values):
+    found = RowFormat(weights, 4).dequantize_rows(np.array([row], np.uint8))
+
+    assert found.dtype == np.float32
+    assert found.tolist() == [values]
+
+
+@given(hnp.arrays(np.uint8, (3, 12)))
+def test_int4_rows_agree_with_a_loop_over_nibbles(rows):
+    rows[:, 1] &= 0x3B  # Finite scales and biases, of both signs.
+    rows[:, 3] &= 0xBB
+    found = RowFormat("int4", 16).dequantize_rows(rows)
+
+    for row, values in zip(rows, found, strict=True):
+        scale, bias = np.frombuffer(row[:4].tobytes(), "<f2").astype(np.float32)
+        codes = [(int(row[4 + at // 2]) >> (4 * (at % 2))) & 15 for at in range(16)]
+        expected = np.array(codes, np.float32) * scale + bias
+        np.testing.assert_array_equal(values, expected)
+
+
+@given(st.sampled_from(["int8", "int4", "fp16"]), st.integers(1, 9))
+def test_rows_of_a_table_read_back_one_by_one(weights, rows):
+    row_format = RowFormat(weights, 8)
+    table = np.arange(rows * row_format.row_bytes, dtype=np.uint8) % 59
+    table = table.reshape(rows, -1)
+
+    together = row_format.dequantize_rows(table)
+
+    alone = [row_format.dequantize_rows(table[at : at + 1])[0] for at in range(rows)]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_agrees_with_fbgemm(bits):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("fbgemm_gpu")
+    weights = torch.randn(7, 64, generator=torch.Generator().manual_seed(0))
+    header_last = torch.ops.fbgemm.FloatToFusedNBitRowwiseQuantizedSBHalf(weights, bits)
+    expected = torch.ops.fbgemm.FusedNBitRowwiseQuantizedSBHalfToFloat(header_last, bits)
+
+    rows = header_last.roll(4, dims=1).numpy()
+
+    found = RowFormat(f"int{bits}", 64).dequantize_rows(rows)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        pytest.param(lambda: RowFormat("int2", 8), "int8, int4, fp16, got 'int2'", id="weights"),
+        pytest.param(lambda: RowFormat("int8", 6), "a multiple of 4 in .*, got 6", id="dim-6"),
+        pytest.param(lambda: RowFormat("int8", 0), "a multiple of 4 in .*, got 0", id="dim-0"),
+        pytest.param(lambda: RowFormat("int8", 65540), "got 65540", id="dim-too-large"),
+        pytest.param(
+            lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 8), np.uint8)),
+            r"uint8 \[N, 12\], got uint8 \[2, 8\]",
+            id="width",
+        ),
+        pytest.param(
+            lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 12), np.int8)),
+            r"uint8 \[N, 12\], got int8",
+            id="dtype",
+        ),
+    ],
+)
+def test_refusals(build, message):
+    with pytest.raises(InputError, match=message):
+        build()

@@ -1,0 +1,67 @@
+"""Samples read back; arrays that are no request are refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from embershard.errors import InputError
+from embershard.package import SampleRequest, read_samples, write_samples
+from tests.package.building import sample
+
+RICH = SampleRequest(
+    num_examples=2,
+    request_dense=np.array([0.5], np.float32),
+    example_dense=np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),
+    lengths=np.array([1, 0, 2], np.int32),
+    values=np.array([-1, 5, 2**62], np.int64),
+    weights=np.array([0.25, -1.0], np.float32),
+    outputs={
+        "score": np.array([0.1, 0.9], np.float32),
+        "the user": np.array([[1.0, 2.0]], np.float32),
+    },
+)
+
+
+def test_samples_read_back_in_order(tmp_path):
+    samples = [RICH, *(sample(count) for count in range(1, 12))]
+    write_samples(tmp_path / "s", samples)
+
+    found = read_samples(tmp_path / "s")
+
+    assert [each.num_examples for each in found] == [2, *range(1, 12)]
+    for name in ("request_dense", "example_dense", "lengths", "values", "weights"):
+        np.testing.assert_array_equal(getattr(found[0], name), getattr(RICH, name))
+        assert getattr(found[0], name).dtype == getattr(RICH, name).dtype
+    assert found[0].outputs.keys() == RICH.outputs.keys()
+    for name, output in RICH.outputs.items():
+        np.testing.assert_array_equal(found[0].outputs[name], output)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            {"values": np.array([1, 2, 3], np.int32)},
+            "values: expected int64 with 1 dimensions, got int32",
+            id="dtype",
+        ),
+        pytest.param(
+            {"example_dense": np.zeros(2, np.float32)},
+            "example_dense: expected float32 with 2 dimensions, got float32 with 1",
+            id="dimensions",
+        ),
+        pytest.param({"num_examples": 3}, "expected 3 examples, at least 1, got 2", id="examples"),
+        pytest.param(
+            {"outputs": {"score": np.array([0.1])}}, "outputs: score: expected float32", id="output"
+        ),
+    ],
+)
+def test_requests_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        replace(RICH, **change)
+
+
+def test_no_samples_are_refused(tmp_path):
+    with pytest.raises(InputError, match="at least one, got none"):
+        write_samples(tmp_path / "s", [])

@@ -1,0 +1,67 @@
+"""Inputs in order, by scope, and what a schema refuses."""
+
+import pytest
+
+from embershard.errors import InputError
+from embershard.package.id_maps import Hash
+from embershard.package.schema import DenseInput, Schema, SparseInput
+
+SCHEMA = Schema(
+    dense=[DenseInput("age", scope="request"), DenseInput("price")],
+    sparse=[SparseInput("item"), SparseInput("user", scope="request"), SparseInput("genres")],
+)
+
+
+def test_names_are_in_order_and_by_scope():
+    assert SCHEMA.dense_names() == ["age", "price"]
+    assert SCHEMA.dense_names("request") == ["age"]
+    assert SCHEMA.sparse_names() == ["item", "user", "genres"]
+    assert SCHEMA.sparse_names("example") == ["item", "genres"]
+
+
+def test_schemas_with_the_same_inputs_are_equal():
+    assert Schema(sparse=[SparseInput("a", ids=Hash(5))]) == Schema(
+        sparse=(SparseInput("a", ids=Hash(buckets=5)),)
+    )
+    assert Schema(dense=[DenseInput("a")]) != Schema(dense=[DenseInput("a", default=0.0)])
+
+
+def test_a_schema_is_frozen():
+    with pytest.raises(AttributeError):
+        SCHEMA.dense = ()
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        pytest.param(
+            lambda: Schema(dense=[DenseInput("a")], sparse=[SparseInput("a")]),
+            "distinct names, got 'a' twice",
+            id="one-name-of-both-kinds",
+        ),
+        pytest.param(
+            lambda: Schema(dense=[SparseInput("a")]), "expected DenseInput, got", id="kinds"
+        ),
+        pytest.param(lambda: DenseInput(""), "name: expected 1 .. 256 bytes", id="no-name"),
+        pytest.param(lambda: DenseInput("ä" * 129), "1 .. 256 bytes of UTF-8", id="long-name"),
+        pytest.param(lambda: SparseInput("a\n"), "no control characters", id="newline"),
+        pytest.param(lambda: SparseInput(3), "expected a string, got 3", id="number-as-name"),
+        pytest.param(
+            lambda: DenseInput("a", scope="user"), "request, example, got 'user'", id="scope"
+        ),
+        pytest.param(
+            lambda: DenseInput("a", default=float("nan")), "< 1e15, got nan", id="nan-default"
+        ),
+        pytest.param(
+            lambda: DenseInput("a", default=-1e15), "< 1e15, got -1000000", id="large-default"
+        ),
+        pytest.param(
+            lambda: SparseInput("a", keep="both"), "reject, first, last, got 'both'", id="keep"
+        ),
+        pytest.param(lambda: SparseInput("a", max_ids=-1), "max_ids: expected 0", id="max-ids"),
+        pytest.param(lambda: SparseInput("a", ids=[1]), "an id map or None, got", id="ids"),
+    ],
+)
+def test_refusals(build, message):
+    with pytest.raises(InputError, match=message):
+        build()

@@ -1,0 +1,97 @@
+"""A schema survives a checkpoint, vocabularies and all."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from embershard.errors import InputError, PackageError
+from embershard.package import (
+    DenseInput,
+    Hash,
+    Identity,
+    Schema,
+    SparseInput,
+    Vocabulary,
+    read_vocabulary,
+    schema_from_json,
+    schema_to_json,
+    vocabulary_files,
+    write_vocabulary,
+)
+
+ITEMS = Vocabulary([30, -4, 2**62], unknown="zero")
+SCHEMA = Schema(
+    dense=[DenseInput("age", scope="request", default=0.5), DenseInput("price")],
+    sparse=[
+        SparseInput("item", ids=ITEMS),
+        SparseInput("liked/by me", "request", Vocabulary(ITEMS.ids, unknown="oov"), max_ids=9),
+        SparseInput("liked_by me", ids=Vocabulary(["a"]), weighted=True),
+        SparseInput("liked by me", ids=Vocabulary(["b"]), keep="last"),
+        SparseInput("city", ids=Hash(100, seed=2**64 - 1)),
+        SparseInput("day", ids=Identity(7, unknown="oov")),
+        SparseInput("raw"),
+    ],
+)
+
+
+def test_a_schema_reads_back(tmp_path):
+    document = schema_to_json(SCHEMA, tmp_path / "ids")
+
+    found = schema_from_json(json.loads(json.dumps(document)), tmp_path / "ids")
+
+    assert found == SCHEMA
+
+
+def test_inputs_with_the_same_ids_share_a_file(tmp_path):
+    assert vocabulary_files(SCHEMA) == {
+        "item": "item.safetensors",
+        "liked/by me": "item.safetensors",
+        "liked_by me": "liked_by_me.safetensors",
+        "liked by me": "liked_by_me-1.safetensors",
+    }
+    schema_to_json(SCHEMA, tmp_path / "ids")
+    assert sorted(os.listdir(tmp_path / "ids")) == [
+        "item.safetensors",
+        "liked_by_me-1.safetensors",
+        "liked_by_me.safetensors",
+    ]
+
+
+def test_a_vocabulary_reads_back_with_the_policy_asked_for(tmp_path):
+    write_vocabulary(tmp_path / "v", ITEMS)
+
+    found = read_vocabulary(tmp_path / "v", "oov")
+
+    assert found == Vocabulary([30, -4, 2**62], unknown="oov")
+    assert found.rows_of(np.array([-4, 1])).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        pytest.param({"more": 1}, PackageError, "schema: more: expected no such key", id="key"),
+        pytest.param({"dense": {}}, PackageError, "schema: dense: expected an array", id="type"),
+        pytest.param(
+            {"dense": [{"name": "item", "scope": "example", "default": None}]},
+            InputError,
+            "distinct names, got 'item' twice",
+            id="names",
+        ),
+    ],
+)
+def test_documents_refused(tmp_path, change, error, message):
+    document = schema_to_json(SCHEMA, tmp_path / "ids")
+    with pytest.raises(error, match=message):
+        schema_from_json({**document, **change}, tmp_path / "ids")
+
+
+def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
+    document = schema_to_json(SCHEMA, tmp_path / "ids")
+    write_vocabulary(
+        tmp_path / "ids" / "item.safetensors",
+        Vocabulary.from_sorted(np.array([1, 1]), np.array([0, 1])),
+    )
+    with pytest.raises(PackageError, match=r"item\.safetensors: keys: expected strictly incr"):
+        schema_from_json(document, tmp_path / "ids")

@@ -1,0 +1,181 @@
+"""Chunks as rows come, one version published once, and nothing left behind."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load
+
+from embershard.errors import InputError, PackageError
+from embershard.package import Package, PackageWriter, RowFormat, verify_package
+from tests.package.building import ROWS, fill, publish
+
+
+@given(
+    rows=st.integers(1, 2100),
+    cuts=st.lists(st.integers(0, 2100), max_size=6),
+    chunk_bytes=st.sampled_from([4096, 8192, 1 << 30]),
+)
+def test_chunks_hold_the_rows_whatever_the_batches(tmp_path_factory, rows, cuts, chunk_bytes):
+    folder = tmp_path_factory.mktemp("table")
+    batches = np.split(ROWS[:rows], sorted(min(cut, rows) for cut in cuts))
+
+    with PackageWriter(folder / "m" / "1", chunk_bytes_max=chunk_bytes) as writer:
+        table = writer.write_table("user", RowFormat("int8", 4), iter(batches))
+        chunks = [load(writer.path(chunk).read_bytes())["rows"] for chunk in table.chunks]
+
+    assert table.rows == rows
+    np.testing.assert_array_equal(np.concatenate(chunks), ROWS[:rows])
+    assert all(len(chunk) == table.rows_per_chunk for chunk in chunks[:-1])
+    assert table.rows_per_chunk * 8 % 4096 == 0
+    if chunk_bytes < 1 << 30:
+        assert table.rows_per_chunk * 8 <= chunk_bytes
+    else:
+        assert len(chunks) == 1
+
+
+def test_rows_begin_on_a_page(tmp_path):
+    package = publish(tmp_path / "m" / "1", chunk_bytes_max=8192)
+
+    data = (package / "tables/user/00002.safetensors").read_bytes()
+
+    # 3000 rows of 8 bytes: chunks of 1024, 1024 and 952 rows.
+    assert data[4096:] == ROWS[2048:].tobytes()
+
+
+def test_a_table_that_fits_one_chunk_says_the_fewest_whole_pages(tmp_path):
+    package = Package.open(publish(tmp_path / "m" / "1"))
+    assert package.manifest.tables[0].rows_per_chunk == 3072  # 6 pages of 512 rows.
+
+
+def test_the_published_package_verifies_and_its_digests_are_those_of_sha256sum(tmp_path):
+    package = publish(tmp_path / "m" / "1")
+
+    verify_package(package)
+
+    files = json.loads((package / "manifest.json").read_bytes())["files"]
+    found = {
+        path.relative_to(package).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in package.rglob("*")
+        if path.is_file() and not path.name.startswith("manifest.")
+    }
+    assert {file: spec["sha256"] for file, spec in files.items()} == found
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="no sha256sum here")
+def test_sha256sum_checks_the_manifest(tmp_path):
+    package = publish(tmp_path / "m" / "1")
+    subprocess.run(["sha256sum", "--check", "--strict", "manifest.sha256"], cwd=package, check=True)
+
+
+def test_others_may_read_the_published_folder(tmp_path):
+    package = publish(tmp_path / "m" / "1")
+    assert package.stat().st_mode & 0o777 == 0o755
+
+
+def test_versions_are_immutable(tmp_path):
+    publish(tmp_path / "m" / "1")
+    with pytest.raises(InputError, match="versions are immutable"):
+        PackageWriter(tmp_path / "m" / "1")
+
+
+def test_of_two_writers_of_one_version_the_second_is_refused(tmp_path):
+    out = tmp_path / "m" / "1"
+    with PackageWriter(out) as slow:
+        contents = fill(slow, [ROWS])
+        publish(out, [ROWS[:5]])
+        with pytest.raises(InputError, match="versions are immutable"):
+            slow.publish(contents)
+
+    assert Package.open(out).manifest.tables[0].rows == 5
+    assert os.listdir(tmp_path / "m") == ["1"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [pytest.param(None, id="not-published"), pytest.param(RuntimeError("stop"), id="raised")],
+)
+def test_what_is_not_published_is_removed(tmp_path, end):
+    def write():
+        with PackageWriter(tmp_path / "m" / "1") as writer:
+            fill(writer, [ROWS])
+            if end:
+                raise end
+
+    if end:
+        with pytest.raises(RuntimeError, match="stop"):
+            write()
+    else:
+        write()
+
+    assert os.listdir(tmp_path / "m") == []
+
+
+def test_contents_that_contradict_the_files_are_refused_and_not_published(tmp_path):
+    out = tmp_path / "m" / "1"
+    with PackageWriter(out) as writer:
+        contents = fill(writer, [ROWS])
+        writer.path("samples.safetensors").unlink()
+        with pytest.raises(PackageError, match=r"manifest\.json: samples: expected a file that"):
+            writer.publish(contents)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        pytest.param([], "table user: expected at least one row, got none", id="no-batch"),
+        pytest.param([ROWS[:0]], "at least one row", id="empty-batch"),
+        pytest.param([ROWS[:, :7]], r"uint8 \[n, 8\], got uint8 \[3000, 7\]", id="width"),
+        pytest.param([ROWS.view(np.int8)], r"uint8 \[n, 8\], got int8", id="dtype"),
+    ],
+)
+def test_batches_refused(tmp_path, batches, message):
+    with (
+        PackageWriter(tmp_path / "m" / "1") as writer,
+        pytest.raises(InputError, match=message),
+    ):
+        writer.write_table("user", RowFormat("int8", 4), batches)
+
+
+def test_a_file_is_written_once(tmp_path):
+    with PackageWriter(tmp_path / "m" / "1") as writer:
+        writer.add_file("report/report.json", b"{}")
+        with pytest.raises(InputError, match=r"report/report\.json: expected to be written once"):
+            writer.add_file("report/report.json", b"{}")
+
+
+def test_a_report_beside_the_rest_is_listed(tmp_path):
+    with PackageWriter(tmp_path / "m" / "1") as writer:
+        contents = fill(writer, [ROWS])
+        writer.add_file("report/report.json", b"{}")
+        out = writer.publish(contents)
+    assert Package.open(out).manifest.files["report/report.json"].bytes == 2
+
+
+def test_batches_are_not_kept(tmp_path):
+    """Each batch is dead by the time the next but one is asked for."""
+    import weakref
+
+    alive = []
+
+    def batches():
+        for _ in range(20):
+            batch = ROWS.copy()
+            alive.append(weakref.ref(batch))
+            yield batch
+            del batch
+            assert sum(ref() is not None for ref in alive) <= 1
+
+    with PackageWriter(tmp_path / "m" / "1", chunk_bytes_max=4096) as writer:
+        table = writer.write_table("user", RowFormat("int8", 4), batches())
+
+    assert table.rows == 60_000
+    assert Path(table.chunks[-1]).name == "00117.safetensors"  # 60,000 / 512 = 117.2
