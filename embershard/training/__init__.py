@@ -1,0 +1,28 @@
+"""Training: configuration, the run itself, metrics and checkpoints."""
+
+from embershard.training.checkpoint import (
+    Checkpoint,
+    latest_checkpoint,
+    load_checkpoint,
+    load_state,
+    save_checkpoint,
+)
+from embershard.training.config import RunConfig, read_config
+from embershard.training.metrics import Evaluation, evaluate_logits
+from embershard.training.trainer import TrainingProgress, TrainingResult, score, train
+
+__all__ = [
+    "Checkpoint",
+    "Evaluation",
+    "RunConfig",
+    "TrainingProgress",
+    "TrainingResult",
+    "evaluate_logits",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_state",
+    "read_config",
+    "save_checkpoint",
+    "score",
+    "train",
+]
