@@ -24,6 +24,8 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         PackageError: either is missing or damaged, or they do not belong together.
     """
+    if not folder.is_dir():
+        raise refusal(str(folder), "file", expected="a package's folder", got="nothing")
     for file in (MANIFEST_DIGEST, MANIFEST):
         _check_regular(folder, file)
         size = (folder / file).stat().st_size

@@ -6,11 +6,13 @@ fields say about one another. Objects are frozen and their lists are tuples.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Final, Literal, TypeAlias
 
 import xxhash
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from embershard.errors import InputError
 from embershard.package.id_maps import MAX_ROWS, UnknownIds
 from embershard.package.names import DIGEST_PATTERN, FILE_PATTERN, NAME_PATTERN, name_problem
 from embershard.package.row_format import RowFormat, WeightType
@@ -170,7 +172,15 @@ class TableSpec(Part):
         return self.rows * self.row_bytes
 
     def with_error(self, *, mse: float, max_error: float) -> TableSpec:
-        """The same table with its measured difference from the float32 weights."""
+        """The same table with its measured difference from the float32 weights.
+
+        Raises:
+            InputError: a number that is negative, infinite or NaN.
+        """
+        for field, value in (("mse", mse), ("max_error", max_error)):
+            if not 0 <= value < math.inf:
+                expected = "a finite number of at least 0"
+                raise InputError(f"table {self.name}: {field}: expected {expected}, got {value}")
         return TableSpec(**{**self.__dict__, "mse": mse, "max_error": max_error})
 
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,6 +40,7 @@ from embershard.package.manifest import (
     TableSpec,
     fingerprint_of,
 )
+from embershard.package.names import FILE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, plan_json
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 from embershard.package.row_format import RowFormat
@@ -118,8 +120,10 @@ class PackageWriter:
         """Where to write ``file``, a path inside the package; its folder is made.
 
         Raises:
-            InputError: it has been written before.
+            InputError: it has been written before, or is no path that a package may hold.
         """
+        if not re.fullmatch(FILE_PATTERN, file):
+            raise InputError(f"file: expected {PATTERN_WORDS[FILE_PATTERN]}, got {file!r}")
         path = self.path(file)
         if path.exists():
             raise InputError(f"{file}: expected to be written once")
@@ -158,8 +162,11 @@ class PackageWriter:
             `TableSpec.with_error`.
 
         Raises:
-            InputError: a batch of another dtype or width, or no rows at all.
+            InputError: a name that no table may have, a batch of another dtype or width, or no
+                rows at all.
         """
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise InputError(f"table: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
         row_bytes = row_format.row_bytes
         unit = CHUNK_ALIGN // math.gcd(CHUNK_ALIGN, row_bytes)  # Rows that fill whole pages.
         rows_per_chunk = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from embershard.errors import InputError, NotFoundError
+from embershard.errors import InputError, NotFoundError, PackageError
 from embershard.package import Hash, Identity, Package, Vocabulary, hash_string, verify_package
 from tests.hostile.draft import GOLDEN
 from tests.package.building import ROWS, publish
@@ -46,6 +46,11 @@ def test_golden_rows(golden, table, rows, value):
 
     expected = [[value(row, column) for column in range(spec.dim)] for row in range(rows)]
     np.testing.assert_array_equal(spec.row_format.dequantize_rows(stored), expected)
+
+
+def test_a_folder_that_is_not_there_is_refused_by_its_path(tmp_path):
+    with pytest.raises(PackageError, match="nowhere: file: expected a package's folder, got noth"):
+        Package.open(tmp_path / "nowhere")
 
 
 def test_golden_schema(golden):

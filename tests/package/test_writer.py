@@ -145,6 +145,32 @@ def test_batches_refused(tmp_path, batches, message):
         writer.write_table("user", RowFormat("int8", 4), batches)
 
 
+@pytest.mark.parametrize("name", ["../user", "a/b", "", ".user", "user\n"])
+def test_table_names_that_are_paths_are_refused(tmp_path, name):
+    with (
+        PackageWriter(tmp_path / "m" / "1") as writer,
+        pytest.raises(InputError, match="table: expected letters, digits"),
+    ):
+        writer.write_table(name, RowFormat("int8", 4), [ROWS])
+
+
+@pytest.mark.parametrize("file", ["../x", "/x", "report/../../x", ""])
+def test_paths_that_leave_the_package_are_refused(tmp_path, file):
+    with (
+        PackageWriter(tmp_path / "m" / "1") as writer,
+        pytest.raises(InputError, match="file: expected a path inside the package"),
+    ):
+        writer.add_file(file, b"")
+
+
+@pytest.mark.parametrize("error", [float("nan"), float("inf"), -1.0])
+def test_errors_that_are_no_measure_are_refused(tmp_path, error):
+    with PackageWriter(tmp_path / "m" / "1") as writer:
+        table = writer.write_table("user", RowFormat("int8", 4), [ROWS])
+        with pytest.raises(InputError, match="table user: mse: expected a finite number"):
+            table.with_error(mse=error, max_error=0.0)
+
+
 def test_a_file_is_written_once(tmp_path):
     with PackageWriter(tmp_path / "m" / "1") as writer:
         writer.add_file("report/report.json", b"{}")
