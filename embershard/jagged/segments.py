@@ -117,7 +117,7 @@ def pad_jagged(
         [B, width, ...], dtype of ``values``.
 
     Raises:
-        InputError: ``width`` is negative, or ``padding`` is no value of ``values``' dtype.
+        InputError: ``width`` is negative, or every length, or ``padding`` is no value of ``values``' dtype.
     """
     integers = not values.is_floating_point() and not values.is_complex()
     if integers and (not math.isfinite(padding) or padding != math.floor(padding)):
@@ -127,10 +127,12 @@ def pad_jagged(
     columns = 0
     if width is not None:
         columns = width
+        if columns < 0:
+            raise InputError(f"desired_length: expected at least 0, got {columns}")
     elif lengths.size(0) > 0:
-        columns = max(int(lengths.max().item()), 0)
-    if columns < 0:
-        raise InputError(f"desired_length: expected at least 0, got {columns}")
+        columns = int(lengths.max().item())
+        if columns < 0:
+            raise InputError(f"lengths: expected at least 0, got {columns} at most")
 
     shape = [lengths.size(0), columns]
     for size in values.shape[1:]:

@@ -278,6 +278,11 @@ TABLE = torch.zeros(2, 3)
             id="padded-width",
         ),
         pytest.param(
+            lambda: JaggedTensor(ints(), lengths=ints(-2, -1)).to_padded_dense(),
+            "lengths: expected at least 0, got -1 at most",
+            id="padded-to-a-negative-length",
+        ),
+        pytest.param(
             lambda: JaggedTensor(ints(1), lengths=ints(1)).to_padded_dense(2, 0.5),
             "padding_value: expected a whole number for integer values, got 0.5",
             id="padding-of-integers",

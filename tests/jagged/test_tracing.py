@@ -100,6 +100,15 @@ def test_reading_a_key_is_one_node():
     assert keys.count("a") == 2
 
 
+def test_a_traced_width_alone_makes_a_node():
+    class Widths(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return KeyedTensor(["a", "b"], [x.size(0), 1], torch.tensor([[1, 2, 3]]))["b"]
+
+    traced = torch.fx.symbolic_trace(Widths())
+    same(traced(torch.ones(2)), torch.tensor([[3]]))
+
+
 def test_a_tensor_built_without_traced_values_becomes_a_constant():
     class Constant(torch.nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, KeyedTensor]:
