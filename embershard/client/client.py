@@ -200,17 +200,13 @@ class Client:
             raise DeadlineError(f"{self._address}: the deadline passed before the call was sent")
         return remaining
 
-    def _call(
-        self, method: Callable[..., Message], request: object, deadline: float
-    ) -> Message:
+    def _call(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
         try:
             return self._send(method, request, deadline)
         except grpc.RpcError as failure:
             raise error_of(failure, address=self._address) from failure
 
-    def _send(
-        self, method: Callable[..., Message], request: object, deadline: float
-    ) -> Message:
+    def _send(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
         """Send, and send again where that can help, until the deadline."""
         backoff_seconds = FIRST_BACKOFF_SECONDS
         for attempt in range(1, self._max_attempts + 1):

@@ -198,9 +198,7 @@ def _pack_sparse(
     packed.weights = b"".join(array.tobytes() for array in floats)
 
 
-def _weights(
-    item: ServedInput, flat: FlatLists, weights: Mapping[str, object]
-) -> npt.NDArray[Any]:
+def _weights(item: ServedInput, flat: FlatLists, weights: Mapping[str, object]) -> npt.NDArray[Any]:
     if item.name not in weights:
         raise RequestError(f"feature {item.name!r}: expected a weight for each id, got none")
     given = flatten(item.name, weights[item.name])

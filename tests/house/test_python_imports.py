@@ -16,6 +16,7 @@ ALLOWED = {
     "data": set(LIBRARY),
     "training": {*LIBRARY, "data"},
     "export": {*LIBRARY, "data", "training"},
+    "console": {"export", "training"},
     "serving": {"package"},
     "client": {"_proto"},
 }

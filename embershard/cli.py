@@ -1,0 +1,276 @@
+"""The command line: `embershard train | export | inspect | verify | serve | predict`.
+
+Only here are flags and the environment read; the library gets what they say as arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from embershard.errors import EmbershardError, InputError
+from embershard.version import __version__
+
+__all__ = ["main"]
+
+CACHE_VARIABLE = "EMBERSHARD_CACHE"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: without the program's name. None: those of the process.
+
+    Returns:
+        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C.
+    """
+    given = _parser().parse_args(arguments)
+    try:
+        given.run(given)
+    except EmbershardError as error:
+        print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="embershard", description="Train, export, serve and ask recommendation models."
+    )
+    parser.add_argument("--version", action="version", version=f"embershard {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_train, _add_export, _add_inspect, _add_verify, _add_serve, _add_predict):
+        add(commands)
+    return parser
+
+
+def _add_train(commands: Any) -> None:
+    command = commands.add_parser("train", help="train a model from a TOML file")
+    command.add_argument("config", type=Path, metavar="CONFIG.toml")
+    command.add_argument("--data", type=Path, help="the data's folder, in place of data.path")
+    command.set_defaults(run=_train)
+
+
+def _train(given: argparse.Namespace) -> None:
+    from embershard.console import training_bar
+    from embershard.data import DEFAULT_CACHE, DataConfig, load_dataset
+    from embershard.training import read_config, train
+
+    config = read_config(given.config)
+    path = given.data or (Path(config.data.path) if config.data.path else None)
+    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
+    dataset = load_dataset(
+        DataConfig(
+            name=config.data.name,
+            path=path,
+            cache=cache,
+            rows=config.data.rows,
+            seed=config.data.seed,
+        )
+    )
+    with training_bar(f"{config.model.name} on {dataset.name}") as progress:
+        result = train(config, dataset, progress=progress)
+    how = "stopped early" if result.stopped_early else "all epochs"
+    print(f"{how} after step {result.steps}, best at step {result.best_step}")
+    for name, found in (("validation", result.valid), ("test", result.test)):
+        print(
+            f"{name:10}  auc {found.auc:.4f}  normalized entropy {found.normalized_entropy:.4f}"
+            f"  {found.examples:,} examples"
+        )
+    print(f"checkpoint  {result.checkpoint}")
+
+
+def _add_export(commands: Any) -> None:
+    command = commands.add_parser("export", help="make a package of a checkpoint")
+    command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="REPOSITORY/MODEL/VERSION", help="must be new"
+    )
+    command.add_argument(
+        "--weights",
+        default="int8",
+        help="int8, int4 or fp16; or patterns of tables: 'users=int8,*=int4' (default: int8)",
+    )
+    command.add_argument(
+        "--devices", default="1xcpu", help="what the plan spreads the tables over (default: 1xcpu)"
+    )
+    command.add_argument(
+        "--model",
+        metavar="PACKAGE.MODULE:FACTORY",
+        help="your own model: called without arguments, gives (module, schema); CHECKPOINT then "
+        "holds its weights",
+    )
+    command.set_defaults(run=_export)
+
+
+def _export(given: argparse.Namespace) -> None:
+    from embershard.console import export_bar
+    from embershard.export import export_checkpoint, parse_weights
+    from embershard.package import Package, describe_package
+
+    sys.path.insert(0, os.getcwd())  # --model names what lies here, as `python -m` would
+    with export_bar(str(given.out)) as progress:
+        out = export_checkpoint(
+            given.checkpoint,
+            given.out,
+            weights=parse_weights(given.weights),
+            devices=given.devices,
+            model=given.model,
+            progress=progress,
+        )
+    print(describe_package(Package.open(out)), end="")
+
+
+def _add_inspect(commands: Any) -> None:
+    command = commands.add_parser("inspect", help="say what a package holds")
+    command.add_argument("package", type=Path, metavar="PACKAGE")
+    command.set_defaults(run=_inspect)
+
+
+def _inspect(given: argparse.Namespace) -> None:
+    from embershard.package import Package, describe_package
+
+    print(describe_package(Package.open(given.package)), end="")
+
+
+def _add_verify(commands: Any) -> None:
+    command = commands.add_parser("verify", help="check every byte of a package")
+    command.add_argument("package", type=Path, metavar="PACKAGE")
+    command.set_defaults(run=_verify)
+
+
+def _verify(given: argparse.Namespace) -> None:
+    from embershard.console import verify_bar
+    from embershard.package import verify_package
+
+    with verify_bar(str(given.package)) as progress:
+        package = verify_package(given.package, progress=progress)
+    manifest = package.manifest
+    size = sum(spec.bytes for spec in manifest.files.values())
+    print(f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, good")
+
+
+def _add_serve(commands: Any) -> None:
+    from embershard.serving.options import ServerOptions
+
+    default = ServerOptions()
+    command = commands.add_parser("serve", help="answer requests over gRPC")
+    command.add_argument("repository", type=Path, metavar="REPOSITORY")
+    add = command.add_argument
+    add("--model", default="", help="which of several (default: the only one)")
+    add("--model-version", type=int, default=0, help="which (default: the highest)")
+    add(
+        "--host", default=default.host, help="0.0.0.0 lets other machines in (default: %(default)s)"
+    )
+    add("--port", type=int, default=default.port, help="0: a free one (default: %(default)s)")
+    add("--threads", type=int, default=default.threads, help="of the dense program; 0: all cores")
+    add("--plan", default=default.plan, metavar="NAME", help="(default: the package's default)")
+    add("--tables", choices=("mmap", "resident"), default=default.tables, help="(default: mmap)")
+    add(
+        "--default-timeout-ms",
+        type=int,
+        default=default.default_timeout_ms,
+        help="deadline of requests that state none (default: %(default)s)",
+    )
+    command.set_defaults(run=_serve)
+
+
+def _serve(given: argparse.Namespace) -> None:
+    from embershard.serving import Server, ServerOptions
+
+    options = ServerOptions(
+        host=given.host,
+        port=given.port,
+        threads=given.threads,
+        plan=given.plan,
+        tables=given.tables,
+        default_timeout_ms=given.default_timeout_ms,
+    )
+    asked_to_stop = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked_to_stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    with Server(
+        given.repository, model=given.model, version=given.model_version, options=options
+    ) as server:
+        served = server.package
+        print(f"serving {served.model} {served.version} on {server.address}", flush=True)
+        asked_to_stop.wait()
+        print("draining", file=sys.stderr, flush=True)
+
+
+def _add_predict(commands: Any) -> None:
+    command = commands.add_parser("predict", help="ask a server")
+    command.add_argument("address", metavar="HOST:PORT")
+    command.add_argument(
+        "request",
+        type=argparse.FileType("r"),
+        metavar="REQUEST.json",
+        nargs="?",
+        help='{"dense": {name: values}, "sparse": {name: lists of ids}}; - reads standard input; '
+        "left out, the model's inputs are printed",
+    )
+    command.add_argument("--model", default="", help="(default: the only one served)")
+    command.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")
+    command.set_defaults(run=_predict)
+
+
+def _predict(given: argparse.Namespace) -> None:
+    from embershard.client import Client
+
+    with Client(given.address, timeout_seconds=given.timeout) as client:
+        if given.request is None:
+            print(_described(client.get_model(given.model)))
+            return
+        answer = client.predict(given.model, **_request(given.request))
+    print(
+        json.dumps(
+            {
+                "model": answer.model,
+                "version": answer.version,
+                "outputs": {name: values.tolist() for name, values in answer.items()},
+                "unknown_ids": dict(answer.unknown_ids),
+            }
+        )
+    )
+
+
+def _request(file: Any) -> dict[str, Any]:
+    """The keyword arguments of `Client.predict` in a JSON file."""
+    keys = ("dense", "sparse", "weights", "num_examples", "outputs")
+    with file:
+        try:
+            document = json.load(file)
+        except ValueError as error:
+            raise InputError(f"{file.name}: expected JSON, got {error}") from error
+    if not isinstance(document, dict) or not set(document) <= set(keys):
+        raise InputError(
+            f"{file.name}: expected an object with keys of {', '.join(keys)}, got {document!r:.80}"
+        )
+    return document
+
+
+def _described(model: Any) -> str:
+    lines = [f"{model.name} {model.version}   at most {model.max_examples} examples a request"]
+    for item in model.inputs:
+        default = f"   default {item.default:g}" if item.default is not None else ""
+        longest = f"   at most {item.max_ids} ids" if item.max_ids else ""
+        lines.append(f"  {item.kind:6}  {item.scope:7}  {item.name}{default}{longest}")
+    for item in model.outputs:
+        shape = "".join(f" x {size}" for size in item.shape)
+        lines.append(f"  output  {item.scope:7}  {item.name}{shape}")
+    return "\n".join(lines)
