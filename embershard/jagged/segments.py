@@ -117,7 +117,8 @@ def pad_jagged(
         [B, width, ...], dtype of ``values``.
 
     Raises:
-        InputError: ``width`` is negative, or every length, or ``padding`` is no value of ``values``' dtype.
+        InputError: ``width`` or every length is negative, or ``padding`` is no value of
+            ``values``' dtype.
     """
     integers = not values.is_floating_point() and not values.is_complex()
     if integers and (not math.isfinite(padding) or padding != math.floor(padding)):
