@@ -1,0 +1,163 @@
+"""The whole way on real ratings: train, export int8, serve, ask. `make demo` runs this."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.client import Client, Lists, Prediction
+from embershard.console import export_bar, training_bar
+from embershard.data import (
+    DEFAULT_CACHE,
+    ClientRequest,
+    MovieLens,
+    area_under_curve,
+    client_requests,
+    load_movielens,
+    movielens_folder,
+)
+from embershard.export import export_checkpoint
+from embershard.package import Package
+from embershard.training import TrainingResult, read_config, train
+
+HERE = Path(__file__).parent
+CANDIDATES = 100
+RECOMMENDATIONS = 5
+START_TIMEOUT_SECONDS = 60
+STOP_TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the served model answered."""
+
+    test_auc: float
+    latency_ms: NDArray[np.float64]
+    """Of each ranking request, as the client sees it."""
+
+    examples_per_second: float
+    user: int
+    titles: list[str]
+
+
+def main() -> None:
+    """Run every step and print one table."""
+    given = _arguments()
+    config = read_config(HERE / "movielens.toml")
+    cache = Path(os.environ.get("EMBERSHARD_CACHE") or DEFAULT_CACHE)
+    movielens = load_movielens(movielens_folder(given.data, cache))
+    with training_bar("dlrm on movielens-100k") as progress:
+        trained = train(config, movielens.dataset, progress=progress)
+    out = _next_version(Path("repository") / "movielens")
+    with export_bar(f"int8 -> {out}") as export_progress:
+        export_checkpoint(trained.checkpoint, out, weights="int8", progress=export_progress)
+    with _server(out.parent.parent, version=int(out.name)) as address:
+        print(f"serving   movielens {out.name} on {address}", flush=True)
+        with Client(address, timeout_seconds=10) as client:
+            served = _ask(client, movielens)
+    _print_table(movielens, trained, Package.open(out), served)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder of MovieLens-100K (default: a cache)")
+    return parser.parse_args()
+
+
+def _next_version(model: Path) -> Path:
+    versions = [int(child.name) for child in model.glob("*") if child.name.isdigit()]
+    return model / str(max(versions, default=0) + 1)
+
+
+@contextmanager
+def _server(repository: Path, *, version: int) -> Iterator[str]:
+    """A server in a process of its own, on a free port; gone when the block ends."""
+    command = [sys.executable, "-m", "embershard", "serve", str(repository), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--model", "movielens", "--model-version", str(version)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # One line once it listens, or none if it cannot.
+        if not line:
+            sys.exit(f"the server did not start: exit code {process.wait(START_TIMEOUT_SECONDS)}")
+        yield line.split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _ask(client: Client, movielens: MovieLens) -> Served:
+    scores = np.empty(len(movielens.dataset.test), np.float32)
+    for request in client_requests(movielens.dataset.test):
+        scores[request.index] = _predict(client, request)["score"]
+
+    users = [int(user) for user in movielens.test_users]
+    ranking = [movielens.ranking_request(user, candidates=CANDIDATES) for user in users]
+    latency_ms = np.empty(len(ranking))
+    answers = []
+    started = time.perf_counter()
+    for place, each in enumerate(ranking):
+        sent = time.perf_counter()
+        answers.append(_predict(client, each.request)["score"])
+        latency_ms[place] = 1000 * (time.perf_counter() - sent)
+    seconds = time.perf_counter() - started
+
+    best = np.argsort(-answers[0])[:RECOMMENDATIONS]
+    return Served(
+        test_auc=area_under_curve(scores, movielens.dataset.test.labels),
+        latency_ms=latency_ms,
+        examples_per_second=CANDIDATES * len(ranking) / seconds,
+        user=users[0],
+        titles=[movielens.title(int(item)) for item in ranking[0].items[best]],
+    )
+
+
+def _predict(client: Client, request: ClientRequest) -> Prediction:
+    sparse = {name: Lists(each.lengths, each.values) for name, each in request.sparse.items()}
+    return client.predict("movielens", dense=request.dense, sparse=sparse)
+
+
+def _print_table(
+    movielens: MovieLens, trained: TrainingResult, package: Package, served: Served
+) -> None:
+    data = movielens.dataset
+    baseline = area_under_curve(movielens.baseline["test"], data.test.labels)
+    tables = package.manifest.tables
+    fp32_bytes = sum(4 * table.rows * table.dim for table in tables)
+    int8_bytes = sum(table.table_bytes for table in tables)
+    p50, p99 = np.percentile(served.latency_ms, [50, 99])
+    rows = f"{len(data.train):,} train, {len(data.valid):,} validation, {len(data.test):,} test"
+    asked = f"{len(served.latency_ms)} users x {CANDIDATES} candidates, one at a time"
+    print(
+        f"""
+rows           {rows}
+                      fp32   int8, served
+test AUC            {trained.test.auc:.4f}         {served.test_auc:.4f}   baseline without a model {baseline:.4f}
+table bytes      {fp32_bytes:>9,}      {int8_bytes:>9,}
+p50 / p99 ms             -    {f"{p50:.2f} / {p99:.2f}":>11}   {asked}
+examples/s               -      {served.examples_per_second:>9,.0f}
+
+user {served.user} may like: {"; ".join(served.titles)}"""
+    )
+
+
+if __name__ == "__main__":
+    main()
