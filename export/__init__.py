@@ -1,6 +1,7 @@
 """From a trained module to a package."""
 
 from embershard.export.exporter import ExportProgress, export_model
+from embershard.export.from_checkpoint import export_checkpoint
 from embershard.export.weights import Weights, parse_weights
 
-__all__ = ["ExportProgress", "Weights", "export_model", "parse_weights"]
+__all__ = ["ExportProgress", "Weights", "export_checkpoint", "export_model", "parse_weights"]

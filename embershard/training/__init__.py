@@ -9,6 +9,7 @@ from embershard.training.checkpoint import (
 )
 from embershard.training.config import RunConfig, read_config
 from embershard.training.metrics import Evaluation, evaluate_logits
+from embershard.training.state import check_state
 from embershard.training.trainer import TrainingProgress, TrainingResult, score, train
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "RunConfig",
     "TrainingProgress",
     "TrainingResult",
+    "check_state",
     "evaluate_logits",
     "latest_checkpoint",
     "load_checkpoint",

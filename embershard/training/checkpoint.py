@@ -13,22 +13,19 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
-from torch.distributed.checkpoint.api import CheckpointException
 
 from embershard.errors import DataError, InputError
 from embershard.models import build_model
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
+from embershard.training.state import read_state, write_state
 
 __all__ = ["Checkpoint", "latest_checkpoint", "load_checkpoint", "load_state", "save_checkpoint"]
 
@@ -76,13 +73,8 @@ def save_checkpoint(
         }
         (partial / "checkpoint.json").write_text(json.dumps(document, indent=1) + "\n")
         write_samples(partial / "samples.safetensors", samples)
-        with _one_process():
-            state_dict_saver.save(
-                module.state_dict(), checkpoint_id=partial / "state", no_dist=True
-            )
-        if path.exists():
-            shutil.rmtree(path)
-        os.rename(partial, path)
+        write_state(module, partial / "state")
+        _move(partial, path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -116,11 +108,7 @@ def load_state(module: nn.Module, path: Path) -> None:
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
     """
-    try:
-        with _one_process():
-            state_dict_loader.load(module.state_dict(), checkpoint_id=path / "state", no_dist=True)
-    except (CheckpointException, ValueError, RuntimeError, OSError) as error:
-        raise DataError(f"{path / 'state'}: expected the model's weights, got {error}") from error
+    read_state(module, path / "state")
 
 
 def latest_checkpoint(path: Path) -> Path:
@@ -135,6 +123,18 @@ def latest_checkpoint(path: Path) -> Path:
     if not steps:
         raise DataError(f"{path}: expected a checkpoint (checkpoint.json), found none")
     return max((child.parent for child in steps), key=lambda child: int(child.name))
+
+
+def _move(partial: Path, path: Path) -> None:
+    """Into place; what was there leaves whole, before and after which a reader finds all or
+    nothing."""
+    if path.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+        os.rename(path, old)  # Onto an empty folder, which rename(2) replaces.
+        os.rename(partial, path)
+        shutil.rmtree(old)
+    else:
+        os.rename(partial, path)
 
 
 def _read_document(file: Path) -> dict[str, Any]:
@@ -153,12 +153,3 @@ def _read_document(file: Path) -> dict[str, Any]:
     if not isinstance(model, dict) or model.keys() != {"name", "arguments"}:
         raise InputError(f"{file}: model: expected name and arguments, got {model!r:.200}")
     return document
-
-
-@contextmanager
-def _one_process() -> Iterator[None]:
-    # Saving and loading without a process group is meant; torch remarks on it each time.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*torch.distributed is (disabled|unavailable)")
-        warnings.filterwarnings("ignore", message=r".*TypedStorage is deprecated")
-        yield

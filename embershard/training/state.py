@@ -1,0 +1,91 @@
+"""A module's weights as a folder of torch.distributed.checkpoint, written by one process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from embershard.errors import DataError
+
+__all__ = ["check_state", "read_state", "write_state"]
+
+
+def write_state(module: nn.Module, folder: Path) -> None:
+    """Write a module's state dict."""
+    with _one_process():
+        state_dict_saver.save(module.state_dict(), checkpoint_id=folder, no_dist=True)
+
+
+def read_state(module: nn.Module, folder: Path) -> None:
+    """Read weights into a module, in place: never a second copy of a table.
+
+    The folder's metadata is a pickle, so read only what you trust, as with torch.load.
+
+    Raises:
+        DataError: weights of other names or shapes, or a damaged folder.
+    """
+    check_state(module, _shapes(folder), where=folder)
+    try:
+        with _one_process():
+            state_dict_loader.load(module.state_dict(), checkpoint_id=folder, no_dist=True)
+    except (CheckpointException, ValueError, RuntimeError, OSError) as error:
+        raise DataError(f"{folder}: expected the model's weights, got {error}") from error
+
+
+def check_state(module: nn.Module, given: Mapping[str, torch.Size | None], *, where: Path) -> None:
+    """Refuse weights that are another module's.
+
+    Args:
+        module: that they are meant for.
+        given: the shape of each by name; None: it is no tensor.
+        where: they come from, for the message.
+
+    Raises:
+        DataError: a name too many or too few, or another shape.
+    """
+    expected = module.state_dict()
+    missing, unexpected = expected.keys() - given.keys(), given.keys() - expected.keys()
+    if missing or unexpected:
+        raise DataError(
+            f"{where}: expected the weights of {type(module).__name__}, got none for "
+            f"{sorted(missing)} and unknown ones {sorted(unexpected)}"
+        )
+    for name, shape in given.items():
+        own = getattr(expected[name], "shape", None)
+        if own != shape:
+            raise DataError(f"{where}: {name}: expected shape {_text(own)}, got {_text(shape)}")
+
+
+def _shapes(folder: Path) -> dict[str, torch.Size | None]:
+    try:
+        metadata = FileSystemReader(folder).read_metadata()
+    except Exception as error:  # It is a pickle: damaged, it fails in many ways.
+        raise DataError(
+            f"{folder}: expected the metadata of a state, got {type(error).__name__}: {error}"
+        ) from error
+    return {
+        name: each.size if isinstance(each, TensorStorageMetadata) else None
+        for name, each in metadata.state_dict_metadata.items()
+    }
+
+
+def _text(shape: torch.Size | None) -> str:
+    return "no tensor" if shape is None else str(tuple(shape))
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    # Saving and loading without a process group is meant; torch remarks on it each time.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*torch.distributed is (disabled|unavailable)")
+        warnings.filterwarnings("ignore", message=r".*TypedStorage is deprecated")
+        yield

@@ -1,0 +1,144 @@
+"""From weights on disk to a package: a checkpoint of ours, or any state dict and its factory."""
+
+from __future__ import annotations
+
+import importlib
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from embershard.errors import DataError, ExportError
+from embershard.export.exporter import ExportProgress, export_model
+from embershard.export.weights import Weights
+from embershard.package.schema import Schema
+from embershard.training import check_state, latest_checkpoint, load_checkpoint, load_state
+
+__all__ = ["export_checkpoint"]
+
+PICKLED = (".pt", ".pth", ".bin")
+
+
+def export_checkpoint(
+    path: str | Path,
+    out: str | Path,
+    *,
+    weights: Weights = "int8",
+    devices: str = "1xcpu",
+    model: str | None = None,
+    progress: Callable[[ExportProgress], None] | None = None,
+) -> Path:
+    """Export what a checkpoint holds; see `export_model`.
+
+    Args:
+        path: a checkpoint's folder, or the folder of several: the highest step is taken. With
+            ``model`` also a state dict in a file: ``.safetensors``, or ``.pt`` as torch.save
+            wrote it, which is read with weights_only=True.
+        out: ``<repository>/<model>/<version>``.
+        weights: how tables are stored.
+        devices: what the default plan places the tables on.
+        model: ``package.module:factory``; ``factory()`` gives the module, whose weights are then
+            replaced by those at ``path``, and its schema. None: the checkpoint tells.
+        progress: called as rows are written.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        DataError: no checkpoint or state dict there, a damaged one, or one of another module.
+        ExportError: a factory that cannot be used; besides, what `export_model` raises.
+    """
+    path = Path(path)
+    if model is None:
+        checkpoint = load_checkpoint(path)
+        module, schema, samples = checkpoint.module, checkpoint.schema, checkpoint.samples
+    else:
+        (module, schema), samples = _made_by(model), None
+        _load_weights(module, path)
+    return export_model(
+        module, schema, out, weights=weights, devices=devices, samples=samples, progress=progress
+    )
+
+
+def _made_by(model: str) -> tuple[nn.Module, Schema]:
+    made = _call(_factory(model), model)
+    if not (
+        isinstance(made, tuple)
+        and len(made) == 2
+        and isinstance(made[0], nn.Module)
+        and isinstance(made[1], Schema)
+    ):
+        got = tuple(type(each).__name__ for each in made) if isinstance(made, tuple) else made
+        raise ExportError(
+            f"model {model!r}: expected the factory to return (torch.nn.Module, Schema), "
+            f"got {got!r:.200}"
+        )
+    return made[0], made[1]
+
+
+def _factory(model: str) -> Callable[[], Any]:
+    home, separator, name = model.partition(":")
+    parts = [*home.split("."), name]
+    if not separator or not all(part.isidentifier() for part in parts):
+        raise ExportError(f"model: expected package.module:factory, got {model!r}")
+    try:
+        module = importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        raise ExportError(f"model {model!r}: no module named {error.name!r}") from error
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        raise ExportError(
+            f"model {model!r}: expected a function {name!r} in {module.__file__}, got {factory!r}"
+        )
+    return factory  # type: ignore[no-any-return]
+
+
+def _call(factory: Callable[[], Any], model: str) -> Any:
+    try:
+        return factory()
+    except Exception as error:  # The author's code may raise anything.
+        raise ExportError(
+            f"model {model!r}: the factory raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    if path.is_file():
+        state = _read_state(path)
+        check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
+        module.load_state_dict(state)
+    else:
+        load_state(module, latest_checkpoint(path))
+
+
+def _read_state(file: Path) -> Mapping[str, Tensor]:
+    """A state dict, mapped from the file where its format allows: never a second copy."""
+    if file.suffix != ".safetensors" and file.suffix not in PICKLED:
+        raise DataError(
+            f"{file}: expected a checkpoint's folder, or a file that ends in .safetensors or one "
+            f"of {', '.join(PICKLED)}"
+        )
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        state = torch.load(
+            file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file)
+        )
+    except Exception as error:  # Damaged files fail in many ways.
+        raise DataError(f"{file}: expected a state dict, got {error}") from error
+    if not isinstance(state, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items()
+    ):
+        raise DataError(f"{file}: expected a dict from name to tensor, got {_described(state)}")
+    return state
+
+
+def _described(state: object) -> str:
+    if not isinstance(state, Mapping):
+        return type(state).__name__
+    kinds = {str(name): type(value).__name__ for name, value in state.items()}
+    return f"a dict of {kinds!r:.200}"

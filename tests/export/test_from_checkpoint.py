@@ -1,0 +1,175 @@
+"""Checkpoints and state dicts become packages; a factory and its weights must fit."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from embershard.errors import DataError, ExportError
+from embershard.export import export_checkpoint, export_model
+from embershard.models import build_model
+from embershard.package import Package, verify_package
+from embershard.training import save_checkpoint
+from tests.export.models import REQUEST, SCHEMA, Ranker
+
+FACTORY = "tests.export.models:make_ranker"
+
+DLRM_ARGUMENTS = {
+    "tables": [
+        {
+            "name": "items",
+            "num_embeddings": 9,
+            "embedding_dim": 4,
+            "feature_names": ["item", "history"],
+            "pooling": "mean",
+        },
+        {"name": "users", "num_embeddings": 5, "embedding_dim": 4, "feature_names": ["user"]},
+    ],
+    "dense_in_features": 3,
+    "dense_arch_layer_sizes": [6, 4],
+    "over_arch_layer_sizes": [5, 3, 1],
+    "fused": {"optimizer": "sgd", "learning_rate": 0.1},
+}
+
+
+def trained_ranker():
+    torch.manual_seed(7)
+    return Ranker()
+
+
+def save(kind, module, folder):
+    """The module's weights on disk, in each form that can be exported."""
+    if kind == "checkpoint":
+        path = folder / "12"
+        model = {"name": "dlrm", "arguments": DLRM_ARGUMENTS}
+        save_checkpoint(path, module, model=model, schema=SCHEMA, samples=[REQUEST], metrics={})
+        return folder
+    path = folder / f"weights.{kind}"
+    if kind == "safetensors":
+        save_file(module.state_dict(), path)
+    else:
+        torch.save(module.state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "pt"])
+def test_a_factory_and_its_weights_give_the_package_that_the_module_gives(kind, tmp_path):
+    module = trained_ranker()
+    export_model(module, SCHEMA, tmp_path / "expected/1")
+
+    out = export_checkpoint(
+        save(kind, module, tmp_path), tmp_path / "ranker/1", model=FACTORY, weights="int8"
+    )
+
+    verify_package(out)
+    assert files_of(out) == files_of(tmp_path / "expected/1")
+
+
+def test_a_checkpoint_of_ours_needs_no_factory_and_brings_its_samples(tmp_path):
+    torch.manual_seed(3)
+    module = build_model("dlrm", DLRM_ARGUMENTS)
+    path = save("checkpoint", module, tmp_path)
+
+    out = export_checkpoint(path, tmp_path / "dlrm/2", weights="fp16", devices="2xcpu")
+
+    package = Package.open(out)
+    assert [list(sample.values) for sample in package.samples()] == [list(REQUEST.values)]
+    assert package.plan().devices == ("cpu:0", "cpu:1")
+    weight = module.state_dict()["sparse_arch.embedding_bag_collection.embedding_bags.users.weight"]
+    assert (
+        package.read_rows("users", np.array([3])) == weight[3:4].half().view(torch.uint8).numpy()
+    ).all()
+
+
+def files_of(package):
+    """Digests of what the weights decide."""
+    files = Package.open(package).manifest.files
+    return {name: file.sha256 for name, file in files.items() if name.startswith("tables/")}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        pytest.param("tests.export.models", "expected package.module:factory", id="no-colon"),
+        pytest.param("tests.export.models:", "expected package.module:factory", id="no-name"),
+        pytest.param("tests/export/models.py:make", "expected package.module", id="a-file"),
+        pytest.param("nowhere.models:make", "no module named 'nowhere'", id="no-module"),
+        pytest.param("tests.export.models:absent", r"'absent' in .*models.py, got None", id="none"),
+        pytest.param("tests.export.models:NOT_CALLABLE", "got 3", id="no-function"),
+        pytest.param("tests.export.models:make_nothing", r"\(torch.nn.Module, Schema\)", id="one"),
+        pytest.param(
+            "tests.export.models:make_trouble", "RuntimeError: the disk is full", id="raises"
+        ),
+    ],
+)
+def test_a_factory_that_cannot_be_used_is_refused(model, message, tmp_path):
+    path = save("pt", trained_ranker(), tmp_path)
+    with pytest.raises(ExportError, match=message):
+        export_checkpoint(path, tmp_path / "ranker/1", model=model)
+    assert not (tmp_path / "ranker").exists()
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "pt"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            lambda ranker: ranker.register_parameter("extra", torch.nn.Parameter(torch.ones(1))),
+            r"weights of Ranker, got none for \[\] and unknown ones \['extra'\]",
+            id="too-many",
+        ),
+        pytest.param(
+            lambda ranker: delattr(ranker, "over"),
+            r"got none for \['over.bias', 'over.weight'\] and unknown ones \[\]",
+            id="too-few",
+        ),
+        pytest.param(
+            lambda ranker: setattr(ranker, "over", torch.nn.Linear(8, 1)),
+            r"over.weight: expected shape \(1, 9\), got \(1, 8\)",
+            id="shape",
+        ),
+    ],
+)
+def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
+    module = trained_ranker()
+    change(module)
+    path = save(kind, module, tmp_path)
+    with pytest.raises(DataError, match=message):
+        export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY)
+
+
+@pytest.mark.parametrize(
+    ("file", "write", "message"),
+    [
+        pytest.param(
+            "weights.npz", lambda f: f.write_bytes(b"x"), "ends in .safetensors or", id="unknown"
+        ),
+        pytest.param("w.pt", lambda f: f.write_bytes(b"x"), "expected a state dict", id="damaged"),
+        pytest.param("w.safetensors", lambda f: f.write_bytes(b"x"), "a state dict", id="header"),
+        pytest.param("w.pt", lambda f: torch.save(7, f), "to tensor, got int", id="a-number"),
+        pytest.param(
+            "w.pt",
+            lambda f: torch.save({"model": {"w": torch.ones(1)}}, f),
+            "got a dict of {'model': 'dict'}",
+            id="nested",
+        ),
+        pytest.param(
+            "w.pt", lambda f: torch.save(Ranker(), f), "expected a state dict", id="a-module"
+        ),
+    ],
+)
+def test_a_file_that_is_no_state_dict_is_refused(file, write, message, tmp_path):
+    write(tmp_path / file)
+    with pytest.raises(DataError, match=message):
+        export_checkpoint(tmp_path / file, tmp_path / "ranker/1", model=FACTORY)
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(DataError, match="expected a checkpoint"):
+        export_checkpoint(tmp_path, tmp_path / "ranker/1")
+
+
+def test_a_state_dict_in_the_old_format_of_torch_is_read(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save(trained_ranker().state_dict(), path, _use_new_zipfile_serialization=False)
+    verify_package(export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY))
