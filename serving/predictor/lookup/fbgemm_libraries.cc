@@ -16,11 +16,20 @@ constexpr std::array kLibraries = {
     "fbgemm_gpu_tbe_cache.so", "fbgemm_gpu_tbe_inference.so", "fbgemm_gpu_py.so",
 };
 
+// Never closed: operators stay registered as long as the process lives.
+Status Open(const std::string& library) {
+  if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
+  return Internal(std::string("FBGEMM: ") + dlerror());
+}
+
 }  // namespace
 
 Status LoadFbgemm(const std::filesystem::path& folder) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
+  // They name libtorch.so without saying where it lies. Nothing links to it (it is an
+  // empty shell around libtorch_cpu.so); it is found where libtorch_cpu.so was.
+  if (Status status = Open("libtorch.so"); !status.ok()) return status;
   for (const char* name : kLibraries) {
     const std::filesystem::path library = folder / name;
     std::error_code error;
@@ -28,10 +37,7 @@ Status LoadFbgemm(const std::filesystem::path& folder) {
       return NotFound("FBGEMM: there is no " + library.string() +
                       "; expected the folder of the installed Python package fbgemm_gpu");
     }
-    // Never closed: operators stay registered as long as the process lives.
-    if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-      return Internal(std::string("FBGEMM: ") + dlerror());
-    }
+    if (Status status = Open(library.string()); !status.ok()) return status;
   }
   return {};
 }

@@ -1,0 +1,134 @@
+#include "lookup/fbgemm_fixture.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <utility>
+
+#include "lookup/fbgemm_lookup.h"
+
+namespace embershard::testing {
+namespace {
+
+Result<std::unique_ptr<Lookup>> Make(const Package& package) {
+  if (Status loaded = LoadFbgemm(EMBERSHARD_FBGEMM_FOLDER); !loaded.ok()) return loaded;
+  return MakeFbgemmLookup(package);
+}
+
+std::unique_ptr<Package> Open(PackageBuilder builder, const std::filesystem::path& folder,
+                              const PackageOptions& options) {
+  builder.Write(folder);
+  auto package = Package::Open(folder, options);
+  if (!package.ok()) throw std::runtime_error(package.status().message());
+  return std::move(*package);
+}
+
+// The lists of one input, merged.
+struct Merged {
+  std::vector<int64_t> rows;
+  std::vector<int64_t> offsets = {0};
+  std::vector<float> weights;
+};
+
+Merged Merge(const std::vector<Bag>& bags) {
+  Merged merged;
+  for (const Bag& bag : bags) {
+    merged.rows.insert(merged.rows.end(), bag.rows.begin(), bag.rows.end());
+    merged.weights.insert(merged.weights.end(), bag.weights.begin(), bag.weights.end());
+    merged.offsets.push_back(static_cast<int64_t>(merged.rows.size()));
+  }
+  return merged;
+}
+
+}  // namespace
+
+OpenLookup::OpenLookup(PackageBuilder builder, const PackageOptions& options)
+    : package_(Open(std::move(builder), folder_.path(), options)), lookup_(Make(*package_)) {}
+
+Pooled OpenLookup::Run(const Bags& bags) const {
+  Pooled pooled;
+  const Status status = TryRun(bags, &pooled);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return pooled;
+}
+
+Status OpenLookup::TryRun(const Bags& bags, Pooled* pooled) const {
+  if (!lookup_.ok()) return lookup_.status();
+  std::vector<Merged> merged;
+  for (const std::vector<Bag>& input : bags.inputs) merged.push_back(Merge(input));
+  std::vector<JaggedRows> sparse;
+  for (const Merged& input : merged) {
+    sparse.push_back({.rows = input.rows.data(),
+                      .offsets = input.offsets.data(),
+                      .weights = input.weights.data()});
+  }
+  // What a lookup leaves out stays NaN.
+  constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
+  const Schema& schema = package_->schema();
+  pooled->request.assign(bags.requests * schema.request_pooled_columns, kNothing);
+  pooled->example.assign(bags.examples * schema.example_pooled_columns, kNothing);
+  return (*lookup_)->Run(sparse,
+                         {pooled->request.data(), bags.requests, schema.request_pooled_columns},
+                         {pooled->example.data(), bags.examples, schema.example_pooled_columns});
+}
+
+Bags RandomBags(const Schema& schema, size_t requests, size_t examples, size_t longest,
+                std::mt19937* random) {
+  Bags bags{.requests = requests, .examples = examples, .inputs = {}};
+  for (const SparseInput& input : schema.sparse) {
+    std::vector<Bag> lists(input.scope == Scope::kRequest ? requests : examples);
+    for (Bag& bag : lists) {
+      const size_t length = (*random)() % (longest + 1);
+      for (size_t i = 0; i < length; ++i) {
+        const bool zero = (*random)() % 8 == 0;
+        bag.rows.push_back(zero ? kZeroRow : static_cast<int64_t>((*random)()) % input.ids.rows);
+        if (input.weighted) bag.weights.push_back(static_cast<float>((*random)() % 1000) / 300);
+      }
+    }
+    bags.inputs.push_back(std::move(lists));
+  }
+  return bags;
+}
+
+Expected ExpectedOf(const Package& package, const std::vector<TestTable>& tables, const Bags& bags,
+                    Scope scope) {
+  const Schema& schema = package.schema();
+  const size_t count = scope == Scope::kRequest ? bags.requests : bags.examples;
+  const size_t columns =
+      scope == Scope::kRequest ? schema.request_pooled_columns : schema.example_pooled_columns;
+  Expected expected;
+  expected.values.assign(count * columns, 0);
+  expected.magnitudes.assign(count * columns, 0);
+  size_t column = 0;  // Columns follow one another in the order of inputs and their lookups.
+  for (size_t input = 0; input < schema.sparse.size(); ++input) {
+    if (schema.sparse[input].scope != scope) continue;
+    for (const LookupSpec& lookup : schema.sparse[input].lookups) {
+      const TestTable& table = tables[lookup.table];
+      for (size_t b = 0; b < count; ++b) {
+        const Bag& bag = bags.inputs[input][b];
+        for (size_t i = 0; i < bag.rows.size(); ++i) {
+          if (bag.rows[i] == kZeroRow) continue;
+          double factor = bag.weights.empty() ? 1 : bag.weights[i];
+          if (lookup.pooling == Pooling::kMean) factor /= static_cast<double>(bag.rows.size());
+          for (size_t d = 0; d < static_cast<size_t>(table.dim); ++d) {
+            const size_t at = b * columns + column + d;
+            expected.values[at] += factor * table.row(bag.rows[i])[d];
+            expected.magnitudes[at] += factor * table.row_magnitudes(bag.rows[i])[d];
+          }
+        }
+      }
+      column += static_cast<size_t>(table.dim);
+    }
+  }
+  EXPECT_EQ(column, columns);
+  return expected;
+}
+
+void ExpectNear(const std::vector<float>& got, const Expected& expected) {
+  ASSERT_EQ(got.size(), expected.values.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], expected.values[i], 2e-6 * expected.magnitudes[i]) << "value " << i;
+  }
+}
+
+}  // namespace embershard::testing

@@ -1,0 +1,76 @@
+// Batches for lookups, and what they must give.
+
+#ifndef EMBERSHARD_TESTS_LOOKUP_FBGEMM_FIXTURE_H_
+#define EMBERSHARD_TESTS_LOOKUP_FBGEMM_FIXTURE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lookup/lookup.h"
+#include "package/package.h"
+#include "testing/package_builder.h"
+#include "testing/scratch_folder.h"
+#include "testing/test_table.h"
+
+namespace embershard::testing {
+
+// One list of rows, and a weight for each where the input is weighted.
+struct Bag {
+  std::vector<int64_t> rows;
+  std::vector<float> weights;
+};
+
+// Bags of each sparse input: as many as there are requests or examples.
+struct Bags {
+  size_t requests = 0;
+  size_t examples = 0;
+  std::vector<std::vector<Bag>> inputs;
+};
+
+struct Pooled {
+  std::vector<float> request;  // [requests, request_pooled_columns]
+  std::vector<float> example;  // [examples, example_pooled_columns]
+};
+
+// A package in a scratch folder, opened, and the lookup over it.
+class OpenLookup {
+ public:
+  // Fails the test where the package does not open.
+  explicit OpenLookup(PackageBuilder builder, const PackageOptions& options = {});
+
+  const Package& package() const { return *package_; }
+  const Result<std::unique_ptr<Lookup>>& made() const { return lookup_; }
+
+  // Fails the test where the lookup was not made or fails.
+  Pooled Run(const Bags& bags) const;
+  Status TryRun(const Bags& bags, Pooled* pooled) const;
+
+ private:
+  ScratchFolder folder_;
+  std::unique_ptr<Package> package_;
+  Result<std::unique_ptr<Lookup>> lookup_;
+};
+
+// Bags of up to `longest` rows, kZeroRow among them now and then.
+Bags RandomBags(const Schema& schema, size_t requests, size_t examples, size_t longest,
+                std::mt19937* random);
+
+// The pooled vectors in double precision, straight from the tables' values, and the
+// magnitudes of what was added up.
+struct Expected {
+  std::vector<double> values;
+  std::vector<double> magnitudes;
+};
+Expected ExpectedOf(const Package& package, const std::vector<TestTable>& tables, const Bags& bags,
+                    Scope scope);
+
+// Fails the test where a value is off by more than 2e-6 of its magnitude.
+void ExpectNear(const std::vector<float>& got, const Expected& expected);
+
+}  // namespace embershard::testing
+
+#endif  // EMBERSHARD_TESTS_LOOKUP_FBGEMM_FIXTURE_H_

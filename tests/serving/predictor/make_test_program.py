@@ -1,0 +1,112 @@
+"""Writes the TorchScript programs that the C++ tests run: ``make_test_program.py FOLDER``.
+
+``sound.pt`` fits a schema of one dense input in each scope, pooled widths 2 (request) and 3
+(example), and the outputs
+
+    score   [B]       the request's dense input and pooled columns, summed,
+                      + 10 * the example's dense input + its pooled columns, summed
+    pair    [B, 2]    the first two pooled columns of the example
+    user    [R, 2]    2 * the pooled columns of the request
+
+The others differ from it as their names say.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+class Sound(torch.nn.Module):
+    """Has a parameter and a module that behaves otherwise in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ten = torch.nn.Parameter(torch.tensor(10.0))
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        request = request_inputs[0].sum(1) + request_inputs[1].sum(1)
+        example = self.ten * example_inputs[0].sum(1) + example_inputs[1].sum(1)
+        return {
+            "score": self.dropout(request.index_select(0, request_of_example) + example),
+            "pair": example_inputs[1][:, :2],
+            "user": 2 * request_inputs[1],
+        }
+
+
+class MissingOutput(torch.nn.Module):
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        rows = example_inputs[1]
+        return {"score": rows[:, 0], "pair": rows[:, :2], "other": rows}
+
+
+class TooFewOutputs(torch.nn.Module):
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        return {"score": example_inputs[1][:, 0]}
+
+
+class OutputOfTheOtherScope(torch.nn.Module):
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        rows = example_inputs[1]
+        user = request_inputs[1].index_select(0, request_of_example)
+        return {"score": rows[:, 0], "pair": rows[:, :2], "user": user}
+
+
+class DoubleOutput(torch.nn.Module):
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        rows = example_inputs[1]
+        return {"score": rows[:, 0].double(), "pair": rows[:, :2], "user": request_inputs[1]}
+
+
+class ThrowsAtNinetyNine(torch.nn.Module):
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        if bool((example_inputs[0] == 99).any()):
+            raise ValueError("ninety-nine")
+        rows = example_inputs[1]
+        return {"score": rows[:, 0], "pair": rows[:, :2], "user": request_inputs[1]}
+
+
+class TwoTensors(torch.nn.Module):
+    def forward(self, request: Tensor, example: Tensor) -> Tensor:
+        return request + example
+
+
+PROGRAMS = {
+    "sound": Sound,
+    "missing_output": MissingOutput,
+    "too_few_outputs": TooFewOutputs,
+    "output_of_the_other_scope": OutputOfTheOtherScope,
+    "double_output": DoubleOutput,
+    "throws_at_ninety_nine": ThrowsAtNinetyNine,
+    "two_tensors": TwoTensors,
+}
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        # torch deprecates TorchScript; it is what the programs are.
+        warnings.filterwarnings("ignore", message=r".*torch\.jit\..* is (deprecated|not supported)")
+        for name, module in PROGRAMS.items():
+            torch.jit.script(module()).save(str(folder / f"{name}.pt"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,193 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/model.h"
+#include "testing/package_builder.h"
+#include "testing/scratch_folder.h"
+#include "testing/test_table.h"
+
+namespace embershard {
+namespace {
+
+using testing::MakeTable;
+using testing::PackageBuilder;
+using testing::ScratchFolder;
+using testing::TestTable;
+
+std::string ReadProgram(const std::string& name) {
+  std::ifstream file(std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt"),
+                     std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// A package around ../make_test_program.py's programs, made for pooled widths of 4 each.
+class PackageModelTest : public ::testing::Test {
+ protected:
+  PackageModelTest()
+      : users_(MakeTable("users", WeightType::kInt8, 10, 4, 1)),
+        items_(MakeTable("items", WeightType::kFp16, 20, 4, 2)) {}
+
+  PackageBuilder Builder() const {
+    PackageBuilder builder;
+    builder.AddTable(users_);
+    builder.AddTable(items_);
+    builder.AddDense("age", Scope::kRequest);
+    builder.AddDense("price", Scope::kExample);
+    builder.AddSparse("user", Scope::kRequest, false, {{"users"}});
+    builder.AddSparse("item", Scope::kExample, true, {{"items"}});
+    builder.AddOutput("score", Scope::kExample, {});
+    builder.AddOutput("pair", Scope::kExample, {2});
+    builder.AddOutput("user", Scope::kRequest, {4});
+    builder.SetProgram(ReadProgram("sound"));
+    return builder;
+  }
+
+  Result<std::unique_ptr<Model>> Load(PackageBuilder builder) const {
+    builder.Write(folder_.path());
+    return LoadWritten(EMBERSHARD_FBGEMM_FOLDER);
+  }
+
+  Result<std::unique_ptr<Model>> LoadWritten(const std::filesystem::path& fbgemm_folder) const {
+    ModelOptions options;
+    options.threads = 1;
+    options.fbgemm_folder = fbgemm_folder;
+    return LoadPackageModel(folder_.path(), options);
+  }
+
+  // Requests of one and two examples: users {3} and {}, items 4, 5 and 6 weighted by 2.
+  static Slot SlotOfThree() {
+    Slot slot;
+    slot.requests = 2;
+    slot.examples = 3;
+    slot.request_dense = {100, 200};
+    slot.example_dense = {1, 2, 3};
+    slot.sparse = {{.rows = {3}, .offsets = {0, 1, 1}, .weights = {}},
+                   {.rows = {4, 5, 6}, .offsets = {0, 1, 2, 3}, .weights = {2, 2, 2}}};
+    slot.request_of_example = {0, 1, 1};
+    return slot;
+  }
+
+  double UserSum(int64_t row) const { return Sum(users_, row); }
+  double ItemSum(int64_t row) const { return Sum(items_, row); }
+  float Item(int64_t row, int64_t column) const {
+    return static_cast<float>(items_.row(row)[column]);
+  }
+
+  const TestTable users_;
+  const TestTable items_;
+  const ScratchFolder folder_;
+
+ private:
+  static double Sum(const TestTable& table, int64_t row) {
+    const double* values = table.row(row);
+    return values[0] + values[1] + values[2] + values[3];
+  }
+};
+
+TEST_F(PackageModelTest, RunsTheLookupAndTheProgramOverASlot) {
+  auto model = Load(Builder());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  Slot slot = SlotOfThree();
+  const Status status = (*model)->Run(slot);
+  ASSERT_TRUE(status.ok()) << status.message();
+
+  ASSERT_EQ(slot.outputs.size(), 3);
+  ASSERT_EQ(slot.outputs[0].values.size(), 3);
+  const double tolerance = 1e-4;  // Of sums around a few hundred, in float.
+  EXPECT_NEAR(slot.outputs[0].values[0], 100 + UserSum(3) + 10 + 2 * ItemSum(4), tolerance);
+  EXPECT_NEAR(slot.outputs[0].values[1], 200 + 20 + 2 * ItemSum(5), tolerance);
+  EXPECT_NEAR(slot.outputs[0].values[2], 200 + 30 + 2 * ItemSum(6), tolerance);
+  EXPECT_EQ(slot.outputs[1].values,
+            (std::vector<float>{2 * Item(4, 0), 2 * Item(4, 1), 2 * Item(5, 0), 2 * Item(5, 1),
+                                2 * Item(6, 0), 2 * Item(6, 1)}));
+  ASSERT_EQ(slot.outputs[2].values.size(), 8);
+  EXPECT_EQ(slot.outputs[2].values[0], static_cast<float>(2 * users_.row(3)[0]));
+  EXPECT_EQ(slot.outputs[2].values[4], 0);
+}
+
+TEST_F(PackageModelTest, ASlotMayBeUsedAgainForASmallerBatch) {
+  auto model = Load(Builder());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  Slot slot = SlotOfThree();
+  ASSERT_TRUE((*model)->Run(slot).ok());
+  const std::vector<float> first = slot.outputs[0].values;
+
+  slot.requests = 1;
+  slot.examples = 1;
+  slot.request_dense = {100};
+  slot.example_dense = {1};
+  slot.sparse = {{.rows = {3}, .offsets = {0, 1}, .weights = {}},
+                 {.rows = {4}, .offsets = {0, 1}, .weights = {2}}};
+  slot.request_of_example = {0};
+  ASSERT_TRUE((*model)->Run(slot).ok());
+  EXPECT_EQ(slot.outputs[0].values, std::vector<float>{first[0]});
+  EXPECT_EQ(slot.outputs[2].values.size(), 4);
+}
+
+TEST_F(PackageModelTest, KnowsItsManifestIdMapsAndSamples) {
+  auto model = Load(Builder());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ((*model)->manifest().model, "test");
+  EXPECT_EQ((*model)->samples().size(), 1);
+  const int64_t id = 7;
+  int64_t row = 0;
+  EXPECT_EQ((*model)->id_map(1).Map(Unaligned<int64_t>(&id, 1), &row), 0);
+  EXPECT_EQ(row, 7);
+}
+
+TEST_F(PackageModelTest, AFailedLookupIsAnErrorAndTheNextBatchIsFine) {
+  auto model = Load(Builder());
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  Slot slot = SlotOfThree();
+  slot.sparse[1].rows[2] = 20;
+  const Status status = (*model)->Run(slot);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_EQ(status.message(), "table 'items': row 20 of feature 'item' is not in -1..19");
+  slot = SlotOfThree();
+  EXPECT_TRUE((*model)->Run(slot).ok());
+}
+
+TEST_F(PackageModelTest, APackageThatDoesNotOpenIsRefused) {
+  Builder().Write(folder_.path());
+  std::ofstream(folder_.path() / "plans/default.json", std::ios::app) << " ";
+  const auto model = LoadWritten(EMBERSHARD_FBGEMM_FOLDER);
+  EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
+  EXPECT_NE(model.status().message().find("plans/default.json"), std::string::npos)
+      << model.status().message();
+}
+
+TEST_F(PackageModelTest, APlanThatTheLookupCannotPlaceIsRefused) {
+  PackageBuilder builder = Builder();
+  builder.AddPlan("elsewhere", {"cuda:0"}, {0, 0});
+  const auto model = Load(std::move(builder));
+  EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
+  EXPECT_NE(model.status().message().find("plans/elsewhere.json: table 'users'"), std::string::npos)
+      << model.status().message();
+}
+
+TEST_F(PackageModelTest, AProgramThatDoesNotFitTheSchemaIsRefused) {
+  PackageBuilder builder = Builder();
+  builder.SetProgram(ReadProgram("two_tensors"));
+  const auto model = Load(std::move(builder));
+  EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
+  EXPECT_TRUE(model.status().message().starts_with("programs/dense.pt: "))
+      << model.status().message();
+}
+
+TEST_F(PackageModelTest, WithoutFbgemmItSaysWhatIsMissing) {
+  Builder().Write(folder_.path());
+  const ScratchFolder empty;
+  const auto model = LoadWritten(empty.path());
+  EXPECT_EQ(model.status().code(), StatusCode::kNotFound);
+  EXPECT_NE(model.status().message().find("fbgemm_gpu_config.so"), std::string::npos)
+      << model.status().message();
+}
+
+}  // namespace
+}  // namespace embershard
