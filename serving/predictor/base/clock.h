@@ -1,16 +1,20 @@
 #ifndef EMBERSHARD_BASE_CLOCK_H_
 #define EMBERSHARD_BASE_CLOCK_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 namespace embershard {
 
 using Clock = std::chrono::steady_clock;
 
+// Whole microseconds, cut to 0 .. 2^32 - 1 (71 minutes).
 inline uint32_t MicrosecondsBetween(Clock::time_point from, Clock::time_point to) {
+  const auto elapsed = std::chrono::duration_cast<std::chrono::microseconds>(to - from).count();
   return static_cast<uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(to - from).count());
+      std::clamp<int64_t>(elapsed, 0, std::numeric_limits<uint32_t>::max()));
 }
 
 }  // namespace embershard

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "package/names.h"
 #include "package/refusal.h"
 
 namespace embershard {
@@ -27,8 +28,14 @@ std::string JsonValue::PathOf(std::string_view key) const {
 
 bool JsonValue::is_null() const { return json_->is_null(); }
 
+bool JsonValue::ExpectObject() const {
+  if (json_->is_object()) return true;
+  Refuse("an object");
+  return false;
+}
+
 void JsonValue::ExpectKeys(std::initializer_list<std::string_view> keys) const {
-  if (!json_->is_object()) return Refuse("an object");
+  if (!ExpectObject()) return;
   for (const std::string_view key : keys) {
     if (!json_->contains(key)) refusal_->Refuse(PathOf(key), "this key", "nothing");
   }
@@ -66,10 +73,7 @@ std::vector<JsonValue> JsonValue::Elements(size_t size_min) const {
 
 std::vector<std::pair<std::string, JsonValue>> JsonValue::Members() const {
   std::vector<std::pair<std::string, JsonValue>> members;
-  if (!json_->is_object()) {
-    Refuse("an object");
-    return members;
-  }
+  if (!ExpectObject()) return members;
   members.reserve(json_->size());
   for (const auto& [key, value] : json_->items()) {
     members.emplace_back(key, JsonValue(&value, PathOf(key), refusal_));
@@ -119,7 +123,9 @@ std::string JsonValue::TextThat(bool (*accepts)(std::string_view),
 }
 
 void JsonValue::Refuse(std::string_view expected) const {
-  Refuse(expected, json_->is_string() ? json_->get<std::string>() : json_->dump());
+  // Text as it is, where it can stand in a message.
+  const bool plain = json_->is_string() && IsInputName(json_->get_ref<const std::string&>());
+  Refuse(expected, plain ? json_->get<std::string>() : json_->dump());
 }
 
 void JsonValue::Refuse(std::string_view expected, std::string_view got) const {

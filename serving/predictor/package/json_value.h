@@ -40,6 +40,8 @@ class JsonValue {
   const nlohmann::json& json() const { return *json_; }
   bool is_null() const;
 
+  bool ExpectObject() const;  // Refuses anything else, and says whether.
+
   // Refuses what is no object with exactly these keys.
   void ExpectKeys(std::initializer_list<std::string_view> keys) const;
 

@@ -40,6 +40,7 @@ void ReadUnknown(const JsonValue& value, IdMapSpec* ids) {
 
 IdMapSpec ReadIds(const JsonValue& value) {
   IdMapSpec ids;
+  if (!value.ExpectObject()) return ids;
   ids.kind = value["kind"].Choice<IdMapKind>({{"identity", IdMapKind::kIdentity},
                                               {"hash", IdMapKind::kHash},
                                               {"vocab", IdMapKind::kVocab}});
@@ -136,13 +137,17 @@ void AssignColumns(const std::vector<TableSpec>& tables, Schema* schema) {
 
 void ReadSchema(const JsonValue& inputs, const JsonValue& outputs,
                 const std::vector<TableSpec>& tables, Schema* schema) {
-  for (const JsonValue& input : inputs.Elements(1)) {
+  const std::vector<JsonValue> elements = inputs.Elements(1);
+  for (const JsonValue& input : elements) {
+    if (!input.ExpectObject()) continue;
     const bool dense = input["kind"].Choice<bool>({{"dense", true}, {"sparse", false}});
     if (!dense) {
       schema->sparse.push_back(ReadSparse(input, tables));
       continue;
     }
-    if (!schema->sparse.empty()) input["kind"].Refuse("sparse (dense inputs first)");
+    if (!schema->sparse.empty()) {
+      elements[schema->dense.size()]["kind"].Refuse("dense (dense inputs first)");
+    }
     schema->dense.push_back(ReadDense(input));
   }
   for (const JsonValue& output : outputs.Elements(1)) {

@@ -28,8 +28,9 @@ enum class TableResidency {
 // Immutable once opened: any thread may read.
 class TableStore {
  public:
-  // Checks every chunk's size and header, and its sha256 as the bytes are read. A file that
-  // changes afterwards: see docs/format.md; packages are immutable.
+  // Checks every chunk's size and header, and its sha256 as the bytes are read. Packages are
+  // immutable: with kMmap, a file that is cut short afterwards ends the process when its lost
+  // pages are touched.
   static Result<std::unique_ptr<TableStore>> Open(const std::filesystem::path& folder,
                                                   const Manifest& manifest,
                                                   TableResidency residency);

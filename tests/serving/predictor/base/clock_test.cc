@@ -1,0 +1,27 @@
+#include "base/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace embershard {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::nanoseconds;
+
+TEST(MicrosecondsBetween, CountsWholeMicroseconds) {
+  const Clock::time_point from{nanoseconds(500)};
+  EXPECT_EQ(MicrosecondsBetween(from, from + nanoseconds(2999)), 2U);
+}
+
+TEST(MicrosecondsBetween, IsZeroWhenTheEndComesFirst) {
+  const Clock::time_point from{hours(1)};
+  EXPECT_EQ(MicrosecondsBetween(from, Clock::time_point{}), 0U);
+}
+
+TEST(MicrosecondsBetween, StaysAtTheLargestNumberInsteadOfStartingOver) {
+  const Clock::time_point from{};
+  EXPECT_EQ(MicrosecondsBetween(from, from + hours(2)), 4294967295U);
+}
+
+}  // namespace
+}  // namespace embershard

@@ -1,0 +1,42 @@
+#include "base/status.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+TEST(Status, IsOkUntilItSaysWhyNot) {
+  const Status ok;
+  EXPECT_TRUE(ok.ok());
+  EXPECT_EQ(ok.message(), "");
+  const Status refused = InvalidArgument("num_examples: expected at least 1, got 0");
+  EXPECT_FALSE(refused.ok());
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "num_examples: expected at least 1, got 0");
+}
+
+TEST(Status, HelpersGiveTheCodeOfTheirName) {
+  EXPECT_EQ(NotFound("").code(), StatusCode::kNotFound);
+  EXPECT_EQ(BadPackage("").code(), StatusCode::kBadPackage);
+  EXPECT_EQ(Internal("").code(), StatusCode::kInternal);
+}
+
+TEST(Result, HoldsAValueThatCanOnlyMove) {
+  Result<std::unique_ptr<int>> result = std::make_unique<int>(7);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result.status().ok());
+  const std::unique_ptr<int> value = std::move(*result);
+  EXPECT_EQ(*value, 7);
+}
+
+TEST(Result, HoldsTheReasonWhyThereIsNoValue) {
+  const Result<int> result = NotFound("no such plan");
+  EXPECT_FALSE(result.ok());
+  EXPECT_EQ(result.status().message(), "no such plan");
+}
+
+}  // namespace
+}  // namespace embershard
