@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from embershard.training import load_checkpoint
 
 __all__ = [
+    "DLRM",
+    "MLP",
     "Client",
     "ConfigError",
-    "DLRM",
     "DataError",
     "DeadlineError",
     "DenseInput",
@@ -63,7 +64,6 @@ __all__ = [
     "KeyedJaggedTensor",
     "KeyedTensor",
     "LogitModel",
-    "MLP",
     "NotFoundError",
     "OverloadedError",
     "PackageError",
@@ -116,4 +116,4 @@ if not TYPE_CHECKING:  # A type checker would take it for a promise of every nam
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

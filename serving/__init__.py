@@ -7,8 +7,8 @@ from embershard.serving.server import Server
 
 __all__ = [
     "LocalPredictor",
-    "Server",
     "ServedPackage",
+    "Server",
     "ServerOptions",
     "TableResidency",
     "find_package",

@@ -26,7 +26,10 @@ embershard_python_package(fbgemm_folder fbgemm_gpu)
 add_library(embershard_torch INTERFACE)
 target_include_directories(embershard_torch SYSTEM INTERFACE
   ${torch_folder}/include ${torch_folder}/include/torch/csrc/api/include)
+# libtorch.so defines nothing that is linked against, but FBGEMM's libraries, which are loaded at
+# run time, look for one of that name in the process.
 target_link_libraries(embershard_torch INTERFACE
-  ${torch_folder}/lib/libtorch_cpu.so ${torch_folder}/lib/libc10.so)
+  ${torch_folder}/lib/libtorch_cpu.so ${torch_folder}/lib/libc10.so
+  -Wl,--push-state,--no-as-needed,${torch_folder}/lib/libtorch.so,--pop-state)
 # A CUDA wheel's libtorch_cpu needs libraries that torch finds when it is imported.
 target_link_options(embershard_torch INTERFACE -Wl,--allow-shlib-undefined)

@@ -90,9 +90,13 @@ def test_torch_jit_is_called_in_one_module():
     assert decorating <= {"jagged", *(name.split(".")[1] for name in callers)}
 
 
-def test_only_native_imports_the_extension():
+def test_only_native_loads_the_extension():
+    """By an import, or by import_module with its name."""
+    extension = "embershard.serving._predictor"
     users = {
-        m.name for m in modules() if any("_predictor" in i.target.split(".") for i in m.imports())
+        module.name
+        for module in modules()
+        if extension in {i.target for i in module.imports()} | constants(module.tree())
     }
     assert users == {"embershard.serving._native"}
 
@@ -115,6 +119,15 @@ def test_imports_inside_the_distribution_are_absolute():
 def attributes(tree: ast.AST) -> set[str]:
     """Every dotted name in a tree: `torch.ops.fbgemm.f` gives itself and its beginnings."""
     return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def constants(tree: ast.AST) -> set[str]:
+    """Every string written in a tree."""
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
 
 
 def calls(module: Module) -> set[str]:
