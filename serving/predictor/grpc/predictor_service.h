@@ -1,0 +1,64 @@
+// The service of proto/embershard/v1/predictor.proto over one engine.
+
+#ifndef EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_
+#define EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "embershard/v1/predictor.grpc.pb.h"
+#include "engine/engine.h"
+#include "grpc/request_parser.h"
+#include "grpc/server.h"
+
+namespace embershard {
+
+// Handlers run on gRPC's threads and never wait for the model. A call's messages live
+// until it is finished, which is when its request is answered: a client that cancels
+// or hangs up ends neither early.
+class PredictorService final : public v1::Predictor::CallbackService {
+ public:
+  // Does not own `engine`, which must outlive it.
+  PredictorService(Engine* engine, const GrpcServerOptions& options);
+
+  // From now on every Predict is answered UNAVAILABLE. Returns when the calls that were
+  // accepted before have been answered, or at `deadline`.
+  void RefuseNew(Clock::time_point deadline);
+
+  grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
+                                    const v1::PredictRequest* message,
+                                    v1::PredictResponse* response) override;
+
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* message,
+                                     v1::GetModelResponse* response) override;
+
+ private:
+  Status StartPredict(grpc::CallbackServerContext* context, const v1::PredictRequest& message,
+                      v1::PredictResponse* response, grpc::ServerUnaryReactor* reactor);
+  Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
+  // Whether a call may go on to the engine. If so, Leave() must follow.
+  bool Enter();
+  void Leave();
+  // Nothing of this object may be touched behind it: the server may be gone.
+  void Finish(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
+              const Status& status) const;
+  Clock::time_point DeadlineOf(const grpc::CallbackServerContext& context,
+                               Clock::time_point now) const;
+
+  Engine* const engine_;
+  const GrpcServerOptions options_;
+  const RequestParser parser_;
+
+  std::mutex mutex_;
+  std::condition_variable idle_;  // Signalled when in_flight_ becomes 0.
+  size_t in_flight_ = 0;          // Guarded by mutex_. Calls that the engine has.
+  bool refusing_ = false;         // Guarded by mutex_.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_

@@ -1,0 +1,144 @@
+#include "grpc/request_parser.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "base/unaligned.h"
+#include "batching/packed.h"
+
+namespace embershard {
+namespace {
+
+std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
+
+std::string Hex(uint64_t value) {
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value, 16).ptr;
+  const std::string text(digits, end);
+  return std::string(16 - text.size(), '0') + text;
+}
+
+template <class Specs>
+std::string NamesOf(const Specs& specs) {
+  std::string names;
+  for (const auto& spec : specs) names += (names.empty() ? "'" : ", '") + spec.name + "'";
+  return names.empty() ? "none" : names;
+}
+
+// Views `bytes` as values of type T. `where` names them in a refusal.
+template <class T>
+Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
+  if (bytes.size() % sizeof(T) != 0) {
+    return InvalidArgument(where + ": expected a multiple of " + std::to_string(sizeof(T)) +
+                           " bytes, got " + std::to_string(bytes.size()));
+  }
+  *view = Unaligned<T>(bytes.data(), bytes.size() / sizeof(T));
+  return {};
+}
+
+// Fills the position of one named input; refuses unknown ones and those sent before.
+template <class Positions, class Specs>
+Status FindInput(const Positions& positions, const Specs& specs, const char* kind,
+                 const std::string& name, std::vector<bool>* seen, size_t* position) {
+  const auto found = positions.find(name);
+  if (found == positions.end()) {
+    return InvalidArgument(Feature(name) + "not a " + kind +
+                           " input of the model, expected one of " + NamesOf(specs));
+  }
+  *position = found->second;
+  if ((*seen)[*position]) return InvalidArgument(Feature(name) + "given twice, expected once");
+  (*seen)[*position] = true;
+  return {};
+}
+
+}  // namespace
+
+RequestParser::RequestParser(const Engine* engine)
+    : engine_(engine), schema_(engine->manifest().schema) {
+  for (const DenseInput& input : schema_.dense) dense_.emplace(input.name, dense_.size());
+  for (const SparseInput& input : schema_.sparse) sparse_.emplace(input.name, sparse_.size());
+  for (const OutputSpec& output : schema_.outputs) outputs_.emplace(output.name, outputs_.size());
+}
+
+Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
+  Status status = engine_->CheckName(message.model(), message.version(), message.label());
+  if (status.ok()) status = ParseOutputs(message, request);
+  if (!status.ok()) return status;
+  request->num_examples = message.num_examples();
+  if (message.has_packed()) {
+    if (message.dense_size() + message.sparse_size() > 0) {
+      return InvalidArgument("request: expected packed or named inputs, got both");
+    }
+    return ParsePacked(message.packed(), request);
+  }
+  status = ParseDense(message, request);
+  return status.ok() ? ParseSparse(message, request) : status;
+}
+
+Status RequestParser::ParsePacked(const v1::Packed& packed, Request* request) const {
+  if (packed.schema() != schema_.fingerprint) {
+    return {StatusCode::kFailedPrecondition, "packed.schema: expected " + Hex(schema_.fingerprint) +
+                                                 ", got " + Hex(packed.schema()) +
+                                                 "; ask GetModel for the schema being served"};
+  }
+  PackedArrays arrays;
+  Status status = View(packed.request_dense(), "packed.request_dense", &arrays.request_dense);
+  if (status.ok()) {
+    status = View(packed.example_dense(), "packed.example_dense", &arrays.example_dense);
+  }
+  if (status.ok()) status = View(packed.lengths(), "packed.lengths", &arrays.lengths);
+  if (status.ok()) status = View(packed.values(), "packed.values", &arrays.values);
+  if (status.ok()) status = View(packed.weights(), "packed.weights", &arrays.weights);
+  return status.ok() ? SplitPacked(engine_->manifest(), arrays, request) : status;
+}
+
+Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* request) const {
+  request->dense.assign(schema_.dense.size(), {});
+  std::vector<bool> seen(schema_.dense.size());
+  for (const v1::DenseValues& input : message.dense()) {
+    size_t position = 0;
+    Status status = FindInput(dense_, schema_.dense, "dense", input.name(), &seen, &position);
+    if (!status.ok()) return status;
+    DenseView& view = request->dense[position];
+    status = View(input.values(), Feature(input.name()) + "values", &view.values);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* request) const {
+  request->sparse.assign(schema_.sparse.size(), {});
+  std::vector<bool> seen(schema_.sparse.size());
+  for (const v1::SparseValues& input : message.sparse()) {
+    size_t position = 0;
+    Status status = FindInput(sparse_, schema_.sparse, "sparse", input.name(), &seen, &position);
+    if (!status.ok()) return status;
+    SparseView& view = request->sparse[position];
+    const std::string feature = Feature(input.name());
+    status = View(input.lengths(), feature + "lengths", &view.lengths);
+    if (status.ok()) status = View(input.values(), feature + "values", &view.values);
+    if (status.ok()) status = View(input.weights(), feature + "weights", &view.weights);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status RequestParser::ParseOutputs(const v1::PredictRequest& message, Request* request) const {
+  std::vector<bool> wanted(schema_.outputs.size(), message.outputs().empty());
+  for (const std::string& name : message.outputs()) {
+    const auto found = outputs_.find(name);
+    if (found == outputs_.end()) {
+      return NotFound("output '" + name + "' is not there, expected one of " +
+                      NamesOf(schema_.outputs));
+    }
+    wanted[found->second] = true;
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i]) request->outputs_wanted.push_back(i);
+  }
+  return {};
+}
+
+}  // namespace embershard

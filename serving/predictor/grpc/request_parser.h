@@ -1,0 +1,46 @@
+// From a PredictRequest message to a Request.
+
+#ifndef EMBERSHARD_GRPC_REQUEST_PARSER_H_
+#define EMBERSHARD_GRPC_REQUEST_PARSER_H_
+
+#include <cstddef>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "batching/request.h"
+#include "embershard/v1/predictor.pb.h"
+#include "engine/engine.h"
+
+namespace embershard {
+
+// Immutable: any thread may call.
+class RequestParser {
+ public:
+  // Does not own `engine`, which must outlive it.
+  explicit RequestParser(const Engine* engine);
+
+  // Fills num_examples, the wanted outputs and the views, which lie over the bytes of
+  // `message`: it must outlive their use. Refuses what the wire alone shows to be
+  // wrong: names, the schema's fingerprint, both forms in one request, bytes that are
+  // not whole values. The rest is the door's work.
+  Status Parse(const v1::PredictRequest& message, Request* request) const;
+
+ private:
+  using Positions = std::unordered_map<std::string_view, size_t>;
+
+  Status ParsePacked(const v1::Packed& packed, Request* request) const;
+  Status ParseDense(const v1::PredictRequest& message, Request* request) const;
+  Status ParseSparse(const v1::PredictRequest& message, Request* request) const;
+  Status ParseOutputs(const v1::PredictRequest& message, Request* request) const;
+
+  const Engine* const engine_;
+  const Schema& schema_;
+  Positions dense_;  // By name, which lies in schema_.
+  Positions sparse_;
+  Positions outputs_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_REQUEST_PARSER_H_

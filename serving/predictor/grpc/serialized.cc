@@ -1,0 +1,67 @@
+#include "grpc/serialized.h"
+
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "embershard/v1/predictor.pb.h"
+#include "grpc/request_parser.h"
+#include "grpc/responses.h"
+
+namespace embershard {
+namespace {
+
+// A request made of views over a message that it keeps alive, and which writes its
+// answer to `answer`.
+Result<std::unique_ptr<Request>> ParseSerialized(const RequestParser& parser,
+                                                 const Manifest& manifest, const std::string& bytes,
+                                                 Result<std::string>* answer) {
+  const auto message = std::make_shared<v1::PredictRequest>();
+  if (!message->ParseFromString(bytes)) {
+    return InvalidArgument("expected a PredictRequest message, got " +
+                           std::to_string(bytes.size()) + " bytes that are none");
+  }
+  auto request = std::make_unique<Request>();
+  if (Status status = parser.Parse(*message, request.get()); !status.ok()) return status;
+  request->arrival = Clock::now();
+  request->bytes = message;
+  request->answer = [&manifest, message, answer](Status status, Response response) {
+    if (!status.ok()) {
+      *answer = std::move(status);
+      return;
+    }
+    v1::PredictResponse filled;
+    FillResponse(manifest, *message, response, &filled);
+    *answer = filled.SerializeAsString();
+  };
+  return request;
+}
+
+}  // namespace
+
+std::vector<Result<std::string>> PredictSerialized(Engine* engine,
+                                                   const std::vector<std::string>& requests) {
+  const RequestParser parser(engine);
+  std::vector<Result<std::string>> answers(requests.size(), Internal("not answered"));
+  std::vector<std::unique_ptr<Request>> parsed;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Result<std::unique_ptr<Request>> request =
+        ParseSerialized(parser, engine->manifest(), requests[i], &answers[i]);
+    if (request.ok()) {
+      parsed.push_back(std::move(*request));
+    } else {
+      answers[i] = request.status();
+    }
+  }
+  engine->PredictMerged(std::move(parsed));
+  return answers;
+}
+
+std::string GetModelSerialized(const Engine& engine) {
+  v1::GetModelResponse message;
+  // Nothing is sent, so protobuf's own limit is the only one.
+  DescribeModel(engine, std::numeric_limits<int32_t>::max(), &message);
+  return message.SerializeAsString();
+}
+
+}  // namespace embershard

@@ -1,0 +1,73 @@
+#include "grpc/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+#include <utility>
+
+#include "grpc/predictor_service.h"
+
+namespace embershard {
+namespace {
+
+// "host:port", where an IPv6 address stands in brackets.
+std::string AddressOf(const GrpcServerOptions& options) {
+  const bool bare_ipv6 =
+      options.host.find(':') != std::string::npos && !options.host.starts_with('[');
+  const std::string host = bare_ipv6 ? "[" + options.host + "]" : options.host;
+  return host + ":" + std::to_string(options.port);
+}
+
+}  // namespace
+
+struct GrpcServer::State {
+  State(std::shared_ptr<Engine> served, const GrpcServerOptions& options)
+      : engine(std::move(served)), service(engine.get(), options) {}
+
+  const std::shared_ptr<Engine> engine;
+  PredictorService service;
+  int port = 0;
+  std::once_flag drained;
+  std::unique_ptr<grpc::Server> server;  // Last: ends before what it calls.
+};
+
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> engine,
+                                                      const GrpcServerOptions& options) {
+  auto state = std::make_unique<State>(std::move(engine), options);
+  const std::string address = AddressOf(options);
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  // Two servers on one port would each get some of the connections.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &state->port);
+  builder.RegisterService(&state->service);
+  state->server = builder.BuildAndStart();
+  if (state->server == nullptr || state->port == 0) {
+    return Status(StatusCode::kUnavailable,
+                  "cannot listen on " + address + ": in use, or no address of this machine");
+  }
+  // Beside the whole server, which is healthy from its start.
+  state->server->GetHealthCheckService()->SetServingStatus("embershard.v1.Predictor", true);
+  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(state)));
+}
+
+GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+GrpcServer::~GrpcServer() { Drain(std::chrono::milliseconds(0)); }
+
+int GrpcServer::port() const { return state_->port; }
+
+void GrpcServer::Drain(std::chrono::milliseconds timeout) {
+  std::call_once(state_->drained, [this, timeout] {
+    state_->server->GetHealthCheckService()->SetServingStatus(false);
+    // While the port is open, calls that come too late are told so by the service. In the
+    // moment that it closes, gRPC can only tell them CANCELLED.
+    const Clock::time_point deadline = Clock::now() + timeout;
+    state_->service.RefuseNew(deadline);
+    state_->server->Shutdown(std::chrono::system_clock::now() + (deadline - Clock::now()));
+  });
+}
+
+}  // namespace embershard

@@ -1,0 +1,62 @@
+// A port that speaks our protocol and grpc.health.v1. Free of protobuf and gRPC on
+// this side.
+
+#ifndef EMBERSHARD_GRPC_SERVER_H_
+#define EMBERSHARD_GRPC_SERVER_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace embershard {
+
+struct GrpcServerOptions {
+  // A name or address of this machine. "0.0.0.0" lets other machines in.
+  std::string host = "127.0.0.1";
+
+  // 0: a free one.
+  int port = 0;
+
+  // Deadline of a request whose client states none. Raise it where a batch takes long.
+  std::chrono::milliseconds default_timeout{1000};
+
+  // Largest message taken. Larger ones are answered RESOURCE_EXHAUSTED by gRPC.
+  int max_message_bytes = 64 << 20;
+
+  // After how long a client that was refused to protect others may try again: about
+  // the time of a few batches.
+  std::chrono::milliseconds retry_pushback{20};
+};
+
+// Thread-safe.
+class GrpcServer {
+ public:
+  // Listens and serves. kUnavailable when the address cannot be listened on.
+  static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<Engine> engine,
+                                                   const GrpcServerOptions& options);
+
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+  ~GrpcServer();  // Calls Drain(0).
+
+  // The one listened on.
+  int port() const;
+
+  // Turns health to NOT_SERVING, refuses new calls, answers the accepted ones, closes
+  // the port and returns. Clients of calls that take longer than `timeout` are told
+  // CANCELLED, and it returns once the model is done with them. Safe to call more than
+  // once, but not from an answer.
+  void Drain(std::chrono::milliseconds timeout);
+
+ private:
+  struct State;
+  explicit GrpcServer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_SERVER_H_

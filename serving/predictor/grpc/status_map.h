@@ -1,0 +1,20 @@
+// From Status to gRPC's: the one map of this transport.
+
+#ifndef EMBERSHARD_GRPC_STATUS_MAP_H_
+#define EMBERSHARD_GRPC_STATUS_MAP_H_
+
+#include <grpcpp/support/status.h>
+
+#include "base/status.h"
+
+namespace embershard {
+
+// The metadata key by which a client learns after how many milliseconds to retry.
+inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
+
+// A message that clients' limits on headers might not let through is cut.
+grpc::Status ToGrpcStatus(const Status& status);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_STATUS_MAP_H_

@@ -1,0 +1,83 @@
+#include "engine/self_check.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "batching/fake_model.h"
+#include "engine/engine.h"
+
+namespace embershard {
+namespace {
+
+Status StartStatus(
+    std::vector<SampleRequest> samples, std::function<void(Slot*)> after_run = [](Slot*) {}) {
+  auto model = std::make_unique<FakeModel>(FakeManifest(), std::move(samples));
+  model->after_run = std::move(after_run);
+  return Engine::Start(std::move(model), {}).status();
+}
+
+TEST(SelfCheck, RunsEachSampleAloneAndAllMerged) {
+  std::vector<size_t> sizes;
+  const Status status = StartStatus({GoodSample(), GoodSample()},
+                                    [&sizes](Slot* slot) { sizes.push_back(slot->requests); });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(sizes, (std::vector<size_t>{1, 1, 2}));
+}
+
+TEST(SelfCheck, RefusesAPackageWhoseSamplesGiveOtherOutputs) {
+  SampleRequest wrong = GoodSample();
+  wrong.outputs[0][1] = 256.5;
+  const Status status = StartStatus({GoodSample(), wrong});
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 1: output 'score' at example 1: expected 256.5, got "
+            "256.75 (tolerance 1e-05)");
+}
+
+TEST(SelfCheck, MeasuresOutputsBeyondOneRelatively) {
+  SampleRequest close = GoodSample();
+  close.outputs[0][1] = 256.751;  // 1e-3 away, 4e-6 of it.
+  EXPECT_TRUE(StartStatus({close}).ok());
+}
+
+TEST(SelfCheck, RefusesAModelThatIsRightOnlyWhenAlone) {
+  const Status status = StartStatus({GoodSample(), GoodSample()}, [](Slot* slot) {
+    if (slot->requests > 1) slot->outputs[1].values[3] = 4;
+  });
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 1: merged with the others: output 'profile' at example 0: "
+            "expected 3, got 4 (tolerance 1e-05)");
+}
+
+TEST(SelfCheck, RefusesAModelThatGivesNan) {
+  const Status status = StartStatus({GoodSample()}, [](Slot* slot) {
+    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+  });
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+}
+
+TEST(SelfCheck, RefusesASampleThatTheDoorRefuses) {
+  SampleRequest wrong = GoodSample();
+  wrong.values[0] = 10;
+  const Status status = StartStatus({wrong});
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 0: feature 'user': id 10 at position 0 is not in 0..9 "
+            "(policy: reject)");
+}
+
+TEST(SelfCheck, RefusesASampleWithoutAnOutput) {
+  SampleRequest wrong = GoodSample();
+  wrong.outputs.pop_back();
+  EXPECT_EQ(StartStatus({wrong}).message(),
+            "samples.safetensors: sample 0: expected 2 outputs, got 1");
+}
+
+}  // namespace
+}  // namespace embershard

@@ -1,0 +1,268 @@
+#include "grpc/server.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grpc/serving_fixture.h"
+#include "grpc/status_map.h"
+
+namespace embershard {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Calls /grpc.health.v1.Health/Check by hand: field 1 of the request is the service's
+// name, field 1 of the answer its status.
+struct Health {
+  grpc::Status status;
+  std::string answer;
+};
+
+Health Check(const std::shared_ptr<grpc::Channel>& channel, const std::string& service) {
+  std::string bytes;
+  if (!service.empty()) bytes = std::string("\x0a") + static_cast<char>(service.size()) + service;
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer answer;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+  std::promise<grpc::Status> done;
+  grpc::GenericStub stub(channel);
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &answer,
+                 [&done](grpc::Status status) { done.set_value(std::move(status)); });
+  Health health = {.status = done.get_future().get(), .answer = ""};
+  std::vector<grpc::Slice> slices;
+  if (health.status.ok() && answer.Dump(&slices).ok()) {
+    for (const grpc::Slice& part : slices) {
+      health.answer.append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+  }
+  return health;
+}
+
+constexpr char kServing[] = "\x08\x01";
+
+TEST(GrpcServer, IsHealthyAsAWholeAndByService) {
+  Serving serving;
+  EXPECT_EQ(Check(serving.channel(), "").answer, kServing);
+  EXPECT_EQ(Check(serving.channel(), "embershard.v1.Predictor").answer, kServing);
+  EXPECT_EQ(Check(serving.channel(), "other").status.error_code(), StatusCode::NOT_FOUND);
+}
+
+TEST(GrpcServer, PicksAFreePortAndRefusesOneInUse) {
+  Serving serving;
+  EXPECT_GT(serving.server()->port(), 0);
+  auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
+  ASSERT_TRUE(engine.ok());
+  const auto second = GrpcServer::Start(std::move(*engine), {.port = serving.server()->port()});
+  EXPECT_EQ(second.status().code(), embershard::StatusCode::kUnavailable);
+  EXPECT_EQ(second.status().message(),
+            "cannot listen on 127.0.0.1:" + std::to_string(serving.server()->port()) +
+                ": in use, or no address of this machine");
+}
+
+TEST(GrpcServer, ListensOnIpv6WithoutBrackets) {
+  auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
+  ASSERT_TRUE(engine.ok());
+  const auto server = GrpcServer::Start(std::move(*engine), {.host = "::1"});
+  if (!server.ok()) GTEST_SKIP() << "this machine has no IPv6: " << server.status().message();
+  EXPECT_GT((*server)->port(), 0);
+}
+
+TEST(GrpcServer, AnswersManyAtOnceEachItsOwn) {
+  Serving serving;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < 64; ++i) {
+      v1::PredictRequest message = i % 2 == 0 ? NamedMessage() : PackedMessage();
+      message.set_request_id(std::to_string(i));
+      // Every eighth is bad, and its neighbours in the batch are not to notice.
+      if (i % 8 == 7) message.mutable_packed()->mutable_values()->append(8, '\0');
+      calls.push_back(std::make_unique<Call>(serving.stub(), message));
+    }
+    for (int i = 0; i < 64; ++i) {
+      if (i % 8 == 7) {
+        EXPECT_EQ(calls[i]->Wait().error_code(), StatusCode::INVALID_ARGUMENT);
+      } else {
+        ExpectGood(calls[i]->Wait(), calls[i]->response());
+        EXPECT_EQ(calls[i]->response().request_id(), std::to_string(i));
+      }
+    }
+  }
+}
+
+TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
+  Gate gate;
+  EngineOptions options;
+  options.batching = {.max_batch_examples = 2, .max_batch_ids = 20, .max_queued_examples = 2};
+  Serving serving(gate.model(), options, {.retry_pushback = milliseconds(35)});
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  // Of two that find the model busy, one waits and one is refused.
+  Call first(serving.stub(), NamedMessage());
+  Call second(serving.stub(), NamedMessage());
+  while (serving.engine()->counters().requests_overloaded == 0) std::this_thread::yield();
+  gate.Open();
+  const bool first_refused = !first.Wait().ok();
+  Call& refused = first_refused ? first : second;
+  Call& accepted = first_refused ? second : first;
+  EXPECT_EQ(refused.Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  const auto& metadata = refused.context().GetServerTrailingMetadata();
+  const auto pushback = metadata.find(kRetryPushbackKey);
+  ASSERT_NE(pushback, metadata.end());
+  EXPECT_EQ(pushback->second, "35");
+  ExpectGood(accepted.Wait(), accepted.response());
+  ExpectGood(running.Wait(), running.response());
+}
+
+TEST(GrpcServer, DropsTheAnswerToAClientThatCancelled) {
+  Gate gate;
+  Serving serving(gate.model());
+  Call cancelled(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  cancelled.Cancel();
+  EXPECT_EQ(cancelled.Wait().error_code(), StatusCode::CANCELLED);
+  gate.Open();
+  v1::PredictResponse response;
+  ExpectGood(serving.Predict(NamedMessage(), &response), response);
+}
+
+TEST(GrpcServer, NeverRunsACallWhoseDeadlinePassedInTheQueue) {
+  Gate gate;
+  Serving serving(gate.model());
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  Call late(serving.stub(), NamedMessage(), milliseconds(50));
+  while (serving.engine()->counters().queued_examples == 0 && !late.Done()) {
+    std::this_thread::yield();
+  }
+  // The server counts from when it got the call: its deadline is the later one.
+  const Clock::time_point passed = Clock::now() + milliseconds(60);
+  while (Clock::now() < passed) std::this_thread::yield();
+  EXPECT_EQ(late.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  gate.Open();
+  ExpectGood(running.Wait(), running.response());
+  serving.server()->Drain(seconds(30));
+  EXPECT_EQ(serving.engine()->counters().requests_ok, 1U);
+}
+
+TEST(GrpcServer, GivesACallWithoutADeadlineTheDefault) {
+  Gate gate;
+  Serving serving(gate.model(), {}, {.default_timeout = milliseconds(30)});
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  grpc::ClientContext context;
+  const v1::PredictRequest message = NamedMessage();
+  v1::PredictResponse response;
+  std::promise<grpc::Status> done;
+  serving.stub()->async()->Predict(&context, &message, &response, [&done](grpc::Status status) {
+    done.set_value(std::move(status));
+  });
+  while (serving.engine()->counters().queued_examples == 0 &&
+         serving.engine()->counters().requests_expired == 0) {
+    std::this_thread::yield();
+  }
+  const Clock::time_point passed = Clock::now() + milliseconds(30);
+  while (Clock::now() < passed) std::this_thread::yield();
+  gate.Open();
+  const grpc::Status status = done.get_future().get();
+  EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_message(), "the deadline passed while the request waited");
+}
+
+TEST(GrpcServer, RefusesAMessageBeyondItsLimit) {
+  Serving serving(std::make_unique<FakeModel>(), {}, {.max_message_bytes = 1000});
+  v1::PredictRequest message = NamedMessage();
+  message.set_request_id(std::string(1000, 'x'));
+  v1::PredictResponse response;
+  EXPECT_EQ(serving.Predict(message, &response).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  ExpectGood(serving.Predict(NamedMessage(), &response), response);
+}
+
+// A request that only the door refuses.
+v1::PredictRequest UnknownId() {
+  v1::PredictRequest message = NamedMessage();
+  message.mutable_sparse(1)->set_values(BytesOf(std::vector<int64_t>{0, 2000}));
+  return message;
+}
+
+TEST(GrpcServer, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
+  Gate gate;
+  Serving serving(gate.model());
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  Call waiting(serving.stub(), NamedMessage());
+  while (serving.engine()->counters().queued_examples == 0) std::this_thread::yield();
+  std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
+  // Refused from some moment on, while the two above still wait for the model. Until then
+  // a request that is bad shows that the server still takes requests.
+  grpc::Status refused;
+  do {
+    v1::PredictResponse response;
+    refused = serving.Predict(UnknownId(), &response);
+  } while (refused.error_code() == StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_EQ(refused.error_message(), "the server is shutting down");
+  EXPECT_NE(Check(serving.channel(), "").answer, kServing);
+  EXPECT_NE(Check(serving.channel(), "embershard.v1.Predictor").answer, kServing);
+  gate.Open();
+  drain.join();
+  ExpectGood(running.Wait(), running.response());
+  ExpectGood(waiting.Wait(), waiting.response());
+  EXPECT_EQ(Check(serving.NewChannel(), "").status.error_code(), StatusCode::UNAVAILABLE);
+}
+
+TEST(GrpcServer, DrainEndsCallsThatTakeLongerThanItsTimeout) {
+  Gate gate;
+  Serving serving(gate.model());
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  std::thread drain([&serving] { serving.server()->Drain(milliseconds(0)); });
+  EXPECT_FALSE(running.Wait().ok());
+  gate.Open();
+  drain.join();
+}
+
+TEST(GrpcServer, LosesNoCallWhenDrainedUnderLoad) {
+  Serving serving;
+  constexpr int kThreads = 4;
+  std::atomic<int> good = 0;
+  std::atomic<int> refused = 0;
+  std::atomic<int> other = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      while (true) {
+        Call call(serving.stub(), PackedMessage());
+        const StatusCode code = call.Wait().error_code();
+        if (code == StatusCode::OK &&
+            FloatsOf(call.response().outputs(0).values()) == kGoodScores) {
+          ++good;
+        } else if (code == StatusCode::UNAVAILABLE || code == StatusCode::CANCELLED) {
+          ++refused;  // CANCELLED: by gRPC, in the moment that the port closed.
+          return;
+        } else {
+          ++other;
+          return;
+        }
+      }
+    });
+  }
+  while (good < 500) std::this_thread::yield();
+  serving.server()->Drain(seconds(30));
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, kThreads);
+  EXPECT_EQ(other, 0);
+  EXPECT_EQ(serving.engine()->counters().requests_ok, static_cast<uint64_t>(good));
+}
+
+}  // namespace
+}  // namespace embershard
