@@ -107,7 +107,7 @@ def _server(repository: Path, *, version: int) -> Iterator[str]:
 def _ask(client: Client, movielens: MovieLens) -> Served:
     scores = np.empty(len(movielens.dataset.test), np.float32)
     for request in client_requests(movielens.dataset.test):
-        scores[request.index] = _predict(client, request)["score"]
+        scores[request.positions] = _predict(client, request)["score"]
 
     users = [int(user) for user in movielens.test_users]
     ranking = [movielens.ranking_request(user, candidates=CANDIDATES) for user in users]
@@ -146,11 +146,12 @@ def _print_table(
     p50, p99 = np.percentile(served.latency_ms, [50, 99])
     rows = f"{len(data.train):,} train, {len(data.valid):,} validation, {len(data.test):,} test"
     asked = f"{len(served.latency_ms)} users x {CANDIDATES} candidates, one at a time"
+    fp32, int8 = f"{trained.test.auc:.4f}", f"{served.test_auc:.4f}"
     print(
         f"""
 rows           {rows}
                       fp32   int8, served
-test AUC            {trained.test.auc:.4f}         {served.test_auc:.4f}   baseline without a model {baseline:.4f}
+test AUC            {fp32}         {int8}   baseline without a model {baseline:.4f}
 table bytes      {fp32_bytes:>9,}      {int8_bytes:>9,}
 p50 / p99 ms             -    {f"{p50:.2f} / {p99:.2f}":>11}   {asked}
 examples/s               -      {served.examples_per_second:>9,.0f}
