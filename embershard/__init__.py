@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         to_examples,
     )
     from embershard.package import DenseInput, Hash, Identity, Schema, SparseInput, Vocabulary
-    from embershard.serving import Server
+    from embershard.serving import Server, ServerOptions
     from embershard.training import load_checkpoint
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "RetryError",
     "Schema",
     "Server",
+    "ServerOptions",
     "SparseInput",
     "UnavailableError",
     "Vocabulary",
@@ -100,6 +101,7 @@ _HOMES = {
     "Prediction": "embershard.client",
     "Schema": "embershard.package",
     "Server": "embershard.serving",
+    "ServerOptions": "embershard.serving",
     "SparseInput": "embershard.package",
     "Vocabulary": "embershard.package",
     "export_model": "embershard.export",
