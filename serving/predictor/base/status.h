@@ -26,8 +26,7 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() = default;  // Ok.
-  Status(StatusCode code, std::string message)
-      : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
@@ -41,22 +40,18 @@ class [[nodiscard]] Status {
 inline Status InvalidArgument(std::string message) {
   return {StatusCode::kInvalidArgument, std::move(message)};
 }
-inline Status NotFound(std::string message) {
-  return {StatusCode::kNotFound, std::move(message)};
-}
+inline Status NotFound(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
 inline Status BadPackage(std::string message) {
   return {StatusCode::kBadPackage, std::move(message)};
 }
-inline Status Internal(std::string message) {
-  return {StatusCode::kInternal, std::move(message)};
-}
+inline Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
 // Either a value or the reason why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT: implicit
-  Result(Status status) : status_(std::move(status)) {}        // NOLINT: implicit
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }

@@ -13,11 +13,12 @@ class VocabMap final : public IdMap {
         rejects_(spec.unknown == UnknownIds::kReject) {}
 
   size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
+    vocabulary_->FindAll(ids, rows);
     size_t unknown = 0;
     for (size_t i = 0; i < ids.size(); ++i) {
-      const int64_t row = vocabulary_->Find(ids[i]);
-      rows[i] = row == kZeroRow ? unknown_row_ : row;
-      unknown += row == kZeroRow;
+      if (rows[i] != kZeroRow) continue;
+      rows[i] = unknown_row_;
+      ++unknown;
     }
     return unknown;
   }

@@ -46,6 +46,10 @@ void JsonValue::ExpectKeys(std::initializer_list<std::string_view> keys) const {
   }
 }
 
+bool JsonValue::Has(std::string_view key) const {
+  return json_->is_object() && json_->contains(key);
+}
+
 JsonValue JsonValue::operator[](std::string_view key) const {
   const Json* found = &kNull;
   if (json_->is_object()) {

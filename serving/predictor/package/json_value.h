@@ -45,6 +45,8 @@ class JsonValue {
   // Refuses what is no object with exactly these keys.
   void ExpectKeys(std::initializer_list<std::string_view> keys) const;
 
+  bool Has(std::string_view key) const;
+
   // A member of an object; null where there is none.
   JsonValue operator[](std::string_view key) const;
 

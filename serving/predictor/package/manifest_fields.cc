@@ -10,9 +10,7 @@ constexpr int64_t kFormatVersion = 0;
 }  // namespace
 
 void CheckFormatVersion(const JsonValue& root) {
-  if (!root["format_version"].is_null()) {
-    root["format_version"].Integer(kFormatVersion, kFormatVersion);
-  }
+  if (root.Has("format_version")) root["format_version"].Integer(kFormatVersion, kFormatVersion);
 }
 
 std::string ReadPlainName(const JsonValue& value) {

@@ -1,5 +1,6 @@
 #include "package/vocabulary.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -71,15 +72,15 @@ void Vocabulary::Index() {
   buckets_.resize((span >> shift_) + 2);
   size_t bucket = 0;  // The first whose begin is not known.
   for (size_t i = 0; i < keys_.size(); ++i) {
-    const uint64_t own = FromFirst(keys_[i]) >> shift_;
+    const size_t own = BucketOf(keys_[i]);
     while (bucket <= own) buckets_[bucket++] = static_cast<uint32_t>(i);
   }
   buckets_[bucket] = static_cast<uint32_t>(keys_.size());
 }
 
 int64_t Vocabulary::Find(int64_t key) const {
-  if (key < first_key_ || key > last_key_) return kZeroRow;
-  const uint64_t bucket = FromFirst(key) >> shift_;
+  if (!InRange(key)) return kZeroRow;
+  const size_t bucket = BucketOf(key);
   size_t begin = buckets_[bucket];
   size_t end = buckets_[bucket + 1];
   while (begin < end) {
@@ -93,6 +94,25 @@ int64_t Vocabulary::Find(int64_t key) const {
     }
   }
   return kZeroRow;
+}
+
+// A lookup waits for memory twice: for its bucket, then for its key and row. Here a group of
+// them waits at once.
+void Vocabulary::FindAll(Unaligned<int64_t> keys, int64_t* rows) const {
+  constexpr size_t kGroup = 32;
+  for (size_t first = 0; first < keys.size(); first += kGroup) {
+    const size_t end = std::min(first + kGroup, keys.size());
+    for (size_t i = first; i < end; ++i) {
+      if (InRange(keys[i])) __builtin_prefetch(&buckets_[BucketOf(keys[i])]);
+    }
+    for (size_t i = first; i < end; ++i) {
+      if (!InRange(keys[i])) continue;
+      const size_t begin = buckets_[BucketOf(keys[i])];
+      __builtin_prefetch(keys_.bytes() + begin * sizeof(int64_t));
+      __builtin_prefetch(rows_.bytes() + begin * sizeof(int64_t));
+    }
+    for (size_t i = first; i < end; ++i) rows[i] = Find(keys[i]);
+  }
 }
 
 }  // namespace embershard

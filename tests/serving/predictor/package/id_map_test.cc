@@ -183,6 +183,9 @@ TEST_P(VocabularyOf, FindsEveryKeyAndNothingElse) {
       ASSERT_EQ(vocabulary->Find(keys[i] + 1), kZeroRow) << keys[i] + 1;
     }
   }
+  Ids found(keys.size());
+  vocabulary->FindAll({keys.data(), keys.size()}, found.data());
+  EXPECT_EQ(found, rows);
   if (keys.front() != kLeast) {
     EXPECT_EQ(vocabulary->Find(keys.front() - 1), kZeroRow);
     EXPECT_EQ(vocabulary->Find(kLeast), kZeroRow);
@@ -202,6 +205,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes, VocabularyOf,
                                            Keys{"scattered", Scattered(5000)},
                                            Keys{"lopsided", Lopsided()}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Vocabulary, FindsKnownAndUnknownKeysOfALongList) {
+  const auto vocabulary = MakeVocabulary(Counted(0, 50), Counted(0, 50));
+  Ids keys = Counted(-70, 200);
+  Ids expected(200, kZeroRow);
+  for (int64_t key = 0; key < 50; ++key) expected[key + 70] = key;
+  Ids found(200);
+  vocabulary->FindAll({keys.data(), keys.size()}, found.data());
+  EXPECT_EQ(found, expected);
+}
 
 TEST(Vocabulary, RefusesKeysAndRowsThatDoNotFit) {
   const auto message = [](const Ids& keys, const Ids& rows) {

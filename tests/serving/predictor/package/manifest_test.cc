@@ -124,6 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
                  [](Json& d) { d["limits"].erase("max_ids"); }},
         BadField{"another_version_comes_first", "format_version: expected 0 .. 0, got 1",
                  [](Json& d) { d["format_version"] = 1, d["extra"] = 1; }},
+        BadField{"no_version_at_all", "format_version: expected an integer, got null",
+                 [](Json& d) { d["format_version"] = nullptr; }},
         BadField{"number_as_text", "version: expected an integer, got 1",
                  [](Json& d) { d["version"] = "1"; }},
         BadField{"whole_float_for_an_integer", "version: expected an integer, got 1.0",
