@@ -39,7 +39,8 @@ class DenseProgram {
 };
 
 struct TorchScriptOptions {
-  // Threads that one run may use inside torch. 0: as many as there are cores.
+  // Threads that one run may use inside torch. 0: as many as there are cores. torch
+  // keeps such a count for each thread: a thread that calls Run() is left with this one.
   int threads = 0;
 };
 

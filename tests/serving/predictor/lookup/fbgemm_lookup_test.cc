@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <string>
 
@@ -127,6 +129,20 @@ TEST(FbgemmLookup, MappedAndResidentTablesGiveTheSameBits) {
   std::mt19937 random(14);
   const Bags bags = RandomBags(mapped.package().schema(), 9, 100, 20, &random);
   ExpectSameBits(mapped.Run(bags), resident.Run(bags));
+}
+
+size_t ThreadsOfThisProcess() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(threads), end(threads)));
+}
+
+TEST(FbgemmLookup, ADeviceIsOneThreadHoweverLargeTheBatch) {
+  const size_t before = ThreadsOfThisProcess();
+  const OpenLookup lookup(ManyKinds(), {.plan = "two"});
+  std::mt19937 random(17);
+  // Some 10^6 values: far more than torch fills with one thread where it may take two.
+  lookup.Run(RandomBags(lookup.package().schema(), 1, 20000, 1, &random));
+  EXPECT_EQ(ThreadsOfThisProcess(), before + 2);
 }
 
 TEST(FbgemmLookup, ABatchWithoutBagsIsFine) {
