@@ -21,7 +21,7 @@ def load_extension() -> ModuleType:
     """
     # The extension finds libtorch beside itself when both are installed in one folder, as pip
     # does; loading it here first serves every other layout.
-    library = _package_folder("torch") / "lib" / "libtorch_cpu.so"
+    library = _package_folder("torch") / "lib" / "libtorch.so"
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     try:
         return importlib.import_module("embershard.serving._predictor")
