@@ -5,8 +5,8 @@ Nothing here imports torch: a CPU tensor reaches numpy through ``__array__``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,14 @@ from embershard.errors import RequestError
 
 __all__ = ["Lists"]
 
-Int64Array = npt.NDArray[np.int64]
-Float32Array = npt.NDArray[np.float32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+Array: TypeAlias = npt.NDArray[Any]
+
+Convert: TypeAlias = Callable[[str, Any], Array]
+"""`ids_of` or `floats_of`."""
+
+MASK = (1 << 64) - 1
 
 
 class Lists(NamedTuple):
@@ -32,110 +38,163 @@ class Lists(NamedTuple):
 
 class FlatLists(NamedTuple):
     lengths: npt.NDArray[np.int32]  # (num_lists,)
-    values: npt.NDArray[Any]  # (sum of lengths,)
+    values: Array  # (sum of lengths,), of the type that the conversion gives
+    nested: bool  # Whether lists were given, rather than values of one list each.
 
 
-def flatten(name: str, lists: object) -> FlatLists:
+def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
     """Lay lists one behind the other.
 
     Args:
         name: the input, for messages.
         lists: :class:`Lists`; an array ``(num_lists,)`` of one value each or ``(num_lists, k)``;
-            or a sequence of which each element is one value or a sequence of values.
-    """
-    if isinstance(lists, Lists):
-        return _checked(name, np.asarray(lists.lengths), np.asarray(lists.values))
-    if isinstance(lists, (str, bytes)) or not isinstance(lists, Sequence):
-        return _from_array(name, np.asarray(lists))
-    items = [[item] if _is_value(item) else list(item) for item in lists]
-    lengths = np.fromiter((len(item) for item in items), dtype=np.int32, count=len(items))
-    return FlatLists(lengths, _array_of(name, [value for item in items for value in item]))
-
-
-def ids_of(name: str, values: npt.NDArray[Any]) -> Int64Array:
-    """Ids as 64 bits: integers as they are (uint64 keeps its bits), strings hashed by XXH3-64.
+            a sequence of which each element is one value or a sequence of values; or one value.
+        convert: makes an array of the values.
 
     Raises:
-        RequestError: neither integers nor strings.
+        RequestError: of another form.
     """
-    if values.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if values.dtype.kind == "U":
-        return _hashed(values)
-    if values.dtype.kind == "u":
-        return values.astype(np.uint64).view(np.int64)
-    if values.dtype.kind == "i":
-        return values.astype(np.int64)
+    if isinstance(lists, Lists):
+        return _from_parts(name, lists, convert)
+    if isinstance(lists, Sequence) and not isinstance(lists, (str, bytes)):
+        return _from_items(name, lists, convert)
+    return _from_array(name, array_of(name, lists), convert)
+
+
+def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array:
+    """Ids as 64 bits: integers as they are (unsigned ones keep their bits), strings hashed.
+
+    Args:
+        name: the input, for messages.
+        values: shape ``(n,)``.
+
+    Raises:
+        RequestError: neither integers of 64 bits nor strings, or some of each.
+    """
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "i":
+            return values.astype(np.int64, copy=False)
+        if values.dtype.kind == "u":
+            return values.astype(np.uint64, copy=False).view(np.int64)
+        return ids_of(name, list(values.tolist()))
+    kinds = set(map(type, values))
+    if kinds <= {int}:
+        return _integers(name, values)
+    if all(issubclass(kind, str) for kind in kinds):
+        return _hashes(name, values)
+    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
+        return _integers(name, [int(value) for value in values])
+    if any(issubclass(kind, str) for kind in kinds):
+        raise RequestError(f"feature {name!r}: expected all ids to be strings or none, got both")
+    integers = (int, np.integer)
+    wrong = next(v for v in values if isinstance(v, bool) or not isinstance(v, integers))
     raise RequestError(
         f"feature {name!r}: expected ids that are integers of 64 bits or strings, "
-        f"got {values.dtype} (first value {values.flat[0]!r})"
+        f"got {type(wrong).__name__} ({wrong!r:.40})"
     )
 
 
 def floats_of(name: str, values: object) -> Float32Array:
-    """Float32, any shape.
+    """Float32, of the shape that the values have.
 
     Raises:
-        RequestError: not numbers.
+        RequestError: not numbers, or rows of different sizes.
     """
+    array = array_of(name, values)
+    if array.dtype.kind not in "biuf":
+        raise RequestError(f"input {name!r}: expected numbers, got {values!r:.80}")
+    with np.errstate(over="ignore"):  # Infinity is the server's to refuse, with its place.
+        return array.astype(np.float32, copy=False)
+
+
+def array_of(name: str, values: object) -> Array:
+    """Any array, or a refusal of what numpy cannot hold: ragged rows, tensors on a GPU."""
     try:
-        return np.asarray(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"input {name!r}: expected numbers, got {values!r:.80}") from error
-
-
-def _is_value(item: object) -> bool:
-    return isinstance(item, (str, int, float, np.generic)) or np.ndim(item) == 0  # type: ignore[arg-type]
-
-
-def _array_of(name: str, values: list[Any]) -> npt.NDArray[Any]:
-    """A flat array that keeps strings strings and integers exact."""
-    strings = sum(isinstance(value, str) for value in values)
-    if 0 < strings < len(values):
-        raise RequestError(f"feature {name!r}: expected all ids to be strings or none, got both")
-    array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind in "OV":
-        raise RequestError(f"feature {name!r}: expected lists of values, got {values!r:.80}")
-    # Integers between 2**63 and 2**64 beside negative ones would become floats.
-    if array.dtype.kind == "f" and any(isinstance(value, int) for value in values):
-        exact = all(float(value) == value and abs(value) < 2**53 for value in values)
-        if not exact:
-            raise RequestError(f"feature {name!r}: expected ids of 64 bits, got {values!r:.80}")
-    return array
-
-
-def _from_array(name: str, array: npt.NDArray[Any]) -> FlatLists:
-    if array.ndim == 0:
-        array = array.reshape(1, 1)
-    if array.ndim == 1:
-        array = array.reshape(-1, 1)
-    if array.ndim != 2:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise RequestError(
-            f"feature {name!r}: expected an array of 1 or 2 dimensions, got shape {array.shape}"
-        )
-    lengths = np.full(array.shape[0], array.shape[1], dtype=np.int32)
-    return FlatLists(lengths, array.reshape(-1))
+            f"input {name!r}: expected values for a numpy array, got {values!r:.80}: {error}"
+        ) from error
 
 
-def _checked(name: str, lengths: npt.NDArray[Any], values: npt.NDArray[Any]) -> FlatLists:
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or values.ndim != 1:
+def _from_items(name: str, items: Sequence[Any], convert: Convert) -> FlatLists:
+    lengths: list[int] = []
+    values: list[Any] = []
+    nested = False
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            lengths.append(len(item))
+            values.extend(item)
+            nested = True
+        elif isinstance(item, (int, float, str)):
+            lengths.append(1)
+            values.append(item)
+        else:
+            array = array_of(name, item)
+            _check_dimensions(name, array, most=1)
+            lengths.append(array.size)
+            values.extend(array.reshape(-1).tolist())
+            nested = nested or array.ndim == 1
+    converted = convert(name, values)
+    _check_dimensions(name, converted, most=1)
+    return FlatLists(np.array(lengths, dtype=np.int32), converted, nested)
+
+
+def _from_array(name: str, array: Array, convert: Convert) -> FlatLists:
+    _check_dimensions(name, array, most=2)
+    nested = array.ndim == 2
+    rows = array if nested else array.reshape(-1, 1)
+    lengths = np.full(rows.shape[0], rows.shape[1], dtype=np.int32)
+    return FlatLists(lengths, convert(name, rows.reshape(-1)), nested)
+
+
+def _from_parts(name: str, lists: Lists, convert: Convert) -> FlatLists:
+    lengths = array_of(name, lists.lengths)
+    if lengths.ndim != 1 or (lengths.size and lengths.dtype.kind not in "iu"):
         raise RequestError(
-            f"feature {name!r}: expected lengths (integers) and values of 1 dimension, got "
-            f"{lengths.dtype} {lengths.shape} and {values.dtype} {values.shape}"
+            f"feature {name!r}: expected lengths that are integers of 1 dimension, "
+            f"got {lengths.dtype} of shape {lengths.shape}"
         )
     if lengths.size and int(lengths.min()) < 0:
         raise RequestError(
             f"feature {name!r}: length {int(lengths.min())} at list "
             f"{int(lengths.argmin())} is negative"
         )
+    is_list = isinstance(lists.values, (list, tuple))
+    values = convert(name, lists.values if is_list else array_of(name, lists.values))
+    _check_dimensions(name, values, most=1)
     if int(lengths.sum()) != values.size:
         raise RequestError(
             f"feature {name!r}: lengths sum to {int(lengths.sum())}, "
             f"but there are {values.size} values"
         )
-    return FlatLists(lengths.astype(np.int32), values)
+    return FlatLists(lengths.astype(np.int32), values.reshape(-1), nested=True)
 
 
-def _hashed(values: npt.NDArray[Any]) -> Int64Array:
-    hashes = (xxhash.xxh3_64_intdigest(str(value).encode()) for value in values)
-    return np.fromiter(hashes, dtype=np.uint64, count=values.size).view(np.int64)
+def _check_dimensions(name: str, array: Array, *, most: int) -> None:
+    if array.ndim > most:
+        raise RequestError(
+            f"feature {name!r}: expected at most {most} dimensions there, got shape {array.shape}"
+        )
+
+
+def _integers(name: str, values: Sequence[int]) -> Int64Array:
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        pass  # Some are from 2**63 up, or not of 64 bits at all.
+    for value in values:
+        if not -(1 << 63) <= value <= MASK:
+            raise RequestError(f"feature {name!r}: expected ids of 64 bits, got {value}")
+    return np.array([value & MASK for value in values], dtype=np.uint64).view(np.int64)
+
+
+def _hashes(name: str, values: Sequence[str]) -> Int64Array:
+    """XXH3-64 of their UTF-8."""
+    try:
+        hashes = [xxhash.xxh3_64_intdigest(value.encode()) for value in values]
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"feature {name!r}: expected text, got {error.object!r:.40}: {error.reason}"
+        ) from error
+    return np.array(hashes, dtype=np.uint64).view(np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,22 +14,24 @@ import grpc
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.packing import Inputs, pack
 from embershard.client.prediction import Prediction, prediction
+from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of, pushback_seconds
-from embershard.errors import DeadlineError, InputError
+from embershard.client.status import error_of
+from embershard.errors import DeadlineError, EmbershardError, InputError, RequestError
 
 __all__ = ["Client"]
 
 SERVICE = "/embershard.v1.Predictor"
 
-# Ranking requests pass gRPC's default of 4 MiB; the server states its own limit.
 CHANNEL_OPTIONS = (
+    # Ranking requests pass gRPC's default of 4 MiB; the server states its own limit.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
+    # A lost connection is tried again as soon as gRPC may, so that a retry can find the server
+    # that took its place. By default it fails for a second without trying.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
 )
-
-FIRST_BACKOFF_SECONDS = 0.05
-BACKOFF_SECONDS_MAX = 1.0
 
 Message = TypeVar("Message")
 
@@ -55,13 +58,12 @@ class Client:
         Raises:
             InputError: a timeout that is not above 0, or fewer than 1 attempt.
         """
-        if timeout_seconds <= 0:
-            raise InputError(f"timeout_seconds: expected more than 0, got {timeout_seconds}")
+        _check_timeout(timeout_seconds)
         if max_attempts < 1:
             raise InputError(f"max_attempts: expected at least 1, got {max_attempts}")
         self._address = address
         self._timeout_seconds = timeout_seconds
-        self._max_attempts = max_attempts
+        self._rules = RetryRules(max_attempts=max_attempts)
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._predict = self._channel.unary_unary(
             f"{SERVICE}/Predict",
@@ -74,6 +76,7 @@ class Client:
             response_deserializer=pb.GetModelResponse.FromString,
         )
         self._lock = threading.Lock()
+        self._closed = False  # Guarded by _lock.
         self._models: dict[tuple[str, int, str], ServedModel] = {}  # Guarded by _lock.
 
     def get_model(
@@ -98,8 +101,10 @@ class Client:
         """
         deadline = self._deadline(timeout_seconds)
         request = pb.GetModelRequest(model=model, version=version, label=label)
-        answer = self._call(self._get_model, request, deadline)
-        schema = served_model(answer)
+        try:
+            schema = served_model(self._send(self._get_model, request, deadline))
+        except grpc.RpcError as failure:
+            raise error_of(failure, address=self._address) from failure
         with self._lock:
             self._models[(model, version, label)] = schema
         return schema
@@ -128,7 +133,7 @@ class Client:
                 lists in example scope, one in request scope; a list of one id may be given as the
                 id. :class:`Lists` or arrays for speed. An input left out is empty.
             weights: from name to lists of weights, as many as ids; weighted inputs only.
-            num_examples: needed only when no input in example scope is given.
+            num_examples: None: as many as the inputs in example scope have, 1 where none is given.
             outputs: names of those wanted. Empty: all.
             request_id: comes back in the answer.
             timeout_seconds: deadline, retries included. None: the client's.
@@ -143,24 +148,32 @@ class Client:
         """
         deadline = self._deadline(timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        if isinstance(outputs, str):
+            raise InputError(f"outputs: expected a list of names, got the string {outputs!r}")
         request = pb.PredictRequest(
             model=model, version=version, label=label, request_id=request_id, outputs=outputs
         )
-        schema, fresh = self._schema(request, deadline)
-        while True:
-            count, packed = pack(schema, inputs)
-            request.num_examples = count
-            request.packed.CopyFrom(packed)
-            try:
-                return prediction(self._send(self._predict, request, deadline))
-            except grpc.RpcError as failure:
-                stale = failure.code() is grpc.StatusCode.FAILED_PRECONDITION
-                if fresh or not stale:
-                    raise error_of(failure, address=self._address) from failure
-            schema, fresh = self._fetch(request, deadline), True
+        known = self._known(request)
+        schema = known or self._fetch(request, deadline)
+        try:
+            return self._ask(schema, inputs, request, deadline)
+        except RequestError:
+            if known is None:
+                raise
+        except grpc.RpcError as failure:
+            if known is None or failure.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise self._error(failure, schema, request) from failure
+        # Perhaps the model was changed under us. Once is enough.
+        schema = self._fetch(request, deadline)
+        try:
+            return self._ask(schema, inputs, request, deadline)
+        except grpc.RpcError as failure:
+            raise self._error(failure, schema, request) from failure
 
     def close(self) -> None:
-        """End the connection. Calls under way fail with UnavailableError."""
+        """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
+        with self._lock:
+            self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -176,15 +189,14 @@ class Client:
 
     def _deadline(self, timeout_seconds: float | None) -> float:
         """Seconds on the monotonic clock."""
-        if timeout_seconds is not None and timeout_seconds <= 0:
-            raise InputError(f"timeout_seconds: expected more than 0, got {timeout_seconds}")
-        return time.monotonic() + (timeout_seconds or self._timeout_seconds)
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        _check_timeout(timeout_seconds)
+        return time.monotonic() + timeout_seconds
 
-    def _schema(self, request: pb.PredictRequest, deadline: float) -> tuple[ServedModel, bool]:
-        """The schema to pack with, and whether it comes from the server just now."""
+    def _known(self, request: pb.PredictRequest) -> ServedModel | None:
         with self._lock:
-            known = self._models.get((request.model, request.version, request.label))
-        return (known, False) if known else (self._fetch(request, deadline), True)
+            return self._models.get((request.model, request.version, request.label))
 
     def _fetch(self, request: pb.PredictRequest, deadline: float) -> ServedModel:
         return self.get_model(
@@ -194,38 +206,48 @@ class Client:
             timeout_seconds=self._remaining(deadline),
         )
 
+    def _ask(
+        self, schema: ServedModel, inputs: Inputs, request: pb.PredictRequest, deadline: float
+    ) -> Prediction:
+        request.num_examples = pack(schema, inputs, request.packed)
+        return prediction(self._send(self._predict, request, deadline))
+
+    def _error(
+        self, failure: grpc.RpcError, schema: ServedModel, request: pb.PredictRequest
+    ) -> EmbershardError:
+        size, limit = request.ByteSize(), schema.max_message_bytes
+        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
+            return RequestError(f"request: expected at most {limit} bytes, got {size}")
+        return error_of(failure, address=self._address)
+
     def _remaining(self, deadline: float) -> float:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise DeadlineError(f"{self._address}: the deadline passed before the call was sent")
         return remaining
 
-    def _call(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
-        try:
-            return self._send(method, request, deadline)
-        except grpc.RpcError as failure:
-            raise error_of(failure, address=self._address) from failure
-
     def _send(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
         """Send, and send again where that can help, until the deadline."""
-        backoff_seconds = FIRST_BACKOFF_SECONDS
-        for attempt in range(1, self._max_attempts + 1):
+        attempt = 1
+        while True:
+            self._check_open()
             try:
                 return method(request, timeout=self._remaining(deadline))
             except grpc.RpcError as failure:
-                wait_seconds = _retry_after(failure, backoff_seconds)
-                out_of_time = time.monotonic() + (wait_seconds or 0) >= deadline
-                if wait_seconds is None or attempt == self._max_attempts or out_of_time:
+                wait_seconds = self._rules.wait_seconds(
+                    failure, attempt=attempt, remaining_seconds=deadline - time.monotonic()
+                )
+                if wait_seconds is None:
                     raise
             time.sleep(wait_seconds)
-            backoff_seconds = min(2 * backoff_seconds, BACKOFF_SECONDS_MAX)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            attempt += 1
+
+    def _check_open(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise InputError(f"{self._address}: expected an open client, got a closed one")
 
 
-def _retry_after(failure: grpc.RpcError, backoff_seconds: float) -> float | None:
-    """Seconds to wait before another attempt. None: another attempt cannot help."""
-    if failure.code() is grpc.StatusCode.UNAVAILABLE:
-        return backoff_seconds
-    if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return pushback_seconds(failure)
-    return None
+def _check_timeout(timeout_seconds: float) -> None:
+    if not 0 < timeout_seconds < math.inf:
+        raise InputError(f"timeout_seconds: expected more than 0 and finite, got {timeout_seconds}")

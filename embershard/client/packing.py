@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arrays import FlatLists, Lists, flatten, floats_of, ids_of
-from embershard.client.schema import ServedInput, ServedModel
+from embershard.client.arrays import (
+    Array,
+    Convert,
+    FlatLists,
+    Float32Array,
+    flatten,
+    floats_of,
+    ids_of,
+)
+from embershard.client.schema import Scope, ServedInput, ServedModel
 from embershard.errors import RequestError
 
 __all__ = ["Inputs", "pack"]
 
-Float32Array = npt.NDArray[np.float32]
+MAX_EXAMPLES = (1 << 31) - 1
+"""Of any request. The model's own limit is the server's to check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,83 +36,104 @@ class Inputs:
     num_examples: int | None = None
 
 
-def pack(model: ServedModel, inputs: Inputs) -> tuple[int, pb.Packed]:
+def pack(model: ServedModel, inputs: Inputs, packed: pb.Packed) -> int:
     """Lay inputs out as the model's schema says.
 
+    Args:
+        model: as its server describes it.
+        inputs: by name.
+        packed: every field is set anew.
+
     Returns:
-        The number of examples, and the packed form.
+        The number of examples.
 
     Raises:
         RequestError: an input is unknown, missing or of the wrong size; named with what was
             expected and got.
     """
     dense = _dense_by_name(model, inputs.dense)
-    sparse = dict(inputs.sparse or {})
-    weights = dict(inputs.weights or {})
-    _refuse_unknown(model, dense, "dense", model.dense)
-    _refuse_unknown(model, sparse, "sparse", model.sparse)
-    _refuse_unknown(
-        model, weights, "weighted sparse", tuple(item for item in model.sparse if item.weighted)
-    )
+    sparse = _mapping(model, "sparse", inputs.sparse, model.sparse)
+    weighted = [item for item in model.sparse if item.weighted]
+    weights = _mapping(model, "weighted sparse", inputs.weights, weighted)
 
-    columns = {item.name: _dense_column(item, dense[item.name]) for item in _given(model, dense)}
-    lists = {item.name: _lists(item, sparse[item.name]) for item in _given(model, sparse)}
+    columns = {
+        item.name: _dense_column(item, dense[item.name])
+        for item in model.dense
+        if item.name in dense
+    }
+    lists = {
+        item.name: _lists(item, sparse[item.name], ids_of)
+        for item in model.sparse
+        if item.name in sparse
+    }
     num_examples = _num_examples(model, inputs.num_examples, columns, lists)
-    packed = pb.Packed(schema=model.fingerprint)
-    packed.request_dense = _dense_matrix(model, columns, "request", 1).tobytes()
-    packed.example_dense = _dense_matrix(model, columns, "example", num_examples).tobytes()
-    _pack_sparse(packed, model, lists, weights, num_examples)
-    return num_examples, packed
+    packed.schema = model.fingerprint
+    packed.request_dense = _dense_bytes(model, columns, "request", 1)
+    packed.example_dense = _dense_bytes(model, columns, "example", num_examples)
+    lengths = [
+        lists[item.name].lengths
+        if item.name in lists
+        else np.zeros(num_examples if item.scope == "example" else 1, np.int32)
+        for item in model.sparse
+    ]
+    packed.lengths = _bytes(lengths, "<i4")
+    packed.values = _bytes([each.values for each in lists.values()], "<i8")
+    packed.weights = _bytes([_weights(item, lists, weights) for item in weighted], "<f4")
+    return num_examples
 
 
-def _dense_by_name(model: ServedModel, dense: object | None) -> dict[str, object]:
-    """Dense inputs as a mapping; a matrix has one column an input, in schema order."""
-    if dense is None:
+def _mapping(
+    model: ServedModel, kind: str, given: object, known: Collection[ServedInput]
+) -> Mapping[str, object]:
+    """Inputs by name, every one of them known."""
+    if given is None:
         return {}
-    if isinstance(dense, Mapping):
-        return dict(dense)
+    if not isinstance(given, Mapping):
+        raise RequestError(f"{kind} inputs: expected a mapping from their names, got {given!r:.80}")
+    names = [item.name for item in known]
+    for name in given:
+        if name not in names:
+            raise RequestError(
+                f"feature {name!r}: not a {kind} input of model {model.name!r}, expected one of "
+                f"{', '.join(map(repr, names)) or 'none'}"
+            )
+    return given
+
+
+def _dense_by_name(model: ServedModel, dense: object | None) -> Mapping[str, object]:
+    """Dense inputs as a mapping; a matrix has one column an input, in schema order."""
+    if dense is None or isinstance(dense, Mapping):
+        return _mapping(model, "dense", dense, model.dense)
     matrix = floats_of("dense", dense)
     names = [item.name for item in model.dense]
-    if matrix.ndim != 2 or matrix.shape[1] != len(names):
+    if matrix.ndim != 2 or matrix.shape[1] != len(names) or len(matrix) == 0:
         raise RequestError(
-            f"dense: expected shape (num_examples, {len(names)}), one column for each of "
-            f"{names}, got {matrix.shape}"
+            f"dense: expected a mapping from names or shape (num_examples, {len(names)}), "
+            f"one column for each of {names}, got {matrix.shape}"
         )
     columns: dict[str, object] = {}
     for index, item in enumerate(model.dense):
         column = matrix[:, index]
         if item.scope == "request":
-            if (column != column[:1]).any():
-                raise RequestError(
-                    f"dense column {index} ({item.name!r}): it belongs to the whole request, "
-                    "expected the same value in every row, got several"
-                )
+            _check_constant(index, item, column)
             column = column[:1]
         columns[item.name] = column
     return columns
 
 
-def _given(model: ServedModel, given: Mapping[str, object]) -> list[ServedInput]:
-    return [item for item in model.inputs if item.name in given]
-
-
-def _refuse_unknown(
-    model: ServedModel, given: Mapping[str, object], kind: str, known: Sequence[ServedInput]
-) -> None:
-    names = [item.name for item in known]
-    for name in given:
-        if name not in names:
-            raise RequestError(
-                f"model {model.name!r} has no {kind} input {name!r}; its {kind} inputs: "
-                f"{', '.join(names) or 'none'}"
-            )
+def _check_constant(index: int, item: ServedInput, column: Float32Array) -> None:
+    different = (column != column[0]) & ~(np.isnan(column) & np.isnan(column[0]))
+    if different.any():
+        row = int(different.argmax())
+        raise RequestError(
+            f"dense column {index} ({item.name!r}): it belongs to the whole request, expected "
+            f"{column[0]} in every row, got {column[row]} in row {row}"
+        )
 
 
 def _dense_column(item: ServedInput, values: object) -> Float32Array:
     column = floats_of(item.name, values)
-    if column.ndim == 0:
-        column = column.reshape(1)
-    if column.ndim == 2 and 1 in column.shape:
+    if column.ndim == 0 or (column.ndim == 2 and column.shape[1] == 1):
         column = column.reshape(-1)
     if column.ndim != 1:
         raise RequestError(f"input {item.name!r}: expected 1 dimension, got shape {column.shape}")
@@ -117,28 +145,22 @@ def _dense_column(item: ServedInput, values: object) -> Float32Array:
     return column
 
 
-def _lists(item: ServedInput, lists: object) -> FlatLists:
-    flat = flatten(item.name, lists)
-    if item.scope == "example" or isinstance(lists, Lists) or flat.lengths.size == 1:
+def _lists(item: ServedInput, lists: object, convert: Convert) -> FlatLists:
+    flat = flatten(item.name, lists, convert)
+    if item.scope == "example" or (flat.nested and flat.lengths.size == 1):
         return flat
-    if _is_nested(lists):
+    if flat.nested:
         raise RequestError(
-            f"feature {item.name!r}: it belongs to the whole request, expected one list of ids, "
+            f"feature {item.name!r}: it belongs to the whole request, expected one list, "
             f"got {flat.lengths.size}"
         )
-    # A flat list is the one list of a request-scoped input.
-    return FlatLists(np.asarray([flat.values.size], dtype=np.int32), flat.values)
-
-
-def _is_nested(lists: object) -> bool:
-    if isinstance(lists, Sequence) and not isinstance(lists, str):
-        return any(isinstance(item, Sequence) and not isinstance(item, str) for item in lists)
-    return np.ndim(lists) > 1  # type: ignore[arg-type]
+    # Values without a list around them are the one list of a request-scoped input.
+    return FlatLists(np.array([flat.values.size], dtype=np.int32), flat.values, nested=True)
 
 
 def _num_examples(
     model: ServedModel,
-    stated: int | None,
+    stated: object,
     columns: Mapping[str, Float32Array],
     lists: Mapping[str, FlatLists],
 ) -> int:
@@ -150,19 +172,23 @@ def _num_examples(
         elif item.scope == "example" and item.name in lists:
             sizes[item.name] = lists[item.name].lengths.size
     expected = stated if stated is not None else next(iter(sizes.values()), 1)
-    source = "num_examples" if stated is not None else f"{next(iter(sizes), 'nothing')!r}"
+    if isinstance(expected, bool) or not isinstance(expected, (int, np.integer)):
+        raise RequestError(f"num_examples: expected a whole number, got {expected!r:.40}")
+    if not 1 <= expected <= MAX_EXAMPLES:
+        raise RequestError(f"num_examples: expected 1..{MAX_EXAMPLES}, got {expected}")
+    source = "num_examples says" if stated is not None else f"{next(iter(sizes), '')!r} has"
     for name, size in sizes.items():
         if size != expected:
             raise RequestError(
-                f"input {name!r}: expected {expected} examples as {source} has, got {size}"
+                f"input {name!r}: expected {expected} examples as {source}, got {size}"
             )
-    return expected
+    return int(expected)
 
 
-def _dense_matrix(
-    model: ServedModel, columns: Mapping[str, Float32Array], scope: str, rows: int
-) -> npt.NDArray[Any]:
-    """Shape ``(rows, inputs of that scope)``, little-endian float32."""
+def _dense_bytes(
+    model: ServedModel, columns: Mapping[str, Float32Array], scope: Scope, rows: int
+) -> bytes:
+    """A matrix ``(rows, inputs of that scope)``."""
     items = [item for item in model.dense if item.scope == scope]
     matrix = np.empty((rows, len(items)), dtype="<f4")
     for index, item in enumerate(items):
@@ -172,39 +198,32 @@ def _dense_matrix(
             matrix[:, index] = item.default
         else:
             raise RequestError(f"input {item.name!r}: expected a value, got none (no default)")
-    return matrix
+    return matrix.tobytes()
 
 
-def _pack_sparse(
-    packed: pb.Packed,
-    model: ServedModel,
-    lists: Mapping[str, FlatLists],
-    weights: Mapping[str, object],
-    num_examples: int,
-) -> None:
-    lengths, values, floats = [], [], []
-    for item in model.sparse:
-        bags = num_examples if item.scope == "example" else 1
-        if item.name not in lists:
-            lengths.append(np.zeros(bags, dtype="<i4"))
-            continue
-        flat = lists[item.name]
-        lengths.append(flat.lengths.astype("<i4"))
-        values.append(ids_of(item.name, flat.values).astype("<i8"))
-        if item.weighted:
-            floats.append(_weights(item, flat, weights))
-    packed.lengths = b"".join(array.tobytes() for array in lengths)
-    packed.values = b"".join(array.tobytes() for array in values)
-    packed.weights = b"".join(array.tobytes() for array in floats)
-
-
-def _weights(item: ServedInput, flat: FlatLists, weights: Mapping[str, object]) -> npt.NDArray[Any]:
+def _weights(
+    item: ServedInput, lists: Mapping[str, FlatLists], weights: Mapping[str, object]
+) -> Array:
+    """One for each id of one weighted input."""
+    none = FlatLists(np.zeros(0, np.int32), np.zeros(0, np.float32), nested=True)
+    ids = lists.get(item.name, none)
     if item.name not in weights:
-        raise RequestError(f"feature {item.name!r}: expected a weight for each id, got none")
-    given = flatten(item.name, weights[item.name])
-    if given.values.size != flat.values.size:
+        if ids.values.size:
+            raise RequestError(f"feature {item.name!r}: expected a weight for each id, got none")
+        return none.values
+    given = _lists(item, weights[item.name], floats_of)
+    if given.values.size != ids.values.size:
         raise RequestError(
-            f"feature {item.name!r}: expected {flat.values.size} weights, one for each id, "
+            f"feature {item.name!r}: expected {ids.values.size} weights, one for each id, "
             f"got {given.values.size}"
         )
-    return floats_of(item.name, given.values).astype("<f4")
+    if ids.values.size and not np.array_equal(given.lengths, ids.lengths):
+        raise RequestError(
+            f"feature {item.name!r}: expected lists of weights as long as those of ids, "
+            f"got lengths {given.lengths.tolist()!s:.60} for {ids.lengths.tolist()!s:.60}"
+        )
+    return given.values
+
+
+def _bytes(arrays: list[Array], dtype: str) -> bytes:
+    return b"".join(array.astype(dtype, copy=False).tobytes() for array in arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class Timing:
     """From the parsed request to the answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction(Mapping[str, npt.NDArray[np.float32]]):
     """Outputs by name: float32, shape ``(num_examples, ...)``, or ``(1, ...)`` in request scope."""
 
@@ -79,10 +80,10 @@ def prediction(message: pb.PredictResponse) -> Prediction:
 
 def _values(output: pb.Output) -> npt.NDArray[np.float32]:
     shape = tuple(output.shape)
-    expected = 4 * int(np.prod(shape))
+    expected = 4 * math.prod(shape)
     if len(output.values) != expected:
         raise InternalError(
             f"output {output.name!r}: expected {expected} bytes for shape {shape}, "
             f"got {len(output.values)}"
         )
-    return np.frombuffer(output.values, dtype="<f4").reshape(shape)
+    return np.frombuffer(output.values, dtype="<f4").astype(np.float32).reshape(shape)

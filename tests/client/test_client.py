@@ -1,0 +1,316 @@
+"""The client against a server that answers from a script."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import grpc
+import numpy as np
+import pytest
+
+from embershard.client import Client
+from embershard.client import client as client_module
+from embershard.errors import (
+    DeadlineError,
+    InputError,
+    InternalError,
+    NotFoundError,
+    OverloadedError,
+    RequestError,
+    RetryError,
+    UnavailableError,
+)
+from tests.client.fake_server import describes, fails, fake_server, gives, scores
+
+Code = grpc.StatusCode
+INPUTS = {"dense": {"price": [1, 2]}, "sparse": {"item": [[3], [4]]}}
+FOR_EVER = 3600
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Pauses between attempts are written down in place of being waited for."""
+    waited = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=waited.append)
+    monkeypatch.setattr(client_module, "time", clock)
+    return waited
+
+
+def ask(fake, **options):
+    with Client(fake.address, timeout_seconds=options.pop("timeout_seconds", 30), **options) as c:
+        return c.predict("ranker", **INPUTS)
+
+
+def test_a_prediction_is_a_mapping_of_outputs_with_what_answered():
+    with fake_server(predict=[scores(0.5, -2.0, request_id="r1")]) as fake:
+        answer = ask(fake)
+    assert dict(answer).keys() == {"score"}
+    assert answer["score"].tolist() == [0.5, -2.0]
+    assert answer["score"].dtype == np.float32
+    assert (answer.model, answer.version, answer.request_id) == ("ranker", 7, "r1")
+
+
+def test_scores_are_the_callers_to_change():
+    with fake_server(predict=[scores(0.5)]) as fake:
+        answer = ask(fake)["score"]
+    answer[0] = 1
+    assert answer.tolist() == [1]
+
+
+def test_the_request_names_what_is_asked_for():
+    with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
+        client.predict("m", **INPUTS, version=3, label="l", request_id="id", outputs=["score"])
+    (request,) = fake.predict_calls
+    assert (request.model, request.version, request.label) == ("m", 3, "l")
+    assert (request.request_id, list(request.outputs), request.num_examples) == ("id", ["score"], 2)
+    assert (len(request.dense), len(request.sparse)) == (0, 0)
+
+
+def test_the_schema_is_asked_for_once():
+    with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
+        for _ in range(3):
+            client.predict("ranker", **INPUTS)
+    assert (len(fake.get_model_calls), len(fake.predict_calls)) == (1, 3)
+
+
+def test_each_model_version_and_label_has_a_schema_of_its_own():
+    with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
+        for _ in range(2):
+            client.predict("ranker", **INPUTS)
+            client.predict("ranker", **INPUTS, version=1)
+            client.predict("ranker", **INPUTS, label="canary")
+    asked = [(call.model, call.version, call.label) for call in fake.get_model_calls]
+    assert asked == [("ranker", 0, ""), ("ranker", 1, ""), ("ranker", 0, "canary")]
+
+
+def test_a_stale_schema_is_fetched_again_and_the_request_sent_once_more():
+    stale = fails(Code.FAILED_PRECONDITION, "stale")
+    with (
+        fake_server(
+            get_model=[describes(1), describes(2)], predict=[scores(0.5), stale, scores(1.0)]
+        ) as fake,
+        Client(fake.address, timeout_seconds=30) as client,
+    ):
+        client.predict("ranker", **INPUTS)
+        answer = client.predict("ranker", **INPUTS)
+    assert answer["score"].tolist() == [1.0]
+    assert [call.packed.schema for call in fake.predict_calls] == [1, 1, 2]
+    assert len(fake.get_model_calls) == 2
+
+
+def test_a_schema_that_stays_stale_is_an_error():
+    stale = fails(Code.FAILED_PRECONDITION, "stale")
+    with (
+        fake_server(predict=[scores(0.5), stale]) as fake,
+        Client(fake.address, timeout_seconds=30) as client,
+    ):
+        client.predict("ranker", **INPUTS)
+        with pytest.raises(RequestError, match="stale"):
+            client.predict("ranker", **INPUTS)
+    assert (len(fake.predict_calls), len(fake.get_model_calls)) == (3, 2)
+
+
+def test_a_request_that_an_old_schema_forbids_is_tried_with_a_new_one():
+    grown = describes(2)(None)
+    grown.inputs.add(name="device", scope=1).sparse.SetInParent()
+    with (
+        fake_server(get_model=[describes(1), gives(grown)]) as fake,
+        Client(fake.address, timeout_seconds=30) as client,
+    ):
+        client.predict("ranker", **INPUTS)
+        sparse = {**INPUTS["sparse"], "device": [[5], [6]]}
+        client.predict("ranker", dense=INPUTS["dense"], sparse=sparse)
+    assert [call.packed.schema for call in fake.predict_calls] == [1, 2]
+
+
+def test_a_refused_request_is_never_sent():
+    with (
+        fake_server() as fake,
+        Client(fake.address, timeout_seconds=30) as client,
+        pytest.raises(RequestError, match="feature 'itm': not a sparse input of model 'ranker'"),
+    ):
+        client.predict("ranker", dense={"price": [1]}, sparse={"itm": [[3]]})
+    assert fake.predict_calls == []
+
+
+def test_unavailable_is_tried_again(pauses):
+    gone = fails(Code.UNAVAILABLE)
+    with fake_server(get_model=[gone, describes()], predict=[gone, gone, scores(1.0)]) as fake:
+        assert ask(fake)["score"].tolist() == [1.0]
+    assert (len(fake.get_model_calls), len(fake.predict_calls)) == (2, 3)
+    assert pauses == [0.05, 0.05, 0.1]
+
+
+def test_unavailable_for_ever_is_an_error_after_the_last_attempt(pauses):
+    with (
+        fake_server(predict=[fails(Code.UNAVAILABLE, "closing")]) as fake,
+        pytest.raises(UnavailableError, match=r"127.0.0.1:[0-9]+: UNAVAILABLE: closing"),
+    ):
+        ask(fake, max_attempts=3)
+    assert (len(fake.predict_calls), len(pauses)) == (3, 2)
+
+
+def test_overload_is_tried_again_when_the_server_says_after_how_long(pauses):
+    full = fails(Code.RESOURCE_EXHAUSTED, "full", pushback_ms="30")
+    with fake_server(predict=[full, scores(1.0)]) as fake:
+        assert ask(fake)["score"].tolist() == [1.0]
+    assert pauses == [0.03]
+
+
+def test_overload_is_an_error_at_once_when_the_server_does_not_say(pauses):
+    with (
+        fake_server(predict=[fails(Code.RESOURCE_EXHAUSTED, "full")]) as fake,
+        pytest.raises(OverloadedError, match="full"),
+    ):
+        ask(fake)
+    assert (len(fake.predict_calls), pauses) == (1, [])
+
+
+def test_a_message_over_the_servers_limit_is_the_requests_fault(pauses):
+    too_large = fails(Code.RESOURCE_EXHAUSTED, "Received message larger than max")
+    with (
+        fake_server(get_model=[describes(max_message_bytes=10)], predict=[too_large]) as fake,
+        pytest.raises(RequestError, match=r"request: expected at most 10 bytes, got [0-9]+"),
+    ):
+        ask(fake)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (Code.INVALID_ARGUMENT, RequestError),
+        (Code.OUT_OF_RANGE, RequestError),
+        (Code.NOT_FOUND, NotFoundError),
+        (Code.DEADLINE_EXCEEDED, DeadlineError),
+        (Code.CANCELLED, UnavailableError),
+        (Code.INTERNAL, InternalError),
+        (Code.UNKNOWN, InternalError),
+        (Code.UNIMPLEMENTED, InternalError),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, Code) else "",
+)
+def test_status_codes_become_errors_with_the_servers_words(code, kind, pauses):
+    with fake_server(predict=[fails(code, "in its words")]) as fake, pytest.raises(kind) as caught:
+        ask(fake)
+    assert type(caught.value) is kind
+    assert "in its words" in str(caught.value)
+    assert (len(fake.predict_calls), pauses) == (1, [])
+
+
+def test_the_deadline_is_one_for_all_attempts(monkeypatch):
+    now = [100.0]
+
+    def sleep(seconds):
+        now[0] += seconds + 7  # The attempt before took 7 s.
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(client_module, "time", clock)
+    with (
+        fake_server(predict=[fails(Code.UNAVAILABLE)]) as fake,
+        pytest.raises(RetryError),
+    ):
+        ask(fake, timeout_seconds=15, max_attempts=9)
+    # GetModel; then Predict with 15, 7.95 and 0.85 s left, of which a fourth attempt has none.
+    allowed = [15, 15, 15 - 7.05, 15 - 7.05 - 7.1]
+    assert fake.timeouts == pytest.approx(allowed, abs=0.8)
+
+
+def test_an_attempt_behind_the_deadline_is_not_sent(monkeypatch):
+    times = iter([0.0, 0.0, 0.0, 0.0])
+    clock = SimpleNamespace(monotonic=lambda: next(times, 99.0))
+    monkeypatch.setattr(client_module, "time", clock)
+    with (
+        fake_server() as fake,
+        Client(fake.address) as client,
+        pytest.raises(DeadlineError, match="the deadline passed before the call was sent"),
+    ):
+        client.predict("ranker", **INPUTS, timeout_seconds=30)
+    assert (len(fake.get_model_calls), len(fake.predict_calls)) == (1, 0)
+
+
+def test_a_server_that_does_not_answer_in_time_is_a_deadline_error():
+    released = threading.Event()
+
+    def late(context):
+        released.wait(FOR_EVER)
+        return describes()(context)
+
+    with fake_server(get_model=[late]) as fake:
+        try:
+            with Client(fake.address) as client, pytest.raises(DeadlineError):
+                client.get_model(timeout_seconds=0.05)
+        finally:
+            released.set()
+
+
+def test_no_server_is_an_unavailable_error_that_names_the_address(pauses):
+    with fake_server() as fake:
+        address = fake.address
+    with Client(address) as client, pytest.raises(UnavailableError, match=address):
+        client.predict("ranker", **INPUTS)
+
+
+def test_closing_ends_calls_under_way():
+    waiting, released = threading.Event(), threading.Event()
+
+    def late(context):
+        waiting.set()
+        released.wait(FOR_EVER)
+        return describes()(context)
+
+    caught = []
+
+    def call(client):
+        try:
+            client.get_model(timeout_seconds=30)
+        except UnavailableError as error:
+            caught.append(error)
+
+    with fake_server(get_model=[late]) as fake:
+        client = Client(fake.address)
+        thread = threading.Thread(target=call, args=(client,))
+        thread.start()
+        try:
+            assert waiting.wait(30)
+            client.close()
+            thread.join(30)
+        finally:
+            released.set()
+    assert len(caught) == 1
+
+
+def test_a_closed_client_refuses_calls():
+    client = Client("127.0.0.1:1")
+    client.close()
+    client.close()
+    with pytest.raises(InputError, match="expected an open client, got a closed one"):
+        client.get_model()
+
+
+@pytest.mark.parametrize("timeout_seconds", [0, -1, float("nan"), float("inf")])
+def test_timeouts_are_above_zero_and_finite(timeout_seconds):
+    message = f"timeout_seconds: expected more than 0.*, got {timeout_seconds}"
+    with pytest.raises(InputError, match=message):
+        Client("127.0.0.1:1", timeout_seconds=timeout_seconds)
+    with Client("127.0.0.1:1") as client, pytest.raises(InputError, match=message):
+        client.get_model(timeout_seconds=timeout_seconds)
+
+
+def test_at_least_one_attempt_is_made():
+    with pytest.raises(InputError, match="max_attempts: expected at least 1, got 0"):
+        Client("127.0.0.1:1", max_attempts=0)
+
+
+def test_outputs_are_a_list_of_names():
+    with Client("127.0.0.1:1") as client, pytest.raises(InputError, match="the string 'score'"):
+        client.predict("ranker", **INPUTS, outputs="score")
+
+
+def test_an_output_that_does_not_fill_its_shape_is_a_bug():
+    message = scores(0.5)(None)
+    message.outputs[0].shape[:] = [3]
+    with (
+        fake_server(predict=[gives(message)]) as fake,
+        pytest.raises(InternalError, match=r"output 'score': expected 12 bytes .* got 4"),
+    ):
+        ask(fake)

@@ -1,0 +1,74 @@
+"""Which failures are worth another attempt, and after how long."""
+
+import grpc
+import pytest
+
+from embershard.client.retry import RetryRules
+
+RULES = RetryRules(max_attempts=8, first_backoff_seconds=0.05, backoff_seconds_max=1.0)
+
+
+class Failure(grpc.RpcError):
+    def __init__(self, code, pushback_ms=None):
+        self._code = code
+        self._metadata = () if pushback_ms is None else (("grpc-retry-pushback-ms", pushback_ms),)
+
+    def code(self):
+        return self._code
+
+    def trailing_metadata(self):
+        return self._metadata
+
+
+UNAVAILABLE = Failure(grpc.StatusCode.UNAVAILABLE)
+
+
+def test_unavailable_waits_twice_as_long_each_time_up_to_a_second():
+    waits = [
+        RULES.wait_seconds(UNAVAILABLE, attempt=attempt, remaining_seconds=60)
+        for attempt in range(1, 9)
+    ]
+    assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, None]
+
+
+def test_one_attempt_is_never_followed_by_another():
+    once = RetryRules(max_attempts=1)
+    assert once.wait_seconds(UNAVAILABLE, attempt=1, remaining_seconds=60) is None
+
+
+@pytest.mark.parametrize(
+    ("remaining_seconds", "wait_seconds"),
+    [
+        pytest.param(0.051, 0.05, id="just-in-time"),
+        pytest.param(0.05, None, id="no-time-left-after-the-wait"),
+        pytest.param(-1, None, id="too-late"),
+    ],
+)
+def test_no_attempt_starts_behind_the_deadline(remaining_seconds, wait_seconds):
+    wait = RULES.wait_seconds(UNAVAILABLE, attempt=1, remaining_seconds=remaining_seconds)
+    assert wait == wait_seconds
+
+
+@pytest.mark.parametrize(
+    ("pushback_ms", "wait_seconds"),
+    [
+        pytest.param("20", 0.02, id="stated"),
+        pytest.param("0", 0.0, id="at-once"),
+        pytest.param("-1", None, id="never"),
+        pytest.param("soon", None, id="not-a-number"),
+        pytest.param(None, None, id="not-stated"),
+    ],
+)
+def test_resource_exhausted_waits_as_long_as_the_server_says(pushback_ms, wait_seconds):
+    failure = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, pushback_ms)
+    assert RULES.wait_seconds(failure, attempt=1, remaining_seconds=60) == wait_seconds
+
+
+@pytest.mark.parametrize(
+    "code",
+    [code for code in grpc.StatusCode if code.name not in ("UNAVAILABLE", "RESOURCE_EXHAUSTED")],
+    ids=lambda code: code.name.lower().replace("_", "-"),
+)
+def test_nothing_else_is_sent_again(code):
+    failure = Failure(code, pushback_ms="20")
+    assert RULES.wait_seconds(failure, attempt=1, remaining_seconds=60) is None
