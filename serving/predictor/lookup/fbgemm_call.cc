@@ -4,7 +4,6 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -15,6 +14,7 @@ namespace {
 // FBGEMM's numbers (SparseType, EmbeddingLocation, PoolingMode).
 constexpr int64_t kFp32 = 0;
 constexpr int32_t kHost = 3;
+constexpr int64_t kSum = 0;
 
 int64_t SparseType(WeightType weights) {
   switch (weights) {
@@ -27,8 +27,6 @@ int64_t SparseType(WeightType weights) {
   }
   throw std::logic_error("unknown weight type");
 }
-
-int64_t PoolingMode(Pooling pooling) { return pooling == Pooling::kSum ? 0 : 1; }
 
 c10::OperatorHandle FindOperator() {
   constexpr const char* kName = "fbgemm::int_nbit_split_embedding_codegen_lookup_function";
@@ -53,8 +51,7 @@ int64_t LargestDim(const std::vector<FbgemmLookupPart>& parts, WeightType weight
 }
 
 // The arguments that are the same for every batch, by the names of the operator's schema.
-std::map<std::string, c10::IValue> FixedArguments(const FbgemmCallKind& kind,
-                                                  const TableStore& tables,
+std::map<std::string, c10::IValue> FixedArguments(const TableStore& tables,
                                                   const std::vector<FbgemmLookupPart>& parts) {
   std::vector<int64_t> offsets;
   std::vector<int64_t> types;
@@ -79,7 +76,7 @@ std::map<std::string, c10::IValue> FixedArguments(const FbgemmCallKind& kind,
       {"max_int8_D", LargestDim(parts, WeightType::kInt8)},
       {"max_float16_D", LargestDim(parts, WeightType::kFp16)},
       {"max_float32_D", 0},
-      {"pooling_mode", PoolingMode(kind.pooling)},
+      {"pooling_mode", kSum},
       {"output_dtype", kFp32},
       {"row_alignment", 1},
   };
@@ -90,17 +87,9 @@ std::map<std::string, c10::IValue> FixedArguments(const FbgemmCallKind& kind,
 FbgemmCall::FbgemmCall(const FbgemmCallKind& kind, const TableStore& tables,
                        std::vector<FbgemmLookupPart> parts)
     : kind_(kind), parts_(std::move(parts)), operator_(FindOperator()) {
-  for (const FbgemmLookupPart& part : parts_) {
-    const auto dim = static_cast<size_t>(part.dim);
-    if (!columns_.empty() && columns_.back().to + columns_.back().count == part.column) {
-      columns_.back().count += dim;
-    } else {
-      columns_.push_back({.from = total_dim_, .to = part.column, .count = dim});
-    }
-    total_dim_ += dim;
-  }
+  for (const FbgemmLookupPart& part : parts_) total_dim_ += static_cast<size_t>(part.dim);
 
-  const auto fixed = FixedArguments(kind_, tables, parts_);
+  const auto fixed = FixedArguments(tables, parts_);
   const std::map<std::string, size_t*> varying = {{"indices", &rows_position_},
                                                   {"offsets", &offsets_position_},
                                                   {"indice_weights", &weights_position_}};
@@ -129,9 +118,9 @@ Status FbgemmCall::Run(std::span<const JaggedRows> sparse, PooledMatrix request,
   stack_[offsets_position_] = View(offsets_.data(), offsets_.size());
   if (kind_.weighted) stack_[weights_position_] = View(weights_.data(), weights_.size());
   operator_.callBoxed(stack_);
-  const at::Tensor pooled = std::move(stack_[0]).toTensor();
+  const at::Tensor sums = std::move(stack_[0]).toTensor();
   stack_.clear();
-  Scatter(pooled.const_data_ptr<float>(), out);
+  Scatter(sums.const_data_ptr<float>(), sparse, out);
   return {};
 }
 
@@ -140,39 +129,60 @@ Status FbgemmCall::Merge(std::span<const JaggedRows> sparse, size_t bags) {
   weights_.clear();
   offsets_.assign(1, 0);
   for (const FbgemmLookupPart& part : parts_) {
-    const JaggedRows& lists = sparse[part.sparse_input];
-    const int64_t begin = lists.offsets[0];
-    const int64_t end = lists.offsets[bags];
-    // The kernel does not check rows. Ids were, when they became rows: a row that is
-    // out of range here is our bug, but must not read foreign memory.
-    int64_t smallest = kZeroRow;
-    int64_t largest = kZeroRow;
-    for (int64_t i = begin; i < end; ++i) {
-      smallest = std::min(smallest, lists.rows[i]);
-      largest = std::max(largest, lists.rows[i]);
-    }
-    if (smallest < kZeroRow || largest >= part.table_rows) {
-      return Internal("table '" + part.table + "': row " +
-                      std::to_string(smallest < kZeroRow ? smallest : largest) + " of feature '" +
-                      part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
-    }
-    const int64_t shift = static_cast<int64_t>(rows_.size()) - begin;
-    rows_.insert(rows_.end(), lists.rows + begin, lists.rows + end);
-    if (kind_.weighted && begin < end) {
-      weights_.insert(weights_.end(), lists.weights + begin, lists.weights + end);
-    }
-    for (size_t bag = 1; bag <= bags; ++bag) offsets_.push_back(lists.offsets[bag] + shift);
+    Status status = MergePart(part, sparse[part.sparse_input], bags);
+    if (!status.ok()) return status;
   }
   return {};
 }
 
-void FbgemmCall::Scatter(const float* pooled, PooledMatrix out) const {
-  for (size_t bag = 0; bag < out.bags; ++bag) {
-    const float* from = pooled + bag * total_dim_;
-    float* to = out.values + bag * out.columns;
-    for (const Columns& columns : columns_) {
-      std::memcpy(to + columns.to, from + columns.from, columns.count * sizeof(float));
+Status FbgemmCall::MergePart(const FbgemmLookupPart& part, const JaggedRows& lists, size_t bags) {
+  const int64_t begin = lists.offsets[0];
+  const int64_t end = lists.offsets[bags];
+  // The kernel does not check rows. Ids were, when they became rows: a row that is out of
+  // range here is our bug, but must not read foreign memory.
+  int64_t smallest = 0;
+  int64_t largest = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    smallest = std::min(smallest, lists.rows[i]);
+    largest = std::max(largest, lists.rows[i]);
+  }
+  if (smallest < kZeroRow || largest >= part.table_rows) {
+    return Internal("table '" + part.table + "': row " +
+                    std::to_string(smallest < kZeroRow ? smallest : largest) + " of feature '" +
+                    part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
+  }
+
+  if (smallest >= 0) {
+    const int64_t shift = static_cast<int64_t>(rows_.size()) - begin;
+    rows_.insert(rows_.end(), lists.rows + begin, lists.rows + end);
+    if (kind_.weighted) weights_.insert(weights_.end(), lists.weights + begin, lists.weights + end);
+    for (size_t bag = 1; bag <= bags; ++bag) offsets_.push_back(lists.offsets[bag] + shift);
+    return {};
+  }
+  for (size_t bag = 0; bag < bags; ++bag) {
+    for (int64_t i = lists.offsets[bag]; i < lists.offsets[bag + 1]; ++i) {
+      if (lists.rows[i] == kZeroRow) continue;
+      rows_.push_back(lists.rows[i]);
+      if (kind_.weighted) weights_.push_back(lists.weights[i]);
     }
+    offsets_.push_back(static_cast<int64_t>(rows_.size()));
+  }
+  return {};
+}
+
+void FbgemmCall::Scatter(const float* sums, std::span<const JaggedRows> sparse,
+                         PooledMatrix out) const {
+  for (const FbgemmLookupPart& part : parts_) {
+    const int64_t* offsets = sparse[part.sparse_input].offsets;
+    for (size_t bag = 0; bag < out.bags; ++bag) {
+      const int64_t length = std::max<int64_t>(1, offsets[bag + 1] - offsets[bag]);
+      const float factor =
+          part.pooling == Pooling::kMean ? 1.0F / static_cast<float>(length) : 1.0F;
+      const float* from = sums + bag * total_dim_;
+      float* to = out.values + bag * out.columns + part.column;
+      for (int64_t d = 0; d < part.dim; ++d) to[d] = from[d] * factor;
+    }
+    sums += part.dim;
   }
 }
 

@@ -1,6 +1,10 @@
-// One call of FBGEMM's quantized lookup: the lookups of one device that share scope,
-// pooling and whether they are weighted. (The operator pools a whole call alike.)
-// Private to this room: includes torch.
+// One call of FBGEMM's quantized lookup: the lookups of one device that share scope and
+// whether they are weighted. Private to this room: includes torch.
+//
+// The operator is asked for sums of real rows only. Its own means would make a call for
+// each pooling, and not all of its kernels know a row -1 (those for fp16 that it takes on
+// processors without AVX2 give up at the first). So rows that stand for zeros are left
+// out here, and a mean is divided here by the length of the whole list.
 
 #ifndef EMBERSHARD_LOOKUP_FBGEMM_CALL_H_
 #define EMBERSHARD_LOOKUP_FBGEMM_CALL_H_
@@ -22,7 +26,6 @@ namespace embershard {
 
 struct FbgemmCallKind {
   Scope scope = Scope::kExample;
-  Pooling pooling = Pooling::kSum;
   bool weighted = false;
 
   auto operator<=>(const FbgemmCallKind&) const = default;
@@ -37,13 +40,14 @@ struct FbgemmLookupPart {
   int64_t dim = 0;
   WeightType weights = WeightType::kInt8;
   size_t offset_bytes = 0;  // Of the table, in the store.
-  size_t column = 0;        // In the scope's pooled matrix.
+  Pooling pooling = Pooling::kSum;
+  size_t column = 0;  // In the scope's pooled matrix.
 };
 
 // Not thread-safe. Keeps its buffers from batch to batch.
 class FbgemmCall {
  public:
-  // `tables` must outlive the call. REQUIRES: `parts` is not empty, ascending by column.
+  // `tables` must outlive the call. REQUIRES: `parts` is not empty.
   FbgemmCall(const FbgemmCallKind& kind, const TableStore& tables,
              std::vector<FbgemmLookupPart> parts);
 
@@ -51,19 +55,12 @@ class FbgemmCall {
   Status Run(std::span<const JaggedRows> sparse, PooledMatrix request, PooledMatrix example);
 
  private:
-  // Columns that lie side by side in the operator's output and in the matrix.
-  struct Columns {
-    size_t from = 0;
-    size_t to = 0;
-    size_t count = 0;
-  };
-
   Status Merge(std::span<const JaggedRows> sparse, size_t bags);
-  void Scatter(const float* pooled, PooledMatrix out) const;
+  Status MergePart(const FbgemmLookupPart& part, const JaggedRows& lists, size_t bags);
+  void Scatter(const float* sums, std::span<const JaggedRows> sparse, PooledMatrix out) const;
 
   const FbgemmCallKind kind_;
   const std::vector<FbgemmLookupPart> parts_;
-  std::vector<Columns> columns_;
   size_t total_dim_ = 0;
 
   c10::OperatorHandle operator_;
@@ -72,7 +69,7 @@ class FbgemmCall {
   size_t offsets_position_ = 0;
   size_t weights_position_ = 0;
 
-  // The operator's inputs, part behind part.
+  // The operator's inputs, part behind part, without rows that stand for zeros.
   std::vector<int64_t> rows_;     // [ids of all parts]
   std::vector<int64_t> offsets_;  // [parts * bags + 1]
   std::vector<float> weights_;    // [ids of all parts], or empty.

@@ -134,7 +134,7 @@ Result<std::vector<size_t>> DeviceOfTable(const Package& package) {
 
 using Calls = std::map<FbgemmCallKind, std::vector<FbgemmLookupPart>>;
 
-// The calls of each device, parts in the schema's order, which is that of the columns.
+// The calls of each device.
 std::vector<Calls> CallsOfDevices(const Package& package,
                                   const std::vector<size_t>& device_of_table) {
   std::vector<Calls> calls(package.plan().devices.size());
@@ -142,7 +142,7 @@ std::vector<Calls> CallsOfDevices(const Package& package,
     const SparseInput& input = package.schema().sparse[i];
     for (const LookupSpec& lookup : input.lookups) {
       const TableSpec& table = package.manifest().tables[lookup.table];
-      const FbgemmCallKind kind{input.scope, lookup.pooling, input.weighted};
+      const FbgemmCallKind kind{input.scope, input.weighted};
       calls[device_of_table[lookup.table]][kind].push_back({
           .sparse_input = i,
           .input = input.name,
@@ -151,6 +151,7 @@ std::vector<Calls> CallsOfDevices(const Package& package,
           .dim = table.dim,
           .weights = table.weights,
           .offset_bytes = package.tables().offset_bytes(lookup.table),
+          .pooling = lookup.pooling,
           .column = lookup.column,
       });
     }
