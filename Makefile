@@ -7,10 +7,11 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu demo docs data
+.PHONY: install format lint test test-python test-cpp test-gpu demo bench docs data
 
 bin := .venv/bin
 cores := $(shell nproc)
+export CCACHE_BASEDIR := $(CURDIR)  # so that checkouts share what was compiled
 cpp = $(shell git ls-files -co --exclude-standard '*.h' '*.cc')
 
 install:
@@ -59,6 +60,9 @@ data: install
 demo: install
 	$(bin)/python examples/movielens/demo.py
 
+bench: install
+	$(bin)/python -m benchmarks
+
 docs:
 	@scripts/install.sh python
-	$(bin)/python scripts/check_docs.py
+	$(bin)/python -m scripts.check_docs

@@ -1,0 +1,63 @@
+"""Rewrite the documents that code generates; check that every link in a document leads somewhere.
+
+python -m scripts.check_docs
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from scripts.write_manifest_schema import main as write_manifest_schema
+
+__all__ = ["broken_links"]
+
+ROOT = Path(__file__).resolve().parent.parent
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
+
+
+def broken_links(root: Path) -> list[str]:
+    """Links of the Markdown files in ``root`` and ``root/docs`` that lead nowhere.
+
+    Links to other sites are not followed.
+
+    Returns:
+        ``<file>: <link>: <what is missing>`` for each, in order.
+    """
+    found = []
+    for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
+        prose = CODE.sub("", FENCE.sub("", page.read_text()))
+        for target in (link["target"] for link in LINK.finditer(prose)):
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            if missing := missing_part(page, target):
+                found.append(f"{page.relative_to(root)}: {target}: {missing}")
+    return found
+
+
+def missing_part(page: Path, target: str) -> str:
+    """What a relative link of a page misses: nothing, the file, or the heading."""
+    path, _, anchor = target.partition("#")
+    file = page.parent / path if path else page
+    if not file.exists():
+        return "no such file"
+    if anchor and anchor not in anchors(file.read_text()):
+        return f"no such heading in {file.name}"
+    return ""
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    titles = [found["title"].lower() for found in HEADING.finditer(FENCE.sub("", text))]
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+if __name__ == "__main__":
+    write_manifest_schema()
+    problems = broken_links(ROOT)
+    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
+    sys.exit(1 if problems else 0)
