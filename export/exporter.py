@@ -12,7 +12,8 @@ from torch import nn
 
 import embershard.version
 from embershard.errors import ExportError
-from embershard.export.program import DenseProgram, build_program
+from embershard.export.dense_program import DenseProgram
+from embershard.export.program import build_program
 from embershard.export.report import report_json
 from embershard.export.samples import random_samples, scored
 from embershard.export.tables import write_table

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn, offsets_of
 from embershard.data.batches import keep_ids, to_rows
+from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import PooledLayout
-from embershard.export.program import DenseProgram
 from embershard.export.tables import stored_rows
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.row_format import WeightType
@@ -136,8 +136,10 @@ def _as_examples(
             given = np.fromiter(itertools.islice(weights, total), np.float32)
             places = JaggedColumn(np.arange(total), offsets).take(repeated)
             factors[item.name] = given[keep_ids(item, places).values]
+    # Weights went into the factors; examples hold none.
+    unweighted = [dataclasses.replace(item, weighted=False) for item in schema.sparse]
     examples = Examples(
-        schema=schema,
+        schema=Schema(dense=schema.dense, sparse=unweighted),
         dense=dense,
         sparse=sparse,
         labels=np.zeros(count, np.float32),

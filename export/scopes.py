@@ -15,46 +15,26 @@ its request-scoped tensors expanded, and is refused where that cannot help (a si
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import fx
 
 from embershard.errors import ExportError
-from embershard.export.embeddings import Columns, PooledLayout
+from embershard.export.embeddings import PooledLayout
+from embershard.export.inputs import ProgramInputs, dense_columns
 from embershard.export.tracing import line_of
+from embershard.export.values import Pooled, Value, is_in_place, result_of
 from embershard.modules import to_examples
+from embershard.package.names import name_problem
 from embershard.package.schema import Schema, Scope
 
 __all__ = ["ScopedProgram", "split"]
 
-# What asks a tensor for something that is the same in either scope.
-PLAIN_ATTRIBUTES = frozenset({"device", "dtype", "ndim", "dim", "ndimension"})
-# What asks a KeyedTensor for its vectors one by one, by key.
-BY_KEY = frozenset({"to_dict"})
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What a node of the traced graph became."""
-
-    node: fx.Node
-
-    scope: Scope | None
-    """None: the same whatever R and B are, as parameters are."""
-
-    kind: Literal["tensor", "shape", "size", "plain"] = "tensor"
-    """shape: all sizes of a tensor. size: its first. plain: anything else but a tensor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """The KeyedTensor that an embedding module gives."""
-
-    path: str
-    keys: tuple[str, ...]
+# Of a KeyedTensor: gives its vectors by key again.
+BY_KEY = "to_dict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +71,15 @@ class _Splitter:
         pooled_keys: dict[str, tuple[str, ...]],
     ) -> None:
         self._traced = traced
-        self._schema = schema
         self._layout = layout
         self._pooled_keys = pooled_keys
         self._dense, self._sparse = (n for n in traced.nodes if n.op == "placeholder")
+        self._dense_columns = dense_columns(schema)
         self._values: dict[fx.Node, Value | Pooled] = {}
-        self._expanded: dict[fx.Node, fx.Node] = {}
         self._graph = fx.Graph()
-        scopes = {item.scope for item in schema.dense} | {item.scope for item in schema.sparse}
         marked = any(node.target is to_examples for node in traced.nodes)
-        self._expand_at_entry = not marked and len(scopes) == 2
-        self._make_inputs()
+        scopes = {item.scope for item in schema.dense} | {item.scope for item in schema.sparse}
+        self._inputs = ProgramInputs(self._graph, expand_at_entry=not marked and len(scopes) == 2)
 
     def run(self) -> ScopedProgram:
         for node in self._traced.nodes:
@@ -111,76 +89,16 @@ class _Splitter:
                 self._values[node] = self._rewrite(node)
         raise AssertionError("a traced graph ends in an output")
 
-    # Inputs.
-
-    def _make_inputs(self) -> None:
-        tensors = list[torch.Tensor]
-        inputs: dict[Scope, fx.Node] = {}
-        for scope in ("request", "example"):
-            inputs[scope] = self._graph.placeholder(f"{scope}_inputs", tensors)
-        self._request_of_example = self._graph.placeholder("request_of_example", torch.Tensor)
-        self._dense_matrix, self._pooled_matrix = (
-            {
-                scope: self._graph.call_function(operator.getitem, (inputs[scope], place))
-                for scope in inputs
-            }
-            for place in (0, 1)
-        )
-
-    def _enter(self, matrix: dict[Scope, fx.Node], columns: list[Columns]) -> Value:
-        """Columns of the inputs, side by side, in the widest of their scopes."""
-        scopes = {each.scope for each in columns}
-        mixed = len(scopes) > 1
-        parts = []
-        for run in _runs(columns):
-            part = self._narrow(matrix[run.scope], run.start, run.width)
-            if run.scope == "request" and (mixed or self._expand_at_entry):
-                part = self._expand(part)
-            parts.append(part)
-        whole = parts[0] if len(parts) == 1 else self._graph.call_function(torch.cat, (parts, 1))
-        request = scopes == {"request"} and not self._expand_at_entry
-        return Value(whole, "request" if request else "example")
-
-    def _narrow(self, matrix: fx.Node, start: int, width: int) -> fx.Node:
-        return self._graph.call_function(torch.narrow, (matrix, 1, start, width))
-
-    def _expand(self, node: fx.Node) -> fx.Node:
-        if node not in self._expanded:
-            self._expanded[node] = self._graph.call_function(
-                torch.index_select, (node, 0, self._request_of_example)
-            )
-        return self._expanded[node]
-
-    def _dense_columns(self, node: fx.Node, chosen: slice | int) -> Value:
-        seen: dict[Scope, int] = {"request": 0, "example": 0}
-        columns = []
-        for item in self._schema.dense:
-            columns.append(Columns(item.scope, seen[item.scope], 1))
-            seen[item.scope] += 1
-        if isinstance(chosen, int):
-            if not -len(columns) <= chosen < len(columns):
-                raise self._refusal(node, f"expected a dense column below {len(columns)}")
-            value = self._enter(self._dense_matrix, [columns[chosen]])
-            squeezed = self._graph.call_function(torch.squeeze, (value.node, 1))
-            return Value(squeezed, value.scope)
-        picked = columns[chosen]
-        if not picked:
-            raise self._refusal(node, "expected at least one dense input")
-        return self._enter(self._dense_matrix, picked)
-
-    # Nodes.
-
     def _rewrite(self, node: fx.Node) -> Value | Pooled:
         if node.op == "call_module" and node.target in self._pooled_keys:
             return self._lookup(node)
         source = node.all_input_nodes[0] if node.all_input_nodes else None
-        if source is self._dense and (columns := _dense_slice(node)) is not None:
-            return self._dense_columns(node, columns)
+        if source is self._dense and (chosen := _columns_asked(node)) is not None:
+            return self._dense_part(node, chosen)
         if source is not None and isinstance(pooled := self._values.get(source), Pooled):
             return self._of_pooled(node, pooled)
         if node.target is to_examples:
-            value = self._value(node.all_input_nodes[0], node)
-            return Value(self._expand(value.node), "example") if value.scope == "request" else value
+            return self._marked(node)
         return self._operation(node)
 
     def _lookup(self, node: fx.Node) -> Pooled:
@@ -189,21 +107,49 @@ class _Splitter:
         path = str(node.target)
         return Pooled(path, self._pooled_keys[path])
 
+    def _dense_part(self, node: fx.Node, chosen: slice | int | list[int]) -> Value:
+        """Columns of dense, at the scope of those columns alone."""
+        count = len(self._dense_columns)
+        places = [chosen] if isinstance(chosen, int) else chosen
+        if isinstance(places, slice):
+            places = list(range(count)[places])
+        if not places or not all(-count <= place < count for place in places):
+            raise self._refusal(
+                node, f"expected columns of the {count} dense inputs, got {chosen!r}"
+            )
+        value = self._inputs.take("dense", [self._dense_columns[place] for place in places])
+        if isinstance(chosen, int):
+            squeezed = self._graph.call_function(torch.squeeze, (value.node, 1))
+            return Value(squeezed, value.scope)
+        return value
+
     def _of_pooled(self, node: fx.Node, pooled: Pooled) -> Value | Pooled:
         """What is asked of a KeyedTensor: one vector, all vectors, or the same as a dict."""
-        if node.target is operator.getitem and node.args[1] in pooled.keys:
+        if node.target is operator.getitem:
+            if node.args[1] not in pooled.keys:
+                known = ", ".join(pooled.keys)
+                raise self._refusal(node, f"expected one of {known}, got {node.args[1]!r}")
             return self._vectors(pooled, [str(node.args[1])])
         if node.op == "call_method" and node.target == "values":
             return self._vectors(pooled, pooled.keys)
-        if node.op == "call_method" and node.target in BY_KEY:
+        if node.op == "call_method" and node.target == BY_KEY:
             return pooled
         raise self._refusal(node, "expected pooled['<key>'], pooled.values() or pooled.to_dict()")
 
-    def _vectors(self, pooled: Pooled, keys: Iterable[str]) -> Value:
-        columns = [self._layout.columns(pooled.path, key) for key in keys]
-        return self._enter(self._pooled_matrix, columns)
+    def _vectors(self, pooled: Pooled, keys: Sequence[str]) -> Value:
+        return self._inputs.take("pooled", [self._layout.columns(pooled.path, key) for key in keys])
+
+    def _marked(self, node: fx.Node) -> Value:
+        value = self._value(node.all_input_nodes[0], node)
+        if value.kind != "tensor":
+            raise self._refusal(node, "expected to_examples to take a tensor, got a size")
+        if value.scope != "request":
+            return value
+        return Value(self._inputs.expand(value.node), "example")
 
     def _operation(self, node: fx.Node) -> Value:
+        if is_in_place(node):
+            raise self._refusal(node, "it writes into its operand; use what returns a new tensor")
         values = {source: self._value(source, node) for source in node.all_input_nodes}
         scopes = {value.scope for value in values.values() if value.scope is not None}
         if len(scopes) == 2:
@@ -212,7 +158,8 @@ class _Splitter:
         arguments = fx.map_arg(node.args, lambda source: values[source].node)
         keywords = fx.map_arg(node.kwargs, lambda source: values[source].node)
         copy = self._graph.create_node(node.op, node.target, arguments, keywords, node.name)
-        return _result(node, copy, scope, [value.kind for value in values.values()])
+        copy.stack_trace = node.stack_trace  # For what TorchScript may say of it.
+        return result_of(node, copy, scope, [value.kind for value in values.values()])
 
     def _to_example(self, value: Value, node: fx.Node) -> Value:
         if value.scope != "request":
@@ -223,11 +170,11 @@ class _Splitter:
                 "it takes a size of request-scoped values together with example-scoped ones; "
                 "take the size from an example-scoped tensor",
             )
-        return Value(self._expand(value.node), "example")
+        return Value(self._inputs.expand(value.node), "example")
 
     def _value(self, source: fx.Node, node: fx.Node) -> Value:
         if source is self._dense:
-            return self._dense_columns(node, slice(None))
+            return self._dense_part(node, slice(None))
         if source is self._sparse:
             raise self._refusal(
                 node, "expected only embedding modules to use forward's sparse input"
@@ -238,21 +185,25 @@ class _Splitter:
         return value
 
     def _output(self, node: fx.Node) -> ScopedProgram:
-        given = node.args[0]
+        given: Any = node.args[0]
         named = given if isinstance(given, dict) else {"score": given}
         scopes: dict[str, Scope] = {}
         outputs: dict[str, fx.Node] = {}
         for name, source in named.items():
             if not isinstance(name, str) or not isinstance(source, fx.Node):
-                raise self._refusal(node, "expected a tensor, or a dict from name to tensor")
+                raise self._refusal(
+                    node, f"forward: expected a tensor, or a dict from name to tensor, got {given}"
+                )
+            if problem := name_problem(name):
+                raise self._refusal(node, f"output name: expected {problem}, got {name!r}")
             value = self._value(source, node)
             if value.kind != "tensor" or value.scope is None:
                 raise self._refusal(
-                    node, f"output {name!r}: expected a tensor that depends on an input"
+                    source, f"output {name!r}: expected a tensor that depends on an input"
                 )
             outputs[name], scopes[name] = value.node, value.scope
         if not outputs:
-            raise self._refusal(node, "expected at least one output")
+            raise self._refusal(node, "forward: expected at least one output, got none")
         self._graph.output(outputs, type_expr=dict[str, torch.Tensor])
         self._graph.lint()
         return ScopedProgram(graph=self._graph, output_scopes=scopes)
@@ -261,58 +212,19 @@ class _Splitter:
         return ExportError(f"{line_of(node)}: cannot be exported: {problem}")
 
 
-def _runs(columns: list[Columns]) -> list[Columns]:
-    """Neighbours that also lie side by side, joined."""
-    runs: list[Columns] = []
-    for each in columns:
-        last = runs[-1] if runs else None
-        if last and last.scope == each.scope and last.start + last.width == each.start:
-            runs[-1] = Columns(last.scope, last.start, last.width + each.width)
-        else:
-            runs.append(each)
-    return runs
-
-
-def _dense_slice(node: fx.Node) -> slice | int | None:
-    """The columns that ``dense[:, columns]`` takes, where they are constants of step 1."""
+def _columns_asked(node: fx.Node) -> slice | int | list[int] | None:
+    """Of ``dense[:, columns]``: its columns, where they are known numbers."""
     if node.target is not operator.getitem or not isinstance(node.args[1], tuple):
         return None
-    index = node.args[1]
+    index: Any = node.args[1]
     if len(index) != 2 or index[0] != slice(None):
         return None
     columns = index[1]
-    if isinstance(columns, int):
+    if type(columns) is int:
         return columns
-    if isinstance(columns, slice) and columns.step in (None, 1):
-        bounds = (columns.start, columns.stop)
-        return columns if all(isinstance(b, int | None) for b in bounds) else None
+    if isinstance(columns, list) and all(type(place) is int for place in columns):
+        return list(columns)
+    if isinstance(columns, slice):
+        bounds = (columns.start, columns.stop, columns.step)
+        return columns if all(isinstance(bound, int | None) for bound in bounds) else None
     return None
-
-
-def _result(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[str]) -> Value:
-    """What an operation gives, by what it is asked of."""
-    asked = node.args[1] if node.target is getattr and len(node.args) > 1 else node.target
-    if asked in PLAIN_ATTRIBUTES:
-        return Value(copy, None, "plain")
-    if asked == "shape" or (asked == "size" and len(node.args) == 1 and not node.kwargs):
-        return Value(copy, scope, "shape")
-    if asked == "size":
-        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-        return Value(copy, scope, "size") if dim == 0 else Value(copy, None, "plain")
-    if node.target is operator.getitem and kinds == ["shape"]:
-        return _item_of_shape(node, copy, scope)
-    if "tensor" not in kinds and _is_arithmetic(node.target):
-        return Value(copy, scope, "size" if scope else "plain")
-    return Value(copy, scope)
-
-
-def _item_of_shape(node: fx.Node, copy: fx.Node, scope: Scope | None) -> Value:
-    index: Any = node.args[1]
-    if isinstance(index, slice):
-        beyond_first = isinstance(index.start, int) and index.start > 0
-        return Value(copy, None, "plain") if beyond_first else Value(copy, scope, "shape")
-    return Value(copy, scope, "size") if index == 0 else Value(copy, None, "plain")
-
-
-def _is_arithmetic(target: Callable[..., Any] | str) -> bool:
-    return getattr(target, "__module__", None) in ("_operator", "builtins", "math")

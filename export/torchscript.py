@@ -1,7 +1,8 @@
-"""The one place that calls torch.jit: dense programs to TorchScript and back."""
+"""The one place that calls torch.jit: dense programs to TorchScript, run, and on disk."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
+from embershard.export.tracing import line_of
 
-__all__ = ["compile_program", "save_program"]
+__all__ = ["compile_program", "run_program", "save_program"]
 
 
 def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
@@ -36,14 +38,48 @@ def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
     try:
         with _known_warnings_ignored():
             return torch.jit.script(module)
-    except Exception as error:
-        raise ExportError(f"the dense program does not compile to TorchScript: {error}") from error
+    except Exception as error:  # It raises whatever its compiler does.
+        raise ExportError(
+            f"{_author_line(error, graph)}cannot be compiled to TorchScript: {error}"
+        ) from error
+
+
+def run_program(
+    program: Any,
+    graph: fx.Graph,
+    request_inputs: list[Tensor],
+    example_inputs: list[Tensor],
+    request_of_example: Tensor,
+) -> dict[str, Tensor]:
+    """Run a program of `compile_program`.
+
+    Raises:
+        ExportError: an operation fails; it is named.
+    """
+    try:
+        with torch.no_grad():
+            outputs: dict[str, Tensor] = program(request_inputs, example_inputs, request_of_example)
+    except Exception as error:  # What an operation raises, wrapped by TorchScript.
+        requests, examples = len(request_inputs[0]), len(example_inputs[0])
+        raise ExportError(
+            f"{_author_line(error, graph)}cannot be exported: fails with {requests} requests and "
+            f"{examples} examples, where sizes of both may mix: {error}"
+        ) from error
+    return outputs
 
 
 def save_program(program: Any, path: Path) -> None:
     """Write a program of `compile_program` as one file."""
     with _known_warnings_ignored():
         program.save(str(path))
+
+
+def _author_line(error: Exception, graph: fx.Graph) -> str:
+    """Where the author wrote the operation that TorchScript points at, and ": "."""
+    # It shows the generated code, "    name = operation(...)", and marks it in the next line.
+    marked = re.search(r"^\s*(\w+)\s*[=:].*\n.*~+ <--- HERE", str(error), re.MULTILINE)
+    found = [node for node in graph.nodes if marked and node.name == marked[1]]
+    return f"{line_of(found[0])}: " if found else ""
 
 
 @contextmanager

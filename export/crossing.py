@@ -1,0 +1,64 @@
+"""Finds the operation that makes an example's output depend on its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx, nn
+
+__all__ = ["first_crossing", "recorded"]
+
+Recording: TypeAlias = dict[fx.Node, Tensor]
+
+
+def recorded(module: nn.Module, graph: fx.Graph, arguments: Sequence[Any]) -> Recording:
+    """Run a trace of ``module``: every tensor on the way, by node."""
+    recorder = _Recorder(module, graph)
+    recorder.run(*arguments)
+    return recorder.values
+
+
+def first_crossing(
+    together: Recording, alone: Sequence[Recording], close: Callable[[Tensor, Tensor], bool]
+) -> fx.Node | None:
+    """The first node whose value for a batch is not that of its examples, one after another.
+
+    Args:
+        together: of the batch.
+        alone: of each of its examples.
+        close: whether two tensors are alike.
+    """
+    for node, value in together.items():
+        parts = [each[node] for each in alone]
+        if not _constant(value, parts) and not _by_rows(value, parts, close):
+            return node
+    return None
+
+
+class _Recorder(fx.Interpreter):
+    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
+        super().__init__(module, graph=graph)
+        self.values: Recording = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, Tensor):
+            self.values[n] = value
+        return value
+
+
+def _constant(value: Tensor, parts: Sequence[Tensor]) -> bool:
+    """As a parameter is: the same whatever the batch."""
+    return all(torch.equal(part, value) for part in parts)
+
+
+def _by_rows(
+    value: Tensor, parts: Sequence[Tensor], close: Callable[[Tensor, Tensor], bool]
+) -> bool:
+    """Any number of rows an example: its own, those of its reshaped vectors."""
+    if value.ndim < 1 or any(part.ndim != value.ndim for part in parts):
+        return False
+    widths = {part.shape[1:] for part in parts} | {value.shape[1:]}
+    return len(widths) == 1 and close(value, torch.cat(list(parts)))

@@ -1,0 +1,219 @@
+"""Checks a dense program against the module that it was made from, on random batches.
+
+What is compared, for R requests that share B examples:
+
+    program(R requests, B examples)   with
+    module(example 0), module(example 1), ...   each a batch of its own
+
+so that a program that mixes scopes is refused, and so is a module whose score of an example
+depends on its neighbours. Lookups are left out: both are given the same pooled vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+
+from embershard.errors import ExportError
+from embershard.export.compared import Compared, close, stacked
+from embershard.export.crossing import first_crossing, recorded
+from embershard.export.dense_program import DenseProgram
+from embershard.export.embeddings import EmbeddingModule
+from embershard.export.tracing import author_line, line_of
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.package.manifest import OutputSpec
+from embershard.package.schema import Scope
+
+__all__ = ["Trial", "check_program"]
+
+# Of a "small" trial: the standard deviation.
+SMALL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The size of one batch, and what its dense inputs and pooled vectors look like."""
+
+    requests: int
+    examples: int
+    draw: Literal["normal", "positive", "small"]
+
+
+# Far apart sizes first. Values around 1, because small tables would hide a mix-up in rounding;
+# small ones, because large ones saturate; and positive ones, because some models take logarithms.
+TRIALS = (
+    Trial(3, 7, "normal"),
+    Trial(3, 7, "positive"),
+    Trial(3, 7, "small"),
+    Trial(1, 1, "normal"),
+    Trial(4, 4, "normal"),
+    Trial(2, 9, "positive"),
+)
+
+
+def check_program(
+    module: nn.Module,
+    traced: fx.Graph,
+    program: DenseProgram,
+    modules: Mapping[str, EmbeddingModule],
+    output_scopes: Mapping[str, Scope],
+    *,
+    seed: int,
+) -> tuple[OutputSpec, ...]:
+    """Compare a program with its module.
+
+    Args:
+        module: in eval mode.
+        traced: its trace.
+        program: made from that.
+        modules: the embedding modules by path.
+        output_scopes: by output.
+        seed: of the random inputs.
+
+    Returns:
+        What the outputs are.
+
+    Raises:
+        ExportError: they differ, either fails, or an output is no float32 with a row for each
+            example or request, or never finite.
+    """
+    checker = _Checker(module, traced, program, modules, output_scopes)
+    runs = [checker.run(trial, seed + place) for place, trial in enumerate(TRIALS)]
+    for name in output_scopes:
+        if not any(run[name].isfinite().all() for run in runs):
+            raise ExportError(
+                f"output {name!r}: expected finite values, got NaN or infinity in every batch of "
+                "random inputs, positive ones too"
+            )
+    return tuple(
+        OutputSpec(name=name, scope=scope, shape=tuple(runs[0][name].shape[1:]))
+        for name, scope in output_scopes.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    module: nn.Module
+    traced: fx.Graph
+    program: DenseProgram
+    modules: Mapping[str, EmbeddingModule]
+    scopes: Mapping[str, Scope]
+
+    def run(self, trial: Trial, seed: int) -> dict[str, Tensor]:
+        """Compare on one batch; gives the program's outputs."""
+        batch = _random_batch(trial, self.program, seed)
+        together = self._of_module(batch)
+        alone = [self._of_module(each) for each in batch.each_alone()]
+        got = self.program.run(batch.dense, batch.pooled, batch.request_of_example)
+        for name, scope in self.scopes.items():
+            compared = Compared(
+                alone=stacked([each[name] for each in alone]),
+                together=together[name],
+                got=got[name],
+                rows=batch.request_of_example if scope == "request" else slice(None),
+            )
+            problem = compared.problem(trial.requests if scope == "request" else trial.examples)
+            if problem:
+                where = f"{trial.requests} requests, {trial.examples} examples"
+                crossing = self._crossing(batch) if compared.crosses_rows() else ""
+                raise ExportError(f"{crossing}output {name!r}, {where}: {problem}")
+        return got
+
+    def _crossing(self, batch: _Batch) -> str:
+        """Where the module first computes across examples: ``file:line: code: ``."""
+        together = self._recorded(batch)
+        alone = [self._recorded(each) for each in batch.each_alone()]
+        node = first_crossing(together, alone, close)
+        return f"{line_of(node)}: " if node is not None else ""
+
+    def _recorded(self, batch: _Batch) -> dict[fx.Node, Tensor]:
+        with _given_vectors(self.modules, batch.pooled):
+            arguments = (batch.dense, self._empty_lists(len(batch.dense)))
+            return recorded(self.module, self.traced, arguments)
+
+    def _of_module(self, batch: _Batch) -> dict[str, Tensor]:
+        examples = len(batch.dense)
+        with _given_vectors(self.modules, batch.pooled):
+            try:
+                given = self.module(batch.dense, self._empty_lists(examples))
+            except Exception as error:  # The author's code may raise anything.
+                raise ExportError(
+                    f"{author_line(error)}{type(self.module).__name__} fails on a batch of "
+                    f"{examples} examples: {error}"
+                ) from error
+        return given if isinstance(given, dict) else {"score": given}
+
+    def _empty_lists(self, examples: int) -> KeyedJaggedTensor:
+        """What the embedding modules are called with: their vectors are replaced anyway."""
+        inputs = self.program.schema.sparse
+        return KeyedJaggedTensor(
+            keys=[item.name for item in inputs],
+            values=torch.zeros(0, dtype=torch.int64),
+            lengths=torch.zeros(len(inputs) * examples, dtype=torch.int64),
+            weights=torch.zeros(0) if any(item.weighted for item in inputs) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    dense: Tensor
+    pooled: Mapping[tuple[str, str], Tensor]
+    request_of_example: Tensor
+
+    def each_alone(self) -> list[_Batch]:
+        """Every example as a batch of its own."""
+        return [self._one(slice(place, place + 1)) for place in range(len(self.dense))]
+
+    def _one(self, place: slice) -> _Batch:
+        pooled = {key: rows[place] for key, rows in self.pooled.items()}
+        return _Batch(self.dense[place], pooled, torch.zeros(1, dtype=torch.int64))
+
+
+def _random_batch(trial: Trial, program: DenseProgram, seed: int) -> _Batch:
+    random = torch.Generator().manual_seed(seed)
+    extra = torch.randint(trial.requests, (trial.examples - trial.requests,), generator=random)
+    request_of_example = torch.cat([torch.arange(trial.requests), extra]).sort().values
+
+    def draw(width: int, scope: Scope) -> Tensor:
+        """``(B, width)``, alike in all examples of a request where the scope says so."""
+        rows = torch.randn(trial.examples, width, generator=random)
+        if trial.draw == "positive":
+            rows = rows.abs()
+        elif trial.draw == "small":
+            rows = rows * SMALL
+        return rows[request_of_example] if scope == "request" else rows
+
+    dense = [draw(1, item.scope) for item in program.schema.dense]
+    pooled = {
+        (each.path, each.key): draw(each.columns.width, each.columns.scope)
+        for each in program.layout.lookups
+    }
+    empty = torch.zeros(trial.examples, 0)
+    return _Batch(torch.cat([empty, *dense], dim=1), pooled, request_of_example)
+
+
+@contextmanager
+def _given_vectors(
+    modules: Mapping[str, EmbeddingModule], pooled: Mapping[tuple[str, str], Tensor]
+) -> Iterator[None]:
+    """Let embedding modules give ``pooled`` instead of what they look up."""
+    with ExitStack() as hooks:
+        for path, module in modules.items():
+            keys = module.embedding_names()
+            vectors = KeyedTensor.from_tensor_list(keys, [pooled[path, key] for key in keys])
+            hook = module.register_forward_hook(_replacing(vectors))
+            hooks.callback(hook.remove)
+        yield
+
+
+def _replacing(vectors: KeyedTensor) -> Callable[[nn.Module, Any, Any], KeyedTensor]:
+    def hook(module: nn.Module, given: Any, output: Any) -> KeyedTensor:
+        # A copy each time: the module may write into it.
+        return KeyedTensor(vectors.keys(), vectors.length_per_key(), vectors.values().clone())
+
+    return hook

@@ -1,0 +1,379 @@
+"""What cannot be exported is refused, with the line that it stands on."""
+
+import pytest
+import torch
+from torch import nn
+
+from embershard.errors import ExportError
+from embershard.export.program import build_program
+from embershard.modules import EmbeddingBagConfig, to_examples
+from embershard.package import Identity, Schema, SparseInput
+from tests.export.expanding import Forward
+from tests.export.models import SCHEMA, collection
+
+HERE = r"test_refused_modules\.py:\d+: "
+
+
+def refusal_of(forward, schema=SCHEMA, **submodules):
+    """The message; the module is left in training, as it was."""
+    module = Forward(forward, **({"embeddings": collection()} | submodules)).train()
+    with pytest.raises(ExportError) as refusal:
+        build_program(module, schema, seed=0)
+    assert module.training
+    return str(refusal.value)
+
+
+def assert_refused(forward, *parts, **submodules):
+    message = refusal_of(forward, **submodules)
+    for part in ("test_refused_modules.py:", *parts):
+        assert part in message
+
+
+def branch(m, d, s):
+    if d.sum() > 0:
+        return d.sum(1)
+    return m.embeddings(s)["user"].sum(1)
+
+
+def loop(m, d, s):
+    return sum(row.sum() for row in m.embeddings(s)["user"])
+
+
+def number(m, d, s):
+    return d.sum(1) + float(m.embeddings(s)["user"][0, 0])
+
+
+@pytest.mark.parametrize(
+    ("forward", "line"),
+    [
+        pytest.param(branch, "if d.sum() > 0:", id="a-branch"),
+        pytest.param(loop, "for row in m.embeddings", id="a-loop"),
+        pytest.param(number, "float(m.embeddings", id="a-number"),
+        pytest.param(lambda m, d, s: d / len(d), "d / len(d)", id="len"),
+        pytest.param(lambda m, d, s: m.absent(d), "m.absent(d)", id="absent"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(forward, line):
+    assert_refused(forward, line, "cannot be traced")
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        pytest.param(
+            lambda m, d, s: s["user"].values().sum() + m.embeddings(s)["user"],
+            "expected only embedding modules to use forward's sparse input",
+            id="sparse-read",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s.permute([0, 1, 2])).values(),
+            "expected only embedding modules to use forward's sparse input",
+            id="sparse-changed",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(m.embeddings(s)["user"]).values(),
+            "expected an embedding module to take forward's sparse input",
+            id="looked-up-twice",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["usr"],
+            "expected one of item, history, user, got 'usr'",
+            id="no-such-key",
+        ),
+        pytest.param(
+            lambda m, d, s: torch.cat([d, m.embeddings(s)], 1),
+            "expected tensors taken from the KeyedTensor first",
+            id="keyed-tensor-as-tensor",
+        ),
+        pytest.param(
+            lambda m, d, s: d * m.embeddings(s).length_per_key()[0],
+            "expected pooled['<key>'], pooled.values() or pooled.to_dict()",
+            id="keyed-tensor-asked",
+        ),
+        pytest.param(
+            lambda m, d, s: d[:, 5] + m.embeddings(s)["user"][:, 0],
+            "expected columns of the 3 dense inputs, got 5",
+            id="no-such-column",
+        ),
+        pytest.param(
+            lambda m, d, s: d[:, 2:2] + m.embeddings(s)["user"][:, :1],
+            "expected columns of the 3 dense inputs, got slice(2, 2, None)",
+            id="no-columns",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["user"].add_(1).sum(1),
+            "writes into its operand",
+            id="in-place-method",
+        ),
+        pytest.param(
+            lambda m, d, s: torch.relu_(m.embeddings(s)["user"]),
+            "writes into its operand",
+            id="in-place-function",
+        ),
+        pytest.param(
+            lambda m, d, s: torch.abs(d, out=m.embeddings(s)["user"]),
+            "writes into its operand",
+            id="out",
+        ),
+        pytest.param(
+            lambda m, d, s: to_examples(m.embeddings(s)["user"].shape[0]),
+            "expected to_examples to take a tensor, got a size",
+            id="a-size-marked",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_refused(forward, reason):
+    assert_refused(forward, "cannot be exported", reason)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(lambda x: x.shape[0], id="shape"),
+        pytest.param(lambda x: x.size(0), id="size"),
+        pytest.param(lambda x: x.size(dim=0), id="size-by-name"),
+        pytest.param(lambda x: x.size()[0], id="all-sizes"),
+        pytest.param(lambda x: x.shape[:1][0], id="part-of-the-shape"),
+        pytest.param(lambda x: x.shape[0] * 2 // 2, id="computed"),
+        pytest.param(lambda x: x.numel() // x.shape[1], id="numel"),
+    ],
+)
+def test_a_size_of_requests_with_values_of_examples_is_refused(size):
+    def forward(m, d, s):
+        pooled = m.embeddings(s)
+        mixed = pooled["item"].reshape(size(pooled["user"]), 2, 2)
+        return mixed.sum((1, 2)) + to_examples(pooled["user"]).sum(1)
+
+    assert_refused(forward, "it takes a size of request-scoped values", 'pooled["item"].reshape')
+
+
+ACROSS_ROWS = {
+    "mean": lambda m, d, s: m.embeddings(s)["item"] - d[:, 1:].mean(0).sum(),
+    "softmax": lambda m, d, s: torch.softmax(m.embeddings(s)["item"], dim=0),
+    "cumsum": lambda m, d, s: m.embeddings(s)["item"].cumsum(0),
+    "flip": lambda m, d, s: m.embeddings(s)["user"].flip(0),
+    "size": lambda m, d, s: m.embeddings(s)["item"] / d.shape[0],
+    "negative-size": lambda m, d, s: m.embeddings(s)["item"] / d.size(-2),
+    "transposed": lambda m, d, s: (p := m.embeddings(s)["item"]) @ p.t() @ p,
+    "gram": lambda m, d, s: (p := m.embeddings(s)["item"]) @ (p.transpose(0, 1) @ p),
+    "first-row": lambda m, d, s: m.embeddings(s)["item"] * d[0, 1],
+    "arange": lambda m, d, s: (
+        m.embeddings(s)["user"].sum(1) * torch.arange(d.shape[0], device=d.device)
+    ),
+    "marked-first": lambda m, d, s: to_examples((u := m.embeddings(s)["user"]) - u.mean(0)),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS_ROWS)
+def test_computing_across_rows_is_refused(name):
+    assert_refused(ACROSS_ROWS[name], "depend on that example alone", "output 'score'")
+
+
+def test_computing_across_rows_is_refused_at_the_line_where_it_begins():
+    def forward(m, d, s):
+        scaled = m.embeddings(s)["item"] * 2
+        centred = scaled - scaled.mean(dim=0, keepdim=True)
+        return torch.sigmoid(centred).sum(1)
+
+    assert_refused(forward, "centred = scaled - scaled.mean(dim=0, keepdim=True): ")
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].sum(), "expected a row for each", id="a-number"
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].sum(0), "expected a row for each", id="summed"
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].reshape(-1, 2),
+            "expected a row for each, (7, ...), got shape (14, 2)",
+            id="two-rows-each",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"][:, :0],
+            "expected a row for each, (7, ...), got shape (7, 0)",
+            id="no-columns",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].double(),
+            "expected float32, got torch.float64",
+            id="double",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"] > 0,
+            "expected float32, got torch.bool",
+            id="bool",
+        ),
+        pytest.param(
+            lambda m, d, s: (m.embeddings(s)["item"] * 0).log().log(),
+            "finite values",
+            id="no-number",
+        ),
+    ],
+)
+def test_an_output_that_is_no_row_of_float32_is_refused(forward, reason):
+    message = refusal_of(forward)
+    assert "output 'score'" in message
+    assert reason in message
+
+
+def forget(m, d, s):
+    m.embeddings(s)
+
+
+def forget_all(m, d, s):
+    m.embeddings(s)
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        pytest.param(lambda m, d, s: (d, m.embeddings(s)["user"]), "a tensor, or a dict", id="two"),
+        pytest.param(lambda m, d, s: {"a": [m.embeddings(s)["user"]]}, "a tensor, or", id="list"),
+        pytest.param(lambda m, d, s: {3: m.embeddings(s)["user"]}, "a dict from name", id="number"),
+        pytest.param(forget, "a tensor, or a dict", id="none"),
+        pytest.param(forget_all, "at least one output", id="empty"),
+        pytest.param(
+            lambda m, d, s: {"a\n": m.embeddings(s)["user"]}, "no control characters", id="name"
+        ),
+        pytest.param(
+            lambda m, d, s: {"a": m.embeddings(s)["user"], "b": m.embeddings.bias * 1},
+            "output 'b': expected a tensor that depends on an input",
+            id="constant",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["user"].shape[0],
+            "output 'score': expected a tensor",
+            id="size",
+        ),
+        pytest.param(lambda m, d, s: m.embeddings(s), "taken from the KeyedTensor", id="keyed"),
+    ],
+)
+def test_an_output_of_another_form_is_refused(forward, reason):
+    embeddings = collection()
+    embeddings.bias = nn.Parameter(torch.ones(1))
+    assert reason in refusal_of(forward, embeddings=embeddings)
+
+
+def test_what_torchscript_cannot_express_is_refused_with_its_line():
+    def forward(m, d, s):
+        vectors = m.embeddings(s)["user"]
+        return vectors.numpy().sum(1)
+
+    assert_refused(forward, "TorchScript", "return vectors.numpy().sum(1)")
+
+
+def test_a_layer_that_torchscript_cannot_express_is_refused_with_its_line():
+    class Layer(nn.Module):
+        def forward(self, x):
+            return x * len({*x.shape})
+
+    Layer.__module__ = "torch.nn.layers"  # A leaf of traces, as torch's own layers are.
+    message = refusal_of(lambda m, d, s: m.layer(m.embeddings(s)["user"]), layer=Layer())
+    assert "TorchScript" in message
+    assert "x * len({*x.shape})" in message
+
+
+def test_batch_norm_without_statistics_is_refused():
+    assert_refused(
+        lambda m, d, s: m.norm(m.embeddings(s)["item"]),
+        "m.norm(",
+        norm=nn.BatchNorm1d(4, track_running_stats=False),
+    )
+
+
+def test_a_module_that_fails_on_its_inputs_is_refused_with_its_line():
+    assert_refused(
+        lambda m, d, s: m.over(m.embeddings(s)["user"]),
+        "Forward fails on a batch of 7 examples",
+        "m.over(m.embeddings",
+        over=nn.Linear(5, 1),
+    )
+
+
+def test_an_operation_that_fails_where_sizes_differ_is_refused_with_its_line():
+    def forward(m, d, s):
+        pooled = m.embeddings(s)
+        users = pooled["user"].reshape(-1, 2)  # Two rows a request,
+        items = pooled["item"].reshape(-1, 2)  # two rows an example.
+        return (users * items).reshape(-1, 4).sum(1) + to_examples(pooled["user"]).sum(1)
+
+    assert_refused(forward, "(users * items)", "3 requests and 7 examples")
+
+
+def test_a_forward_of_other_arguments_is_refused():
+    class Three(nn.Module):
+        def forward(self, dense, sparse, labels):
+            return dense
+
+    with pytest.raises(
+        ExportError, match=r"Three: .*\(dense, sparse\), got .*dense, sparse, labels"
+    ):
+        build_program(Three(), SCHEMA, seed=0)
+
+
+def test_a_module_without_embeddings_is_refused():
+    with pytest.raises(ExportError, match="expected an EmbeddingBagCollection in forward"):
+        build_program(Forward(lambda m, d, s: d.sum(1)), SCHEMA, seed=0)
+
+
+def test_a_module_on_another_device_is_refused():
+    module = Forward(lambda m, d, s: m.embeddings(s).values(), embeddings=collection())
+    with pytest.raises(ExportError, match=r"items.weight: expected a module on cpu, got .* meta"):
+        build_program(module.to("meta"), SCHEMA, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("sparse", "message"),
+    [
+        pytest.param(
+            SCHEMA.sparse[:2],
+            r"embeddings: feature 'history': expected one of .* \['user', 'item'\]",
+            id="feature-without-input",
+        ),
+        pytest.param(
+            (*SCHEMA.sparse, SparseInput("extra")),
+            r"sparse inputs \['extra'\]: expected a table",
+            id="input-without-table",
+        ),
+        pytest.param(
+            (SparseInput("user", weighted=True), *SCHEMA.sparse[1:]),
+            "'user': expected weighted=False in the schema as in the module, got weighted=True",
+            id="weights",
+        ),
+        pytest.param(
+            (SparseInput("user", ids=Identity(6)), *SCHEMA.sparse[1:]),
+            "feature 'user': table 'users': expected 6 rows as its id map has, got 5",
+            id="rows",
+        ),
+    ],
+)
+def test_a_schema_that_does_not_fit_the_tables_is_refused(sparse, message):
+    module = Forward(lambda m, d, s: m.embeddings(s).values(), embeddings=collection())
+    with pytest.raises(ExportError, match=message):
+        build_program(module, Schema(dense=SCHEMA.dense, sparse=sparse), seed=0)
+
+
+def test_one_input_in_tables_of_different_rows_is_refused():
+    tables = [
+        EmbeddingBagConfig(name=name, num_embeddings=rows, embedding_dim=4, feature_names=["x"])
+        for name, rows in (("a", 5), ("b", 6))
+    ]
+    module = Forward(lambda m, d, s: m.e(s).values(), e=collection(tables=tables))
+    with pytest.raises(ExportError, match="'x': table 'b': expected 5 rows as the input's first"):
+        build_program(module, Schema(sparse=[SparseInput("x")]), seed=0)
+
+
+def test_two_tables_of_one_name_are_refused():
+    table = EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=4, feature_names=["x"])
+    module = Forward(
+        lambda m, d, s: m.one(s)["x"] + m.two(s)["x"],
+        one=collection(tables=[table]),
+        two=collection(tables=[table]),
+    )
+    with pytest.raises(ExportError, match="two: table 't': expected a name used once"):
+        build_program(module, Schema(sparse=[SparseInput("x")]), seed=0)

@@ -1,0 +1,118 @@
+"""Random rankers of row-wise operations, marked anywhere, give what their modules give."""
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.testing import assert_close
+
+from embershard.export.program import build_program
+from embershard.modules import EmbeddingBagConfig, to_examples
+from embershard.package import DenseInput, Schema, SparseInput
+from tests.export.expanding import Case
+from tests.export.models import collection
+
+SCOPES = st.sampled_from(["request", "example"])
+NAMES = ("a", "b", "c")
+
+
+@st.composite
+def schemas(draw):
+    """Three dense and three sparse inputs, any scopes, any order."""
+    return Schema(
+        dense=[DenseInput(f"d{i}", scope=draw(SCOPES)) for i in range(3)],
+        sparse=[SparseInput(name, scope=draw(SCOPES)) for name in draw(st.permutations(NAMES))],
+    )
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["dense", "column", "pooled", "all", "mark", "linear", "add", "cat", "reshape", "stack"]
+        ),
+        st.integers(0, 1000),
+        st.integers(0, 1000),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+class RandomRanker(nn.Module):
+    """Each step makes a value ``(B, width)`` from earlier ones; the last ones are outputs."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+        tables = [
+            EmbeddingBagConfig(
+                name=f"t{i}", num_embeddings=5, embedding_dim=4 * (1 + i % 2), feature_names=names
+            )
+            for i, names in enumerate((["a", "c"], ["b"]))
+        ]
+        self.embeddings = collection(tables=tables)
+        torch.manual_seed(len(steps))
+        self.matrix = nn.Parameter(torch.randn(64, 8) / 3)
+
+    def forward(self, dense, sparse):
+        pooled = self.embeddings(sparse)
+        values = [(pooled["b"], 8), (dense[:, 0:1], 1)]
+        for name, first, second in self.steps:
+            x, y = values[first % len(values)], values[second % len(values)]
+            values.append(getattr(self, f"_{name}")(dense, pooled, x, y, second))
+        return {f"out{i}": value for i, (value, _) in enumerate(values[-3:])}
+
+    def _dense(self, dense, pooled, x, y, pick):
+        start, stop = sorted((pick % 3, 1 + pick // 3 % 3))
+        return (dense[:, start:stop], stop - start) if start < stop else (dense, 3)
+
+    def _column(self, dense, pooled, x, y, pick):
+        return dense[:, pick % 3].unsqueeze(1), 1
+
+    def _pooled(self, dense, pooled, x, y, pick):
+        return (pooled["b"], 8) if pick % 3 == 1 else (pooled["ac"[pick % 2]], 4)
+
+    def _all(self, dense, pooled, x, y, pick):
+        return pooled.values(), 16
+
+    def _mark(self, dense, pooled, x, y, pick):
+        return to_examples(x[0]), x[1]
+
+    def _linear(self, dense, pooled, x, y, pick):
+        return torch.tanh(x[0] @ self.matrix[: x[1]]), 8
+
+    def _add(self, dense, pooled, x, y, pick):
+        width = min(x[1], y[1])
+        return x[0][:, :width] + y[0][:, :width], width
+
+    def _cat(self, dense, pooled, x, y, pick):
+        if x[1] + y[1] > 64:
+            return self._add(dense, pooled, x, y, pick)
+        return torch.cat([x[0], y[0]], dim=1), x[1] + y[1]
+
+    def _reshape(self, dense, pooled, x, y, pick):
+        cube = x[0].reshape(x[0].shape[0], x[0].shape[1], 1)
+        return torch.cat([cube, cube], dim=2).sum(2), x[1]
+
+    def _stack(self, dense, pooled, x, y, pick):
+        width = min(x[1], y[1])
+        return torch.stack([x[0][:, :width], y[0][:, :width]], dim=1).amax(1), width
+
+
+@settings(max_examples=60, deadline=None)
+@given(schema=schemas(), steps=STEPS)
+def test_a_random_ranker_is_exported_as_it_computes(schema, steps):
+    module = RandomRanker(steps)
+
+    program = build_program(module, schema, seed=0)
+
+    case = Case(module, schema)
+    with torch.no_grad():
+        expected = module(*case.module_inputs())
+        outputs = program.script(*case.program_inputs())
+    assert list(outputs) == list(expected)
+    for spec in program.outputs:
+        got = outputs[spec.name]
+        assert len(got) == (case.requests if spec.scope == "request" else case.examples)
+        whole = got[case.request_of_example] if spec.scope == "request" else got
+        assert_close(whole, expected[spec.name], rtol=1e-5, atol=1e-5)
