@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -158,7 +157,7 @@ Ids Scattered(size_t count) {
 
 Ids Counted(int64_t first, size_t count) {
   Ids keys(count);
-  std::iota(keys.begin(), keys.end(), first);
+  for (size_t i = 0; i < count; ++i) keys[i] = first + static_cast<int64_t>(i);
   return keys;
 }
 
