@@ -10,10 +10,8 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from embershard.errors import EmbershardError, InputError
@@ -22,6 +20,8 @@ from embershard.version import __version__
 __all__ = ["main"]
 
 CACHE_VARIABLE = "EMBERSHARD_CACHE"
+
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -197,20 +197,18 @@ def _serve(given: argparse.Namespace) -> None:
         tables=given.tables,
         default_timeout_ms=given.default_timeout_ms,
     )
-    asked_to_stop = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        asked_to_stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    # Blocked before any thread starts, so that none but this one ever takes them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     with Server(
         given.repository, model=given.model, version=given.model_version, options=options
     ) as server:
         served = server.package
         print(f"serving {served.model} {served.version} on {server.address}", flush=True)
-        asked_to_stop.wait()
+        signal.sigwait(STOP_SIGNALS)
         print("draining", file=sys.stderr, flush=True)
+        for number in STOP_SIGNALS:  # A second one ends the process at once.
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _add_predict(commands: Any) -> None:

@@ -11,6 +11,8 @@ __all__ = ["ServerOptions", "TableResidency"]
 
 TableResidency = Literal["mmap", "resident"]
 
+MOST = (1 << 31) - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
@@ -37,16 +39,17 @@ class ServerOptions:
     """Deadline of a request whose client states none, in milliseconds, at least 1."""
 
     max_queued_examples: int = 32768
-    """Examples waiting at once. Beyond this, requests are refused at once, not served late."""
+    """Examples waiting at once. Beyond this, requests are refused at once, not served late. A
+    single request never holds more, and never more than a batch, 4096."""
 
     max_queued_ids: int = 1 << 23
     """Ids waiting at once, likewise."""
 
     max_message_bytes: int = 64 << 20
-    """Largest message taken, in bytes."""
+    """Largest message taken, in bytes, below 2**31."""
 
     drain_timeout_seconds: float = 30.0
-    """How long a stopping server works on what it has accepted."""
+    """How long a stopping server works on what it has accepted. 0: not at all."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -60,7 +63,10 @@ class ServerOptions:
             "max_queued_examples",
             "max_queued_ids",
             "max_message_bytes",
-            "drain_timeout_seconds",
         ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}: expected more than 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) <= MOST:
+                raise ConfigError(f"{name}: expected 1..{MOST}, got {getattr(self, name)}")
+        if not 0 <= self.drain_timeout_seconds <= MOST:
+            raise ConfigError(
+                f"drain_timeout_seconds: expected 0..{MOST}, got {self.drain_timeout_seconds}"
+            )

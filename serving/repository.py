@@ -54,6 +54,7 @@ def _models(repository: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for manifest in repository.glob("*/*/manifest.json"):
         model, version = manifest.parts[-3], manifest.parts[-2]
-        if version.isascii() and version.isdigit() and version[0] != "0":
+        is_version = version.isascii() and version.isdigit() and version[0] != "0"
+        if is_version and not model.startswith("."):
             found.setdefault(model, []).append(int(version))
     return {model: sorted(found[model]) for model in sorted(found)}

@@ -65,8 +65,10 @@ class Server:
 
     @property
     def address(self) -> str:
-        """``host:port`` as listened on."""
-        return f"{self._options.host}:{self._native.port}"
+        """``host:port`` as listened on; an IPv6 host stands in brackets."""
+        host = self._options.host
+        bare_ipv6 = ":" in host and not host.startswith("[")
+        return f"{f'[{host}]' if bare_ipv6 else host}:{self._native.port}"
 
     def counters(self) -> dict[str, int]:
         """Requests by outcome, examples and batches since the start; examples queued now."""
