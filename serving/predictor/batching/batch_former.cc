@@ -46,7 +46,9 @@ Batch BatchFormer::TakeBatch(Clock::time_point now) {
 }
 
 Batch BatchFormer::TakeExpired(Clock::time_point now) {
-  return TakeIf([now](const Request& request) { return request.deadline <= now; });
+  return TakeIf([now](const Request& request) {
+    return request.deadline <= now || (request.abandoned && request.abandoned());
+  });
 }
 
 template <class Predicate>

@@ -49,7 +49,8 @@ class BatchFormer {
   // least one request when any is waiting that has not expired; never an expired one.
   Batch TakeBatch(Clock::time_point now);
 
-  // Removes and returns the requests whose deadline has passed.
+  // Removes and returns the requests that are not worth running any more: whose
+  // deadline has passed, or whose client has left.
   Batch TakeExpired(Clock::time_point now);
 
   bool empty() const { return waiting_.empty(); }

@@ -20,7 +20,7 @@ namespace embershard {
 class BatchingQueue {
  public:
   // Called on the queue's thread, one batch at a time, with what is to run and with
-  // what came too late; not both are empty. Must answer every request in the two
+  // what is no longer worth it; not both are empty. Must answer every request in the two
   // and must not throw.
   using RunBatch = std::function<void(Batch batch, Batch expired)>;
 

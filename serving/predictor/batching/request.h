@@ -56,12 +56,15 @@ struct Response {
 
 struct Request {
   uint32_t num_examples = 0;
-  std::vector<DenseView> dense;         // One for each of Schema::dense.
-  std::vector<SparseView> sparse;       // One for each of Schema::sparse.
-  std::vector<size_t> outputs_wanted;   // Positions in Schema::outputs, ascending.
+  std::vector<DenseView> dense;        // One for each of Schema::dense.
+  std::vector<SparseView> sparse;      // One for each of Schema::sparse.
+  std::vector<size_t> outputs_wanted;  // Positions in Schema::outputs, ascending.
 
   Clock::time_point arrival;
   Clock::time_point deadline = Clock::time_point::max();
+
+  // Whether nobody waits for the answer any more. Any thread; empty: never so.
+  std::function<bool()> abandoned;
 
   // Filled by the door: ids that will be looked up.
   uint64_t num_ids = 0;

@@ -108,7 +108,8 @@ void Engine::State::RunAndAnswer(Batch batch) {
 void Engine::State::AnswerExpired(Batch late) {
   for (const auto& request : late) {
     Count(expired);
-    request->answer({StatusCode::kDeadlineExceeded, "the deadline passed while the request waited"},
+    request->answer({StatusCode::kDeadlineExceeded,
+                     "the deadline passed, or the client left, while the request waited"},
                     {});
   }
 }

@@ -48,6 +48,7 @@ Status PredictorService::StartPredict(grpc::CallbackServerContext* context,
   if (Status status = parser_.Parse(message, request.get()); !status.ok()) return status;
   request->arrival = Clock::now();
   request->deadline = DeadlineOf(*context, request->arrival);
+  request->abandoned = [context] { return context->IsCancelled(); };
   request->answer = [this, context, &message, response, reactor](Status status, Response answer) {
     if (status.ok()) {
       status = Guarded([&] {

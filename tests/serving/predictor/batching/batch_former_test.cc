@@ -118,6 +118,19 @@ TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   EXPECT_EQ(former.queued_examples(), 0U);
 }
 
+TEST(BatchFormer, TakesRequestsWhoseClientHasLeftAsExpired) {
+  BatchFormer former(Small());
+  auto left = Waiting(4, 9);
+  left->abandoned = [] { return true; };
+  auto stays = Waiting(5);
+  stays->abandoned = [] { return false; };
+  EXPECT_EQ(Add(&former, std::move(left)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, std::move(stays)), Admission::kAccepted);
+  EXPECT_EQ(Examples(former.TakeExpired(kStart)), Counts{4});
+  EXPECT_EQ(former.queued_ids(), 0U);
+  EXPECT_EQ(Examples(former.TakeBatch(kStart)), Counts{5});
+}
+
 TEST(BatchFormer, TakesOnlyTheExpiredAndKeepsTheOrderOfTheRest) {
   BatchFormer former(Small());
   EXPECT_EQ(Add(&former, Waiting(1, 7)), Admission::kAccepted);
