@@ -1,0 +1,31 @@
+"""The example of docs/wire.md: its two spellings are one request."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+
+from embershard._proto import predictor_pb2 as pb
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "wire.md").read_text()
+
+
+def found(pattern: str) -> str:
+    match = re.search(pattern, PAGE, re.DOTALL)
+    assert match is not None, f"docs/wire.md has nothing that looks like {pattern}"
+    return match[1]
+
+
+def test_the_request_in_json_equals_the_one_in_python() -> None:
+    in_json = json_format.Parse(found(r"-d '(\{.*?\})'"), pb.PredictRequest())
+    names: dict[str, Any] = {}
+    exec(found(r"```python\n(.*?)with grpc"), names)
+    assert names["request"] == in_json
+    assert in_json.num_examples == 2
+
+
+def test_every_field_of_the_messages_has_its_line() -> None:
+    for message in (pb.PredictRequest, pb.PredictResponse, pb.Packed):
+        for field in message.DESCRIPTOR.fields:
+            assert f"`{field.name}`" in PAGE, f"{message.DESCRIPTOR.name}.{field.name}"
