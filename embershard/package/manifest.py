@@ -55,6 +55,12 @@ def _checked_name(name: str) -> str:
     return name
 
 
+def _checked_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if math.prod(shape) > MAX_LENGTH:
+        raise ValueError(f"at most {MAX_LENGTH} values")
+    return shape
+
+
 PlainName: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
 Name: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
 FilePath: TypeAlias = Annotated[str, Field(pattern=FILE_PATTERN)]
@@ -145,7 +151,9 @@ class OutputSpec(Part):
 
     name: Name
     scope: Scope
-    shape: tuple[Annotated[int, Field(ge=1, le=MAX_LENGTH)], ...]
+    shape: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=MAX_LENGTH)], ...], AfterValidator(_checked_shape)
+    ]
 
 
 class TableSpec(Part):

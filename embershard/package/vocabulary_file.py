@@ -20,6 +20,7 @@ from embershard.package.safetensors_file import SafetensorsFile, write_safetenso
 __all__ = ["check_vocabulary", "open_vocabulary", "read_vocabulary", "write_vocabulary"]
 
 ALIGN = 8
+IDS_MAX = (1 << 32) - 1
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
@@ -62,8 +63,8 @@ def open_vocabulary(
     opened = SafetensorsFile.open(path, file, align=ALIGN)
     opened.check_names(["keys", "rows"])
     keys = opened.tensor("keys", "I64", (ids,))
-    if not len(keys):
-        raise refusal(file, "keys", expected="at least one id", got="none")
+    if not 1 <= len(keys) <= IDS_MAX:
+        raise refusal(file, "keys", expected=f"1 .. {IDS_MAX} ids", got=f"{len(keys)}")
     return keys, opened.tensor("rows", "I64", (len(keys),))
 
 

@@ -156,6 +156,7 @@ FIELDS = [
     field("inputs-empty", "inputs", value=[]),
     field("outputs-empty", "outputs", value=[]),
     field("output-shape-zero", "outputs", 1, "shape", value=[0]),
+    field("output-too-wide", "outputs", 1, "shape", value=[1 << 16, 1 << 16]),
     field("table-name-is-a-path", "tables", 0, "name", value="a/b"),
     field("table-empty", "tables", 0, "rows", value=0),
     field("table-too-long", "tables", 0, "rows", value=1 << 41),
