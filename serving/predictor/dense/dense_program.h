@@ -19,10 +19,10 @@ namespace embershard {
 struct DenseProgramInputs {
   size_t requests = 0;
   size_t examples = 0;
-  float* request_dense = nullptr;   // [R, request_dense_columns]
-  float* request_pooled = nullptr;  // [R, request_pooled_columns]
-  float* example_dense = nullptr;   // [B, example_dense_columns]
-  float* example_pooled = nullptr;  // [B, example_pooled_columns]
+  float* request_dense = nullptr;               // [R, request_dense_columns]
+  float* request_pooled = nullptr;              // [R, request_pooled_columns]
+  float* example_dense = nullptr;               // [B, example_dense_columns]
+  float* example_pooled = nullptr;              // [B, example_pooled_columns]
   const int64_t* request_of_example = nullptr;  // [B]
 };
 
@@ -34,8 +34,7 @@ class DenseProgram {
   // Writes each output of the schema, in order, into `outputs[i]`, resized to
   // [R or B] x width. Inputs are read only. One call at a time. A program that
   // throws or gives a wrong shape is answered kInternal with the output's name.
-  virtual Status Run(const DenseProgramInputs& inputs,
-                     std::span<std::vector<float>*> outputs) = 0;
+  virtual Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) = 0;
 };
 
 struct TorchScriptOptions {
@@ -46,9 +45,9 @@ struct TorchScriptOptions {
 
 // Torch-free on this side. kBadPackage when the file is not a program of the shape
 // that docs/format.md describes.
-Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(
-    const std::filesystem::path& file, const Schema& schema,
-    const TorchScriptOptions& options);
+Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesystem::path& file,
+                                                             const Schema& schema,
+                                                             const TorchScriptOptions& options);
 
 }  // namespace embershard
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -82,6 +83,32 @@ std::map<std::string, c10::IValue> FixedArguments(const TableStore& tables,
   };
 }
 
+struct RowsSeen {
+  bool zero_rows = false;
+  bool out_of_range = false;  // Neither kZeroRow nor one of the table.
+};
+
+// Sign bits gathered without a branch: a loop that compilers turn into vectors.
+RowsSeen Look(const int64_t* begin, const int64_t* end, int64_t table_rows) {
+  const auto last = static_cast<uint64_t>(table_rows - 1);
+  uint64_t below_zero = 0;
+  uint64_t out_of_range = 0;
+  for (const int64_t* row = begin; row != end; ++row) {
+    const auto bits = static_cast<uint64_t>(*row);
+    below_zero |= bits;
+    out_of_range |= (bits + 1) | (last - bits);
+  }
+  constexpr uint64_t kSign = uint64_t{1} << 63;
+  return {(below_zero & kSign) != 0, (out_of_range & kSign) != 0};
+}
+
+Status OutOfRange(const FbgemmLookupPart& part, const int64_t* begin, const int64_t* end) {
+  const int64_t* row = std::find_if(
+      begin, end, [&part](int64_t each) { return each < kZeroRow || each >= part.table_rows; });
+  return Internal("table '" + part.table + "': row " + std::to_string(*row) + " of feature '" +
+                  part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
+}
+
 }  // namespace
 
 FbgemmCall::FbgemmCall(const FbgemmCallKind& kind, const TableStore& tables,
@@ -140,49 +167,53 @@ Status FbgemmCall::MergePart(const FbgemmLookupPart& part, const JaggedRows& lis
   const int64_t end = lists.offsets[bags];
   // The kernel does not check rows. Ids were, when they became rows: a row that is out of
   // range here is our bug, but must not read foreign memory.
-  int64_t smallest = 0;
-  int64_t largest = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    smallest = std::min(smallest, lists.rows[i]);
-    largest = std::max(largest, lists.rows[i]);
-  }
-  if (smallest < kZeroRow || largest >= part.table_rows) {
-    return Internal("table '" + part.table + "': row " +
-                    std::to_string(smallest < kZeroRow ? smallest : largest) + " of feature '" +
-                    part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
-  }
+  const RowsSeen seen = Look(lists.rows + begin, lists.rows + end, part.table_rows);
+  if (seen.out_of_range) return OutOfRange(part, lists.rows + begin, lists.rows + end);
 
-  if (smallest >= 0) {
+  if (!seen.zero_rows) {
     const int64_t shift = static_cast<int64_t>(rows_.size()) - begin;
     rows_.insert(rows_.end(), lists.rows + begin, lists.rows + end);
     if (kind_.weighted) weights_.insert(weights_.end(), lists.weights + begin, lists.weights + end);
     for (size_t bag = 1; bag <= bags; ++bag) offsets_.push_back(lists.offsets[bag] + shift);
     return {};
   }
+  // Every row is written and only a real one advances: no branch to mispredict.
+  size_t size = rows_.size();
+  rows_.resize(size + static_cast<size_t>(end - begin));
+  weights_.resize(kind_.weighted ? rows_.size() : 0);
+  int64_t* const rows = rows_.data();
+  float* const weights = kind_.weighted ? weights_.data() : nullptr;
   for (size_t bag = 0; bag < bags; ++bag) {
-    for (int64_t i = lists.offsets[bag]; i < lists.offsets[bag + 1]; ++i) {
-      if (lists.rows[i] == kZeroRow) continue;
-      rows_.push_back(lists.rows[i]);
-      if (kind_.weighted) weights_.push_back(lists.weights[i]);
+    const int64_t bag_end = lists.offsets[bag + 1];
+    for (int64_t i = lists.offsets[bag]; i < bag_end; ++i) {
+      const int64_t row = lists.rows[i];
+      rows[size] = row;
+      if (weights != nullptr) weights[size] = lists.weights[i];
+      size += row != kZeroRow;
     }
-    offsets_.push_back(static_cast<int64_t>(rows_.size()));
+    offsets_.push_back(static_cast<int64_t>(size));
   }
+  rows_.resize(size);
+  weights_.resize(kind_.weighted ? size : 0);
   return {};
 }
 
 void FbgemmCall::Scatter(const float* sums, std::span<const JaggedRows> sparse,
                          PooledMatrix out) const {
-  for (const FbgemmLookupPart& part : parts_) {
-    const int64_t* offsets = sparse[part.sparse_input].offsets;
-    for (size_t bag = 0; bag < out.bags; ++bag) {
-      const int64_t length = std::max<int64_t>(1, offsets[bag + 1] - offsets[bag]);
-      const float factor =
-          part.pooling == Pooling::kMean ? 1.0F / static_cast<float>(length) : 1.0F;
-      const float* from = sums + bag * total_dim_;
-      float* to = out.values + bag * out.columns + part.column;
-      for (int64_t d = 0; d < part.dim; ++d) to[d] = from[d] * factor;
+  for (size_t bag = 0; bag < out.bags; ++bag) {
+    for (const FbgemmLookupPart& part : parts_) {
+      const auto dim = static_cast<size_t>(part.dim);
+      float* const to = out.values + bag * out.columns + part.column;
+      const int64_t* offsets = sparse[part.sparse_input].offsets;
+      const int64_t length = offsets[bag + 1] - offsets[bag];
+      if (part.pooling == Pooling::kMean && length > 1) {
+        const float factor = 1.0F / static_cast<float>(length);
+        for (size_t d = 0; d < dim; ++d) to[d] = sums[d] * factor;
+      } else {
+        std::memcpy(to, sums, dim * sizeof(float));
+      }
+      sums += dim;
     }
-    sums += part.dim;
   }
 }
 
