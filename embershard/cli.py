@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         given.run(given)
-    except EmbershardError as error:
+    except (EmbershardError, OSError) as error:
         print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -197,6 +197,8 @@ def _serve(given: argparse.Namespace) -> None:
         tables=given.tables,
         default_timeout_ms=given.default_timeout_ms,
     )
+    # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Blocked before any thread starts, so that none but this one ever takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     with Server(
@@ -216,49 +218,51 @@ def _add_predict(commands: Any) -> None:
     command.add_argument("address", metavar="HOST:PORT")
     command.add_argument(
         "request",
-        type=argparse.FileType("r"),
         metavar="REQUEST.json",
         nargs="?",
         help='{"dense": {name: values}, "sparse": {name: lists of ids}}; - reads standard input; '
         "left out, the model's inputs are printed",
     )
-    command.add_argument("--model", default="", help="(default: the only one served)")
-    command.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS")
+    add = command.add_argument
+    add("--model", default="", help="(default: the only one served)")
+    add("--model-version", type=int, default=0, help="(default: the one being served)")
+    add("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default: %(default)s)")
     command.set_defaults(run=_predict)
 
 
 def _predict(given: argparse.Namespace) -> None:
     from embershard.client import Client
 
+    which = {"model": given.model, "version": given.model_version}
+    asked = None if given.request is None else _read_request(given.request)
     with Client(given.address, timeout_seconds=given.timeout) as client:
-        if given.request is None:
-            print(_described(client.get_model(given.model)))
+        if asked is None:
+            print(_described(client.get_model(**which)))
             return
-        answer = client.predict(given.model, **_request(given.request))
-    print(
-        json.dumps(
-            {
-                "model": answer.model,
-                "version": answer.version,
-                "outputs": {name: values.tolist() for name, values in answer.items()},
-                "unknown_ids": dict(answer.unknown_ids),
-            }
-        )
-    )
+        answer = client.predict(**which, **asked)
+    document = {
+        "model": answer.model,
+        "version": answer.version,
+        "outputs": {name: values.tolist() for name, values in answer.items()},
+        "unknown_ids": dict(answer.unknown_ids),
+    }
+    print(json.dumps(document))
 
 
-def _request(file: Any) -> dict[str, Any]:
-    """The keyword arguments of `Client.predict` in a JSON file."""
+def _read_request(path: str) -> dict[str, Any]:
+    """The keyword arguments of `Client.predict` in a JSON file, or in standard input for "-"."""
     keys = ("dense", "sparse", "weights", "num_examples", "outputs")
-    with file:
-        try:
-            document = json.load(file)
-        except ValueError as error:
-            raise InputError(f"{file.name}: expected JSON, got {error}") from error
-    if not isinstance(document, dict) or not set(document) <= set(keys):
-        raise InputError(
-            f"{file.name}: expected an object with keys of {', '.join(keys)}, got {document!r:.80}"
-        )
+    name = "standard input" if path == "-" else path
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+        document = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{name}: expected JSON, got {error}") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{name}: expected an object, got {document!r:.80}")
+    for key in document:
+        if key not in keys:
+            raise InputError(f"{name}: key {key!r}: expected one of {', '.join(keys)}")
     return document
 
 
@@ -266,8 +270,9 @@ def _described(model: Any) -> str:
     lines = [f"{model.name} {model.version}   at most {model.max_examples} examples a request"]
     for item in model.inputs:
         default = f"   default {item.default:g}" if item.default is not None else ""
+        weighted = "   weighted" if item.weighted else ""
         longest = f"   at most {item.max_ids} ids" if item.max_ids else ""
-        lines.append(f"  {item.kind:6}  {item.scope:7}  {item.name}{default}{longest}")
+        lines.append(f"  {item.kind:6}  {item.scope:7}  {item.name}{default}{weighted}{longest}")
     for item in model.outputs:
         shape = "".join(f" x {size}" for size in item.shape)
         lines.append(f"  output  {item.scope:7}  {item.name}{shape}")

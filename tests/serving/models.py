@@ -113,6 +113,11 @@ def ranker() -> Ranker:
     return module
 
 
+def make_ranker() -> tuple[Ranker, Schema]:
+    """A factory as `embershard export --model` takes it."""
+    return ranker(), SCHEMA
+
+
 def export_ranker(repository: Path, *, weights: object = "int8", version: int = 1) -> Path:
     """``<repository>/ranker/<version>``."""
     return export_model(

@@ -1,0 +1,48 @@
+"""`embershard inspect` and `embershard verify`."""
+
+import shutil
+
+import pytest
+
+from embershard.cli import main
+from embershard.package import Package, describe_package
+
+
+@pytest.fixture
+def damaged(repository, tmp_path):
+    """A copy with one bit of a table turned."""
+    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
+    chunk = package / "tables/items/00000.safetensors"
+    data = bytearray(chunk.read_bytes())
+    data[-1] ^= 1
+    chunk.write_bytes(data)
+    return package
+
+
+def test_inspect_describes_the_package(repository, capsys):
+    package = repository / "ranker" / "1"
+    assert main(["inspect", str(package)]) == 0
+    out = capsys.readouterr().out
+    assert out == describe_package(Package.open(package))
+    assert out.startswith("ranker 1   format 0   6 tables, 7 sparse and 4 dense inputs")
+
+
+def test_verify_says_that_every_byte_is_good(repository, capsys):
+    assert main(["verify", str(repository / "ranker" / "1")]) == 0
+    assert capsys.readouterr().out.startswith("ranker 1: 13 files, ")
+
+
+def test_verify_finds_one_bit(damaged, capsys):
+    assert main(["verify", str(damaged)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    words = "embershard verify: PackageError: tables/items/00000.safetensors: sha256: expected "
+    assert words in told.err
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_folder_that_is_no_package(tmp_path, capsys, command):
+    assert main([command, str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"embershard {command}: PackageError: manifest" in told.err

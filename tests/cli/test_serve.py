@@ -1,0 +1,109 @@
+"""`embershard serve`: where it listens, how it ends, and why it does not start."""
+
+import re
+import shutil
+import signal
+import socket
+
+import grpc
+import pytest
+
+from embershard.client import Client
+from tests.cli.running import run, serving
+from tests.serving.asking import named, outputs_of, random_request
+
+Code = grpc.StatusCode
+REQUEST = {"dense": {"age": 1, "price": [1, 2]}}
+
+
+def test_it_prints_where_it_listens_and_answers_there(repository):
+    with serving(repository, "--threads", 1) as server:
+        assert re.fullmatch(r"serving ranker 1 on 127\.0\.0\.1:[1-9][0-9]*\n", server.line)
+        with Client(server.address, timeout_seconds=60) as client:
+            assert client.predict("ranker", **REQUEST)["score"].shape == (2,)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda each: each.name)
+def test_a_signal_ends_it_in_order(repository, number):
+    with serving(repository, "--threads", 1) as server:
+        assert server.stop(number) == (0, "", "draining\n")
+
+
+def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(repository):
+    asked = random_request(500)
+    message = named(asked).SerializeToString()
+    with serving(repository, "--threads", 1) as server:
+        with grpc.insecure_channel(server.address) as channel:
+            predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
+            calls = [predict.future(message, timeout=60) for _ in range(60)]  # As many as may wait.
+            first = outputs_of(calls[0].result())["score"]
+            code, _, errors = server.stop(signal.SIGTERM)
+            codes = [call.code() for call in calls]
+        assert (code, errors) == (0, "draining\n")
+    # What came too late was refused; gRPC can only cancel what comes as the port closes.
+    assert set(codes) <= {Code.OK, Code.UNAVAILABLE, Code.CANCELLED}
+    for call in calls:
+        if call.code() is Code.OK:
+            assert abs(outputs_of(call.result())["score"] - first).max() <= 1e-6
+
+
+def test_the_whole_request_is_one_of_options(repository):
+    options = ["--plan", "2xcpu", "--tables", "resident", "--host", "localhost"]
+    options += ["--model", "ranker", "--model-version", 1, "--default-timeout-ms", 5000]
+    with serving(repository, *options) as server:
+        assert server.line.startswith("serving ranker 1 on localhost:")
+        with Client(server.address, timeout_seconds=60) as client:
+            assert client.predict(**REQUEST)["score"].shape == (2,)
+
+
+def refused(*arguments):
+    """What the command says when it does not start: one line."""
+    ended = run("serve", *arguments)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    return ended.stderr
+
+
+def test_a_port_that_is_taken(repository):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        words = refused(repository, "--port", port)
+    assert words.startswith(
+        f"embershard serve: UnavailableError: cannot listen on 127.0.0.1:{port}: in use"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(
+            ["--plan", "8xcuda"], "NotFoundError: plan: expected one of default, 2xcpu", id="plan"
+        ),
+        pytest.param(["--model", "b"], "no model 'b'; models: ranker", id="model"),
+        pytest.param(["--model-version", 4], "no version 4 of 'ranker'; versions: 1", id="version"),
+        pytest.param(["--port", 70000], "ConfigError: port: expected 0..65535", id="port"),
+        pytest.param(["--threads", -1], "ConfigError: threads: expected 0..1024", id="threads"),
+        pytest.param(
+            ["--default-timeout-ms", 0], "ConfigError: default_timeout_ms: exp", id="timeout"
+        ),
+    ],
+)
+def test_options_that_cannot_be_served(repository, arguments, words):
+    assert words in refused(repository, "--port", 0, *arguments)
+
+
+def test_a_repository_that_is_not_there(tmp_path):
+    words = refused(tmp_path / "nowhere", "--port", 0)
+    assert words.endswith("nowhere: expected a folder of models, found none\n")
+
+
+def test_a_damaged_package(repository, tmp_path):
+    shutil.copytree(repository, tmp_path / "repository")
+    plan = tmp_path / "repository/ranker/1/plans/default.json"
+    plan.write_bytes(plan.read_bytes() + b" ")
+    words = refused(tmp_path / "repository", "--port", 0)
+    assert words.startswith("embershard serve: PackageError: plans/default.json: ")
+    assert "expected " in words
+    assert ", got " in words

@@ -1,0 +1,140 @@
+"""`embershard train` and `embershard export`, from a file to a package that can be served."""
+
+import numpy as np
+import pytest
+import torch
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.cli import main
+from embershard.package import Package
+from embershard.serving import LocalPredictor
+from tests.serving.models import make_ranker
+
+CONFIG = """
+[data]
+name = "synthetic"
+rows = 3000
+
+[model]
+embedding_dim = 8
+dense_layers = [8, 8]
+over_layers = [8, 1]
+
+[training]
+epochs = 1
+evaluate_every_steps = 3
+batch_size = 500
+threads = 1
+
+[checkpoint]
+folder = "{folder}"
+"""
+
+FACTORY = "tests.serving.models:make_ranker"
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Writes a configuration."""
+
+    def written(text=CONFIG):
+        path = tmp_path / "run.toml"
+        path.write_text(text.replace("{folder}", str(tmp_path / "checkpoints")))
+        return path
+
+    return written
+
+
+def test_a_run_becomes_a_package(config, tmp_path, capsys):
+    assert main(["train", str(config())]) == 0
+    out = capsys.readouterr().out
+    assert "validation  auc 0." in out
+    assert "test        auc 0." in out
+    checkpoint = out.splitlines()[-1].split()[-1]
+
+    package = tmp_path / "repository" / "clicks" / "3"
+    weights = "--weights=*=int4"
+    assert main(["export", checkpoint, "--out", str(package), weights, "--devices=2xcpu"]) == 0
+    assert capsys.readouterr().out.startswith("clicks 3   format 0   ")
+    manifest = Package.open(package).manifest
+    assert {table.weights for table in manifest.tables} == {"int4"}
+    assert Package.open(package).plan().devices == ("cpu:0", "cpu:1")
+    described = pb.GetModelResponse.FromString(LocalPredictor(package, threads=1).get_model())
+    assert (described.model, described.version) == ("clicks", 3)
+
+
+def test_a_model_of_ones_own(tmp_path, capsys):
+    module, _ = make_ranker()
+    torch.save(module.state_dict(), tmp_path / "weights.pt")
+    package = tmp_path / "ranker" / "1"
+    arguments = [str(tmp_path / "weights.pt"), "--out", str(package), "--model", FACTORY]
+    assert main(["export", *arguments]) == 0
+    weight = module.plain.state_dict()["embedding_bags.items.weight"].numpy()
+    opened = Package.open(package)
+    table = next(each for each in opened.manifest.tables if each.name == "items")
+    rows = opened.read_rows("items", np.arange(table.rows))
+    assert np.abs(table.row_format.dequantize_rows(rows) - weight).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(
+            ("epochs = 1", "epoch = 1"), "run.toml:12: key 'training.epoch': exp", id="key"
+        ),
+        pytest.param(
+            ("epochs = 1", "epochs = 0"), "run.toml:12: key 'training.epochs'", id="value"
+        ),
+        pytest.param(("rows = 3000", "rows = ]"), "run.toml: expected TOML, got ", id="syntax"),
+        pytest.param(
+            ('"synthetic"', '"netflix"'), "data set: expected one of ['movielens', ", id="data"
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_run(config, capsys, change, words):
+    assert main(["train", str(config(CONFIG.replace(*change)))]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert words in told.err
+
+
+def test_a_configuration_that_is_not_there(tmp_path, capsys):
+    assert main(["train", str(tmp_path / "none.toml")]) == 1
+    assert "ConfigError: " in capsys.readouterr().err
+
+
+def test_data_of_ones_own_that_cannot_be_read(config, tmp_path, capsys):
+    text = CONFIG.replace('"synthetic"\nrows = 3000', '"movielens"')
+    assert main(["train", str(config(text)), "--data", str(tmp_path)]) == 1
+    assert "DataError: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["--weights", "int3"], "int3", id="weights"),
+        pytest.param(["--devices", "2xtpu"], "devices: expected like 2xcpu", id="devices"),
+        pytest.param(["--model", "tests"], "expected package.module:factory", id="factory"),
+    ],
+)
+def test_an_export_that_cannot_be_made(tmp_path, capsys, arguments, words):
+    torch.save(make_ranker()[0].state_dict(), tmp_path / "weights.pt")
+    out = tmp_path / "ranker" / "1"
+    given = [str(tmp_path / "weights.pt"), "--out", str(out), "--model", FACTORY, *arguments]
+    assert main(["export", *given]) == 1
+    told = capsys.readouterr()
+    assert (told.out, out.exists()) == ("", False)
+    assert words in told.err
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path, capsys):
+    out = tmp_path / "ranker" / "1"
+    assert main(["export", str(tmp_path / "none"), "--out", str(out)]) == 1
+    assert "DataError: " in capsys.readouterr().err
+
+
+def test_a_version_that_is_there_already(tmp_path, capsys, repository):
+    torch.save(make_ranker()[0].state_dict(), tmp_path / "weights.pt")
+    out = str(repository / "ranker" / "1")
+    assert main(["export", str(tmp_path / "weights.pt"), "--out", out, "--model", FACTORY]) == 1
+    assert "versions are immutable" in capsys.readouterr().err

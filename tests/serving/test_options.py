@@ -1,0 +1,30 @@
+"""Options are valid once built."""
+
+import pytest
+
+from embershard.errors import ConfigError
+from embershard.serving import ServerOptions
+
+
+def test_the_defaults_are_those_of_the_command():
+    options = ServerOptions()
+    assert (options.host, options.port, options.default_timeout_ms) == ("127.0.0.1", 50051, 1000)
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("port", [-1, 65536]),
+        ("tables", ["ram", ""]),
+        ("threads", [-1, 1025]),
+        ("default_timeout_ms", [0, -1, 2**31]),
+        ("max_queued_examples", [0, 2**31]),
+        ("max_queued_ids", [0, 2**31]),
+        ("max_message_bytes", [0, 2**31]),
+        ("drain_timeout_seconds", [-1, float("nan"), float("inf")]),
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_name(option, values):
+    for value in values:
+        with pytest.raises(ConfigError, match=f"^{option}: expected .*, got '?{value}'?$"):
+            ServerOptions(**{option: value})

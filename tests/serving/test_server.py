@@ -1,0 +1,208 @@
+"""A server in this process: its address, counters, overload and end."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+
+from embershard.client import Client
+from embershard.errors import (
+    NotFoundError,
+    PackageError,
+    RequestError,
+    RetryError,
+    UnavailableError,
+)
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.serving.asking import named, outputs_of, random_request
+from tests.serving.models import export_ranker
+from tests.serving.refused import Code
+
+PUSHBACK = "grpc-retry-pushback-ms"
+
+
+def serve(repository, **options):
+    return Server(repository, options=ServerOptions(port=0, threads=1, **options))
+
+
+def raw_predict(channel):
+    return channel.unary_unary("/embershard.v1.Predictor/Predict")
+
+
+def test_port_0_picks_a_free_one_and_says_which(repository):
+    with serve(repository) as first, serve(repository) as second:
+        assert first.address != second.address
+        for server in (first, second):
+            assert server.address.startswith("127.0.0.1:")
+            with Client(server.address, timeout_seconds=60) as client:
+                assert client.get_model().name == "ranker"
+
+
+def test_a_port_in_use_is_refused(repository):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}: in use"):
+            Server(repository, options=ServerOptions(port=port))
+
+
+def test_the_model_is_described_as_it_was_exported(client, package):
+    model = client.get_model("ranker")
+    assert (model.name, model.version) == ("ranker", 1)
+    assert [(item.name, item.kind, item.scope) for item in model.inputs] == [
+        ("age", "dense", "request"),
+        ("price", "dense", "example"),
+        ("hour", "dense", "request"),
+        ("likes", "dense", "example"),
+        ("user", "sparse", "request"),
+        ("item", "sparse", "example"),
+        ("history", "sparse", "request"),
+        ("query", "sparse", "request"),
+        ("category", "sparse", "example"),
+        ("tags", "sparse", "example"),
+        ("topics", "sparse", "request"),
+    ]
+    assert [item.default for item in model.dense] == [None, None, 0.5, -1.25]
+    assert [item.name for item in model.sparse if item.weighted] == ["tags", "topics"]
+    assert {item.name: item.max_ids for item in model.sparse if item.max_ids} == {
+        "history": 5,
+        "category": 3,
+        "topics": 4,
+    }
+    assert [(item.name, item.scope, item.shape) for item in model.outputs] == [
+        ("score", "example", ()),
+        ("parts", "example", (2,)),
+        ("user_vector", "request", (6,)),
+    ]
+    assert (model.max_examples, model.max_ids) == (4096, 1 << 20)
+
+
+def test_the_package_served_is_the_one_found(server, package):
+    assert (server.package.model, server.package.version) == ("ranker", 1)
+    assert server.package.folder == package
+
+
+def test_counters_count_each_request_once_by_its_outcome(repository):
+    with serve(repository) as server, Client(server.address, timeout_seconds=60) as client:
+        for count in (1, 4):
+            client.predict(dense={"age": 1, "price": np.ones(count)})
+        with pytest.raises(RequestError):
+            client.predict(dense={"age": 1, "price": [1]}, sparse={"category": [[99]]})
+        counters = server.counters()
+    assert counters.pop("batches") in (1, 2)
+    assert counters == {
+        "requests_ok": 2,
+        "requests_refused": 1,
+        "requests_overloaded": 0,
+        "requests_expired": 0,
+        "requests_failed": 0,
+        "examples": 5,
+        "queued_examples": 0,
+    }
+
+
+def test_many_threads_with_one_client(client, local):
+    asked = [random_request(size, seed=size) for size in range(1, 9)]
+    expected = [
+        outputs_of(local.predict_merged([named(each).SerializeToString()])[0])["score"]
+        for each in asked
+    ]
+
+    def ask(number):
+        each = asked[number % 8]
+        answer = client.predict(
+            dense=each.dense, sparse=each.sparse, weights=each.weights, request_id=str(number)
+        )
+        assert answer.request_id == str(number)
+        return np.abs(answer["score"] - expected[number % 8]).max()
+
+    with ThreadPoolExecutor(16) as threads:
+        assert max(threads.map(ask, range(400))) <= 1e-6
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_try_again(repository):
+    message = named(random_request(256)).SerializeToString()
+    overloaded = answered = 0
+    with (
+        serve(repository, max_queued_examples=256) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        calls = [raw_predict(channel).future(message, timeout=60) for _ in range(300)]
+        for call in calls:
+            if call.code() is Code.OK:
+                answered += 1
+                continue
+            overloaded += 1
+            assert call.code() is Code.RESOURCE_EXHAUSTED
+            assert call.details() == (
+                "the queue is full: 256 examples are waiting; try again after a pause"
+            )
+            assert dict(call.trailing_metadata())[PUSHBACK].isdigit()
+        counters = server.counters()
+    assert (counters["requests_ok"], counters["requests_overloaded"]) == (answered, overloaded)
+    assert answered > 0
+    assert overloaded > 0
+
+
+def test_a_queue_shorter_than_a_batch_bounds_a_request(repository):
+    with (
+        serve(repository, max_queued_examples=10) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert client.get_model().max_examples == 10
+        assert client.predict(dense={"age": 1, "price": np.ones(10)})["score"].shape == (10,)
+        with pytest.raises(RequestError, match=r"expected .* 10.*, got 11"):
+            client.predict(dense={"age": 1, "price": np.ones(11)})
+
+
+def test_a_deadline_that_passes_in_the_queue_is_told(repository):
+    message = named(random_request(4096)).SerializeToString()
+    with serve(repository) as server, grpc.insecure_channel(server.address) as channel:
+        calls = [raw_predict(channel).future(message, timeout=60) for _ in range(4)]
+        late = raw_predict(channel).future(message, timeout=1e-3)
+        assert late.code() is Code.DEADLINE_EXCEEDED
+        assert [call.code() for call in calls] == [Code.OK] * 4
+
+
+def test_stopping_answers_what_was_accepted_and_refuses_the_rest(repository):
+    message = named(random_request(1000)).SerializeToString()
+    server = serve(repository)
+    with grpc.insecure_channel(server.address) as channel:
+        calls = [raw_predict(channel).future(message, timeout=60) for _ in range(30)]
+        calls[0].result()
+        before = server.counters()
+        server.stop()
+        after = server.counters()
+        codes = [call.code() for call in calls]
+    assert after["queued_examples"] == 0
+    assert after["requests_ok"] >= before["requests_ok"] + before["queued_examples"] // 1000
+    assert codes.count(Code.OK) == after["requests_ok"]
+    assert set(codes) <= {Code.OK, Code.UNAVAILABLE, Code.CANCELLED}
+
+
+def test_stopping_twice_is_stopping_once(repository):
+    with serve(repository) as server:
+        server.stop()
+        server.stop()
+    with (
+        Client(server.address, timeout_seconds=0.5, max_attempts=1) as client,
+        pytest.raises(RetryError),
+    ):
+        client.get_model()
+
+
+def test_an_unknown_plan_is_refused_with_those_there_are(repository):
+    with pytest.raises(NotFoundError, match="plan: expected one of default, 2xcpu, got '8xcuda'"):
+        serve(repository, plan="8xcuda")
+
+
+def test_a_damaged_package_is_refused_with_file_and_field(tmp_path):
+    package = export_ranker(tmp_path)
+    program = package / "programs" / "dense.pt"
+    program.write_bytes(program.read_bytes()[:-1])
+    for load in (lambda: serve(tmp_path), lambda: LocalPredictor(package)):
+        with pytest.raises(PackageError, match=r"programs/dense\.pt: .*expected .*, got "):
+            load()
