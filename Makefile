@@ -11,8 +11,9 @@ SHELL := /bin/bash
 
 bin := .venv/bin
 cores := $(shell nproc)
-export CCACHE_BASEDIR := $(CURDIR)  # so that checkouts share what was compiled
-cpp = $(shell git ls-files -co --exclude-standard '*.h' '*.cc')
+# ccache: checkouts share what was compiled.
+export CCACHE_BASEDIR := $(CURDIR)
+cpp = $(shell find serving tests -name '*.h' -o -name '*.cc')
 
 install:
 	@scripts/install.sh

@@ -18,53 +18,75 @@ cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev li
 say() { printf 'install: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
-# done_before STAGE HASH: whether the stage ran last for the same inputs.
+# done_before STAGE KEY: whether the stage ran last for the same inputs.
 done_before() { [ "$(cat "$stamps/$1" 2>/dev/null)" = "$2" ]; }
 done_now() { mkdir -p "$stamps" && printf '%s\n' "$2" > "$stamps/$1"; }
 hash_of() { sha256sum "$@" | sha256sum | cut -d' ' -f1; }
-
-installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 # as_root COMMAND...: runs it, or fails where this user may not.
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-# debian_packages NAME...: installs those that are missing, or says which they are and stops.
-debian_packages() {
+is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# Debian's packages that a stage needs, one a line.
+needed_packages() {
+  if ! command -v "$python" >/dev/null; then
+    printf '%s\n' python3 python3-venv
+  elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    printf '%s\n' python3-venv
+  fi
+  [ "$1" = all ] || return 0
+  printf '%s\n' "${cpp_packages[@]}"
+  local headers='import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+  "$python" -c "$headers" 2>/dev/null || printf '%s\n' python3-dev
+}
+
+# Installs what is missing, or says what it is and stops.
+system_stage() {
   local name missing=()
-  command -v dpkg-query >/dev/null || fail "this is not Debian or Ubuntu; needed here: $*"
-  for name in "$@"; do
-    installed "$name" || missing+=("$name")
+  for name in $(needed_packages "$1"); do
+    is_installed "$name" || missing+=("$name")
   done
-  [ ${#missing[@]} = 0 ] && return
-  if as_root true 2>/dev/null; then
-    say "Debian packages: ${missing[*]}"
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-  else
-    fail "missing Debian packages, and no right to install them. Run this, then try again:
+  if [ ${#missing[@]} != 0 ] && ! as_root true 2>/dev/null; then
+    fail "these packages are missing, and this user may not install them. Run this, then try again:
   sudo apt-get install ${missing[*]}"
   fi
+  # ccache only makes it faster: worth installing, not worth stopping for.
+  if [ "$1" = all ] && ! is_installed ccache && as_root true 2>/dev/null; then
+    missing+=(ccache)
+  fi
+  [ ${#missing[@]} != 0 ] || return 0
+  command -v apt-get >/dev/null || fail "this is neither Debian nor Ubuntu; needed: ${missing[*]}"
+  say "Debian packages: ${missing[*]}"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 python_stage() {
-  command -v "$python" >/dev/null || debian_packages python3
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "needs Python 3.11 or later, got $("$python" --version); set PYTHON to another"
-  [ -x $venv/bin/pip ] || "$python" -c 'import ensurepip, venv' 2>/dev/null ||
-    debian_packages python3-venv
 
+  # A virtual environment holds its own path, and what was built is for one Python.
   local key
-  key=$(hash_of constraints.txt pyproject.toml "$0")-$("$python" --version | tr -d ' ')
-  if ! done_before python "$key"; then
+  key="$PWD $("$python" --version)"
+  if [ -e $venv ] && [ ! -e $stamps ]; then
+    fail "$PWD/$venv was not made by this script; move it away"
+  fi
+  if ! done_before venv "$key" || [ ! -x $venv/bin/pip ]; then
+    rm -rf $venv build/extension
+    done_now venv "$key"
     "$python" -m venv $venv
-    say "Python packages (torch first; the longest part)"
+  fi
+
+  key=$(hash_of constraints.txt pyproject.toml scripts/install.sh)
+  if ! done_before python "$key"; then
+    say "Python packages"
     local pip=($venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt)
     "${pip[@]}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
-    local requirements=$venv/requirements.txt
-    $venv/bin/python - > "$requirements" <<'PYTHON'
+    $venv/bin/python - > $venv/requirements.txt <<'PYTHON'
 import tomllib
 from pathlib import Path
 
@@ -72,7 +94,7 @@ project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
 print(*project["dependencies"], *extras["cpu"], *extras["dev"], sep="\n")
 PYTHON
-    "${pip[@]}" -r "$requirements"
+    "${pip[@]}" -r $venv/requirements.txt
     done_now python "$key"
   fi
 
@@ -85,18 +107,11 @@ PYTHON
 }
 
 extension_stage() {
-  local sources key headers
-  headers=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-  local packages=("${cpp_packages[@]}")
-  [ -e "$headers/Python.h" ] || packages+=(python3-dev)
-  # Not needed, only faster: worth installing, not worth stopping for.
-  if ! installed ccache && as_root true 2>/dev/null; then packages+=(ccache); fi
-  debian_packages "${packages[@]}"
-
+  local sources key
   mapfile -t sources < <(find serving/predictor proto CMakeLists.txt -type f | sort)
   key=$(hash_of "${sources[@]}" pyproject.toml constraints.txt)
   if ! done_before extension "$key"; then
-    say "the extension"
+    say "the extension, compiled: minutes the first time"
     CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) $venv/bin/pip install --quiet --disable-pip-version-check \
       --no-deps --no-build-isolation --config-settings=cmake.define.EMBERSHARD_TESTS=ON -e .
     done_now extension "$key"
@@ -104,7 +119,14 @@ extension_stage() {
 }
 
 case ${1:-all} in
-  python) python_stage ;;
-  all) python_stage; extension_stage ;;
+  python)
+    system_stage python
+    python_stage
+    ;;
+  all)
+    system_stage all
+    python_stage
+    extension_stage
+    ;;
   *) fail "unknown stage '$1'; known: python, all" ;;
 esac
