@@ -9,6 +9,7 @@ inputs and, for an input of several tables, of the tables:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from embershard.errors import ExportError
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
 from embershard.package.manifest import Lookup
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.schema import Schema, Scope, SparseInput
 
 __all__ = [
@@ -89,12 +91,17 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> PooledLay
         schema: the inputs; every one of its sparse inputs is looked up.
 
     Raises:
-        ExportError: a feature that the schema lacks, a sparse input that no table looks up, two
-            tables of one name, or weights or rows that module and schema do not agree on.
+        ExportError: a feature that the schema lacks, a sparse input that no table looks up, a
+            table name that is used twice or no file may have, or weights or rows that module and
+            schema do not agree on.
     """
     tables: dict[str, Tensor] = {}
     for path, module in modules.items():
         for name, weight in _weights(module).items():
+            if not re.fullmatch(NAME_PATTERN, name):
+                raise ExportError(
+                    f"{path}: table {name!r}: expected a name of {PATTERN_WORDS[NAME_PATTERN]}"
+                )
             if name in tables:
                 raise ExportError(
                     f"{path}: table {name!r}: expected a name used once, got it twice"

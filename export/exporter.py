@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
-import embershard.version
-from embershard.errors import ExportError
-from embershard.export.dense_program import DenseProgram
+from embershard.errors import ExportError, InputError
+from embershard.export.contents import PROGRAM_FILE, contents_of, write_inputs
 from embershard.export.program import build_program
 from embershard.export.report import report_json
+from embershard.export.requests import check_requests
 from embershard.export.samples import random_samples, scored
 from embershard.export.tables import write_table
 from embershard.export.torchscript import save_program
 from embershard.export.weights import Weights, weights_of
 from embershard.models import LogitModel, Score
-from embershard.package.id_maps import Hash, Identity, Vocabulary
-from embershard.package.manifest import (
-    DenseInputSpec,
-    HashIds,
-    IdentityIds,
-    Ids,
-    InputSpec,
-    Limits,
-    Producer,
-    ProgramSpec,
-    SparseInputSpec,
-    TableSpec,
-    VocabIds,
-    default_limits,
-)
+from embershard.package.manifest import Limits, default_limits
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import parse_devices, place_tables
+from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.samples import SampleRequest
-from embershard.package.schema import Schema, SparseInput
-from embershard.package.schema_json import vocabulary_files
-from embershard.package.writer import PackageContents, PackageWriter
+from embershard.package.schema import Schema
+from embershard.package.writer import PackageWriter
 
 __all__ = ["ExportProgress", "export_model"]
 
-PROGRAM_FILE = "programs/dense.pt"
-FBGEMM_DISTRIBUTIONS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
+VERSION_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,39 +87,50 @@ def export_model(
     started = time.monotonic()
     model, version = _identity(Path(out))
     placed = parse_devices(devices)
+    limits = limits or default_limits()
     program = build_program(
         Score(module) if isinstance(module, LogitModel) else module, schema, seed=seed
     )
-    kinds = weights_of(program.layout.tables, weights)
-    limits = limits or default_limits()
-    given = samples or random_samples(
-        schema, program.layout, max_examples=limits.max_examples, seed=seed
-    )
+    layout = program.layout
+    kinds = _storable(layout.tables, weights)
+    samples = samples or random_samples(schema, layout, limits=limits, seed=seed)
+    check_requests(samples, schema, limits)
+    checked = scored(samples, program, kinds)
     with PackageWriter(Path(out)) as writer:
-        tables = []
-        report_progress = _Progress(program, progress)
-        for name, weight in program.layout.tables.items():
-            written = report_progress.of_table(name)
-            tables.append(write_table(writer, name, weight, kinds[name], written=written))
-        inputs = _inputs(writer, program)
+        written = _Written(layout.tables, progress)
+        tables = [
+            write_table(writer, name, weight, kinds[name], written=written.of_table(name))
+            for name, weight in layout.tables.items()
+        ]
+        inputs = write_inputs(writer, program)
         plan = place_tables(tables, placed)
         writer.add_plan(plan)
-        save_program(program.script, writer.new_file(PROGRAM_FILE))
-        checked = scored(given, program, kinds)
         writer.add_samples(checked)
+        save_program(program.script, writer.new_file(PROGRAM_FILE))
         seconds = time.monotonic() - started
-        writer.add_file(
-            "report/report.json", report_json(tables, samples=len(checked), seconds=seconds)
+        report = report_json(tables, samples=len(checked), seconds=seconds)
+        writer.add_file("report/report.json", report)
+        return writer.publish(
+            contents_of(
+                model,
+                version,
+                inputs=inputs,
+                program=program,
+                tables=tables,
+                plan=plan.name,
+                limits=limits,
+            )
         )
-        return writer.publish(_contents(model, version, inputs, program, tables, plan.name, limits))
 
 
-class _Progress:
+class _Written:
+    """Counts rows over all tables."""
+
     def __init__(
-        self, program: DenseProgram, progress: Callable[[ExportProgress], None] | None
+        self, tables: Mapping[str, Tensor], progress: Callable[[ExportProgress], None] | None
     ) -> None:
         self._progress = progress
-        self._total = sum(len(weight) for weight in program.layout.tables.values())
+        self._total = sum(len(weight) for weight in tables.values())
         self._done = 0
 
     def of_table(self, name: str) -> Callable[[int], None]:
@@ -149,92 +146,23 @@ class _Progress:
 
 def _identity(out: Path) -> tuple[str, int]:
     """Model and version, from the path."""
-    version = out.name
-    if not (version.isascii() and version.isdigit() and version[0] != "0"):
+    version, model = out.name, out.absolute().parent.name
+    digits = version.isascii() and version.isdigit() and version[0] != "0"
+    if not digits or len(version) > len(str(VERSION_MAX)) or int(version) > VERSION_MAX:
         raise ExportError(
             f"out: expected <repository>/<model>/<version>, the version a number from 1, got {out}"
         )
-    model = out.absolute().parent.name
+    if not re.fullmatch(NAME_PATTERN, model):
+        raise ExportError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
     return model, int(version)
 
 
-def _inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec]:
-    """The manifest's inputs; vocabularies are written on the way."""
-    schema = program.schema
-    files = vocabulary_files(schema)
-    paths: dict[str, str] = {}
-    inputs: list[InputSpec] = [
-        DenseInputSpec(kind="dense", name=item.name, scope=item.scope, default=item.default)
-        for item in schema.dense
-    ]
-    for item in schema.sparse:
-        file = files.get(item.name)
-        if file is not None and file not in paths:
-            assert isinstance(item.ids, Vocabulary)
-            paths[file] = writer.add_vocabulary(file, item.ids)
-        inputs.append(
-            SparseInputSpec(
-                kind="sparse",
-                name=item.name,
-                scope=item.scope,
-                weighted=item.weighted,
-                max_ids=item.max_ids,
-                keep=item.keep,
-                ids=_ids(item, program.layout.rows(item), paths[file] if file else ""),
-                lookups=program.layout.of_input(item.name),
-            )
-        )
-    return inputs
-
-
-def _ids(item: SparseInput, rows: int, file: str) -> Ids:
-    match item.ids:
-        case Hash():
-            return HashIds(kind="hash", rows=rows, seed=item.ids.seed)
-        case Vocabulary():
-            unknown = item.ids.unknown
-            oov_row = rows - 1 if unknown == "oov" else None
-            return VocabIds(kind="vocab", rows=rows, file=file, unknown=unknown, oov_row=oov_row)
-        case Identity():
-            unknown = item.ids.unknown
-            oov_row = rows - 1 if unknown == "oov" else None
-            return IdentityIds(kind="identity", rows=rows, unknown=unknown, oov_row=oov_row)
-        case None:
-            return IdentityIds(kind="identity", rows=rows, unknown="reject", oov_row=None)
-
-
-def _contents(
-    model: str,
-    version: int,
-    inputs: Sequence[InputSpec],
-    program: DenseProgram,
-    tables: Sequence[TableSpec],
-    plan: str,
-    limits: Limits,
-) -> PackageContents:
-    return PackageContents(
-        model=model,
-        version=version,
-        producer=Producer(
-            embershard=embershard.version.__version__,
-            torch=importlib.metadata.version("torch"),
-            fbgemm_gpu=_fbgemm_version(),
-        ),
-        inputs=inputs,
-        outputs=program.outputs,
-        tables=tables,
-        programs=[
-            ProgramSpec(kind="torchscript", target="cpu", dtype="float32", file=PROGRAM_FILE)
-        ],
-        plans=[plan],
-        limits=limits,
-    )
-
-
-def _fbgemm_version() -> str:
-    for name in FBGEMM_DISTRIBUTIONS:
+def _storable(tables: Mapping[str, Tensor], weights: Weights) -> dict[str, WeightType]:
+    """How each table is stored; refused before anything is written."""
+    kinds = weights_of(tables, weights)
+    for name, weight in tables.items():
         try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    raise ExportError(f"expected one of {FBGEMM_DISTRIBUTIONS} to be installed, got neither")
+            RowFormat(kinds[name], weight.shape[1])
+        except InputError as problem:
+            raise ExportError(f"table {name!r}: {problem}") from problem
+    return kinds

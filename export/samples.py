@@ -13,10 +13,12 @@ from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn, offsets_of
 from embershard.data.batches import keep_ids, to_rows
+from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import PooledLayout
 from embershard.export.tables import stored_rows
 from embershard.package.id_maps import Hash, Identity, Vocabulary
+from embershard.package.manifest import Limits
 from embershard.package.row_format import WeightType
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema, SparseInput
@@ -25,21 +27,28 @@ __all__ = ["random_samples", "scored"]
 
 EXAMPLES = (1, 3, 32)
 IDS_MAX = 5
+UNKNOWN_SHARE = 0.1
 
 
 def random_samples(
-    schema: Schema, layout: PooledLayout, *, max_examples: int, seed: int
+    schema: Schema, layout: PooledLayout, *, limits: Limits, seed: int
 ) -> list[SampleRequest]:
-    """Requests of ids that the id maps know, for a model that comes without real ones.
+    """Requests that no id map rejects, for a model that comes without real ones.
 
     Args:
         schema: what a request holds.
         layout: how many rows each input has.
-        max_examples: most examples of one.
+        limits: of one request.
         seed: of the ids and dense values.
     """
     random = np.random.default_rng(seed)
-    return [_random_sample(schema, layout, min(count, max_examples), random) for count in EXAMPLES]
+    samples = []
+    for count in EXAMPLES:
+        examples = min(count, limits.max_examples)
+        lists = sum(examples if item.scope == "example" else 1 for item in schema.sparse)
+        most = min(IDS_MAX, limits.max_ids // max(lists, 1))
+        samples.append(_random_sample(schema, layout, examples, most, random))
+    return samples
 
 
 def scored(
@@ -52,20 +61,21 @@ def scored(
 
     Raises:
         InputError: an id that its map rejects, or a list that is too long.
+        ExportError: an output that is not finite.
     """
     return [_scored(sample, program, weights) for sample in samples]
 
 
 def _random_sample(
-    schema: Schema, layout: PooledLayout, examples: int, random: np.random.Generator
+    schema: Schema, layout: PooledLayout, examples: int, ids: int, random: np.random.Generator
 ) -> SampleRequest:
     lengths, values, weights = [], [], []
     for item in schema.sparse:
         bags = examples if item.scope == "example" else 1
-        most = min(IDS_MAX, item.max_ids) if item.max_ids else IDS_MAX
+        most = min(ids, item.max_ids) if item.max_ids else ids
         counts = random.integers(0, most + 1, bags)
         lengths.append(counts.astype(np.int32))
-        values.append(_known_ids(item, layout, int(counts.sum()), random))
+        values.append(_random_ids(item, layout, int(counts.sum()), random))
         if item.weighted:
             weights.append(random.random(int(counts.sum()), dtype=np.float32))
     request = len(schema.dense_names("request"))
@@ -81,18 +91,23 @@ def _random_sample(
     )
 
 
-def _known_ids(
+def _random_ids(
     item: SparseInput, layout: PooledLayout, count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
+    """Ids that the map knows, and a few that it does not where it takes them."""
+    anything = random.integers(-(1 << 63), 1 << 63, count, dtype=np.int64)
     match item.ids:
-        case Vocabulary():
-            return random.choice(item.ids.keys, count)
         case Hash():
-            return random.integers(-(1 << 63), 1 << 63, count, dtype=np.int64)
+            return anything
+        case Vocabulary():
+            known = random.choice(item.ids.keys, count)
         case Identity():
-            return random.integers(0, item.ids.rows, count, dtype=np.int64)
+            known = random.integers(0, item.ids.rows, count, dtype=np.int64)
         case None:
             return random.integers(0, layout.rows(item), count, dtype=np.int64)
+    if item.ids.unknown == "reject":
+        return known
+    return np.where(random.random(count) < UNKNOWN_SHARE, anything, known)
 
 
 def _scored(
@@ -110,6 +125,12 @@ def _scored(
         pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
     request_of_example = torch.zeros(sample.num_examples, dtype=torch.int64)
     outputs = program.run(mapped.dense, pooled, request_of_example)
+    for name, output in outputs.items():
+        if not output.isfinite().all():
+            raise ExportError(
+                f"output {name!r}: expected finite values for every sample, got "
+                f"{output[~output.isfinite()][0].item()}"
+            )
     return dataclasses.replace(
         sample, outputs={name: output.numpy() for name, output in outputs.items()}
     )

@@ -18,8 +18,8 @@ from embershard.package.writer import PackageWriter
 
 __all__ = ["stored_rows", "write_table"]
 
-SLICE_BYTES = 32 << 20
-"""Float32 bytes quantized at once: what a table costs in memory beyond itself."""
+SLICE_BYTES = 4 << 20
+"""Float32 bytes quantized at once. A table costs a few times this in memory beyond itself."""
 
 
 @dataclass(slots=True)

@@ -19,15 +19,17 @@ def parse_weights(text: str) -> Weights:
     """``int8``, or ``users=int8,item*=int4,*=fp16``.
 
     Raises:
-        ExportError: an unknown type, or a pattern without one.
+        ExportError: an unknown type, a pattern without one, or one that comes twice.
     """
     if "=" not in text:
-        return _known(text)
+        return _known(text.strip())
     patterns: dict[str, WeightType] = {}
     for part in text.split(","):
         pattern, separator, kind = part.partition("=")
         if not separator or not pattern.strip():
             raise ExportError(f"weights: expected <table pattern>=<type>, got {part!r}")
+        if pattern.strip() in patterns:
+            raise ExportError(f"weights: expected each pattern once, got pattern {pattern!r} twice")
         patterns[pattern.strip()] = _known(kind.strip())
     return patterns
 
@@ -36,7 +38,7 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
     """The weight type of each table; the first pattern that fits counts.
 
     Raises:
-        ExportError: an unknown type, a table that no pattern fits, or a pattern without a table.
+        ExportError: an unknown type, a table that no pattern fits, or a pattern that no table fits.
     """
     names = list(tables)
     if isinstance(weights, str):
