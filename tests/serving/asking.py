@@ -8,12 +8,10 @@ import xxhash
 from hypothesis import strategies as st
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.package import Schema
 from tests.serving.models import CATEGORIES, ITEMS, SCHEMA, TAGS, USERS
 
-REQUEST_SPARSE = SCHEMA.sparse_names("request")
 WEIGHTED = [item.name for item in SCHEMA.sparse if item.weighted]
-DENSE_SCOPES = {item.name: item.scope for item in SCHEMA.dense}
-DEFAULTS = {item.name: item.default for item in SCHEMA.dense}
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,7 @@ class Asked:
     dense: dict[str, list[float]] = field(default_factory=dict)
     sparse: dict[str, list[list[Any]]] = field(default_factory=dict)
     weights: dict[str, list[list[float]]] = field(default_factory=dict)
+    schema: Schema = SCHEMA
 
     def examples(self, first: int, count: int) -> "Asked":
         """Some of the examples, in a request of their own."""
@@ -31,11 +30,11 @@ class Asked:
         def cut(values, scope):
             return values if scope == "request" else values[first : first + count]
 
-        scopes = {item.name: item.scope for item in SCHEMA.sparse}
+        scopes = {item.name: item.scope for item in (*self.schema.dense, *self.schema.sparse)}
         return replace(
             self,
             num_examples=count,
-            dense={name: cut(values, DENSE_SCOPES[name]) for name, values in self.dense.items()},
+            dense={name: cut(values, scopes[name]) for name, values in self.dense.items()},
             sparse={name: cut(lists, scopes[name]) for name, lists in self.sparse.items()},
             weights={name: cut(lists, scopes[name]) for name, lists in self.weights.items()},
         )
