@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import strategies as st
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.package import Schema
+from embershard.package import SampleRequest, Schema
 from tests.serving.models import CATEGORIES, ITEMS, SCHEMA, TAGS, USERS
 
 WEIGHTED = [item.name for item in SCHEMA.sparse if item.weighted]
@@ -87,6 +87,21 @@ def packed(asked: Asked, fingerprint: int) -> pb.PredictRequest:
     message.packed.values = np.array(values, "<i8").tobytes()
     message.packed.weights = np.array(weights, "<f4").tobytes()
     return message
+
+
+def packed_sample(sample: SampleRequest, fingerprint: int) -> pb.PredictRequest:
+    """A request that is laid out already."""
+    return pb.PredictRequest(
+        num_examples=sample.num_examples,
+        packed=pb.Packed(
+            schema=fingerprint,
+            request_dense=sample.request_dense.astype("<f4").tobytes(),
+            example_dense=sample.example_dense.astype("<f4").tobytes(),
+            lengths=sample.lengths.astype("<i4").tobytes(),
+            values=sample.values.astype("<i8").tobytes(),
+            weights=sample.weights.astype("<f4").tobytes(),
+        ),
+    )
 
 
 def outputs_of(answer: object) -> dict[str, np.ndarray]:

@@ -1,0 +1,96 @@
+"""What `make demo` runs: one table, better than no model, and nothing left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples/movielens/demo.py"
+END_SECONDS = 300
+
+
+def processes_of_session(session: int) -> list[str]:
+    """Those still there that descend from the one that began the session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except (FileNotFoundError, ProcessLookupError):  # It ended as we looked.
+            continue
+        fields = text.rpartition(")")[2].split()  # Behind the name: state, parent, group, session.
+        if int(fields[3]) == session:
+            found.append(text)
+    return found
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demo's standard output, and the processes it left."""
+    environment = {**os.environ, "COLUMNS": "120"}
+    process = subprocess.Popen(
+        [sys.executable, str(DEMO)],
+        cwd=tmp_path_factory.mktemp("demo"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=END_SECONDS)
+        left = processes_of_session(process.pid)
+    finally:
+        with suppress(ProcessLookupError):  # As it should be: nothing is left to end.
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, err
+    return out, left
+
+
+def numbers(line: str) -> list[float]:
+    return [float(each.replace(",", "")) for each in re.findall(r"\d[\d,]*\.?\d*", line)]
+
+
+def line_of(out: str, start: str) -> str:
+    (line,) = [line for line in out.splitlines() if line.startswith(start)]
+    return line.removeprefix(start)
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(END_SECONDS + 60)]
+
+
+def test_the_auc_is_above_the_baseline_and_int8_keeps_it(demo):
+    fp32, served, baseline = numbers(line_of(demo[0], "test AUC"))
+    assert baseline == 0.7401
+    assert fp32 > baseline
+    assert served > baseline
+    assert abs(fp32 - served) <= 0.001
+
+
+def test_the_table_says_how_many_rows_and_bytes(demo):
+    rows = numbers(line_of(demo[0], "rows"))
+    assert rows == [80_000, 10_000, 10_000]
+    fp32, int8 = numbers(line_of(demo[0], "table bytes"))
+    assert int8 == fp32 * (4 + 16) / (4 * 16)  # dim 16: 64 bytes, or 16 codes and 4 of header.
+
+
+def test_the_table_says_how_fast_the_answers_came(demo):
+    p50, p99, users, candidates = numbers(line_of(demo[0], "p50 / p99 ms"))
+    assert 0 < p50 <= p99
+    assert (users, candidates) == (166, 100)
+    assert numbers(line_of(demo[0], "examples/s"))[0] > 0
+
+
+def test_five_titles_are_recommended(demo):
+    said = re.search(r"^user \d+ may like: (.+)$", demo[0], re.MULTILINE)
+    titles = said[1].split("; ")
+    assert len(set(titles)) == 5
+    assert all(re.search(r"\(19\d\d\)$", title) for title in titles)
+
+
+def test_no_process_is_left(demo):
+    assert demo[1] == []

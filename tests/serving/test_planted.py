@@ -1,0 +1,71 @@
+"""A million rows of a planted teacher: what storing tables in 8 and 4 bits costs in AUC."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.data import PlantedClickLog, SyntheticConfig, area_under_curve, planted_click_log
+from embershard.data.samples import sample_requests
+from embershard.export import export_checkpoint
+from embershard.serving import LocalPredictor
+from embershard.training import RunConfig, TrainingResult, train
+from tests.serving.asking import outputs_of, packed_sample
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROWS = 1_000_000
+MERGED = 512
+
+
+@pytest.fixture(scope="module")
+def log() -> PlantedClickLog:
+    return planted_click_log(SyntheticConfig(rows=ROWS))
+
+
+@pytest.fixture(scope="module")
+def trained(log, tmp_path_factory) -> TrainingResult:
+    config = {
+        "data": {"name": "synthetic", "rows": ROWS},
+        "model": {"embedding_dim": 16, "dense_layers": [32, 16], "over_layers": [64, 32, 1]},
+        "training": {
+            "epochs": 1,
+            "batch_size": 4096,
+            "table_learning_rate": 0.1,
+            "dense_learning_rate": 0.02,
+            "evaluate_every_steps": 50,
+            "threads": 1,
+        },
+        "checkpoint": {"folder": str(tmp_path_factory.mktemp("checkpoints"))},
+    }
+    return train(RunConfig.model_validate(config), log.dataset)
+
+
+def served_auc(checkpoint: Path, out: Path, weights: str, log: PlantedClickLog) -> float:
+    """AUC of the test split as a server scores it, request by request, merged into batches."""
+    local = LocalPredictor(export_checkpoint(checkpoint, out, weights=weights), threads=1)
+    fingerprint = pb.GetModelResponse.FromString(local.get_model()).schema
+    test = log.dataset.test
+    messages = [
+        packed_sample(sample, fingerprint).SerializeToString()
+        for sample in sample_requests(test, len(test))
+    ]
+    found = []
+    for start in range(0, len(messages), MERGED):
+        answers = local.predict_merged(messages[start : start + MERGED])
+        found += [outputs_of(answer)["score"] for answer in answers]
+    scores = np.concatenate(found)
+    assert len(scores) == len(test)
+    return area_under_curve(scores, test.labels)
+
+
+def test_int8_served_is_as_good_as_fp32_and_int4_nearly(trained, log, tmp_path, record_property):
+    fp32 = trained.test.auc
+    int8 = served_auc(trained.checkpoint, tmp_path / "clicks" / "8", "int8", log)
+    int4 = served_auc(trained.checkpoint, tmp_path / "clicks" / "4", "int4", log)
+    print(f"planted teacher: best {log.best_auc:.4f}, {fp32=:.6f}, {int8=:.6f}, {int4=:.6f}")
+    record_property("auc", {"best": log.best_auc, "fp32": fp32, "int8": int8, "int4": int4})
+    assert fp32 > 0.97 * log.best_auc  # Something was learned that could be lost.
+    assert int8 >= 0.9995 * fp32
+    assert int4 >= 0.99 * fp32
