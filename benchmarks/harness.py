@@ -109,6 +109,8 @@ def machine(root: Path) -> dict[str, str]:
         "cpu": f"{len(models)} x {models[0] if models else platform.processor()}",
         "python": platform.python_version(),
         "torch": version("torch"),
+        "fbgemm": version("fbgemm-gpu-cpu"),
+        "grpcio": version("grpcio"),
         "commit": commit or "unknown",
     }
 

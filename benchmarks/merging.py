@@ -33,6 +33,8 @@ def measure(folder: Path) -> Comparison:
         request.num_examples = pack(model, inputs, request.packed)
         requests.append(request.SerializeToString())
 
+    assert all(isinstance(answer, bytes) for answer in predictor.predict_merged(requests))
+
     def merged() -> int:
         return len(predictor.predict_merged(requests))
 

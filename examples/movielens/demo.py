@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -91,9 +92,11 @@ def _server(repository: Path, *, version: int) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()  # One line once it listens, or none if it cannot.
+        # One line once it listens, or none if it cannot.
+        spoke, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_SECONDS)
+        line = process.stdout.readline() if spoke else ""
         if not line:
-            sys.exit(f"the server did not start: exit code {process.wait(START_TIMEOUT_SECONDS)}")
+            sys.exit(f"the server did not start within {START_TIMEOUT_SECONDS} seconds")
         yield line.split()[-1]
     finally:
         process.send_signal(signal.SIGTERM)
