@@ -1,4 +1,4 @@
-"""Train, export, serve and ask recommendation models with sharded embedding tables.
+"""Train, export, serve and ask recommendation models with large embedding tables.
 
 Names resolve when they are first used, so that a program which only asks a server
 (:class:`Client`) pays for neither torch nor fbgemm.
