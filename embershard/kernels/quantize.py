@@ -1,12 +1,4 @@
-"""Float rows to the bytes that a package stores.
-
-==========  ======================================================  ===============
-weights     one row                                                 row_bytes
-==========  ======================================================  ===============
-``int8``    fp16 scale, fp16 bias, one byte a value                 4 + dim
-``int4``    fp16 scale, fp16 bias, two values a byte, low first     4 + dim / 2
-``fp16``    the values                                              2 * dim
-==========  ======================================================  ===============
+"""Float rows to the bytes that a package stores; `RowFormat` draws their layout.
 
 A quantized value reads back as ``scale * code + bias``, where bias is the row's least value
 and scale its range over the highest code, both rounded to fp16 *before* the codes are
@@ -19,30 +11,26 @@ moved from the end of the row to its beginning.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels.fbgemm import load_operators
+from embershard.package.row_format import HEADER_BYTES, RowFormat, WeightType
 
-__all__ = ["WeightsType", "quantize_rows"]
-
-WeightsType = Literal["int8", "int4", "fp16"]
+__all__ = ["quantize_rows"]
 
 _BITS = {"int8": 8, "int4": 4}
-_HEADER_BYTES = 4
 _MAX_FP16 = 65504.0
 
 
-def quantize_rows(weights: Tensor, weights_type: WeightsType) -> Tensor:
+def quantize_rows(weights: Tensor, weight_type: WeightType) -> Tensor:
     """Store each row of ``weights`` in the package's row layout.
 
     Args:
-        weights: float32, shape ``(num_rows, dim)``, on CPU; dim a positive multiple of 4, and
+        weights: float32, shape ``(num_rows, dim)``, on CPU; a dim that `RowFormat` has, and
             every value finite and within +-65504, the largest fp16.
-        weights_type: how to store a value.
+        weight_type: how to store a value.
 
     Returns:
         uint8, shape ``(num_rows, row_bytes)``, contiguous, on CPU.
@@ -50,31 +38,31 @@ def quantize_rows(weights: Tensor, weights_type: WeightsType) -> Tensor:
     Raises:
         InputError: another type, shape or device, or a value that cannot be stored.
     """
-    if weights_type not in get_args(WeightsType):
-        known = ", ".join(get_args(WeightsType))
-        raise InputError(f"weights_type: expected one of {known}; got {weights_type!r}")
-    _check_weights(weights)
+    _check_tensor(weights)
+    row_format = RowFormat(weight_type, weights.shape[1])
+    _check_values(weights)
     weights = weights.detach().contiguous()
-    if weights_type == "fp16":
+    if weight_type == "fp16":
         return weights.to(torch.float16).view(torch.uint8)
 
     load_operators()
     header_last: Tensor = torch.ops.fbgemm.FloatToFusedNBitRowwiseQuantizedSBHalf(
-        weights, _BITS[weights_type]
+        weights, _BITS[weight_type]
     )
-    return header_last.roll(_HEADER_BYTES, dims=1)
+    assert header_last.shape[1] == row_format.row_bytes, header_last.shape
+    return header_last.roll(HEADER_BYTES, dims=1)
 
 
-def _check_weights(weights: Tensor) -> None:
+def _check_tensor(weights: Tensor) -> None:
     if weights.dtype != torch.float32 or weights.device.type != "cpu":
         raise InputError(
             f"weights: expected float32 on cpu, got {weights.dtype} on {weights.device}"
         )
-    if weights.ndim != 2 or weights.shape[1] == 0 or weights.shape[1] % 4:
-        raise InputError(
-            "weights: expected shape (num_rows, dim) with dim a positive multiple of 4, "
-            f"got {tuple(weights.shape)}"
-        )
+    if weights.ndim != 2:
+        raise InputError(f"weights: expected shape (num_rows, dim), got {tuple(weights.shape)}")
+
+
+def _check_values(weights: Tensor) -> None:
     storable = weights.abs() <= _MAX_FP16  # false for NaN
     if not bool(storable.all()):
         row, column = (int(i) for i in (~storable).nonzero()[0])

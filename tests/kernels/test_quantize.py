@@ -30,7 +30,7 @@ def random_weights(num_rows, dim, *, scale=1.0):
     return scale * torch.randn(num_rows, dim, generator=torch.Generator().manual_seed(num_rows))
 
 
-@pytest.mark.parametrize("weights_type", ["int8", "int4"])
+@pytest.mark.parametrize("weight_type", ["int8", "int4"])
 @pytest.mark.parametrize(
     "weights",
     [
@@ -43,15 +43,15 @@ def random_weights(num_rows, dim, *, scale=1.0):
         pytest.param(torch.zeros(0, 8), id="no-rows"),
     ],
 )
-def test_rows_are_those_of_the_numpy_oracle_byte_for_byte(weights, weights_type):
-    rows = quantize_rows(weights, weights_type)
+def test_rows_are_those_of_the_numpy_oracle_byte_for_byte(weights, weight_type):
+    rows = quantize_rows(weights, weight_type)
 
     dim = weights.shape[1]
     assert rows.dtype == torch.uint8
     assert rows.is_contiguous()
-    assert rows.shape == (len(weights), 4 + dim * BITS[weights_type] // 8)
+    assert rows.shape == (len(weights), 4 + dim * BITS[weight_type] // 8)
     if len(weights):
-        np.testing.assert_array_equal(rows.numpy(), quantize_in_numpy(weights, BITS[weights_type]))
+        np.testing.assert_array_equal(rows.numpy(), quantize_in_numpy(weights, BITS[weight_type]))
 
 
 def test_int8_row_is_scale_bias_codes():
@@ -73,21 +73,21 @@ def test_fp16_row_is_the_values_without_a_header():
     assert rows.tolist() == [[0x00, 0x38, 0x00, 0xBC, 0x00, 0x00, 0xFF, 0x7B]]
 
 
-@pytest.mark.parametrize("weights_type", ["int8", "int4", "fp16"])
-def test_strided_weights_give_the_rows_of_their_copy(weights_type):
+@pytest.mark.parametrize("weight_type", ["int8", "int4", "fp16"])
+def test_strided_weights_give_the_rows_of_their_copy(weight_type):
     strided = random_weights(6, 16)[::2, ::2]
 
-    expected = quantize_rows(strided.clone().contiguous(), weights_type)
+    expected = quantize_rows(strided.clone().contiguous(), weight_type)
 
-    assert torch.equal(quantize_rows(strided, weights_type), expected)
+    assert torch.equal(quantize_rows(strided, weight_type), expected)
 
 
-@pytest.mark.parametrize("weights_type", ["int8", "int4"])
-def test_values_read_back_within_one_step(weights_type):
+@pytest.mark.parametrize("weight_type", ["int8", "int4"])
+def test_values_read_back_within_one_step(weight_type):
     weights = random_weights(100, 64)
-    bits = BITS[weights_type]
+    bits = BITS[weight_type]
 
-    rows = quantize_rows(weights, weights_type).numpy()
+    rows = quantize_rows(weights, weight_type).numpy()
 
     header = rows[:, :4].copy().view(np.float16).astype(np.float32)
     codes = rows[:, 4:]
@@ -99,13 +99,17 @@ def test_values_read_back_within_one_step(weights_type):
 
 
 @pytest.mark.parametrize(
-    ("weights", "weights_type", "message"),
+    ("weights", "weight_type", "message"),
     [
         pytest.param(
-            torch.zeros(1, 4), "int2", "one of int8, int4, fp16; got 'int2'", id="other-type"
+            torch.zeros(1, 4), "int2", "one of int8, int4, fp16, got 'int2'", id="other-type"
         ),
-        pytest.param(torch.zeros(1, 6), "int8", r"multiple of 4, got \(1, 6\)", id="dim-not-of-4"),
-        pytest.param(torch.zeros(1, 0), "int8", r"multiple of 4, got \(1, 0\)", id="no-values"),
+        pytest.param(
+            torch.zeros(1, 6), "int8", r"dim: expected a multiple of 4 .*, got 6", id="dim-not-of-4"
+        ),
+        pytest.param(
+            torch.zeros(1, 0), "int8", r"dim: expected a multiple of 4 .*, got 0", id="no-values"
+        ),
         pytest.param(torch.zeros(4), "int8", r"\(num_rows, dim\).*got \(4,\)", id="one-row-flat"),
         pytest.param(
             torch.zeros(1, 4, dtype=torch.float64),
@@ -130,6 +134,6 @@ def test_values_read_back_within_one_step(weights_type):
         ),
     ],
 )
-def test_weights_that_cannot_be_stored_are_refused(weights, weights_type, message):
+def test_weights_that_cannot_be_stored_are_refused(weights, weight_type, message):
     with pytest.raises(InputError, match=message):
-        quantize_rows(weights, weights_type)
+        quantize_rows(weights, weight_type)
