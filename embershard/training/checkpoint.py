@@ -16,21 +16,51 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
-from embershard.errors import DataError, InputError
+from embershard.errors import DataError, InputError, PackageError
 from embershard.models import build_model
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
+from embershard.package.validation import parse_model
 from embershard.training.state import read_state, write_state
 
-__all__ = ["Checkpoint", "latest_checkpoint", "load_checkpoint", "load_state", "save_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "checkpoints_in",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_state",
+    "save_checkpoint",
+]
 
 FORMAT_VERSION = 0
-KEYS = frozenset({"format_version", "model", "schema", "metrics"})
+DOCUMENT = "checkpoint.json"
+IDS = "ids"
+SAMPLES = "samples.safetensors"
+STATE = "state"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Model(_Part):
+    name: str
+    arguments: dict[str, Any]
+
+
+class _Document(_Part):
+    """What checkpoint.json says. The schema is read by `schema_from_json`."""
+
+    format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
+    model: _Model
+    inputs: Annotated[dict[str, Any], Field(alias="schema")]
+    metrics: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +98,12 @@ def save_checkpoint(
         document = {
             "format_version": FORMAT_VERSION,
             "model": dict(model),
-            "schema": schema_to_json(schema, partial / "ids"),
+            "schema": schema_to_json(schema, partial / IDS),
             "metrics": dict(metrics),
         }
-        (partial / "checkpoint.json").write_text(json.dumps(document, indent=1) + "\n")
-        write_samples(partial / "samples.safetensors", samples)
-        write_state(module, partial / "state")
+        (partial / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
+        write_samples(partial / SAMPLES, samples)
+        write_state(module, partial / STATE)
         _move(partial, path)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -90,16 +120,19 @@ def load_checkpoint(path: Path) -> Checkpoint:
         DataError: no checkpoint there, or a damaged one.
     """
     path = latest_checkpoint(path)
-    document = _read_document(path / "checkpoint.json")
-    schema = schema_from_json(document["schema"], path / "ids", file=str(path / "checkpoint.json"))
-    module = build_model(document["model"]["name"], document["model"]["arguments"])
+    file = str(path / DOCUMENT)
+    try:
+        document, _ = parse_model(_Document, (path / DOCUMENT).read_bytes(), file)
+        schema = schema_from_json(document.inputs, path / IDS, file=f"{file}: schema")
+        samples = read_samples(path / SAMPLES, file=str(path / SAMPLES))
+    except (PackageError, OSError) as error:
+        raise DataError(str(error)) from error
+    try:
+        module = build_model(document.model.name, document.model.arguments)
+    except InputError as error:
+        raise DataError(f"{file}: {error}") from error
     load_state(module, path)
-    return Checkpoint(
-        module=module,
-        schema=schema,
-        samples=read_samples(path / "samples.safetensors"),
-        metrics=document["metrics"],
-    )
+    return Checkpoint(module=module, schema=schema, samples=samples, metrics=document.metrics)
 
 
 def load_state(module: nn.Module, path: Path) -> None:
@@ -108,7 +141,7 @@ def load_state(module: nn.Module, path: Path) -> None:
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
     """
-    read_state(module, path / "state")
+    read_state(module, path / STATE)
 
 
 def latest_checkpoint(path: Path) -> Path:
@@ -117,12 +150,18 @@ def latest_checkpoint(path: Path) -> Path:
     Raises:
         DataError: neither.
     """
-    if (path / "checkpoint.json").is_file():
+    if (path / DOCUMENT).is_file():
         return path
-    steps = [child for child in path.glob("*/checkpoint.json") if child.parent.name.isdigit()]
+    steps = checkpoints_in(path)
     if not steps:
-        raise DataError(f"{path}: expected a checkpoint (checkpoint.json), found none")
-    return max((child.parent for child in steps), key=lambda child: int(child.name))
+        raise DataError(f"{path}: expected a checkpoint ({DOCUMENT}), found none")
+    return steps[-1]
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, in the order of their steps."""
+    found = [file.parent for file in folder.glob(f"*/{DOCUMENT}")]
+    return sorted((path for path in found if path.name.isdecimal()), key=lambda p: int(p.name))
 
 
 def _move(partial: Path, path: Path) -> None:
@@ -135,21 +174,3 @@ def _move(partial: Path, path: Path) -> None:
         shutil.rmtree(old)
     else:
         os.rename(partial, path)
-
-
-def _read_document(file: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: expected JSON, got {error}") from error
-    if not isinstance(document, dict) or document.keys() != KEYS:
-        got = sorted(document) if isinstance(document, dict) else document
-        raise DataError(f"{file}: expected the keys {sorted(KEYS)}, got {got!r:.200}")
-    if document["format_version"] != FORMAT_VERSION:
-        raise DataError(
-            f"{file}: format_version: expected {FORMAT_VERSION}, got {document['format_version']!r}"
-        )
-    model = document["model"]
-    if not isinstance(model, dict) or model.keys() != {"name", "arguments"}:
-        raise InputError(f"{file}: model: expected name and arguments, got {model!r:.200}")
-    return document

@@ -21,11 +21,21 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from embershard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = [
     "CheckpointConfig",
@@ -65,21 +75,40 @@ class DataSection(Section):
 class ModelConfig(Section):
     """Which model, and how large."""
 
+    model_config = ConfigDict(validate_default=True)
+
     name: Literal["dlrm"] = "dlrm"
 
-    embedding_dim: Positive = 16
+    embedding_dim: Annotated[int, Field(ge=4, multiple_of=4)] = 16
     """Of every table; a multiple of 4."""
 
     dense_layers: tuple[Positive, ...] = (32, 16)
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
     over_layers: tuple[Positive, ...] = (64, 32, 1)
-    """Layers over the interactions; the last is 1 wide."""
+    """Layers over the interactions, at least two; the last is 1 wide."""
 
     @field_validator("dense_layers", "over_layers", mode="before")
     @classmethod
     def _as_tuple(cls, value: object) -> object:
         return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("dense_layers")
+    @classmethod
+    def _ends_in_the_embeddings(
+        cls, layers: tuple[int, ...], info: ValidationInfo
+    ) -> tuple[int, ...]:
+        dim = info.data.get("embedding_dim")  # Not there if it was refused itself.
+        if dim is not None and layers[-1:] != (dim,):
+            raise ValueError(f"expected a last layer {dim} wide, as embedding_dim is")
+        return layers
+
+    @field_validator("over_layers")
+    @classmethod
+    def _ends_in_a_score(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
+        if len(layers) < 2 or layers[-1] != 1:
+            raise ValueError("expected at least two layers, the last 1 wide")
+        return layers
 
 
 class TrainingConfig(Section):
@@ -123,7 +152,8 @@ class CheckpointConfig(Section):
     """Where the best weights are kept."""
 
     folder: str
-    """Gets one folder a checkpoint, named after its step. Only the best is kept."""
+    """Gets one folder a checkpoint, named after its step. Only the best of the latest run is kept:
+    a run replaces the checkpoints that it finds here."""
 
 
 class RunConfig(Section):
@@ -149,26 +179,24 @@ def read_config(path: Path) -> RunConfig:
     try:
         return RunConfig.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: expected TOML, got {error}") from error
+        found = re.search(r"at line (\d+)", str(error))
+        line = found[1] if found else len(text.splitlines())  # "at end of document"
+        raise ConfigError(f"{path}:{line}: expected TOML, got: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(_message(path, text, first["loc"], first["msg"], first)) from error
+        raise ConfigError(f"{path}:{_problem(text, error.errors()[0])}") from error
 
 
-def _message(
-    path: Path, text: str, where: tuple[int | str, ...], problem: str, error: object
-) -> str:
-    names = [str(part) for part in where]
-    got = error.get("input") if isinstance(error, dict) else None
-    kind = error.get("type") if isinstance(error, dict) else None
-    key = ".".join(names)
-    line = _line_of(text, names)
-    if kind == "extra_forbidden":
-        known = ", ".join(_known_keys(names[:-1]))
-        return f"{path}:{line}: key {key!r}: expected one of {known}"
-    if kind == "missing":
-        return f"{path}:{line}: key {key!r}: expected a value, got none"
-    return f"{path}:{line}: key {key!r}: {problem[0].lower()}{problem[1:]}, got {got!r}"
+def _problem(text: str, error: ErrorDetails) -> str:
+    """ "<line>: key '<key>': expected ..., got ..."."""
+    names = [str(part) for part in error["loc"]]
+    where = f"{_line_of(text, names)}: key {'.'.join(names)!r}"
+    if error["type"] == "extra_forbidden":
+        return f"{where}: expected one of {', '.join(_known_keys(names[:-1]))}"
+    if error["type"] == "missing":
+        return f"{where}: expected a value, got none"
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    got = error["input"]
+    return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
 
 
 def _known_keys(section: list[str]) -> list[str]:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from embershard.data.base import Dataset
 from embershard.data.batches import RowExamples, batches, to_rows
 from embershard.data.samples import sample_requests
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, InputError
 from embershard.models import build_model
-from embershard.training.checkpoint import load_state, save_checkpoint
+from embershard.training.checkpoint import checkpoints_in, load_state, save_checkpoint
 from embershard.training.config import ModelConfig, RunConfig, TrainingConfig
 from embershard.training.metrics import Evaluation, evaluate_logits
 
@@ -83,7 +83,7 @@ def train(
         progress: called after every step.
 
     Raises:
-        ConfigError: settings that contradict one another or the data.
+        ConfigError: settings that contradict the data, or a loss that is no number.
     """
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
@@ -109,16 +109,8 @@ def model_arguments(config: ModelConfig, training: TrainingConfig, dataset: Data
     """The arguments for ``build_model``: one table for each of the data set's hints.
 
     Raises:
-        ConfigError: layer sizes that do not fit the embeddings.
+        ConfigError: a table without an id map to tell its rows.
     """
-    for key, expected, layers in (
-        ("dense_layers", config.embedding_dim, config.dense_layers),
-        ("over_layers", 1, config.over_layers),
-    ):
-        if not layers or layers[-1] != expected:
-            raise ConfigError(
-                f"model.{key}: expected a last layer {expected} wide, got {list(layers)}"
-            )
     ids = {item.name: item.ids for item in dataset.schema.sparse}
     tables = []
     for hint in dataset.tables:
@@ -164,6 +156,7 @@ class _Run:
         self._module = build_model(self._model["name"], self._model["arguments"])
         self._optimizer = _dense_optimizer(self._module, self._settings)
         self._train, self._valid = to_rows(dataset.train), to_rows(dataset.valid)
+        self._check_dropout()
         self._samples = sample_requests(dataset.valid, SAMPLES)
         per_epoch = math.ceil(len(self._train) / self._settings.batch_size)
         self._steps_max = per_epoch * self._settings.epochs
@@ -172,6 +165,12 @@ class _Run:
         self._best: Evaluation | None = None
         self._best_step = 0
         self._looks_without_gain = 0
+
+    def _check_dropout(self) -> None:
+        try:
+            batches(self._train, batch_size=1, shuffle_seed=0, id_dropout=self._settings.id_dropout)
+        except InputError as error:
+            raise ConfigError(f"training.{error}") from error
 
     def fit(self) -> None:
         for epoch in range(self._settings.epochs):
@@ -219,6 +218,11 @@ class _Run:
         self._step += 1
         self._seen += len(labels)
         value = loss.item()
+        if not math.isfinite(value):
+            raise ConfigError(
+                f"training: step {self._step}: expected a finite loss, got {value}; "
+                "try smaller learning rates"
+            )
         first = math.isnan(self._loss)
         self._loss = value if first else self._loss + LOSS_SMOOTHING * (value - self._loss)
 
@@ -228,7 +232,6 @@ class _Run:
         if self._best is not None and found.auc <= self._best.auc:
             self._looks_without_gain += 1
             return
-        previous = self._folder / str(self._best_step) if self._best else None
         self._best, self._best_step, self._looks_without_gain = found, self._step, 0
         save_checkpoint(
             self._folder / str(self._step),
@@ -238,8 +241,9 @@ class _Run:
             samples=self._samples,
             metrics={f"valid_{name}": value for name, value in asdict(found).items()},
         )
-        if previous is not None:
-            shutil.rmtree(previous)
+        for other in checkpoints_in(self._folder):
+            if other.name != str(self._step):
+                shutil.rmtree(other)
 
     def _report(self) -> None:
         if self._progress is None:

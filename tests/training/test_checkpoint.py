@@ -1,0 +1,236 @@
+"""Checkpoints come back as they were, whole or not at all, and damaged ones are refused."""
+
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.data.batches import to_rows
+from embershard.data.samples import sample_requests
+from embershard.errors import DataError
+from embershard.models import build_model
+from embershard.package import Schema, SparseInput, Vocabulary
+from embershard.training import (
+    latest_checkpoint,
+    load_checkpoint,
+    load_state,
+    save_checkpoint,
+    score,
+    state,
+)
+from embershard.training.trainer import model_arguments
+from tests.training.runs import config, dataset
+
+DATA = dataset(rows=200)
+
+
+def model(*, fused):
+    run = config("unused")
+    arguments = model_arguments(run.model, run.training, DATA)
+    return {"name": "dlrm", "arguments": arguments if fused else arguments | {"fused": None}}
+
+
+def save(path, module, description, **changes):
+    save_checkpoint(
+        path,
+        module,
+        model=description,
+        schema=DATA.schema,
+        samples=sample_requests(DATA.valid, 2),
+        metrics={"valid_auc": 0.75},
+        **changes,
+    )
+
+
+@pytest.fixture
+def saved(tmp_path):
+    torch.manual_seed(0)
+    description = model(fused=True)
+    module = build_model(description["name"], description["arguments"])
+    save(tmp_path / "7", module, description)
+    return tmp_path / "7", module
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "plain"])
+def test_a_checkpoint_scores_bit_for_bit_as_what_was_saved(fused, tmp_path):
+    torch.manual_seed(0)
+    description = model(fused=fused)
+    module = build_model(description["name"], description["arguments"])
+    rows = to_rows(DATA.test)
+    save(tmp_path / "7", module, description)
+
+    loaded = load_checkpoint(tmp_path / "7")
+
+    assert type(loaded.module.sparse_arch) is type(module.sparse_arch)
+    assert torch.equal(score(loaded.module, rows), score(module, rows))
+    assert loaded.schema == DATA.schema
+    assert loaded.metrics == {"valid_auc": 0.75}
+
+
+def test_weights_of_fused_tables_load_into_plain_ones(saved):
+    path, module = saved
+    description = model(fused=False)
+    plain = build_model(description["name"], description["arguments"])
+    load_state(plain, path)
+    rows = to_rows(DATA.test)
+    torch.testing.assert_close(score(plain, rows), score(module, rows))
+
+
+def test_samples_come_back_as_they_were(saved):
+    expected = sample_requests(DATA.valid, 2)
+    for kept, sample in zip(load_checkpoint(saved[0]).samples, expected, strict=True):
+        for field in ("request_dense", "example_dense", "lengths", "values", "weights"):
+            np.testing.assert_array_equal(getattr(kept, field), getattr(sample, field))
+
+
+def test_a_checkpoint_replaces_the_one_in_its_place(saved, tmp_path):
+    path, module = saved
+    with torch.no_grad():
+        module.over_arch.model[1].bias.fill_(7)
+    save(path, module, model(fused=True))
+    assert load_checkpoint(path).module.over_arch.model[1].bias.item() == 7
+    assert [child.name for child in tmp_path.iterdir()] == ["7"]
+
+
+def test_a_save_that_fails_leaves_what_was_there(saved, tmp_path):
+    path, module = saved
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(TypeError, match="JSON"):
+        save(path, module, {"name": "dlrm", "arguments": {"of": object()}})
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    assert [child.name for child in tmp_path.iterdir()] == ["7"]
+
+
+def test_the_highest_step_of_a_folder_is_taken(tmp_path):
+    for name in ("9", "10", "later", ".11.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "checkpoint.json").write_text("{}")
+    (tmp_path / "12").mkdir()  # Without a checkpoint.json.
+    assert latest_checkpoint(tmp_path) == tmp_path / "10"
+    assert latest_checkpoint(tmp_path / "9") == tmp_path / "9"
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_a_folder_without_a_checkpoint_is_refused(name, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=rf"{name}: expected a checkpoint \(checkpoint.json\)"):
+        load_checkpoint(tmp_path / name)
+
+
+def edit(change):
+    """Change checkpoint.json as a dict."""
+
+    def damage(path):
+        file = path / "checkpoint.json"
+        document = json.loads(file.read_text())
+        change(document)
+        file.write_text(json.dumps(document))
+
+    return damage
+
+
+def truncate(name):
+    def damage(path):
+        (file,) = path.glob(name)
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    return damage
+
+
+def set_rows(document):
+    document["model"]["arguments"]["tables"][0]["num_embeddings"] = 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(truncate("checkpoint.json"), r"checkpoint.json: json: expected", id="json"),
+        pytest.param(
+            edit(lambda d: d.pop("metrics")),
+            "checkpoint.json: metrics: expected this key",
+            id="key",
+        ),
+        pytest.param(
+            edit(lambda d: d.update(extra=1)),
+            "checkpoint.json: extra: expected no such key",
+            id="new",
+        ),
+        pytest.param(
+            edit(lambda d: d.update(format_version=9)),
+            "checkpoint.json: format_version: expected at most 0, got 9",
+            id="version",
+        ),
+        pytest.param(
+            edit(lambda d: d["model"].update(name="dlrn")),
+            "checkpoint.json: model: expected one of dlrm; got 'dlrn'",
+            id="model",
+        ),
+        pytest.param(
+            edit(lambda d: d["model"].update(arguments=[])),
+            "checkpoint.json: model.arguments: expected an object",
+            id="arguments",
+        ),
+        pytest.param(
+            edit(lambda d: d["model"]["arguments"].pop("tables")),
+            "checkpoint.json: model 'dlrm': argument 'tables'",
+            id="no-tables",
+        ),
+        pytest.param(
+            edit(set_rows), r"state: .*weight: expected shape \(5, 4\), got \(60, 4\)", id="rows"
+        ),
+        pytest.param(
+            edit(lambda d: d["schema"].pop("dense")), "checkpoint.json: schema: dense", id="schema"
+        ),
+        pytest.param(truncate("samples.safetensors"), "samples.safetensors: ", id="samples"),
+        pytest.param(
+            lambda p: (p / "samples.safetensors").unlink(), "samples.safetensors", id="no-samples"
+        ),
+        pytest.param(truncate("state/.metadata"), "state: expected the metadata", id="metadata"),
+        pytest.param(
+            lambda p: (p / "state/.metadata").unlink(),
+            "state: expected the metadata",
+            id="no-state",
+        ),
+        pytest.param(
+            truncate("state/*.distcp"), "state: expected the model's weights", id="weights"
+        ),
+        pytest.param(
+            lambda p: shutil.rmtree(p / "state"), "state: expected the metadata", id="no-folder"
+        ),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_with_its_file(damage, message, saved):
+    path, _ = saved
+    damage(path)
+    with pytest.raises(DataError, match=message):
+        load_checkpoint(path)
+
+
+def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):
+    _, module = saved
+    schema = Schema(sparse=[SparseInput("x", ids=Vocabulary(["a", "b"], unknown="oov"))])
+    save_checkpoint(
+        tmp_path / "8",
+        module,
+        model=model(fused=True),
+        schema=schema,
+        samples=sample_requests(DATA.valid, 1),
+        metrics={},
+    )
+    assert load_checkpoint(tmp_path / "8").schema == schema
+
+
+def test_other_warnings_are_still_seen(saved, monkeypatch):
+    """Only torch's remarks about saving without a process group are ignored."""
+
+    def warn(*arguments, **options):
+        warnings.warn("something else", UserWarning, stacklevel=1)
+        warnings.warn("torch.distributed is disabled, assuming", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(state.state_dict_saver, "save", warn)
+    with pytest.warns(UserWarning, match="something else") as seen:
+        state.write_state(saved[1], saved[0])
+    assert len(seen) == 1

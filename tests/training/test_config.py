@@ -1,0 +1,219 @@
+"""A run's TOML file is read strictly, and refused with line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from embershard.errors import ConfigError
+from embershard.training import read_config
+
+SMALLEST = """
+[data]
+name = "synthetic"
+
+[checkpoint]
+folder = "here"
+"""
+
+
+def read(text, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    return read_config(file)
+
+
+def test_what_is_left_out_has_its_default(tmp_path):
+    config = read(SMALLEST, tmp_path)
+    assert (config.data.name, config.data.path, config.data.rows) == ("synthetic", None, None)
+    assert (config.model.name, config.model.embedding_dim) == ("dlrm", 16)
+    assert (config.training.batch_size, config.training.seed, config.training.threads) == (
+        512,
+        0,
+        0,
+    )
+    assert config.checkpoint.folder == "here"
+
+
+def test_every_key_is_read(tmp_path):
+    config = read(
+        """
+        [data]
+        name = "movielens"
+        path = "ml"
+        rows = 5
+        seed = 6
+        [model]
+        name = "dlrm"
+        embedding_dim = 8
+        dense_layers = [4, 8]
+        over_layers = [3, 1]
+        [training]
+        batch_size = 7
+        epochs = 2
+        table_optimizer = "sgd"
+        table_learning_rate = 1
+        dense_optimizer = "adam"
+        dense_learning_rate = 0.5
+        id_dropout = { user = 0.25 }
+        evaluate_every_steps = 9
+        patience = 3
+        seed = 11
+        threads = 1
+        [checkpoint]
+        folder = "there"
+        """,
+        tmp_path,
+    )
+    assert config.model_dump() == {
+        "data": {"name": "movielens", "path": "ml", "rows": 5, "seed": 6},
+        "model": {
+            "name": "dlrm",
+            "embedding_dim": 8,
+            "dense_layers": (4, 8),
+            "over_layers": (3, 1),
+        },
+        "training": {
+            "batch_size": 7,
+            "epochs": 2,
+            "table_optimizer": "sgd",
+            "table_learning_rate": 1.0,
+            "dense_optimizer": "adam",
+            "dense_learning_rate": 0.5,
+            "id_dropout": {"user": 0.25},
+            "evaluate_every_steps": 9,
+            "patience": 3,
+            "seed": 11,
+            "threads": 1,
+        },
+        "checkpoint": {"folder": "there"},
+    }
+
+
+def test_the_example_that_the_demo_trains_is_read():
+    file = Path(__file__).parents[2] / "examples/movielens/movielens.toml"
+    config = read_config(file)
+    assert config.training.id_dropout == {"user": 0.9, "zip3": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            SMALLEST + "[training]\nbatchsize = 3\n",
+            r"run.toml:8: key 'training.batchsize': expected one of batch_size, epochs, .*threads$",
+            id="unknown-key",
+        ),
+        pytest.param(
+            SMALLEST + "[trainig]\nseed = 3\n",
+            "run.toml:7: key 'trainig': expected one of data, model, training, checkpoint",
+            id="unknown-section",
+        ),
+        pytest.param(
+            SMALLEST + '[training]\n\n# why\nbatch_size = "many"\n',
+            "run.toml:10: key 'training.batch_size': expected a valid integer, got 'many'",
+            id="wrong-type",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\nepochs = true\n",
+            "run.toml:8: key 'training.epochs': expected a valid integer, got True",
+            id="true-is-no-number",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\nbatch_size = 0\n",
+            "run.toml:8: .*'training.batch_size': expected greater than or equal to 1, got 0",
+            id="too-small",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\ndense_learning_rate = nan\n",
+            "run.toml:8: .*learning_rate': expected",
+            id="not-a-number",
+        ),
+        pytest.param(
+            SMALLEST + '[training]\ndense_optimizer = "adamw"\n',
+            "run.toml:8: .*: expected 'adagrad', 'adam' or 'sgd', got 'adamw'",
+            id="unknown-optimizer",
+        ),
+        pytest.param(
+            SMALLEST + "[training.id_dropout]\nitem = 0.5\nuser = 1.5\n",
+            "run.toml:9: key 'training.id_dropout.user': expected less than or equal to 1, got 1.5",
+            id="nested-table",
+        ),
+        pytest.param(
+            SMALLEST + '[training]\nid_dropout = { user = "often" }\n',
+            "run.toml:8: key 'training.id_dropout.user': expected a valid number, got 'often'",
+            id="inline-table",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\nid_dropout.user = -1\n",
+            "run.toml:8: key 'training.id_dropout.user'",
+            id="dotted-key",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\ndense_layers = [32, 0, 16]\n",
+            "run.toml:8: key 'model.dense_layers.1': expected greater",
+            id="inside-a-list",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nembedding_dim = 6\n",
+            "run.toml:8: key 'model.embedding_dim': expected a multiple of 4, got 6",
+            id="odd-dim",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\ndense_layers = [32, 8]\n",
+            r"run.toml:8: key 'model.dense_layers': expected a last layer 16 wide, .* \[32, 8\]",
+            id="dense-layers-end-elsewhere",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nembedding_dim = 8\n",
+            r"run.toml:7: key 'model.dense_layers': expected a last layer 8 wide, .* \[32, 16\]",
+            id="default-layers-do-not-fit",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\ndense_layers = []\n",
+            r"run.toml:8: key 'model.dense_layers': expected a last layer 16 wide, .* \[\]",
+            id="no-layers",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nover_layers = [1]\n",
+            r"run.toml:8: key 'model.over_layers': expected at least two layers, .* got \[1\]",
+            id="one-over-layer",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nover_layers = [8, 2]\n",
+            r"run.toml:8: key 'model.over_layers': .*the last 1 wide, got \[8, 2\]",
+            id="two-scores",
+        ),
+        pytest.param(
+            '[data]\nname = "synthetic"\n',
+            "run.toml:1: key 'checkpoint': expected a value, got none",
+            id="missing-section",
+        ),
+        pytest.param(
+            '[checkpoint]\nfolder = "x"\n[data]\nrows = 3\n',
+            "run.toml:3: key 'data.name': expected a value, got none",
+            id="missing-key",
+        ),
+        pytest.param("[data]\nname = \n", "run.toml:2: expected TOML, got: .*", id="no-value"),
+        pytest.param("[data]\nname = 'x", "run.toml:2: expected TOML, got: ", id="no-end"),
+        pytest.param(
+            "[data]\nname = 'x'\nname = 'y'\n", "run.toml:3: expected TOML, got: ", id="twice"
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_its_line(text, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        read(text.lstrip("\n") if not text.startswith(SMALLEST) else text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(lambda file: None, "No such file", id="absent"),
+        pytest.param(lambda file: file.mkdir(), "directory", id="a-folder"),
+        pytest.param(lambda file: file.write_bytes(b"\xff\xfe"), "utf-8", id="other-encoding"),
+    ],
+)
+def test_what_is_no_text_file_is_refused(make, message, tmp_path):
+    make(tmp_path / "run.toml")
+    with pytest.raises(ConfigError, match=f"run.toml: expected a TOML file .*{message}"):
+        read_config(tmp_path / "run.toml")

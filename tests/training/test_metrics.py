@@ -1,0 +1,55 @@
+"""AUC and normalized entropy, against values by hand and an exact rank statistic."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.data import area_under_curve
+from embershard.errors import InputError
+from embershard.training import evaluate_logits
+
+
+def test_four_examples_by_hand():
+    # Of the four pairs of a like and a dislike, three are in order: (2, 1), (2, -1), (0, -1).
+    found = evaluate_logits(torch.tensor([2.0, 1.0, 0.0, -1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
+
+    losses = [
+        math.log(1 + math.exp(-2)),
+        math.log(1 + math.exp(1)),
+        math.log(2),
+        math.log(1 + math.exp(-1)),
+    ]
+    assert found.auc == pytest.approx(0.75)
+    assert found.log_loss == pytest.approx(sum(losses) / 4)
+    assert found.normalized_entropy == pytest.approx(sum(losses) / 4 / math.log(2))
+    assert found.examples == 4
+
+
+def test_the_rate_itself_has_a_normalized_entropy_of_one():
+    labels = torch.tensor([1.0] * 3 + [0.0] * 7)
+    found = evaluate_logits(torch.full((10,), math.log(0.3 / 0.7)), labels)
+    assert found.normalized_entropy == pytest.approx(1)
+    assert found.auc == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 6], ids=["many-ties", "some-ties", "few-ties"])
+def test_auc_agrees_with_ranks(decimals):
+    random = np.random.default_rng(decimals)
+    labels = (random.random(5000) < 0.3).astype(np.float32)
+    logits = np.round(random.normal(labels, 1.5), decimals).astype(np.float32)
+    found = evaluate_logits(torch.from_numpy(logits), torch.from_numpy(labels))
+    assert found.auc == pytest.approx(area_under_curve(logits, labels), abs=1e-7)
+
+
+def test_large_logits_keep_their_order():
+    """In float32 the sigmoids of 20 and 30 are both 1."""
+    logits = torch.tensor([30.0, 20.0, -20.0, -30.0])
+    assert evaluate_logits(logits, torch.tensor([1.0, 0.0, 1.0, 0.0])).auc == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_labels_of_one_kind_are_refused(label):
+    with pytest.raises(InputError, match=f"both 0 and 1, got a mean of {label}"):
+        evaluate_logits(torch.zeros(3), torch.full((3,), label))

@@ -1,0 +1,193 @@
+"""A run: it learns, repeats itself, keeps the best, and looks at the test split once."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from embershard.data import area_under_curve
+from embershard.data.batches import to_rows
+from embershard.errors import ConfigError
+from embershard.training import evaluate_logits, load_checkpoint, score, train, trainer
+from tests.training.runs import config, dataset
+
+DATA = dataset()
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def weights_of(result):
+    return load_checkpoint(result.checkpoint).module.state_dict()
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_run_learns_what_was_planted(tmp_path):
+    data = dataset(rows=20_000)
+    result = train(config(tmp_path, epochs=4, dense_learning_rate=0.05), data)
+    assert result.test.auc > 0.6
+    assert result.test.normalized_entropy < 0.99
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_same_seed_gives_the_same_numbers(threads, tmp_path):
+    one, two, other = (
+        train(config(tmp_path / name, seed=seed, threads=threads), DATA)
+        for name, seed in (("one", 3), ("two", 3), ("other", 4))
+    )
+    assert (one.valid, one.test, one.best_step) == (two.valid, two.test, two.best_step)
+    assert same(weights_of(one), weights_of(two))
+    assert not same(weights_of(one), weights_of(other))
+    assert one.test != other.test
+
+
+def test_the_result_is_that_of_the_checkpoint(tmp_path):
+    result = train(config(tmp_path), DATA)
+
+    kept = load_checkpoint(result.checkpoint)
+    logits = score(kept.module, to_rows(DATA.test))
+    assert evaluate_logits(logits, torch.from_numpy(DATA.test.labels)) == result.test
+    assert result.test.auc == pytest.approx(
+        area_under_curve(logits.numpy(), DATA.test.labels), abs=1e-6
+    )
+    logits = score(kept.module, to_rows(DATA.valid))
+    assert evaluate_logits(logits, torch.from_numpy(DATA.valid.labels)) == result.valid
+    assert kept.metrics["valid_auc"] == result.valid.auc
+    assert kept.schema == DATA.schema
+
+
+class Looks:
+    """Replaces evaluation: validation's AUC as given, test's whatever it is."""
+
+    def __init__(self, monkeypatch, aucs):
+        self._aucs = iter(aucs)
+        self.on_test = 0
+        monkeypatch.setattr(trainer, "evaluate_logits", self)
+
+    def __call__(self, logits, labels):
+        found = evaluate_logits(logits, labels)
+        if len(labels) == len(DATA.test) and torch.equal(
+            labels, torch.from_numpy(DATA.test.labels)
+        ):
+            self.on_test += 1
+            return found
+        return replace(found, auc=next(self._aucs))
+
+
+def test_early_stopping_keeps_the_best_and_scores_test_once(tmp_path, monkeypatch):
+    looks = Looks(monkeypatch, [0.5, 0.7, 0.6, 0.7, 0.65, 0.9])  # The 0.9 comes too late.
+    steps = []
+
+    result = train(
+        config(tmp_path, epochs=9, patience=3),
+        DATA,
+        progress=lambda p: steps.append((p.step, p.best_auc)),
+    )
+
+    assert (result.best_step, result.steps, result.stopped_early) == (20, 50, True)
+    assert result.checkpoint == tmp_path / "20"
+    assert result.valid.auc == 0.7
+    assert looks.on_test == 1
+    assert [child.name for child in tmp_path.iterdir()] == ["20"]
+    assert [step for step, _ in steps] == list(range(1, 51))
+    assert [best for step, best in steps if step in (9, 10, 20, 50)] == [None, 0.5, 0.7, 0.7]
+
+
+def test_a_run_that_never_gets_worse_ends_with_its_epochs(tmp_path, monkeypatch):
+    Looks(monkeypatch, [0.5, 0.6, 0.7, 0.8, 0.9])
+    # 1600 examples: 25 steps an epoch, so a look at 10, 20, ... and one at the end.
+    result = train(config(tmp_path, epochs=1, evaluate_every_steps=10), DATA)
+    assert (result.steps, result.best_step, result.stopped_early) == (25, 25, False)
+
+
+def test_the_weights_kept_are_those_of_the_best_step(tmp_path, monkeypatch):
+    def run(name, aucs, patience):
+        Looks(monkeypatch, aucs)
+        return train(config(tmp_path / name, patience=patience), DATA)
+
+    went_on = run("went-on", [0.9, 0.5, 0.5, 0.5, 0.5], 9)
+    stopped = run("stopped", [0.9, 0.5], 1)
+    later = run("later", [0.5, 0.9, 0.5], 1)
+    assert [r.best_step for r in (went_on, stopped, later)] == [10, 10, 20]
+    assert [r.steps for r in (went_on, stopped, later)] == [50, 20, 30]
+    assert same(weights_of(went_on), weights_of(stopped))
+    assert not same(weights_of(went_on), weights_of(later))
+    assert went_on.test == stopped.test
+
+
+def test_a_run_replaces_the_checkpoints_of_an_earlier_one(tmp_path):
+    first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
+    (tmp_path / "notes.txt").write_text("mine")
+    second = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA)
+    assert (first.checkpoint.name, second.checkpoint.name) == ("100", "25")
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["25", "notes.txt"]
+
+
+def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
+    seen = []
+    train(config(tmp_path, epochs=2), DATA, progress=seen.append)
+    assert {each.steps_max for each in seen} == {50}
+    assert all(0 < each.loss < 2 for each in seen)
+    assert all(each.examples_per_second > 0 for each in seen)
+    assert seen[-1].seconds_left == 0
+    assert seen[0].seconds_left > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
+def test_every_optimizer_moves_every_weight(optimizer, tmp_path):
+    run = config(tmp_path, epochs=1, dense_optimizer=optimizer, table_optimizer="sgd")
+    torch.manual_seed(0)
+    model = trainer.model_arguments(run.model, run.training, DATA)
+    before = trainer.build_model("dlrm", model).state_dict()
+    after = weights_of(train(run, DATA))
+    assert [name for name in before if torch.equal(before[name], after[name])] == []
+
+
+def test_threads_are_applied(tmp_path):
+    seen = []
+    torch.set_num_threads(1)
+    train(
+        config(tmp_path, epochs=1, threads=2),
+        DATA,
+        progress=lambda p: seen.append(torch.get_num_threads()),
+    )
+    assert set(seen) == {2}
+
+
+def test_a_table_has_the_rows_of_its_id_map(tmp_path):
+    arguments = trainer.model_arguments(config("x").model, config("x").training, DATA)
+    assert [(t["name"], t["num_embeddings"], t["pooling"]) for t in arguments["tables"]] == [
+        ("user", 60, "sum"),
+        ("history", 30, "mean"),
+        ("item", 40, "sum"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        pytest.param(
+            {"id_dropout": {"usr": 0.5}}, "training.id_dropout: expected one of .*'usr'", id="name"
+        ),
+        pytest.param(
+            {"id_dropout": {"user": 0.5}},
+            "training.id_dropout of 'user': expected an id map with oov or zero",
+            id="no-unknown-ids",
+        ),
+        pytest.param(
+            {"dense_optimizer": "sgd", "dense_learning_rate": 1e38},
+            "training: step [0-9]+: expected a finite loss, got .*smaller learning rates",
+            id="diverging",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(training, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        train(config(tmp_path, **training), DATA)
