@@ -1,0 +1,138 @@
+"""docs/errors.md shows the tree, the map from gRPC and messages as they are."""
+
+import re
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import grpc
+import numpy as np
+import pytest
+
+import embershard
+from embershard import cli, errors
+from embershard.client import Client
+from embershard.client import client as client_module
+from embershard.client.status import ERRORS, error_of
+from embershard.data import load_movielens
+from embershard.package import Package
+from embershard.serving import Server, ServerOptions
+from embershard.training import read_config
+from tests.serving.asking import named, random_request
+
+PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
+BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TREE, *EXAMPLE_BLOCKS = BLOCKS
+EXAMPLES = [line for block in EXAMPLE_BLOCKS for line in block.splitlines()]
+
+
+def test_the_tree_is_that_of_the_library():
+    drawn = errors.__doc__.split("::\n\n")[1]
+    assert "".join(line[4:] for line in drawn.splitlines(keepends=True)) == TREE
+
+
+def test_every_status_is_listed_with_what_is_raised():
+    rows = re.findall(r"^\| ([A-Z_]+) \| (\w+Error)", PAGE, re.MULTILINE)
+    assert dict(rows) == {code.name: kind.__name__ for code, kind in ERRORS.items()}
+    assert len(rows) == len(ERRORS)
+
+
+def test_commands_print_the_line_that_the_page_gives(tmp_path, capsys):
+    (form,) = re.findall(r"`(embershard <.*?>)`, on standard error and end with 1", PAGE)
+    assert cli.main(["inspect", str(tmp_path)]) == 1
+    message = "manifest.sha256: file: expected a file, got nothing"
+    parts = {"<command>": "inspect", "<class>": "PackageError", "<message>": message}
+    for name, value in parts.items():
+        form = form.replace(name, value)
+    assert capsys.readouterr().err == form + "\n"
+
+
+def test_each_class_that_a_caller_can_act_on_has_an_example():
+    shown = {line.partition(":")[0] for line in EXAMPLES}
+    bases = {"EmbershardError", "InputError", "RetryError"}
+    assert shown == set(errors.__all__) - bases - {"InternalError"}
+
+
+@pytest.fixture
+def said(client, server, repository, tmp_path, monkeypatch):
+    """What the library says where the page's examples would say it."""
+    monkeypatch.chdir(tmp_path)
+    dense = {"age": 1, "price": [1, 2]}
+
+    def predict(model="ranker", **inputs):
+        return lambda: client.predict(model, **{"dense": dense, **inputs})
+
+    def late():
+        times = iter([0.0, 0.0])
+        clock = SimpleNamespace(monotonic=lambda: next(times, 9.0))
+        with monkeypatch.context() as patch, Client(server.address) as impatient:
+            patch.setattr(client_module, "time", clock)
+            impatient.predict(dense=dense)
+
+    Path("run.toml").write_text(
+        '[data]\nname = "movielens"\n\n[training]\nepoch = 3\n\n[checkpoint]\nfolder = "c"\n'
+    )
+    Path("ml-100k").mkdir()
+    shutil.copytree(repository / "ranker" / "1", "longer")
+    with Path("longer/plans/default.json").open("a") as plan:
+        plan.write(" ")
+    causes = [
+        predict(sparse={"itm": [[1]]}),
+        predict(sparse={"category": [[0], [6]]}),
+        predict(dense={"age": 1, "price": [1, 2, float("nan")]}),
+        predict(sparse={"item": [[1], [2], [3]]}),
+        predict(dense={"age": 1, "price": np.zeros(5000)}),
+        predict("rankr"),
+        predict(outputs=["scor"]),
+        lambda: Server(repository, options=ServerOptions(port=0, plan="8xcuda")),
+        lambda: read_config(Path("run.toml")),
+        lambda: ServerOptions(port=70000),
+        lambda: load_movielens(Path("ml-100k")),
+        lambda: embershard.export_model(None, embershard.Schema(), "repository/ranker/latest"),
+        lambda: Package.open("ml-100k"),
+        lambda: Package.open("longer"),
+        lambda: overload(repository),
+        lambda: listen_where_another_does(repository),
+        late,
+    ]
+    return {without_port(told(cause)) for cause in causes}
+
+
+def told(cause):
+    with pytest.raises(errors.EmbershardError) as caught:
+        cause()
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def without_port(text):
+    return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:50051", text)
+
+
+def overload(repository):
+    message = named(random_request(256)).SerializeToString()
+    options = ServerOptions(port=0, threads=1, max_queued_examples=256)
+    with (
+        Server(repository, options=options) as small,
+        grpc.insecure_channel(small.address) as channel,
+    ):
+        predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
+        calls = [predict.future(message, timeout=60) for _ in range(300)]
+        refused = [call.exception() for call in calls if call.code() is not grpc.StatusCode.OK]
+        raise error_of(refused[0], address=small.address)
+
+
+def listen_where_another_does(repository):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        Server(repository, options=ServerOptions(port=taken.getsockname()[1]))
+
+
+def test_the_examples_are_what_is_said(said):
+    def numbers_of_bytes_aside(texts):  # A package's sizes change with what wrote it.
+        return {
+            re.sub(r"bytes: expected \d+, got \d+", "bytes: expected N, got N", t) for t in texts
+        }
+
+    assert numbers_of_bytes_aside(EXAMPLES) == numbers_of_bytes_aside(said)
