@@ -3,7 +3,6 @@
 from embershard.data.auc import area_under_curve
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
 from embershard.data.batches import Batch, RowExamples, batches, to_rows
-from embershard.data.earlier import Jagged
 from embershard.data.fetch import fetch_movielens
 from embershard.data.movielens import MovieLens, RankingRequest, load_movielens
 from embershard.data.registry import (
@@ -29,7 +28,6 @@ __all__ = [
     "DataConfig",
     "Dataset",
     "Examples",
-    "Jagged",
     "JaggedColumn",
     "MovieLens",
     "PlantedClickLog",

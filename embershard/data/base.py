@@ -36,12 +36,18 @@ class JaggedColumn(NamedTuple):
         """Values per example, int64 ``[N]``."""
         return np.diff(self.offsets)
 
+    @classmethod
+    def of_ranges(
+        cls, values: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> JaggedColumn:
+        """The lists ``values[starts[i] : starts[i] + lengths[i]]``; both int64 ``[N]``."""
+        offsets = offsets_of(lengths)
+        shift = np.repeat(starts - offsets[:-1], lengths)
+        return cls(values[np.arange(offsets[-1]) + shift], offsets)
+
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
-        lengths = self.lengths[index]
-        offsets = offsets_of(lengths)
-        shift = np.repeat(self.offsets[index] - offsets[:-1], lengths)
-        return JaggedColumn(self.values[np.arange(offsets[-1]) + shift], offsets)
+        return self.of_ranges(self.values, self.offsets[index], self.lengths[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embershard.data.base import Examples, JaggedColumn, offsets_of
+from embershard.data.base import Examples, JaggedColumn
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
@@ -151,9 +151,7 @@ def keep_ids(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
         )
     kept = np.minimum(lengths, column.max_ids)
     first = raw.offsets[:-1] if column.keep == "first" else raw.offsets[1:] - kept
-    offsets = offsets_of(kept)
-    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], kept)
-    return JaggedColumn(raw.values[np.repeat(first, kept) + within], offsets)
+    return JaggedColumn.of_ranges(raw.values, first, kept)
 
 
 def _unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:

@@ -19,7 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Earlier", "EarlierEvents", "Jagged"]
+from embershard.data.base import JaggedColumn
+
+__all__ = ["Earlier", "EarlierEvents"]
 
 Int64Array = NDArray[np.int64]
 
@@ -29,13 +31,6 @@ class Earlier(NamedTuple):
 
     ratings: Int64Array
     likes: Int64Array
-
-
-class Jagged(NamedTuple):
-    """Q lists: ``lengths`` int64 ``[Q]``, ``values`` int64 ``[sum(lengths)]``."""
-
-    lengths: Int64Array
-    values: Int64Array
 
 
 class EarlierEvents:
@@ -71,15 +66,12 @@ class EarlierEvents:
         begin, end = self._ranges(keys, timestamps)
         return Earlier(end - begin, self._likes_up_to[end] - self._likes_up_to[begin])
 
-    def liked_before(self, keys: Int64Array, timestamps: Int64Array, *, limit: int) -> Jagged:
+    def liked_before(self, keys: Int64Array, timestamps: Int64Array, *, limit: int) -> JaggedColumn:
         """The payloads of at most ``limit`` newest likes before each question, oldest first."""
         begin, end = self._ranges(keys, timestamps)
         stop = self._likes_up_to[end]
         lengths = np.minimum(stop - self._likes_up_to[begin], limit)
-        first = stop - lengths
-        starts = np.cumsum(lengths) - lengths
-        within = np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
-        return Jagged(lengths, self._liked_payload[np.repeat(first, lengths) + within])
+        return JaggedColumn.of_ranges(self._liked_payload, stop - lengths, lengths)
 
     def _codes(self, key_codes: Int64Array, time_codes: Int64Array | int) -> Int64Array:
         """One number that sorts by key, then time."""

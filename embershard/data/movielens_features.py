@@ -96,13 +96,12 @@ class MovieLensFeatures:
         Raises:
             KeyError: a user or an item that the log's tables do not list.
         """
-        history = self._users.liked_before(users, timestamps, limit=HISTORY_ITEMS)
         user_at = _positions(users, self._user_position)
         item_at = _positions(items, self._item_position)
         sparse = {
             "user": _one_each(users),
             **{name: column.take(user_at) for name, column in self._user_columns.items()},
-            "history": JaggedColumn(history.values, offsets_of(history.lengths)),
+            "history": self._users.liked_before(users, timestamps, limit=HISTORY_ITEMS),
             "item": _one_each(items),
             **{name: column.take(item_at) for name, column in self._item_columns.items()},
         }

@@ -9,20 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.data.base import Examples, JaggedColumn
-from embershard.data.earlier import Jagged
 from embershard.errors import InputError
 
 __all__ = ["ClientRequest", "client_requests"]
 
 
 class ClientRequest(NamedTuple):
-    """One request of N examples, as ``Client.predict`` takes it (its ``Lists`` hold what
-    `Jagged` holds)."""
+    """One request of N examples, as ``Client.predict`` takes it (its ``Lists`` hold a column's
+    lengths and values)."""
 
     dense: NDArray[np.float32]
     """``[N, F]`` in schema order; request-scoped columns are constant."""
 
-    sparse: Mapping[str, Jagged]
+    sparse: Mapping[str, JaggedColumn]
     """Raw ids: one list for an input of the request scope, else N lists."""
 
     positions: NDArray[np.int64]
@@ -44,21 +43,21 @@ def client_requests(examples: Examples) -> Iterator[ClientRequest]:
 
 def _request(group: Examples, index: NDArray[np.int64]) -> ClientRequest:
     schema = group.schema
-    shared = [at for at, column in enumerate(schema.dense) if column.scope == "request"]
+    shared = [at for at, item in enumerate(schema.dense) if item.scope == "request"]
     if (group.dense[:, shared] != group.dense[:1, shared]).any():
         raise _differs(group, [schema.dense[at].name for at in shared])
     sparse = {}
-    for name in schema.sparse_names():
-        column = group.sparse[name]
-        if name in schema.sparse_names("request"):
-            column = _shared_list(group, name, column)
-        sparse[name] = Jagged(column.lengths, column.values)
+    for item in schema.sparse:
+        column = group.sparse[item.name]
+        sparse[item.name] = column if item.scope == "example" else _shared_list(group, item.name)
     return ClientRequest(group.dense, sparse, index)
 
 
-def _shared_list(group: Examples, name: str, column: JaggedColumn) -> JaggedColumn:
+def _shared_list(group: Examples, name: str) -> JaggedColumn:
+    column = group.sparse[name]
     first = column.take(np.zeros(1, np.int64))
-    if not np.array_equal(column.values, np.tile(first.values, len(group))):
+    alike = (column.lengths == first.lengths).all()
+    if not alike or not np.array_equal(column.values, np.tile(first.values, len(group))):
         raise _differs(group, [name])
     return first
 

@@ -35,6 +35,15 @@ def test_take_keeps_each_examples_own_list():
     assert taken.request.tolist() == [9, 0, 0, 9]
 
 
+def test_lists_are_cut_out_of_values_in_any_order():
+    found = JaggedColumn.of_ranges(
+        np.array([10, 11, 12, 13]), np.array([2, 0, 4, 1]), np.array([2, 1, 0, 2])
+    )
+
+    assert found.offsets.tolist() == [0, 2, 3, 3, 5]
+    assert found.values.tolist() == [12, 13, 10, 11, 12]
+
+
 def test_take_nothing():
     taken = examples().take(np.array([], np.int64))
 

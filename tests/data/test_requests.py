@@ -43,6 +43,13 @@ def test_no_examples_make_no_requests():
     assert list(client_requests(make().take(np.array([], np.int64)))) == []
 
 
+def test_lists_that_are_equal_only_laid_end_to_end_are_different_ones():
+    history = ((8, 8), (8,), (8, 8, 8))
+
+    with pytest.raises(InputError, match=r"request 7: .*\['history'\] in its 3 examples"):
+        list(client_requests(make(ages=(5, 5, 5), history=history, request=(7, 7, 7))))
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
