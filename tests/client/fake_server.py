@@ -89,14 +89,17 @@ class FakeServer:
 
 @contextmanager
 def fake_server(
-    *, predict: list[Answer] | None = None, get_model: list[Answer] | None = None
+    *,
+    predict: list[Answer] | None = None,
+    get_model: list[Answer] | None = None,
+    port: int = 0,
 ) -> Iterator[FakeServer]:
-    """Serves a script on a free port until the block ends."""
+    """Serves a script until the block ends. Port 0: a free one."""
     fake = FakeServer(predict=predict or [scores(0.5)], get_model=get_model or [describes()])
     with ThreadPoolExecutor(max_workers=4) as threads:
         server = grpc.server(threads)
         server.add_generic_rpc_handlers((fake.service(),))
-        fake.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        fake.address = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
         server.start()
         try:
             yield fake

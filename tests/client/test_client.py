@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import grpc
@@ -248,6 +249,25 @@ def test_no_server_is_an_unavailable_error_that_names_the_address(pauses):
         address = fake.address
     with Client(address) as client, pytest.raises(UnavailableError, match=address):
         client.predict("ranker", **INPUTS)
+
+
+def test_a_server_that_comes_back_is_found_by_a_retry(monkeypatch):
+    with fake_server() as fake:
+        port = int(fake.address.rpartition(":")[2])
+        client = Client(fake.address, timeout_seconds=30)
+        client.predict("ranker", **INPUTS)
+    with client, ExitStack() as later:
+        back = []
+
+        def sleep(seconds):  # The first pause is when the next server starts.
+            if not back:
+                back.append(later.enter_context(fake_server(port=port)))
+            time.sleep(seconds)
+
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+        monkeypatch.setattr(client_module, "time", clock)
+        assert client.predict("ranker", **INPUTS)["score"].tolist() == [0.5]
+        assert len(back[0].predict_calls) == 1
 
 
 def test_closing_ends_calls_under_way():

@@ -128,8 +128,7 @@ def export_ranker(repository: Path, *, weights: object = "int8", version: int = 
 def with_plan(package: Path, out: Path, *, devices: int) -> Path:
     """A copy of a package with one plan more, ``<n>xcpu``: tables dealt out one by one."""
     shutil.copytree(package, out)
-    manifest_path = out / "manifest.json"
-    manifest = json.loads(manifest_path.read_text())
+    manifest = json.loads((out / "manifest.json").read_text())
     name = f"{devices}xcpu"
     plan = {
         "format_version": 0,
@@ -145,14 +144,20 @@ def with_plan(package: Path, out: Path, *, devices: int) -> Path:
             for index, table in enumerate(manifest["tables"])
         ],
     }
-    data = json.dumps(plan).encode()
-    (out / "plans" / f"{name}.json").write_bytes(data)
+    (out / "plans" / f"{name}.json").write_text(json.dumps(plan))
     manifest["plans"].append(name)
-    manifest["files"][f"plans/{name}.json"] = {
-        "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
-    manifest_path.write_text(json.dumps(manifest))
-    digest = hashlib.sha256(manifest_path.read_bytes()).hexdigest()
-    (out / "manifest.sha256").write_text(f"{digest}  manifest.json\n")
-    return out
+    manifest["files"][f"plans/{name}.json"] = {}
+    return seal(out, manifest)
+
+
+def seal(package: Path, manifest: dict) -> Path:
+    """Makes a manifest, and what it says of its files, true of what lies in the folder."""
+    for file in manifest["files"]:
+        data = (package / file).read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        manifest["files"][file] = {"bytes": len(data), "sha256": digest}
+    text = json.dumps(manifest)
+    (package / "manifest.json").write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (package / "manifest.sha256").write_text(f"{digest}  manifest.json\n")
+    return package

@@ -1,7 +1,13 @@
 """A server in this process: its address, counters, overload and end."""
 
+import json
+import re
+import shutil
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -15,9 +21,10 @@ from embershard.errors import (
     RetryError,
     UnavailableError,
 )
+from embershard.package import read_samples, write_samples
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from tests.serving.asking import named, outputs_of, random_request
-from tests.serving.models import export_ranker
+from tests.serving.models import export_ranker, seal
 from tests.serving.refused import Code
 
 PUSHBACK = "grpc-retry-pushback-ms"
@@ -167,6 +174,45 @@ def test_a_deadline_that_passes_in_the_queue_is_told(repository):
         assert [call.code() for call in calls] == [Code.OK] * 4
 
 
+def test_a_call_without_a_deadline_gets_the_servers(repository):
+    message = named(random_request(4096)).SerializeToString()
+    with (
+        serve(repository, default_timeout_ms=1) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        patient = [raw_predict(channel).future(message, timeout=60) for _ in range(4)]
+        late = raw_predict(channel).future(message)
+        assert late.code() is Code.DEADLINE_EXCEEDED
+        assert late.details().startswith("the deadline passed")
+        assert [call.code() for call in patient] == [Code.OK] * 4
+
+
+def test_the_client_rides_out_an_overload(repository):
+    asked = random_request(256)
+    with (
+        serve(repository, max_queued_examples=256) as server,
+        Client(server.address, timeout_seconds=60, max_attempts=1000) as client,
+        ThreadPoolExecutor(16) as threads,
+    ):
+
+        def ask(number):
+            return client.predict(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)[
+                "score"
+            ].tobytes()
+
+        assert len(set(threads.map(ask, range(160)))) == 1
+        counters = server.counters()
+    assert counters["requests_ok"] == 160
+    assert counters["requests_overloaded"] > 0
+
+
+def test_timings_fit_into_the_whole(client):
+    timing = client.predict(dense={"age": 1, "price": np.ones(1000)}).timing
+    parts = timing.queue_us + timing.lookup_us + timing.dense_us
+    assert timing.dense_us > 0
+    assert parts <= timing.total_us + 3  # Each is rounded down.
+
+
 def test_stopping_answers_what_was_accepted_and_refuses_the_rest(repository):
     message = named(random_request(1000)).SerializeToString()
     server = serve(repository)
@@ -194,6 +240,36 @@ def test_stopping_twice_is_stopping_once(repository):
         client.get_model()
 
 
+FORGETFUL = """
+import sys
+from embershard.serving import Server, ServerOptions
+server = Server(sys.argv[1], options=ServerOptions(port=0, threads=1))
+print(server.address)
+"""
+
+
+def test_a_process_that_forgets_to_stop_ends_all_the_same(repository):
+    ended = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, str(repository)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_ipv6_address_stands_in_brackets(repository):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with serve(repository, host="::1") as server:
+        assert server.address.startswith("[::1]:")
+        with Client(server.address, timeout_seconds=60) as client:
+            assert client.get_model().name == "ranker"
+
+
 def test_an_unknown_plan_is_refused_with_those_there_are(repository):
     with pytest.raises(NotFoundError, match="plan: expected one of default, 2xcpu, got '8xcuda'"):
         serve(repository, plan="8xcuda")
@@ -206,3 +282,22 @@ def test_a_damaged_package_is_refused_with_file_and_field(tmp_path):
     for load in (lambda: serve(tmp_path), lambda: LocalPredictor(package)):
         with pytest.raises(PackageError, match=r"programs/dense\.pt: .*expected .*, got "):
             load()
+
+
+def test_a_package_whose_samples_give_other_scores_is_refused(package, tmp_path):
+    changed = shutil.copytree(package, tmp_path / "ranker" / "1")
+    samples = read_samples(changed / "samples.safetensors")
+    samples[1].outputs["score"][2] += 0.25
+    write_samples(changed / "samples.safetensors", samples)
+    seal(changed, json.loads((changed / "manifest.json").read_text()))
+    expected, got = samples[1].outputs["score"][2], samples[1].outputs["score"][2] - 0.25
+    with pytest.raises(PackageError) as caught:
+        LocalPredictor(changed)
+    words, numbers = str(caught.value).split(": expected ")
+    assert words == "samples.safetensors: sample 1: output 'score' at example 2"
+    said = [float(text) for text in re.findall(r"0\.\d+|1\.\d+", numbers)[:2]]
+    assert said == pytest.approx([expected, got], abs=1e-5)
+
+
+def test_nothing_merged_is_nothing(local):
+    assert local.predict_merged([]) == []
