@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from embershard.data.batches import to_rows
-from embershard.data.samples import sample_requests
+from embershard.data import sample_requests, to_rows
 from embershard.errors import DataError
 from embershard.models import build_model
 from embershard.package import Schema, SparseInput, Vocabulary

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from embershard.data import area_under_curve
-from embershard.data.batches import to_rows
+from embershard.data import to_rows
 from embershard.errors import ConfigError
 from embershard.training import evaluate_logits, load_checkpoint, score, train, trainer
+from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
 
 DATA = dataset()
@@ -55,7 +55,7 @@ def test_the_result_is_that_of_the_checkpoint(tmp_path):
     logits = score(kept.module, to_rows(DATA.test))
     assert evaluate_logits(logits, torch.from_numpy(DATA.test.labels)) == result.test
     assert result.test.auc == pytest.approx(
-        area_under_curve(logits.numpy(), DATA.test.labels), abs=1e-6
+        share_of_ordered_pairs(logits.numpy(), DATA.test.labels), abs=1e-6
     )
     logits = score(kept.module, to_rows(DATA.valid))
     assert evaluate_logits(logits, torch.from_numpy(DATA.valid.labels)) == result.valid

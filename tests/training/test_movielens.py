@@ -1,0 +1,33 @@
+"""The run that the demo shows, on real ratings: five seeds of it."""
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from embershard.data import DEFAULT_CACHE, area_under_curve, load_movielens
+from embershard.training import read_config, train
+
+CONFIG = Path(__file__).parents[2] / "examples/movielens/movielens.toml"
+FOLDER = DEFAULT_CACHE.expanduser() / "movielens-100k"
+SEEDS = range(5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_median_of_five_seeds_is_above_the_baseline(tmp_path):
+    assert FOLDER.is_dir(), f"needs MovieLens-100K in {FOLDER}: run `make data`, or `make test`"
+    movielens = load_movielens(FOLDER)
+    config = read_config(CONFIG)
+
+    found = []
+    for seed in SEEDS:
+        training = config.training.model_copy(update={"seed": seed})
+        checkpoint = config.checkpoint.model_copy(update={"folder": str(tmp_path / str(seed))})
+        run = config.model_copy(update={"training": training, "checkpoint": checkpoint})
+        found.append(train(run, movielens.dataset).test.auc)
+
+    baseline = area_under_curve(movielens.baseline["test"], movielens.dataset.test.labels)
+    print(f"\nmovielens: test AUC {sorted(found)}, median {median(found)}, baseline {baseline}")
+    assert baseline == pytest.approx(0.740, abs=0.001)
+    assert median(found) >= baseline + 0.002
