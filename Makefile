@@ -22,14 +22,16 @@ format:
 	@scripts/install.sh python
 	$(bin)/ruff check --fix-only .
 	$(bin)/ruff format .
-	$(bin)/clang-format -i $(cpp)
+	@echo clang-format -i
+	@$(bin)/clang-format -i $(cpp)
 
 lint:
 	@scripts/install.sh python
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
-	$(bin)/clang-format --dry-run -Werror $(cpp)
+	@echo clang-format --dry-run
+	@$(bin)/clang-format --dry-run -Werror $(cpp)
 
 test: test-python test-cpp
 
