@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embershard.data.base import Examples, JaggedColumn, offsets_of
-from embershard.data.batches import keep_ids, to_rows
+from embershard.data.row_batches import keep_ids, to_rows
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import PooledLayout

@@ -1,8 +1,6 @@
 """Data sets in one in-memory form: MovieLens-100K, and click logs with a known teacher."""
 
-from embershard.data.auc import area_under_curve
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
-from embershard.data.batches import Batch, RowExamples, batches, to_rows
 from embershard.data.fetch import fetch_movielens
 from embershard.data.movielens import MovieLens, RankingRequest, load_movielens
 from embershard.data.registry import (
@@ -12,7 +10,8 @@ from embershard.data.registry import (
     load_dataset,
     movielens_folder,
 )
-from embershard.data.requests import ClientRequest, client_requests
+from embershard.data.requests import ClientRequest, client_requests, sample_requests
+from embershard.data.row_batches import Batch, RowExamples, batches, to_rows
 from embershard.data.synthetic import (
     PlantedClickLog,
     PlantedInput,
@@ -36,7 +35,6 @@ __all__ = [
     "RowExamples",
     "SyntheticConfig",
     "TableHint",
-    "area_under_curve",
     "batches",
     "client_requests",
     "fetch_movielens",
@@ -44,5 +42,6 @@ __all__ = [
     "load_movielens",
     "movielens_folder",
     "planted_click_log",
+    "sample_requests",
     "to_rows",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 
 from embershard.data.base import Examples, JaggedColumn
 from embershard.errors import InputError
+from embershard.package.samples import SampleRequest
+from embershard.package.schema import Schema
 
-__all__ = ["ClientRequest", "client_requests"]
+__all__ = ["ClientRequest", "client_requests", "sample_requests"]
 
 
 class ClientRequest(NamedTuple):
@@ -41,6 +44,16 @@ def client_requests(examples: Examples) -> Iterator[ClientRequest]:
         yield _request(examples.take(index), index)
 
 
+def sample_requests(examples: Examples, count: int) -> list[SampleRequest]:
+    """The first ``count`` requests in the packed form that packages keep, without outputs.
+
+    Raises:
+        InputError: as `client_requests`.
+    """
+    requests = islice(client_requests(examples), count)
+    return [_packed(examples.schema, request) for request in requests]
+
+
 def _request(group: Examples, index: NDArray[np.int64]) -> ClientRequest:
     schema = group.schema
     shared = [at for at, item in enumerate(schema.dense) if item.scope == "request"]
@@ -66,4 +79,21 @@ def _differs(group: Examples, names: list[str]) -> InputError:
     return InputError(
         f"request {group.request[0]}: expected equal request-scoped {names} "
         f"in its {len(group)} examples, got different ones"
+    )
+
+
+def _packed(schema: Schema, request: ClientRequest) -> SampleRequest:
+    shared = [item.scope == "request" for item in schema.dense]
+    own = [not each for each in shared]
+    columns = [request.sparse[item.name] for item in schema.sparse]
+    nothing = np.zeros(0, np.int64)  # Of a model without sparse inputs.
+    lengths = np.concatenate([nothing, *(each.lengths for each in columns)])
+    return SampleRequest(
+        num_examples=len(request.dense),
+        request_dense=request.dense[0, shared],
+        example_dense=request.dense[:, own],
+        lengths=lengths.astype(np.int32),
+        values=np.concatenate([nothing, *(each.values for each in columns)]),
+        weights=np.zeros(0, np.float32),
+        outputs={},
     )

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torchmetrics.functional.classification import binary_auroc
 
-from embershard.data.auc import area_under_curve
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint, offsets_of
 from embershard.errors import InputError
 from embershard.package.id_maps import Identity
@@ -143,8 +144,19 @@ def _cut(
             ),
         ),
         test_probability=probability[valid_end:],
-        best_auc=area_under_curve(probability[valid_end:], test.labels),
+        best_auc=_auc(probability[valid_end:], test.labels),
     )
+
+
+def _auc(probability: NDArray[np.float64], labels: NDArray[np.float32]) -> float:
+    clicks = int(labels.sum())
+    if not 0 < clicks < len(labels):
+        raise InputError(
+            f"test split: expected both kinds of labels, got {clicks} clicks of {len(labels)}; "
+            "make more examples"
+        )
+    area: float = binary_auroc(torch.tensor(probability), torch.tensor(labels).long()).item()
+    return area
 
 
 def _schema(config: SyntheticConfig) -> Schema:

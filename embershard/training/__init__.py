@@ -8,7 +8,7 @@ from embershard.training.checkpoint import (
     save_checkpoint,
 )
 from embershard.training.config import RunConfig, read_config
-from embershard.training.metrics import Evaluation, evaluate_logits
+from embershard.training.metrics import Evaluation, area_under_curve, evaluate_logits
 from embershard.training.state import check_state
 from embershard.training.trainer import TrainingProgress, TrainingResult, score, train
 
@@ -18,6 +18,7 @@ __all__ = [
     "RunConfig",
     "TrainingProgress",
     "TrainingResult",
+    "area_under_curve",
     "check_state",
     "evaluate_logits",
     "latest_checkpoint",

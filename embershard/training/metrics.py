@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torchmetrics.functional.classification import binary_auroc
 
 from embershard.errors import InputError
 
-__all__ = ["Evaluation", "evaluate_logits"]
+__all__ = ["Evaluation", "area_under_curve", "evaluate_logits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +45,48 @@ def evaluate_logits(logits: Tensor, labels: Tensor) -> Evaluation:
     Source: normalized entropy as in "Practical Lessons from Predicting Clicks on Ads at
     Facebook" (He et al. 2014), section 2.
     """
-    rate = labels.double().mean().item()
-    if not 0 < rate < 1:
-        raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")
+    rate = _rate_of(labels)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(
         logits.double(), labels.double()
     ).item()
     entropy = -(rate * math.log(rate) + (1 - rate) * math.log(1 - rate))
-    # float64: sigmoid in float32 would tie the largest logits.
-    auc = binary_auroc(torch.sigmoid(logits.double()), labels.long()).item()
     return Evaluation(
-        auc=auc, log_loss=loss, normalized_entropy=loss / entropy, examples=len(labels)
+        auc=area_under_curve(logits, labels),
+        log_loss=loss,
+        normalized_entropy=loss / entropy,
+        examples=len(labels),
     )
+
+
+def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> float:
+    """The chance that a random like scores above a random dislike, ties counted half.
+
+    Args:
+        scores: ``(N,)``, any real dtype and range: logits, probabilities, anything that ranks.
+        labels: ``(N,)``, 0 or 1.
+
+    Raises:
+        InputError: different lengths, a score that is NaN, or labels of one kind only.
+    """
+    score, label = _float64(scores), _float64(labels)
+    if score.shape != label.shape or score.ndim != 1:
+        raise InputError(f"scores: expected shape {tuple(label.shape)}, got {tuple(score.shape)}")
+    if (missing := score.isnan().nonzero()).numel():
+        raise InputError(f"scores: expected numbers, got NaN at {int(missing[0])}")
+    _rate_of(label)
+    # Of float64, as in float32 the largest logits would tie.
+    area: float = binary_auroc(torch.sigmoid(score), label.long()).item()
+    return area
+
+
+def _float64(values: Tensor | ArrayLike) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.double()
+    return torch.tensor(np.asarray(values, np.float64))
+
+
+def _rate_of(labels: Tensor) -> float:
+    rate: float = labels.double().mean().item()
+    if not 0 < rate < 1:
+        raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")
+    return rate

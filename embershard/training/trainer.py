@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from embershard.data.base import Dataset
-from embershard.data.batches import RowExamples, batches, to_rows
-from embershard.data.samples import sample_requests
+from embershard.data.requests import sample_requests
+from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, InputError
 from embershard.models import build_model
 from embershard.training.checkpoint import checkpoints_in, load_state, save_checkpoint

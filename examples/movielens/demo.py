@@ -23,14 +23,13 @@ from embershard.data import (
     DEFAULT_CACHE,
     ClientRequest,
     MovieLens,
-    area_under_curve,
     client_requests,
     load_movielens,
     movielens_folder,
 )
 from embershard.export import export_checkpoint
 from embershard.package import Package
-from embershard.training import TrainingResult, read_config, train
+from embershard.training import TrainingResult, area_under_curve, read_config, train
 
 HERE = Path(__file__).parent
 CANDIDATES = 100

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from embershard.data import area_under_curve, to_rows
+from embershard.data import to_rows
 from embershard.data.movielens import movielens_from_log
 from embershard.data.movielens_features import MovieLensFeatures, age_band, year_band
 from embershard.data.movielens_files import RatingLog
 from embershard.errors import DataError, InputError
 from embershard.package.id_maps import hash_string
 from tests.data.small_movielens import random_log
+from tests.oracles import share_of_ordered_pairs
 
 
 def changed(log, **columns):
@@ -251,6 +252,6 @@ def test_real_data_has_the_known_sizes(movielens):
 
 
 def test_the_baseline_without_a_model_reaches_0_740_on_the_test_split(movielens):
-    auc = area_under_curve(movielens.baseline["test"], movielens.dataset.test.labels)
+    auc = share_of_ordered_pairs(movielens.baseline["test"], movielens.dataset.test.labels)
 
     assert auc == pytest.approx(0.740, abs=5e-4)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-from embershard.data import Examples, JaggedColumn, client_requests
+from embershard.data import Examples, JaggedColumn, client_requests, sample_requests
 from embershard.errors import InputError
 from embershard.package.schema import DenseInput, Schema, SparseInput
 
@@ -62,3 +63,40 @@ def test_lists_that_are_equal_only_laid_end_to_end_are_different_ones():
 def test_a_request_whose_examples_disagree_is_refused(changes, name):
     with pytest.raises(InputError, match=rf"request 7: .*\['{name}'\] in its 2 examples"):
         list(client_requests(make(**changes)))
+
+
+def shared_examples():
+    """Requests 7 (two examples), 3 (one), 7 again (one more)."""
+    schema = Schema(
+        dense=[DenseInput("price"), DenseInput("age", scope="request"), DenseInput("likes")],
+        sparse=[SparseInput("item"), SparseInput("user", scope="request")],
+    )
+    return Examples(
+        schema=schema,
+        dense=np.array([[1, 50, 2], [3, 50, 4], [5, 60, 6], [7, 50, 8]], np.float32),
+        sparse={
+            "item": JaggedColumn(np.array([10, 11, 12, 13, 14]), np.array([0, 2, 2, 3, 5])),
+            "user": JaggedColumn(np.array([1, 1, 2, 1]), np.array([0, 1, 2, 3, 4])),
+        },
+        labels=np.zeros(4, np.float32),
+        request=np.array([7, 7, 3, 7]),
+    )
+
+
+def test_a_sample_holds_its_request_side_once_and_its_examples_in_order():
+    first, second = sample_requests(shared_examples(), 9)
+
+    assert (first.num_examples, second.num_examples) == (3, 1)
+    assert_array_equal(first.request_dense, np.array([50], np.float32))
+    assert_array_equal(first.example_dense, np.array([[1, 2], [3, 4], [7, 8]], np.float32))
+    assert_array_equal(first.lengths, [2, 0, 2, 1])  # of the items, then of the user
+    assert_array_equal(first.values, [10, 11, 13, 14, 1])
+    assert_array_equal(second.request_dense, np.array([60], np.float32))
+    assert_array_equal(second.lengths, [1, 1])
+    assert_array_equal(second.values, [12, 2])
+    assert not first.outputs
+    assert first.weights.shape == (0,)
+
+
+def test_as_many_samples_as_asked_for():
+    assert [sample.num_examples for sample in sample_requests(shared_examples(), 1)] == [3]

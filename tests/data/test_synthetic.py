@@ -6,11 +6,11 @@ import pytest
 from embershard.data import (
     PlantedInput,
     SyntheticConfig,
-    area_under_curve,
     client_requests,
     planted_click_log,
 )
 from embershard.errors import InputError
+from tests.oracles import share_of_ordered_pairs
 
 
 def whole(dataset, name):
@@ -77,8 +77,16 @@ def test_labels_are_clicks_with_the_teachers_probability(log):
 
 
 def test_the_best_auc_is_the_teachers_on_the_test_labels(log):
-    assert log.best_auc == area_under_curve(log.test_probability, log.dataset.test.labels)
+    expected = share_of_ordered_pairs(log.test_probability, log.dataset.test.labels)
+    assert log.best_auc == pytest.approx(expected, abs=1e-6)
     assert 0.7 < log.best_auc < 0.9
+
+
+def test_too_few_rows_for_both_kinds_of_labels_are_refused():
+    with pytest.raises(
+        InputError, match=r"test split: expected both kinds of labels, got \d click"
+    ):
+        planted_click_log(SyntheticConfig(rows=10))
 
 
 def test_the_probability_is_the_sigmoid_of_the_planted_sum():

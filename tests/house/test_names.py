@@ -53,6 +53,12 @@ def test_init_holds_re_exports_only_and_lists_them_all(package):
     assert exported - {"annotations"} == set(listed(package) or ())
 
 
+@pytest.mark.parametrize("package", ROOMS, ids=lambda package: package.name)
+def test_no_name_of_a_room_hides_one_of_its_modules(package):
+    files = {module.name for module in MODULES}
+    assert [name for name in listed(package) or () if f"{package.name}.{name}" in files] == []
+
+
 def test_root_names_resolve_to_what_type_checkers_see():
     tree = ROOT_PACKAGE.tree()
     block = next(n for n in tree.body if isinstance(n, ast.If) and is_type_checking(n.test))

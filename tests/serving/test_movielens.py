@@ -8,16 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.data import (
-    MovieLens,
-    area_under_curve,
-    client_requests,
-    load_movielens,
-    movielens_folder,
-)
+from embershard.data import MovieLens, client_requests, load_movielens, movielens_folder
 from embershard.export import export_checkpoint
 from embershard.serving import LocalPredictor
-from embershard.training import TrainingResult, read_config, train
+from embershard.training import TrainingResult, area_under_curve, read_config, train
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.oracle import Oracle
 

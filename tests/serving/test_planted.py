@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.data import PlantedClickLog, SyntheticConfig, area_under_curve, planted_click_log
-from embershard.data.samples import sample_requests
+from embershard.data import PlantedClickLog, SyntheticConfig, planted_click_log, sample_requests
 from embershard.export import export_checkpoint
 from embershard.serving import LocalPredictor
-from embershard.training import RunConfig, TrainingResult, train
+from embershard.training import RunConfig, TrainingResult, area_under_curve, train
 from tests.serving.asking import outputs_of, packed_sample
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

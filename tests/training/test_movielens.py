@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
-from embershard.data import DEFAULT_CACHE, area_under_curve, load_movielens
-from embershard.training import read_config, train
+from embershard.data import DEFAULT_CACHE, load_movielens
+from embershard.training import area_under_curve, read_config, train
 
 CONFIG = Path(__file__).parents[2] / "examples/movielens/movielens.toml"
 FOLDER = DEFAULT_CACHE.expanduser() / "movielens-100k"
