@@ -31,7 +31,7 @@ from embershard.package.schema import Scope
 
 __all__ = ["Trial", "check_program"]
 
-# Of a "small" trial: the standard deviation.
+# Of a "small" trial, which is positive too: the standard deviation.
 SMALL = 0.05
 
 
@@ -185,7 +185,7 @@ def _random_batch(trial: Trial, program: DenseProgram, seed: int) -> _Batch:
         if trial.draw == "positive":
             rows = rows.abs()
         elif trial.draw == "small":
-            rows = rows * SMALL
+            rows = rows.abs() * SMALL
         return rows[request_of_example] if scope == "request" else rows
 
     dense = [draw(1, item.scope) for item in program.schema.dense]

@@ -1,15 +1,13 @@
 """Whole packages: what they hold, and that their samples follow from their own bytes."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from embershard.errors import ExportError, InputError
-from embershard.export import ExportProgress, export_model, parse_weights
+from embershard.export import ExportProgress, export_model
 from embershard.export.tables import SLICE_BYTES
 from embershard.models import LogitModel
 from embershard.modules import EmbeddingBagConfig
@@ -23,6 +21,7 @@ from embershard.package import (
 from embershard.package.manifest import Limits
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
+from tests.export.requests import given
 from tests.serving.asking import Asked
 from tests.serving.models import SCHEMA as EVERY_KIND
 from tests.serving.models import ranker
@@ -64,31 +63,6 @@ def assert_samples_follow_from_the_bytes(package, count):
 def test_random_samples_of_every_kind_of_input_follow_from_the_bytes(weights, tmp_path):
     out = export_model(ranker(), EVERY_KIND, tmp_path / "ranker/1", weights=weights)
     assert_samples_follow_from_the_bytes(out, count=3)
-
-
-def given(**changes):
-    """Two requests of EVERY_KIND: unknown ids, lists over max_ids, empty ones, weights."""
-    lists = {
-        "user": [[-77]],  # unknown: the oov row
-        "item": [[100, 5], [], [-3, 159, 2**63 - 1]],  # 5 is unknown: a zero that counts
-        "history": [[101, 102, 103, 104, 105, 106, 107, 5]],  # the last five of eight
-        "query": [[-1, 0, 9]],
-        "category": [[0, 5, 0], [1], []],
-        "tags": [[7, 8], [-1], [0]],  # 8 and -1 are unknown
-        "topics": [[3, 1, 4, 1, 5, 9]],  # the first four of six
-    }
-    flat = [bag for name in EVERY_KIND.sparse_names() for bag in lists[name]]
-    values = [value for bag in flat for value in bag]
-    fields = {
-        "num_examples": 3,
-        "request_dense": np.array([0.5, -1], np.float32),
-        "example_dense": np.arange(6, dtype=np.float32).reshape(3, 2),
-        "lengths": np.array([len(bag) for bag in flat], np.int32),
-        "values": np.array(values, np.int64),
-        "weights": np.linspace(-1, 1, 4 + 6, dtype=np.float32),
-        "outputs": {},
-    }
-    return SampleRequest(**(fields | changes))
 
 
 def test_given_samples_follow_from_the_bytes(tmp_path):
@@ -227,180 +201,6 @@ def test_the_same_seed_gives_the_same_samples(tmp_path):
         return [sample.values.tolist() for sample in Package.open(out).samples()]
 
     assert values("a", 1) == values("b", 1) != values("c", 2)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        pytest.param({"out": "latest"}, ExportError, "the version a number from 1", id="no-number"),
-        pytest.param({"out": "0"}, ExportError, "the version a number from 1", id="version-0"),
-        pytest.param({"out": "01"}, ExportError, "the version a number from 1", id="leading-zero"),
-        pytest.param({"out": str(2**63)}, ExportError, "a number from 1", id="too-large"),
-        pytest.param({"model": ".hidden"}, ExportError, "not first a dot", id="model-name"),
-        pytest.param({"devices": "0xcpu"}, InputError, "expected like 2xcpu", id="no-devices"),
-        pytest.param({"weights": "int3"}, ExportError, "int8, int4, fp16, got 'int3'", id="type"),
-        pytest.param({"weights": {"users": "int8"}}, ExportError, "table 'items'", id="left-out"),
-        pytest.param(
-            {"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'", id="no-table"
-        ),
-        pytest.param({"weights": {"*": "int2"}}, ExportError, "got 'int2'", id="pattern-type"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
-    options, error, message, tmp_path
-):
-    out = tmp_path / options.pop("model", "dlrm") / options.pop("out", "1")
-    with pytest.raises(error, match=message):
-        export_model(dlrm(), SCHEMA, out, **options)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        pytest.param(
-            {"request_dense": np.zeros(3, np.float32)},
-            "samples: 1: request_dense: expected 2 values, got 3",
-            id="request-dense",
-        ),
-        pytest.param(
-            {"example_dense": np.full((3, 2), np.nan, np.float32)},
-            "1: example_dense: expected finite values, got nan",
-            id="nan",
-        ),
-        pytest.param(
-            {"lengths": np.ones(9, np.int32)},
-            "1: lengths: expected 13 of them, got 9",
-            id="lengths",
-        ),
-        pytest.param(
-            {"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1", id="negative"
-        ),
-        pytest.param(
-            {"values": np.zeros(4, np.int64)},
-            "values: expected 31 ids, as the lengths",
-            id="values",
-        ),
-        pytest.param(
-            {"weights": np.zeros(2, np.float32)},
-            "weights: expected 10 of them, got 2",
-            id="weights",
-        ),
-        pytest.param(
-            {"weights": np.full(10, np.inf, np.float32)}, "weights: expected finite", id="infinite"
-        ),
-        pytest.param(
-            {"values": np.full(31, 6, np.int64)}, "feature 'category': id 6 at position 0", id="id"
-        ),
-    ],
-)
-def test_samples_that_the_model_would_refuse_are_refused(fields, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        export_model(
-            ranker(), EVERY_KIND, tmp_path / "ranker/1", samples=[given(), given(**fields)]
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        pytest.param(
-            Limits(max_examples=2, max_ids=99), "at most 2 examples, got 3", id="examples"
-        ),
-        pytest.param(Limits(max_examples=9, max_ids=20), "at most 20 ids, got 31", id="ids"),
-    ],
-)
-def test_samples_over_the_limits_are_refused(limits, message, tmp_path):
-    with pytest.raises(ExportError, match=message):
-        export_model(ranker(), EVERY_KIND, tmp_path / "r/1", samples=[given()], limits=limits)
-
-
-def test_a_sample_whose_output_is_not_finite_is_refused(tmp_path):
-    module = Forward(
-        lambda m, d, s: m.embeddings(s)["user"].sum(1) + torch.log(d[:, 2]),
-        embeddings=collection(),
-    )
-    with pytest.raises(ExportError, match=r"output 'score': expected finite values .* got nan"):
-        export_model(module, SCHEMA, tmp_path / "m/1", samples=[REQUEST])  # It has likes of -1.
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param(lambda w: w[2].fill_(float("nan")), "row 2, column 0: .* got nan", id="nan"),
-        pytest.param(lambda w: w[4, 3].fill_(1e6), "row 4, column 3: .* got 1000000", id="large"),
-    ],
-)
-def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(change, message, tmp_path):
-    module = dlrm()
-    with torch.no_grad():
-        change(module.sparse_arch.embedding_bag_collection.embedding_bags["users"].weight)
-    # Of another user and other items, whose rows can be stored.
-    sample = replace(REQUEST, values=np.zeros_like(REQUEST.values))
-    with pytest.raises(ExportError, match=f"table 'users': weights: {message}"):
-        export_model(module, SCHEMA, tmp_path / "dlrm/1", samples=[sample])
-    assert list(tmp_path.rglob("*")) == [tmp_path / "dlrm"]
-
-
-def test_a_dim_that_is_no_multiple_of_4_is_refused(tmp_path):
-    tables = [EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=6, feature_names=["x"])]
-    module = Forward(lambda m, d, s: m.e(s)["x"], e=collection(tables=tables))
-    with pytest.raises(ExportError, match=r"table 't': .*multiple of 4.*got 6"):
-        export_model(module, Schema(sparse=[SparseInput("x")]), tmp_path / "m/1")
-
-
-def test_a_table_name_that_is_no_file_name_is_refused(tmp_path):
-    table = EmbeddingBagConfig(name="a b", num_embeddings=5, embedding_dim=4, feature_names=["x"])
-    module = Forward(lambda m, d, s: m.e(s)["x"], e=collection(tables=[table]))
-    with pytest.raises(ExportError, match=r"table 'a b': .*letters, digits"):
-        export_model(module, Schema(sparse=[SparseInput("x")]), tmp_path / "m/1")
-
-
-def test_a_version_that_is_there_is_refused_and_kept(tmp_path):
-    out = export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
-    before = (out / "manifest.json").read_bytes()
-    with pytest.raises(InputError, match="versions are immutable"):
-        export_model(dlrm(), SCHEMA, out)
-    assert (out / "manifest.json").read_bytes() == before
-    assert [path.name for path in out.parent.iterdir()] == ["1"]
-
-
-def test_a_failure_while_writing_leaves_nothing(tmp_path):
-    def fail(progress):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1", progress=fail)
-    assert list((tmp_path / "dlrm").iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("int8", "int8", id="one-type"),
-        pytest.param("users=int8,items=int4", {"users": "int8", "items": "int4"}, id="patterns"),
-        pytest.param(" big_* = int4 , *=fp16", {"big_*": "int4", "*": "fp16"}, id="spaces"),
-    ],
-)
-def test_weights_as_text(text, expected):
-    assert parse_weights(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("", "expected one of int8, int4, fp16, got ''", id="empty"),
-        pytest.param("int9", "got 'int9'", id="unknown"),
-        pytest.param("users=int8,int4", "<table pattern>=<type>, got 'int4'", id="no-pattern"),
-        pytest.param("=int8", "<table pattern>=<type>, got '=int8'", id="empty-pattern"),
-        pytest.param("users=", "got ''", id="no-type"),
-        pytest.param("users=int8,users=int4", "pattern 'users' twice", id="twice"),
-    ],
-)
-def test_weights_as_text_that_cannot_be_read_are_refused(text, message):
-    with pytest.raises(ExportError, match=message):
-        parse_weights(text)
 
 
 def test_the_first_pattern_that_fits_decides(tmp_path):

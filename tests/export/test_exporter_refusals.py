@@ -1,0 +1,164 @@
+"""Exports that are refused, or fail on the way, leave nothing behind."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.errors import ExportError, InputError
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagConfig
+from embershard.package import Schema, SparseInput
+from embershard.package.manifest import Limits
+from tests.export.expanding import Forward
+from tests.export.models import REQUEST, SCHEMA, collection, dlrm
+from tests.export.requests import given
+from tests.serving.models import SCHEMA as EVERY_KIND
+from tests.serving.models import ranker
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param({"out": "latest"}, ExportError, "the version a number from 1", id="no-number"),
+        pytest.param({"out": "0"}, ExportError, "the version a number from 1", id="version-0"),
+        pytest.param({"out": "01"}, ExportError, "the version a number from 1", id="leading-zero"),
+        pytest.param({"out": str(2**63)}, ExportError, "a number from 1", id="too-large"),
+        pytest.param({"model": ".hidden"}, ExportError, "not first a dot", id="model-name"),
+        pytest.param({"devices": "0xcpu"}, InputError, "expected like 2xcpu", id="no-devices"),
+        pytest.param({"weights": "int3"}, ExportError, "int8, int4, fp16, got 'int3'", id="type"),
+        pytest.param({"weights": {"users": "int8"}}, ExportError, "table 'items'", id="left-out"),
+        pytest.param(
+            {"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'", id="no-table"
+        ),
+        pytest.param({"weights": {"*": "int2"}}, ExportError, "got 'int2'", id="pattern-type"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
+    options, error, message, tmp_path
+):
+    out = tmp_path / options.pop("model", "dlrm") / options.pop("out", "1")
+    with pytest.raises(error, match=message):
+        export_model(dlrm(), SCHEMA, out, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            {"request_dense": np.zeros(3, np.float32)},
+            "samples: 1: request_dense: expected 2 values, got 3",
+            id="request-dense",
+        ),
+        pytest.param(
+            {"example_dense": np.full((3, 2), np.nan, np.float32)},
+            "1: example_dense: expected finite values, got nan",
+            id="nan",
+        ),
+        pytest.param(
+            {"lengths": np.ones(9, np.int32)},
+            "1: lengths: expected 13 of them, got 9",
+            id="lengths",
+        ),
+        pytest.param(
+            {"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1", id="negative"
+        ),
+        pytest.param(
+            {"values": np.zeros(4, np.int64)},
+            "values: expected 31 ids, as the lengths",
+            id="values",
+        ),
+        pytest.param(
+            {"weights": np.zeros(2, np.float32)},
+            "weights: expected 10 of them, got 2",
+            id="weights",
+        ),
+        pytest.param(
+            {"weights": np.full(10, np.inf, np.float32)}, "weights: expected finite", id="infinite"
+        ),
+        pytest.param(
+            {"values": np.full(31, 6, np.int64)}, "feature 'category': id 6 at position 0", id="id"
+        ),
+    ],
+)
+def test_samples_that_the_model_would_refuse_are_refused(fields, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        export_model(
+            ranker(), EVERY_KIND, tmp_path / "ranker/1", samples=[given(), given(**fields)]
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        pytest.param(
+            Limits(max_examples=2, max_ids=99), "at most 2 examples, got 3", id="examples"
+        ),
+        pytest.param(Limits(max_examples=9, max_ids=20), "at most 20 ids, got 31", id="ids"),
+    ],
+)
+def test_samples_over_the_limits_are_refused(limits, message, tmp_path):
+    with pytest.raises(ExportError, match=message):
+        export_model(ranker(), EVERY_KIND, tmp_path / "r/1", samples=[given()], limits=limits)
+
+
+def test_a_sample_whose_output_is_not_finite_is_refused(tmp_path):
+    module = Forward(
+        lambda m, d, s: m.embeddings(s)["user"].sum(1) + torch.log(d[:, 2]),
+        embeddings=collection(),
+    )
+    with pytest.raises(ExportError, match=r"output 'score': expected finite values .* got nan"):
+        export_model(module, SCHEMA, tmp_path / "m/1", samples=[REQUEST])  # It has likes of -1.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(lambda w: w[2].fill_(float("nan")), "row 2, column 0: .* got nan", id="nan"),
+        pytest.param(lambda w: w[4, 3].fill_(1e6), "row 4, column 3: .* got 1000000", id="large"),
+    ],
+)
+def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(change, message, tmp_path):
+    module = dlrm()
+    with torch.no_grad():
+        change(module.sparse_arch.embedding_bag_collection.embedding_bags["users"].weight)
+    # Of another user and other items, whose rows can be stored.
+    sample = replace(REQUEST, values=np.zeros_like(REQUEST.values))
+    with pytest.raises(ExportError, match=f"table 'users': weights: {message}"):
+        export_model(module, SCHEMA, tmp_path / "dlrm/1", samples=[sample])
+    assert list(tmp_path.rglob("*")) == [tmp_path / "dlrm"]
+
+
+def test_a_dim_that_is_no_multiple_of_4_is_refused(tmp_path):
+    tables = [EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=6, feature_names=["x"])]
+    module = Forward(lambda m, d, s: m.e(s)["x"], e=collection(tables=tables))
+    with pytest.raises(ExportError, match=r"table 't': .*multiple of 4.*got 6"):
+        export_model(module, Schema(sparse=[SparseInput("x")]), tmp_path / "m/1")
+
+
+def test_a_table_name_that_is_no_file_name_is_refused(tmp_path):
+    table = EmbeddingBagConfig(name="a b", num_embeddings=5, embedding_dim=4, feature_names=["x"])
+    module = Forward(lambda m, d, s: m.e(s)["x"], e=collection(tables=[table]))
+    with pytest.raises(ExportError, match=r"table 'a b': .*letters, digits"):
+        export_model(module, Schema(sparse=[SparseInput("x")]), tmp_path / "m/1")
+
+
+def test_a_version_that_is_there_is_refused_and_kept(tmp_path):
+    out = export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1")
+    before = (out / "manifest.json").read_bytes()
+    with pytest.raises(InputError, match="versions are immutable"):
+        export_model(dlrm(), SCHEMA, out)
+    assert (out / "manifest.json").read_bytes() == before
+    assert [path.name for path in out.parent.iterdir()] == ["1"]
+
+
+def test_a_failure_while_writing_leaves_nothing(tmp_path):
+    def fail(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_model(dlrm(), SCHEMA, tmp_path / "dlrm/1", progress=fail)
+    assert list((tmp_path / "dlrm").iterdir()) == []
