@@ -74,8 +74,10 @@ def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> 
     if (missing := score.isnan().nonzero()).numel():
         raise InputError(f"scores: expected numbers, got NaN at {int(missing[0])}")
     _rate_of(label)
-    # Of float64, as in float32 the largest logits would tie.
-    area: float = binary_auroc(torch.sigmoid(score), label.long()).item()
+    # Only the order counts. Ranks keep it and lie in 0..1, as torchmetrics asks of probabilities;
+    # a sigmoid would tie the largest scores.
+    ranks = torch.unique(score, return_inverse=True)[1].double() / len(score)
+    area: float = binary_auroc(ranks, label.long()).item()
     return area
 
 

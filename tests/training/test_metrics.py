@@ -43,9 +43,10 @@ def test_auc_is_the_share_of_ordered_pairs(decimals):
     assert found.auc == pytest.approx(share_of_ordered_pairs(logits, labels), abs=1e-6)
 
 
-def test_large_logits_keep_their_order():
-    """In float32 the sigmoids of 20 and 30 are both 1."""
-    logits = torch.tensor([30.0, 20.0, -20.0, -30.0])
+@pytest.mark.parametrize("largest", [30.0, 100.0, 1e30])
+def test_large_logits_keep_their_order(largest):
+    """Their sigmoids tie at 1: those of 20 and 30 in float32, those of 50 and 100 in float64."""
+    logits = torch.tensor([largest, 0.6 * largest, -0.6 * largest, -largest])
     assert evaluate_logits(logits, torch.tensor([1.0, 0.0, 1.0, 0.0])).auc == pytest.approx(0.75)
 
 
