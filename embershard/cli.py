@@ -64,21 +64,13 @@ def _add_train(commands: Any) -> None:
 
 def _train(given: argparse.Namespace) -> None:
     from embershard.console import training_bar
-    from embershard.data import DEFAULT_CACHE, DataConfig, load_dataset
+    from embershard.data import DEFAULT_CACHE, load_dataset
     from embershard.training import read_config, train
 
     config = read_config(given.config)
-    path = given.data or (Path(config.data.path) if config.data.path else None)
+    data = config.data.at(given.data) if given.data else config.data
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
-    dataset = load_dataset(
-        DataConfig(
-            name=config.data.name,
-            path=path,
-            cache=cache,
-            rows=config.data.rows,
-            seed=config.data.seed,
-        )
-    )
+    dataset = load_dataset(data, cache=cache)
     with training_bar(f"{config.model.name} on {dataset.name}") as progress:
         result = train(config, dataset, progress=progress)
     how = "stopped early" if result.stopped_early else "all epochs"

@@ -72,18 +72,18 @@ class Examples:
     """``[N]``. Examples with equal numbers belong to one request."""
 
     def __post_init__(self) -> None:
-        rows = len(self.labels)
-        _check_array("dense", self.dense, np.float32, (rows, len(self.schema.dense)))
-        _check_array("labels", self.labels, np.float32, (rows,))
-        _check_array("request", self.request, np.int64, (rows,))
-        expected = [column.name for column in self.schema.sparse]
+        count = len(self.labels)
+        _check_array("dense", self.dense, np.float32, (count, len(self.schema.dense)))
+        _check_array("labels", self.labels, np.float32, (count,))
+        _check_array("request", self.request, np.int64, (count,))
+        expected = self.schema.sparse_names()
         if sorted(self.sparse) != sorted(expected):
-            raise InputError(f"sparse: expected columns {expected}, got {list(self.sparse)}")
+            raise InputError(f"sparse: expected inputs {expected}, got {list(self.sparse)}")
         for each in self.schema.sparse:
             if each.weighted:
                 raise InputError(f"sparse {each.name!r}: expected no weights, got weighted")
         for name, column in self.sparse.items():
-            _check_column(name, column, rows)
+            _check_column(name, column, count)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -125,7 +125,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         hinted = sorted(feature for table in self.tables for feature in table.features)
-        expected = sorted(column.name for column in self.schema.sparse)
+        expected = sorted(self.schema.sparse_names())
         if hinted != expected:
             raise InputError(f"tables: expected each of {expected} once, got {hinted}")
 
@@ -147,14 +147,14 @@ def _check_array(
         )
 
 
-def _check_column(name: str, column: JaggedColumn, rows: int) -> None:
+def _check_column(name: str, column: JaggedColumn, count: int) -> None:
     values, offsets = column
     if values.dtype != np.int64 or values.ndim != 1:
         raise InputError(
             f"sparse {name!r}: expected int64 values [total], "
             f"got {values.dtype.name} {list(values.shape)}"
         )
-    _check_array(f"sparse {name!r} offsets", offsets, np.int64, (rows + 1,))
+    _check_array(f"sparse {name!r} offsets", offsets, np.int64, (count + 1,))
     if offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
         raise InputError(
             f"sparse {name!r}: expected offsets rising from 0 to {len(values)}, "

@@ -116,21 +116,21 @@ def load_movielens(folder: Path) -> MovieLens:
 def movielens_from_log(log: RatingLog) -> MovieLens:
     """Build features, splits and vocabularies from ratings in memory.
 
-    The splits are the first 80 %, the next 10 % and the last 10 % of the rows in the order of
-    time. Ratings of one user and second have equal request inputs, and are one request.
+    The splits are the first 80 %, the next 10 % and the last 10 % of the ratings in the order
+    of time. Ratings of one user and second have equal request inputs, and are one request.
 
     Raises:
         DataError: fewer than 10 ratings.
     """
-    rows = len(log)
-    if rows < RATINGS_MIN:
-        raise DataError(f"expected at least {RATINGS_MIN} ratings, got {rows}")
+    count = len(log)
+    if count < RATINGS_MIN:
+        raise DataError(f"expected at least {RATINGS_MIN} ratings, got {count}")
     features = MovieLensFeatures(log)
     raw = features.at(log.users, log.items, log.timestamps)
     bounds: dict[Split, NDArray[np.int64]] = {
-        "train": np.arange(0, rows * 8 // 10),
-        "valid": np.arange(rows * 8 // 10, rows * 9 // 10),
-        "test": np.arange(rows * 9 // 10, rows),
+        "train": np.arange(0, count * 8 // 10),
+        "valid": np.arange(count * 8 // 10, count * 9 // 10),
+        "test": np.arange(count * 9 // 10, count),
     }
     mean, deviation = _moments(raw.dense[bounds["train"]])
     training_columns = {name: column.take(bounds["train"]) for name, column in raw.sparse.items()}

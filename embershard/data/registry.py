@@ -3,52 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from embershard.data.base import Dataset
 from embershard.data.fetch import fetch_movielens
 from embershard.data.movielens import load_movielens
-from embershard.data.synthetic import SyntheticConfig, planted_click_log
+from embershard.data.synthetic import EXAMPLES_MIN, SyntheticConfig, planted_click_log
 from embershard.errors import InputError
 
 __all__ = ["DATASETS", "DEFAULT_CACHE", "DataConfig", "load_dataset", "movielens_folder"]
 
 DEFAULT_CACHE = Path("~/.cache/embershard")
-DEFAULT_ROWS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataConfig:
-    """Which data set, and where it comes from."""
+class DataConfig(BaseModel):
+    """Which data set, and where it comes from; the section ``[data]`` of a run's file.
+
+    A setting that the named data set does not have is refused.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     name: str
     """One of `DATASETS`."""
 
-    path: Path | None = None
-    """movielens: the folder that holds it. None fetches it into ``cache``."""
+    path: Annotated[Path, Field(strict=False)] | None = None
+    """movielens: the folder that holds it. Left out: a cached copy, fetched if needed."""
 
-    cache: Path = DEFAULT_CACHE
-    """Where fetched data is kept, in a folder of its own name. ``~`` is the home folder."""
+    examples: Annotated[int, Field(ge=EXAMPLES_MIN)] | None = None
+    """synthetic: how many to make. Left out: a million."""
 
-    rows: int | None = None
-    """synthetic: examples to make; None makes a million."""
+    seed: Annotated[int, Field(ge=0)] | None = None
+    """synthetic: of the data. Left out: 0."""
 
-    seed: int | None = None
-    """synthetic: None is 0."""
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        if name not in DATASETS:
+            raise ValueError(f"expected one of {', '.join(DATASETS)}")
+        return name
+
+    @field_validator("path", "examples", "seed", mode="before")
+    @classmethod
+    def _is_of_this_data_set(cls, value: object, info: ValidationInfo) -> object:
+        name: str | None = info.data.get("name")  # Not there if it was refused itself.
+        if value is not None and name and info.field_name not in DATASETS[name].keys:
+            raise ValueError(f"expected no such key for {name}")
+        return value
+
+    def at(self, path: Path) -> DataConfig:
+        """The same data set, read from another folder.
+
+        Raises:
+            InputError: this data set is read from none.
+        """
+        if "path" not in DATASETS[self.name].keys:
+            raise InputError(f"data set {self.name!r}: expected no folder, got {path}")
+        return self.model_copy(update={"path": path})
 
 
-def load_dataset(config: DataConfig) -> Dataset:
+def load_dataset(config: DataConfig, *, cache: Path = DEFAULT_CACHE) -> Dataset:
     """Load the data set that ``config`` names.
 
+    Args:
+        config: which, and its settings.
+        cache: where fetched data is kept, in a folder of its own name. ``~`` is the home folder.
+
     Raises:
-        InputError: an unknown name, or a setting that this data set does not have.
+        InputError: settings that make no data set.
         DataError: its files cannot be had or read.
     """
-    if config.name not in DATASETS:
-        raise InputError(f"data set: expected one of {sorted(DATASETS)}, got {config.name!r}")
-    return DATASETS[config.name](config)
+    return DATASETS[config.name].load(config, cache)
 
 
 def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
@@ -58,23 +87,24 @@ def movielens_folder(path: Path | None, cache: Path = DEFAULT_CACHE) -> Path:
     return fetch_movielens(cache.expanduser() / "movielens-100k")
 
 
-def _movielens(config: DataConfig) -> Dataset:
-    _refuse(config, rows=config.rows, seed=config.seed)
-    return load_movielens(movielens_folder(config.path, config.cache)).dataset
+class _Source(NamedTuple):
+    load: Callable[[DataConfig, Path], Dataset]
+    keys: frozenset[str]
+    """Of `DataConfig`, those that mean something to it."""
 
 
-def _synthetic(config: DataConfig) -> Dataset:
-    _refuse(config, path=config.path)
-    rows = DEFAULT_ROWS if config.rows is None else config.rows
-    return planted_click_log(SyntheticConfig(rows=rows, seed=config.seed or 0)).dataset
+def _movielens(config: DataConfig, cache: Path) -> Dataset:
+    return load_movielens(movielens_folder(config.path, cache)).dataset
 
 
-def _refuse(config: DataConfig, **settings: object) -> None:
-    for name, value in settings.items():
-        if value is not None:
-            raise InputError(f"data set {config.name!r}: expected no {name!r}, got {value!r}")
+def _synthetic(config: DataConfig, cache: Path) -> Dataset:
+    settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
+    return planted_click_log(SyntheticConfig(**settings)).dataset
 
 
-DATASETS: Mapping[str, Callable[[DataConfig], Dataset]] = MappingProxyType(
-    {"movielens": _movielens, "synthetic": _synthetic}
+DATASETS: Mapping[str, _Source] = MappingProxyType(
+    {
+        "movielens": _Source(_movielens, frozenset({"path"})),
+        "synthetic": _Source(_synthetic, frozenset({"examples", "seed"})),
+    }
 )

@@ -56,8 +56,7 @@ def to_rows(examples: Examples) -> RowExamples:
         schema=examples.schema,
         dense=torch.from_numpy(examples.dense),
         rows={
-            column.name: _column_rows(column, examples.sparse[column.name])
-            for column in examples.schema.sparse
+            item.name: _rows_of(item, examples.sparse[item.name]) for item in examples.schema.sparse
         },
         labels=torch.from_numpy(examples.labels),
     )
@@ -105,7 +104,7 @@ def _cut(
     rng = np.random.default_rng(shuffle_seed)
     if shuffle_seed is not None:
         rng.shuffle(order)
-    names = [column.name for column in mapped.schema.sparse]
+    names = mapped.schema.sparse_names()
     for start in range(0, len(order), batch_size):
         index = order[start : start + batch_size]
         columns = [mapped.rows[name].take(index) for name in names]
@@ -128,35 +127,35 @@ def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:
     )
 
 
-def _column_rows(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
-    kept = keep_ids(column, raw)
-    if column.ids is None:
+def _rows_of(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
+    kept = keep_ids(item, raw)
+    if item.ids is None:
         return kept
     try:
-        return JaggedColumn(column.ids.rows_of(kept.values), kept.offsets)
+        return JaggedColumn(item.ids.rows_of(kept.values), kept.offsets)
     except InputError as error:
-        raise InputError(f"feature {column.name!r}: {error}") from error
+        raise InputError(f"feature {item.name!r}: {error}") from error
 
 
-def keep_ids(column: SparseInput, raw: JaggedColumn) -> JaggedColumn:
+def keep_ids(item: SparseInput, raw: JaggedColumn) -> JaggedColumn:
     """At most ``max_ids`` per list; zero means no limit."""
     lengths = raw.lengths
-    if not column.max_ids or not (lengths > column.max_ids).any():
+    if not item.max_ids or not (lengths > item.max_ids).any():
         return raw
-    if column.keep == "reject":
-        example = int(np.argmax(lengths > column.max_ids))
+    if item.keep == "reject":
+        example = int(np.argmax(lengths > item.max_ids))
         raise InputError(
-            f"feature {column.name!r}: example {example}: expected at most {column.max_ids} ids, "
+            f"feature {item.name!r}: example {example}: expected at most {item.max_ids} ids, "
             f"got {lengths[example]}"
         )
-    kept = np.minimum(lengths, column.max_ids)
-    first = raw.offsets[:-1] if column.keep == "first" else raw.offsets[1:] - kept
+    kept = np.minimum(lengths, item.max_ids)
+    first = raw.offsets[:-1] if item.keep == "first" else raw.offsets[1:] - kept
     return JaggedColumn.of_ranges(raw.values, first, kept)
 
 
 def _unknown_rows(schema: Schema, dropout: Mapping[str, float]) -> dict[str, int]:
     """The row that stands for an unknown id, per input of ``dropout``."""
-    inputs = {column.name: column for column in schema.sparse}
+    inputs = {item.name: item for item in schema.sparse}
     rows = {}
     for name, probability in dropout.items():
         if name not in inputs:

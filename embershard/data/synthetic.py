@@ -12,6 +12,7 @@ Requests come with several examples each, which share their request-scoped input
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -23,7 +24,16 @@ from embershard.errors import InputError
 from embershard.package.id_maps import Identity
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
-__all__ = ["PlantedClickLog", "PlantedInput", "SyntheticConfig", "planted_click_log"]
+__all__ = [
+    "EXAMPLES_MIN",
+    "PlantedClickLog",
+    "PlantedInput",
+    "SyntheticConfig",
+    "planted_click_log",
+]
+
+EXAMPLES_MIN: Final = 10
+"""So that no split is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +61,8 @@ INPUTS = (
 class SyntheticConfig:
     """What to make."""
 
-    rows: int
-    """Examples in all three splits together, at least 10: 80, 10 and 10 %."""
+    examples: int = 1_000_000
+    """In all three splits together, at least 10: 80, 10 and 10 %."""
 
     seed: int = 0
     """Equal settings and seeds give equal logs."""
@@ -71,8 +81,8 @@ class SyntheticConfig:
     """0 makes all ids as likely; real logs are near 1."""
 
     def __post_init__(self) -> None:
-        if self.rows < 10:
-            raise InputError(f"rows: expected at least 10, got {self.rows}")
+        if self.examples < EXAMPLES_MIN:
+            raise InputError(f"examples: expected at least {EXAMPLES_MIN}, got {self.examples}")
         if self.examples_per_request < 1:
             raise InputError(
                 f"examples_per_request: expected at least 1, got {self.examples_per_request}"
@@ -99,25 +109,25 @@ class PlantedClickLog:
 
 
 def planted_click_log(config: SyntheticConfig) -> PlantedClickLog:
-    """Make a click log; a million rows take seconds.
+    """Make a click log; a million examples take seconds.
 
     Raises:
-        InputError: the test split came out with labels of one kind only (too few rows).
+        InputError: the test split came out with labels of one kind only (too few examples).
     """
     rng = np.random.default_rng(config.seed)
     schema = _schema(config)
-    request = np.arange(config.rows, dtype=np.int64) // config.examples_per_request
+    request = np.arange(config.examples, dtype=np.int64) // config.examples_per_request
     dense = _dense(config, request, rng)
     logit = dense @ rng.normal(0.0, 0.4, dense.shape[1])
     sparse = {}
     for planted in config.inputs:
-        at = request if planted.scope == "request" else np.arange(config.rows)
+        at = request if planted.scope == "request" else np.arange(config.examples)
         column = _column(planted, int(at[-1]) + 1, config.zipf_exponent, rng)
         teacher = rng.normal(0.0, 0.7, planted.ids)
         logit += _means(column, teacher)[at]
         sparse[planted.name] = column.take(at)
     probability = 1.0 / (1.0 + np.exp(-logit))
-    labels = (rng.random(config.rows) < probability).astype(np.float32)
+    labels = (rng.random(config.examples) < probability).astype(np.float32)
     every = Examples(schema=schema, dense=dense, sparse=sparse, labels=labels, request=request)
     return _cut(every, probability, config)
 
@@ -125,8 +135,8 @@ def planted_click_log(config: SyntheticConfig) -> PlantedClickLog:
 def _cut(
     every: Examples, probability: NDArray[np.float64], config: SyntheticConfig
 ) -> PlantedClickLog:
-    train_end, valid_end = config.rows * 8 // 10, config.rows * 9 // 10
-    test = every.take(np.arange(valid_end, config.rows))
+    train_end, valid_end = config.examples * 8 // 10, config.examples * 9 // 10
+    test = every.take(np.arange(valid_end, config.examples))
     return PlantedClickLog(
         dataset=Dataset(
             name="synthetic",
@@ -183,7 +193,7 @@ def _dense(
 ) -> NDArray[np.float32]:
     """Standard normal, ``[N, request_dense + example_dense]``."""
     shared = rng.standard_normal((int(request[-1]) + 1, config.request_dense), np.float32)
-    own = rng.standard_normal((config.rows, config.example_dense), np.float32)
+    own = rng.standard_normal((config.examples, config.example_dense), np.float32)
     return np.concatenate([shared[request], own], axis=1)
 
 

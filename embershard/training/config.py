@@ -32,6 +32,7 @@ from pydantic import (
     field_validator,
 )
 
+from embershard.data.registry import DataConfig
 from embershard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointConfig",
-    "DataSection",
     "ModelConfig",
     "RunConfig",
     "TrainingConfig",
@@ -54,22 +54,6 @@ class Section(BaseModel):
     """Base of every section: an unknown key is an error, nothing changes once it is read."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class DataSection(Section):
-    """Where examples come from."""
-
-    name: str
-    """``movielens`` or ``synthetic``."""
-
-    path: str | None = None
-    """movielens: the folder that holds it. Left out: a cached copy, fetched if needed."""
-
-    rows: Positive | None = None
-    """synthetic: examples to make. Left out: a million."""
-
-    seed: int | None = None
-    """synthetic: of the data. Left out: 0."""
 
 
 class ModelConfig(Section):
@@ -159,7 +143,7 @@ class CheckpointConfig(Section):
 class RunConfig(Section):
     """A whole training run."""
 
-    data: DataSection
+    data: DataConfig
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig

@@ -13,7 +13,7 @@ from tests.serving.models import make_ranker
 CONFIG = """
 [data]
 name = "synthetic"
-rows = 3000
+examples = 3000
 
 [model]
 embedding_dim = 8
@@ -85,9 +85,11 @@ def test_a_model_of_ones_own(tmp_path, capsys):
         pytest.param(
             ("epochs = 1", "epochs = 0"), "run.toml:12: key 'training.epochs'", id="value"
         ),
-        pytest.param(("rows = 3000", "rows = ]"), "run.toml: expected TOML, got ", id="syntax"),
         pytest.param(
-            ('"synthetic"', '"netflix"'), "data set: expected one of ['movielens', ", id="data"
+            ("examples = 3000", "examples = ]"), "run.toml:4: expected TOML, got: ", id="syntax"
+        ),
+        pytest.param(
+            ('"synthetic"', '"netflix"'), "run.toml:3: key 'data.name': expected one of ", id="data"
         ),
     ],
 )
@@ -103,8 +105,13 @@ def test_a_configuration_that_is_not_there(tmp_path, capsys):
     assert "ConfigError: " in capsys.readouterr().err
 
 
+def test_a_folder_for_data_that_is_made(config, tmp_path, capsys):
+    assert main(["train", str(config()), "--data", str(tmp_path)]) == 1
+    assert "data set 'synthetic': expected no folder, got " in capsys.readouterr().err
+
+
 def test_data_of_ones_own_that_cannot_be_read(config, tmp_path, capsys):
-    text = CONFIG.replace('"synthetic"\nrows = 3000', '"movielens"')
+    text = CONFIG.replace('"synthetic"\nexamples = 3000', '"movielens"')
     assert main(["train", str(config(text)), "--data", str(tmp_path)]) == 1
     assert "DataError: " in capsys.readouterr().err
 

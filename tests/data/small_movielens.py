@@ -88,15 +88,15 @@ def write(folder: Path, files: dict[str, list[str]], *, encoding: str) -> Path:
     return folder
 
 
-def random_log(rows: int, *, seed: int = 0, moments: int = 60) -> RatingLog:
+def random_log(count: int, *, seed: int = 0, moments: int = 60) -> RatingLog:
     """A log with few users and items and few moments, so that many timestamps are equal."""
     rng = np.random.default_rng(seed)
     users, items = np.arange(100, 108), np.arange(1, 30)
     return RatingLog(
-        users=rng.choice(users, rows),
-        items=rng.choice(items, rows),
-        ratings=rng.integers(1, 5, rows, endpoint=True).astype(np.float64),
-        timestamps=np.sort(rng.integers(0, moments, rows)),
+        users=rng.choice(users, count),
+        items=rng.choice(items, count),
+        ratings=rng.integers(1, 5, count, endpoint=True).astype(np.float64),
+        timestamps=np.sort(rng.integers(0, moments, count)),
         user_table={
             int(user): User(
                 age=int(rng.integers(10, 70)),

@@ -67,7 +67,7 @@ def test_take_nothing():
         pytest.param(
             {"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]", id="requests"
         ),
-        pytest.param({"sparse": {}}, r"expected columns \['tags'\], got \[\]", id="missing"),
+        pytest.param({"sparse": {}}, r"expected inputs \['tags'\], got \[\]", id="missing"),
         pytest.param(
             {"sparse": {"tags": column([1, 2], [0, 1, 2])}},
             r"offsets: expected int64 \[4\]",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from embershard.data import DataConfig, load_dataset, movielens_folder
 from embershard.errors import DataError, InputError
@@ -23,8 +24,8 @@ def test_movielens_is_read_from_the_folder_that_is_named(tmp_path):
     assert [len(dataset.train), len(dataset.valid), len(dataset.test)] == [9, 1, 2]
 
 
-def test_synthetic_takes_rows_and_seed():
-    dataset = load_dataset(DataConfig(name="synthetic", rows=200, seed=5))
+def test_synthetic_takes_examples_and_seed():
+    dataset = load_dataset(DataConfig(name="synthetic", examples=200, seed=5))
 
     assert dataset.name == "synthetic"
     assert len(dataset.train) == 160
@@ -36,22 +37,28 @@ def test_a_named_folder_is_never_fetched_into(tmp_path):
         load_dataset(DataConfig(name="movielens", path=tmp_path / "nowhere"))
 
 
+def test_a_data_set_moves_to_another_folder(tmp_path):
+    assert DataConfig(name="movielens").at(tmp_path) == DataConfig(name="movielens", path=tmp_path)
+    with pytest.raises(InputError, match="'synthetic': expected no folder, got"):
+        DataConfig(name="synthetic").at(tmp_path)
+
+
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("settings", "message"),
     [
         pytest.param(
-            DataConfig(name="netflix"),
-            r"one of \['movielens', 'synthetic'\], got 'netflix'",
-            id="x",
+            {"name": "netflix"}, "name\n.*expected one of movielens, synthetic", id="name"
         ),
         pytest.param(
-            DataConfig(name="movielens", rows=5),
-            "'movielens': expected no 'rows', got 5",
-            id="rows",
+            {"name": "movielens", "examples": 5}, "examples\n.*expected no such key", id="examples"
         ),
-        pytest.param(DataConfig(name="synthetic", path=Path("x")), "expected no 'path'", id="path"),
+        pytest.param({"name": "movielens", "seed": 0}, "seed\n.*no such key for movi", id="seed"),
+        pytest.param({"name": "synthetic", "path": Path("x")}, "path\n.*expected no", id="path"),
+        pytest.param({"name": "synthetic", "rows": 5}, "rows\n.*not permitted", id="unknown-key"),
+        pytest.param({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10", id="few"),
+        pytest.param({"name": "synthetic", "seed": -1}, "seed\n.*equal to 0", id="negative-seed"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(config, message):
-    with pytest.raises(InputError, match=message):
-        load_dataset(config)
+def test_settings_that_mean_nothing_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        DataConfig(**settings)

@@ -14,20 +14,20 @@ def make(column=None, lists=((10, 30), (), (20,), (99, 10, 20), (30,))):
     """Five examples of one sparse input; the dense input is the example's number."""
     lengths = [len(ids) for ids in lists]
     values = [each for ids in lists for each in ids]
-    rows = len(lists)
+    count = len(lists)
     return Examples(
         schema=Schema(
             dense=[DenseInput("number")],
             sparse=[column or SparseInput("tags", ids=Vocabulary([30, 10, 20], "zero"))],
         ),
-        dense=np.arange(rows, dtype=np.float32).reshape(-1, 1),
+        dense=np.arange(count, dtype=np.float32).reshape(-1, 1),
         sparse={
             "tags": JaggedColumn(
                 np.array(values, np.int64), np.cumsum([0, *lengths]).astype(np.int64)
             )
         },
-        labels=np.arange(rows, dtype=np.float32) % 2,
-        request=np.arange(rows),
+        labels=np.arange(count, dtype=np.float32) % 2,
+        request=np.arange(count),
     )
 
 

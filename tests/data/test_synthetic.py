@@ -21,12 +21,12 @@ def whole(dataset, name):
 
 @pytest.fixture(scope="module")
 def log():
-    return planted_click_log(SyntheticConfig(rows=100_000, seed=1))
+    return planted_click_log(SyntheticConfig(examples=100_000, seed=1))
 
 
 def test_a_seed_decides_everything(log):
-    again = planted_click_log(SyntheticConfig(rows=100_000, seed=1))
-    other = planted_click_log(SyntheticConfig(rows=100_000, seed=2))
+    again = planted_click_log(SyntheticConfig(examples=100_000, seed=1))
+    other = planted_click_log(SyntheticConfig(examples=100_000, seed=2))
 
     assert np.array_equal(again.dataset.train.labels, log.dataset.train.labels)
     assert np.array_equal(again.dataset.train.dense, log.dataset.train.dense)
@@ -82,11 +82,11 @@ def test_the_best_auc_is_the_teachers_on_the_test_labels(log):
     assert 0.7 < log.best_auc < 0.9
 
 
-def test_too_few_rows_for_both_kinds_of_labels_are_refused():
+def test_too_few_examples_for_both_kinds_of_labels_are_refused():
     with pytest.raises(
         InputError, match=r"test split: expected both kinds of labels, got \d click"
     ):
-        planted_click_log(SyntheticConfig(rows=10))
+        planted_click_log(SyntheticConfig(examples=10))
 
 
 def test_the_probability_is_the_sigmoid_of_the_planted_sum():
@@ -95,7 +95,7 @@ def test_the_probability_is_the_sigmoid_of_the_planted_sum():
         PlantedInput(name="a", scope="request", ids=5),
         PlantedInput(name="b", scope="example", ids=6, max_length=3),
     )
-    log = planted_click_log(SyntheticConfig(rows=4000, seed=0, inputs=inputs))
+    log = planted_click_log(SyntheticConfig(examples=4000, seed=0, inputs=inputs))
     test = log.dataset.test
     design = [test.dense.astype(np.float64)]
     for name, ids in (("a", 5), ("b", 6)):
@@ -112,8 +112,8 @@ def test_the_probability_is_the_sigmoid_of_the_planted_sum():
 
 
 @pytest.mark.slow
-def test_a_million_rows():
-    log = planted_click_log(SyntheticConfig(rows=1_000_000))
+def test_a_million_examples():
+    log = planted_click_log(SyntheticConfig())
 
     assert len(log.dataset.train) == 800_000
     assert 0.7 < log.best_auc < 0.9
@@ -122,12 +122,14 @@ def test_a_million_rows():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        pytest.param({"rows": 9}, "rows: expected at least 10, got 9", id="rows"),
+        pytest.param({"examples": 9}, "examples: expected at least 10, got 9", id="examples"),
         pytest.param(
-            {"rows": 10, "examples_per_request": 0}, "examples_per_request: .* got 0", id="requests"
+            {"examples": 10, "examples_per_request": 0},
+            "examples_per_request: .* got 0",
+            id="requests",
         ),
         pytest.param(
-            {"rows": 10, "inputs": (PlantedInput(name="a", scope="request", ids=0),)},
+            {"examples": 10, "inputs": (PlantedInput(name="a", scope="request", ids=0),)},
             "input 'a': expected ids and max_length of at least 1, got 0 and 1",
             id="ids",
         ),

@@ -1,4 +1,4 @@
-"""A million rows of a planted teacher: what storing tables in 8 and 4 bits costs in AUC."""
+"""A million examples of a planted teacher: what storing tables in 8 and 4 bits costs in AUC."""
 
 from pathlib import Path
 
@@ -14,19 +14,19 @@ from tests.serving.asking import outputs_of, packed_sample
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROWS = 1_000_000
+EXAMPLES = 1_000_000
 MERGED = 512
 
 
 @pytest.fixture(scope="module")
 def log() -> PlantedClickLog:
-    return planted_click_log(SyntheticConfig(rows=ROWS))
+    return planted_click_log(SyntheticConfig(examples=EXAMPLES))
 
 
 @pytest.fixture(scope="module")
 def trained(log, tmp_path_factory) -> TrainingResult:
     config = {
-        "data": {"name": "synthetic", "rows": ROWS},
+        "data": {"name": "synthetic", "examples": EXAMPLES},
         "model": {"embedding_dim": 16, "dense_layers": [32, 16], "over_layers": [64, 32, 1]},
         "training": {
             "epochs": 1,

@@ -10,8 +10,8 @@ INPUTS = (
 )
 
 
-def dataset(rows=2000, seed=0):
-    return planted_click_log(SyntheticConfig(rows=rows, seed=seed, inputs=INPUTS)).dataset
+def dataset(examples=2000, seed=0):
+    return planted_click_log(SyntheticConfig(examples=examples, seed=seed, inputs=INPUTS)).dataset
 
 
 def config(folder, **training):

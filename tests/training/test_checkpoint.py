@@ -23,7 +23,7 @@ from embershard.training import (
 from embershard.training.trainer import model_arguments
 from tests.training.runs import config, dataset
 
-DATA = dataset(rows=200)
+DATA = dataset(examples=200)
 
 
 def model(*, fused):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from embershard.data import DataConfig
 from embershard.errors import ConfigError
 from embershard.training import read_config
 
@@ -24,7 +25,7 @@ def read(text, tmp_path):
 
 def test_what_is_left_out_has_its_default(tmp_path):
     config = read(SMALLEST, tmp_path)
-    assert (config.data.name, config.data.path, config.data.rows) == ("synthetic", None, None)
+    assert config.data == DataConfig(name="synthetic", path=None, examples=None, seed=None)
     assert (config.model.name, config.model.embedding_dim) == ("dlrm", 16)
     assert (config.training.batch_size, config.training.seed, config.training.threads) == (
         512,
@@ -38,9 +39,8 @@ def test_every_key_is_read(tmp_path):
     config = read(
         """
         [data]
-        name = "movielens"
-        path = "ml"
-        rows = 5
+        name = "synthetic"
+        examples = 50
         seed = 6
         [model]
         name = "dlrm"
@@ -65,7 +65,7 @@ def test_every_key_is_read(tmp_path):
         tmp_path,
     )
     assert config.model_dump() == {
-        "data": {"name": "movielens", "path": "ml", "rows": 5, "seed": 6},
+        "data": {"name": "synthetic", "path": None, "examples": 50, "seed": 6},
         "model": {
             "name": "dlrm",
             "embedding_dim": 8,
@@ -89,6 +89,11 @@ def test_every_key_is_read(tmp_path):
     }
 
 
+def test_a_folder_is_a_path(tmp_path):
+    config = read(SMALLEST.replace('"synthetic"', '"movielens"\npath = "~/ml"'), tmp_path)
+    assert config.data == DataConfig(name="movielens", path=Path("~/ml"))
+
+
 def test_the_example_that_the_demo_trains_is_read():
     file = Path(__file__).parents[2] / "examples/movielens/movielens.toml"
     config = read_config(file)
@@ -102,6 +107,26 @@ def test_the_example_that_the_demo_trains_is_read():
             SMALLEST + "[training]\nbatchsize = 3\n",
             r"run.toml:8: key 'training.batchsize': expected one of batch_size, epochs, .*threads$",
             id="unknown-key",
+        ),
+        pytest.param(
+            '[data]\nname = "netflix"\n',
+            "run.toml:2: key 'data.name': expected one of movielens, synthetic, got 'netflix'",
+            id="unknown-data-set",
+        ),
+        pytest.param(
+            '[data]\nname = "movielens"\nexamples = 9\n',
+            "run.toml:3: key 'data.examples': expected no such key for movielens, got 9",
+            id="key-of-another-data-set",
+        ),
+        pytest.param(
+            '[data]\nname = "synthetic"\n\npath = "x"\n',
+            "run.toml:4: key 'data.path': expected no such key for synthetic, got",
+            id="folder-of-another-data-set",
+        ),
+        pytest.param(
+            '[data]\nname = "synthetic"\nrows = 9\n',
+            "run.toml:3: key 'data.rows': expected one of name, path, examples, seed$",
+            id="unknown-key-of-the-data",
         ),
         pytest.param(
             SMALLEST + "[trainig]\nseed = 3\n",
@@ -189,7 +214,7 @@ def test_the_example_that_the_demo_trains_is_read():
             id="missing-section",
         ),
         pytest.param(
-            '[checkpoint]\nfolder = "x"\n[data]\nrows = 3\n',
+            '[checkpoint]\nfolder = "x"\n[data]\nexamples = 3\n',
             "run.toml:3: key 'data.name': expected a value, got none",
             id="missing-key",
         ),

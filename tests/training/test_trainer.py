@@ -30,7 +30,7 @@ def same(a, b):
 
 
 def test_a_run_learns_what_was_planted(tmp_path):
-    data = dataset(rows=20_000)
+    data = dataset(examples=20_000)
     result = train(config(tmp_path, epochs=4, dense_learning_rate=0.05), data)
     assert result.test.auc > 0.6
     assert result.test.normalized_entropy < 0.99
