@@ -76,6 +76,11 @@ def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array
             return values.astype(np.int64, copy=False)
         if values.dtype.kind == "u":
             return values.astype(np.uint64, copy=False).view(np.int64)
+        if values.size and values.dtype.kind not in "OUT":
+            raise RequestError(
+                f"feature {name!r}: expected ids that are integers of 64 bits or strings, "
+                f"got an array of {values.dtype}"
+            )
         return ids_of(name, list(values.tolist()))
     kinds = set(map(type, values))
     if kinds <= {int}:

@@ -60,6 +60,8 @@ def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArra
         return ids.astype(np.uint64 if ids.dtype.kind == "u" else np.int64).view(np.int64)
     if isinstance(ids, str | bytes):
         raise InputError(f"ids: expected a list of ids, got {type(ids).__name__} {ids!r}")
+    if isinstance(ids, np.ndarray) and ids.size and ids.dtype.kind not in "OUT":
+        raise InputError(f"ids: expected integers or strings, got an array of {ids.dtype}")
     listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     if all(isinstance(each, str) for each in listed):
         return np.fromiter(map(hash_string, listed), np.int64, len(listed))

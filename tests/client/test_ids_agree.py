@@ -1,0 +1,93 @@
+"""Training and serving agree on what an id is: `package.ids` makes vocabularies, the client asks.
+
+The client imports nothing of the package's, so each has its own few lines; here both are fed the
+same values and must give the same 64 bits, or both refuse.
+"""
+
+from decimal import Decimal
+from enum import IntEnum
+
+import numpy as np
+import pytest
+
+from embershard.client.arrays import ids_of
+from embershard.errors import InputError, RequestError
+from embershard.package.ids import ids_from
+
+
+class Shelf(IntEnum):
+    """Ids with names."""
+
+    TOP = 3
+
+
+# XXH3-64 of the UTF-8 bytes as signed numbers, from the C library. Packages outlive releases.
+EMPTY, A = 0x2D06800538D394C2, 0xE6C632B61E964E1F - 2**64
+GOLDEN = [
+    pytest.param([], [], id="none"),
+    pytest.param([0, 1, -1], [0, 1, -1], id="small"),
+    pytest.param([-(2**63), 2**63 - 1], [-(2**63), 2**63 - 1], id="signed-ends"),
+    pytest.param([2**63, 2**64 - 1], [-(2**63), -1], id="unsigned-upper-half"),
+    pytest.param([-1, 2**64 - 1], [-1, -1], id="both-signs-of-the-same-bits"),
+    pytest.param([2**53 + 1, 2**63 + 1], [2**53 + 1, -(2**63) + 1], id="beyond-floats"),
+    pytest.param([np.int8(-1), np.uint8(255)], [-1, 255], id="numpy-bytes"),
+    pytest.param([np.uint64(2**64 - 1), -5, np.int64(7)], [-1, -5, 7], id="numpy-beside-python"),
+    pytest.param([Shelf.TOP], [3], id="enum"),
+    pytest.param(np.array([-1, 5], np.int8), [-1, 5], id="int8-array"),
+    pytest.param(np.array([255], np.uint8), [255], id="uint8-array"),
+    pytest.param(np.array([2**63, 2**64 - 1], np.uint64), [-(2**63), -1], id="uint64-array"),
+    pytest.param(np.array([258, -2], ">i8"), [258, -2], id="big-endian-array"),
+    pytest.param(np.array([2**64 - 2], ">u8"), [-2], id="big-endian-unsigned-array"),
+    pytest.param(np.arange(6)[::2], [0, 2, 4], id="strided-array"),
+    pytest.param(np.array([2**64 - 1, -1], dtype=object), [-1, -1], id="object-array"),
+    pytest.param(np.array([], np.float64), [], id="empty-float-array"),
+    pytest.param([""], [EMPTY], id="empty-string"),
+    pytest.param(["a"], [A], id="ascii"),
+    pytest.param(["é"], [-606849052844159821], id="two-bytes-of-utf8"),
+    pytest.param(["日本", "🙂"], [3177284604324879296, -272767050586417753], id="beyond-latin"),
+    pytest.param(["a\0"], [970730967732026843], id="trailing-nul"),
+    pytest.param([np.str_("a")], [A], id="numpy-string"),
+    pytest.param(np.array(["a", ""]), [A, EMPTY], id="string-array"),
+    pytest.param(np.array(["a"], dtype=object), [A], id="strings-as-objects"),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), GOLDEN)
+def test_both_make_the_same_64_bits(values, expected):
+    of_package, of_client = ids_from(values), ids_of("item", values)
+    assert (of_package.dtype, of_client.dtype) == (np.int64, np.int64)
+    assert of_package.tolist() == expected
+    assert of_client.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([True], id="bool"),
+        pytest.param([1, False], id="bool-beside-int"),
+        pytest.param([np.True_], id="numpy-bool"),
+        pytest.param(np.array([True]), id="bool-array"),
+        pytest.param([1.0], id="whole-float"),
+        pytest.param([2, float("nan")], id="nan-beside-int"),
+        pytest.param([np.float32(1)], id="numpy-float"),
+        pytest.param(np.array([1.0]), id="float-array"),
+        pytest.param([Decimal(1)], id="decimal"),
+        pytest.param([None], id="none"),
+        pytest.param([b"a"], id="bytes"),
+        pytest.param(np.array([b"a"]), id="bytes-array"),
+        pytest.param(np.array([5], "m8[ns]"), id="duration-array"),
+        pytest.param(np.array([5], "M8[ns]"), id="moment-array"),
+        pytest.param([[1]], id="list-of-lists"),
+        pytest.param([2**64], id="65-bits"),
+        pytest.param([-(2**63) - 1], id="below-64-bits"),
+        pytest.param(np.array([2**64], dtype=object), id="65-bits-as-an-object"),
+        pytest.param(["a", 1], id="string-then-int"),
+        pytest.param([1, "a"], id="int-then-string"),
+        pytest.param(["\ud800"], id="lone-surrogate"),
+    ],
+)
+def test_both_refuse(values):
+    with pytest.raises(InputError):
+        ids_from(values)
+    with pytest.raises(RequestError):
+        ids_of("item", values)
