@@ -32,6 +32,8 @@ class RankingRequest(NamedTuple):
     """Candidates for one user: what to ask, and which item each example is."""
 
     items: NDArray[np.int64]
+    """``[N]``."""
+
     request: ClientRequest
 
 

@@ -62,10 +62,16 @@ class RatingLog:
     """N ratings in the order of time; equal timestamps keep the order of the file's lines."""
 
     users: NDArray[np.int64]
+    """``[N]``, keys of ``user_table``."""
+
     items: NDArray[np.int64]
+    """``[N]``, keys of ``item_table``."""
+
     ratings: NDArray[np.float64]
+    """``[N]``, stars: 0 to 5."""
+
     timestamps: NDArray[np.int64]
-    """Seconds since 1970, rising."""
+    """``[N]``, seconds since 1970, rising."""
 
     user_table: Mapping[int, User]
     item_table: Mapping[int, Item]

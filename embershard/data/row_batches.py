@@ -35,12 +35,17 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowExamples:
-    """`Examples` after id mapping: built once by `to_rows`, then cut into batches every epoch."""
+    """N `Examples` after id mapping: built once by `to_rows`, then cut into batches every epoch."""
 
     schema: Schema
     dense: Tensor
+    """float32 ``[N, F]``, columns in ``schema.dense`` order."""
+
     rows: Mapping[str, JaggedColumn]
+    """Table rows of every input in ``schema.sparse``, N lists each; -1 is a zero vector."""
+
     labels: Tensor
+    """float32 ``[N]``, 0 or 1."""
 
     def __len__(self) -> int:
         return len(self.labels)

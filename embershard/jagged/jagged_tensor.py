@@ -141,20 +141,22 @@ class JaggedTensor(metaclass=TraceableMeta):
         )
 
     def device(self) -> torch.device:
+        """Where the values lie."""
         return self._values.device
 
     def values(self) -> Tensor:
-        """[total, ...]."""
+        """Any dtype, [total, ...]."""
         return self._values
 
     def weights(self) -> Tensor:
-        """[total, ...]. Raises InputError when unweighted."""
+        """Floating, [total, ...]. Raises InputError when unweighted."""
         weights = self._weights
         if weights is None:
             raise InputError("weights: expected a weighted JaggedTensor, got an unweighted one")
         return weights
 
     def weights_or_none(self) -> Tensor | None:
+        """Floating, [total, ...]. None when unweighted."""
         return self._weights
 
     def lengths(self) -> Tensor:

@@ -180,11 +180,11 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return self._keys
 
     def values(self) -> Tensor:
-        """[total, ...]."""
+        """Any dtype, [total, ...]."""
         return self._values
 
     def weights(self) -> Tensor:
-        """[total, ...]. Raises InputError when unweighted."""
+        """Floating, [total, ...]. Raises InputError when unweighted."""
         weights = self._weights
         if weights is None:
             raise InputError(
@@ -193,6 +193,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return weights
 
     def weights_or_none(self) -> Tensor | None:
+        """Floating, [total, ...]. None when unweighted."""
         return self._weights
 
     def lengths(self) -> Tensor:
@@ -228,6 +229,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return self._stride
 
     def device(self) -> torch.device:
+        """Where the values lie."""
         return self._values.device
 
     def length_per_key(self) -> list[int]:

@@ -69,6 +69,7 @@ class KeyedTensor(metaclass=TraceableMeta):
         return self._key_dim
 
     def device(self) -> torch.device:
+        """Where the values lie."""
         return self._values.device
 
     def length_per_key(self) -> list[int]:

@@ -41,7 +41,7 @@ _PARTS: Final = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleRequest:
-    """One request and its outputs. Shapes as in the file.
+    """One request of N examples and its outputs; arrays as in the file.
 
     Raises:
         InputError: an array of another dtype or number of dimensions, or examples that do not
@@ -49,12 +49,26 @@ class SampleRequest:
     """
 
     num_examples: int
+    """N, at least 1."""
+
     request_dense: NDArray[np.float32]
+    """``[F_r]``: dense inputs of the request scope, in the schema's order."""
+
     example_dense: NDArray[np.float32]
+    """``[N, F_e]``: dense inputs of the example scope, in the schema's order."""
+
     lengths: NDArray[np.int32]
+    """``[L]``: ids per list, input after input in the schema's order: 1 of the request scope, N of
+    the example scope."""
+
     values: NDArray[np.int64]
+    """``[sum of lengths]``: ids as a client sends them."""
+
     weights: NDArray[np.float32]
+    """``[W]``: one for each id of the weighted inputs, in the order of ``values``."""
+
     outputs: Mapping[str, NDArray[np.float32]]
+    """By name, ``[1 or N, *shape]`` as the output's scope says. Empty: not computed yet."""
 
     def __post_init__(self) -> None:
         for name, dtype, dims in (
