@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "package/folder.h"
 #include "package/manifest.h"
-#include "package/sha256.h"
 
 namespace embershard {
 

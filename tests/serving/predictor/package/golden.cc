@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "package/sha256.h"
+#include "base/sha256.h"
 
 namespace embershard::testing {
 namespace {

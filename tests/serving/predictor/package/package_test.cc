@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "package/golden.h"
-#include "package/sha256.h"
 
 namespace embershard {
 namespace {

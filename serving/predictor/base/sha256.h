@@ -1,5 +1,5 @@
-#ifndef EMBERSHARD_PACKAGE_SHA256_H_
-#define EMBERSHARD_PACKAGE_SHA256_H_
+#ifndef EMBERSHARD_BASE_SHA256_H_
+#define EMBERSHARD_BASE_SHA256_H_
 
 #include <cstddef>
 #include <memory>
@@ -29,4 +29,4 @@ std::string Sha256Hex(const void* bytes, size_t size);
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_PACKAGE_SHA256_H_
+#endif  // EMBERSHARD_BASE_SHA256_H_
