@@ -137,6 +137,18 @@ TEST(VocabMap, FollowsThePolicy) {
   EXPECT_EQ(FirstRefused(*MakeVocabMap(reject, vocabulary), {7, -5}), 2U);
 }
 
+TEST(VocabMap, RefusesTheFirstUnknownIdWhereverItStands) {
+  const auto vocabulary = MakeVocabulary({3, 5}, {0, 1});
+  const auto map = MakeVocabMap(Spec(2, UnknownIds::kReject), vocabulary);
+  for (const size_t place : {0U, 31U, 255U, 256U, 511U, 600U}) {
+    Ids ids(601, 5);
+    ids[place] = 4;
+    ids.back() = 4;
+    EXPECT_EQ(FirstRefused(*map, ids), place);
+  }
+  EXPECT_EQ(FirstRefused(*map, Ids(512, 3)), 512U);
+}
+
 struct Keys {
   const char* name;
   Ids keys;
