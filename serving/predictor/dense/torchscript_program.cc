@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/thread_count.h"
 #include "dense/dense_program.h"
 
 namespace embershard {
@@ -22,15 +23,6 @@ namespace {
 std::string Reason(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-}
-
-// Bounds torch's teams on this thread. torch keeps one count for this thread and one
-// for threads to come; the second is put back.
-void UseTorchThreads(int threads) {
-  const int before = at::get_num_threads();
-  if (before == threads) return;
-  at::set_num_threads(threads);
-  std::thread([before] { at::set_num_threads(before); }).join();
 }
 
 template <class T>
@@ -68,7 +60,7 @@ class TorchScriptProgram final : public DenseProgram {
       // Frozen, the graph has had its optimizations. The executor's own would cost the
       // second run a compilation and gain nothing that could be measured.
       const torch::jit::GraphOptimizerEnabledGuard no_profiling(false);
-      UseTorchThreads(threads_);
+      UseThreads(threads_, at::get_num_threads, at::set_num_threads);
       return Copy(forward_(Arguments(inputs)).toGenericDict(), inputs, outputs);
     } catch (const std::exception& error) {
       return Internal("dense program: " + Reason(error));

@@ -7,24 +7,15 @@
 #include <exception>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/thread_count.h"
 #include "lookup/device_thread.h"
 #include "lookup/fbgemm_call.h"
 
 namespace embershard {
 namespace {
-
-// The device's lookups are the unit of parallel work: a team inside torch would only
-// take the other devices' cores. torch keeps one count for this thread and one for
-// threads to come; the second is put back.
-void UseOneTorchThread() {
-  const int process_threads = at::get_num_threads();
-  at::set_num_threads(1);
-  std::thread([process_threads] { at::set_num_threads(process_threads); }).join();
-}
 
 struct LookupBatch {
   std::span<const JaggedRows> sparse;
@@ -52,8 +43,9 @@ class Device {
  private:
   Status RunAll() {
     try {
-      if (!one_torch_thread_) UseOneTorchThread();
-      one_torch_thread_ = true;
+      // The device's lookups are the unit of parallel work: a team inside torch would only
+      // take the other devices' cores.
+      UseThreads(1, at::get_num_threads, at::set_num_threads);
       const c10::InferenceMode no_gradients;
       for (FbgemmCall& call : calls_) {
         Status status = call.Run(batch_->sparse, batch_->request, batch_->example);
@@ -71,7 +63,6 @@ class Device {
 
   // Used by the thread between Start() and Wait().
   std::vector<FbgemmCall> calls_;
-  bool one_torch_thread_ = false;
   const LookupBatch* batch_ = nullptr;
   Status status_;
 
