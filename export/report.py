@@ -19,7 +19,7 @@ def report_json(tables: Sequence[TableSpec], *, samples: int, seconds: float) ->
         seconds: how long the export took.
     """
     stored = sum(table.table_bytes for table in tables)
-    fp32 = sum(4 * table.rows * table.dim for table in tables)
+    fp32 = sum(table.fp32_bytes for table in tables)
     report = {
         "tables": [
             {
@@ -28,7 +28,7 @@ def report_json(tables: Sequence[TableSpec], *, samples: int, seconds: float) ->
                 "dim": table.dim,
                 "weights": table.weights,
                 "bytes": table.table_bytes,
-                "bytes_fp32": 4 * table.rows * table.dim,
+                "bytes_fp32": table.fp32_bytes,
                 "mse": table.mse,
                 "max_error": table.max_error,
             }

@@ -10,7 +10,6 @@ from embershard.package.reader import Package
 
 __all__ = ["describe_package"]
 
-_FP32_BYTES = 4
 _SHOWN_DEVICES = 4
 
 
@@ -52,7 +51,7 @@ def describe_package(package: Package) -> str:
 
 def _headline(manifest: Manifest) -> str:
     stored = sum(table.table_bytes for table in manifest.tables)
-    fp32 = sum(table.rows * table.dim * _FP32_BYTES for table in manifest.tables)
+    fp32 = sum(table.fp32_bytes for table in manifest.tables)
     return "   ".join(
         [
             f"{manifest.model} {manifest.version}",
@@ -71,7 +70,7 @@ def _table_line(table: TableSpec, plan: Plan) -> list[str]:
         str(table.dim),
         table.weights,
         _megabytes(table.table_bytes),
-        _megabytes(table.rows * table.dim * _FP32_BYTES),
+        _megabytes(table.fp32_bytes),
         f"{table.mse:.1e}",
         f"{table.max_error:.1e}",
         _place(table, plan),

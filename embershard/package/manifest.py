@@ -179,6 +179,11 @@ class TableSpec(Part):
         """Stored size of all rows."""
         return self.rows * self.row_bytes
 
+    @property
+    def fp32_bytes(self) -> int:
+        """Size of all rows as float32, as they were trained."""
+        return self.rows * self.dim * 4
+
     def with_error(self, *, mse: float, max_error: float) -> TableSpec:
         """The same table with its measured difference from the float32 weights.
 

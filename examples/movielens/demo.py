@@ -143,7 +143,7 @@ def _print_table(
     data = movielens.dataset
     baseline = area_under_curve(movielens.baseline["test"], data.test.labels)
     tables = package.manifest.tables
-    fp32_bytes = sum(4 * table.rows * table.dim for table in tables)
+    fp32_bytes = sum(table.fp32_bytes for table in tables)
     int8_bytes = sum(table.table_bytes for table in tables)
     p50, p99 = np.percentile(served.latency_ms, [50, 99])
     rows = f"{len(data.train):,} train, {len(data.valid):,} validation, {len(data.test):,} test"

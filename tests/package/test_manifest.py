@@ -34,6 +34,8 @@ def test_the_golden_manifest_says_what_was_written():
     assert [each.name for each in manifest.sparse] == ["user", "tags", "item"]
     assert manifest.limits == default_limits(max_examples=64, max_ids=1000)
     assert [table.table_bytes for table in manifest.tables] == [40, 4800, 56]
+    assert [(table.rows, table.dim) for table in manifest.tables] == [(5, 4), (600, 8), (7, 4)]
+    assert [table.fp32_bytes for table in manifest.tables] == [80, 19200, 112]
 
 
 def test_default_limits():
