@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -15,8 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from embershard.export import ExportProgress
-from embershard.training import TrainingProgress
+if TYPE_CHECKING:  # `embershard verify` shows a bar, too, and needs no torch.
+    from embershard.export import ExportProgress
+    from embershard.training import TrainingProgress
 
 __all__ = ["export_bar", "training_bar", "verify_bar"]
 

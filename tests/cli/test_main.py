@@ -1,10 +1,13 @@
 """The command line as a whole."""
 
+import subprocess
+import sys
+
 import pytest
 
 import embershard
 from embershard import cli
-from tests.cli.running import run
+from tests.cli.running import ROOT, run
 
 
 def test_python_dash_m_is_the_command():
@@ -28,3 +31,19 @@ def test_ctrl_c_ends_with_130(monkeypatch):
 
     monkeypatch.setattr(cli, "_inspect", interrupted)
     assert cli.main(["inspect", "."]) == 130
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "predict"])
+def test_commands_that_need_no_torch_load_none(repository, address, command):
+    what = address if command == "predict" else str(repository / "ranker" / "1")
+    program = f"""
+import sys
+from embershard.cli import main
+code = main([{command!r}, {what!r}])
+loaded = {{name.split(".")[0] for name in sys.modules}} & {{"torch", "fbgemm_gpu"}}
+print(code, sorted(loaded))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert ended.stdout.splitlines()[-1] == "0 []", ended.stderr
