@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,6 +13,15 @@ __all__ = ["ServerOptions", "TableResidency"]
 TableResidency = Literal["mmap", "resident"]
 
 MOST = (1 << 31) - 1
+LEAST = {
+    "default_timeout_ms": 1,
+    "max_batch_examples": 0,
+    "max_batch_ids": 0,
+    "max_queued_examples": 0,
+    "max_queued_ids": 0,
+    "max_queued_bytes": 1,
+    "max_message_bytes": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +48,29 @@ class ServerOptions:
     default_timeout_ms: int = 1000
     """Deadline of a request whose client states none, in milliseconds, at least 1."""
 
-    max_queued_examples: int = 32768
-    """Examples waiting at once. Beyond this, requests are refused at once, not served late. A
-    single request never holds more, and never more than a batch, 4096."""
+    sample_tolerance: float = 1e-5
+    """Largest difference allowed, at start, between the scores of the package's samples and those
+    that the package says they must have; relative to scores beyond 1. 0: none. Raise it where this
+    machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
 
-    max_queued_ids: int = 1 << 23
+    max_batch_examples: int = 0
+    """Most examples run at once, and so the most that one request may hold. 0: what the package
+    allows one request, but at least 4096, and no more than may be queued. Raise it where many small
+    requests come at once; a batch's memory grows with it."""
+
+    max_batch_ids: int = 0
+    """Most ids looked up at once, likewise. 0: what the package allows, but at least 2**20."""
+
+    max_queued_examples: int = 0
+    """Examples waiting at once. Beyond this, requests are refused at once, not served late.
+    0: eight batches."""
+
+    max_queued_ids: int = 0
     """Ids waiting at once, likewise."""
+
+    max_queued_bytes: int = 256 << 20
+    """Memory of the messages waiting at once, in bytes, likewise. The batch that runs may hold as
+    much again. Raise it where one message is large."""
 
     max_message_bytes: int = 64 << 20
     """Largest message taken, in bytes, below 2**31."""
@@ -58,14 +85,14 @@ class ServerOptions:
             raise ConfigError(f"tables: expected mmap or resident, got {self.tables!r}")
         if not 0 <= self.threads <= 1024:
             raise ConfigError(f"threads: expected 0..1024, got {self.threads}")
-        for name in (
-            "default_timeout_ms",
-            "max_queued_examples",
-            "max_queued_ids",
-            "max_message_bytes",
-        ):
-            if not 0 < getattr(self, name) <= MOST:
-                raise ConfigError(f"{name}: expected 1..{MOST}, got {getattr(self, name)}")
+        if not (self.sample_tolerance >= 0 and math.isfinite(self.sample_tolerance)):
+            raise ConfigError(
+                f"sample_tolerance: expected a finite number of at least 0,"
+                f" got {self.sample_tolerance}"
+            )
+        for name, least in LEAST.items():
+            if not least <= getattr(self, name) <= MOST:
+                raise ConfigError(f"{name}: expected {least}..{MOST}, got {getattr(self, name)}")
         if not 0 <= self.drain_timeout_seconds <= MOST:
             raise ConfigError(
                 f"drain_timeout_seconds: expected 0..{MOST}, got {self.drain_timeout_seconds}"

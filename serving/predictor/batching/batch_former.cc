@@ -1,71 +1,86 @@
 #include "batching/batch_former.h"
 
 #include <cassert>
+#include <exception>
 #include <utility>
 
 namespace embershard {
+namespace {
+
+QueueSize SizeOf(const Request& request) {
+  return {request.num_examples, request.num_ids, request.held_bytes};
+}
+
+bool IsExpired(const Request& request, Clock::time_point now) { return request.deadline <= now; }
+
+bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
+
+}  // namespace
 
 BatchFormer::BatchFormer(const BatchingOptions& options) : options_(options) {
   assert(options.max_batch_examples > 0 &&
          options.max_batch_examples <= options.max_queued_examples);
   assert(options.max_batch_ids > 0 && options.max_batch_ids <= options.max_queued_ids);
+  assert(options.max_queued_bytes > 0);
 }
 
 Admission BatchFormer::Add(std::unique_ptr<Request>& request, Clock::time_point now) {
-  if (request->num_examples > options_.max_batch_examples ||
-      request->num_ids > options_.max_batch_ids) {
+  const QueueSize size = SizeOf(*request);
+  if (size.examples > options_.max_batch_examples || size.ids > options_.max_batch_ids ||
+      size.bytes > options_.max_queued_bytes) {
     return Admission::kTooLarge;
   }
-  if (request->deadline <= now) return Admission::kExpired;
-  if (request->num_examples > options_.max_queued_examples - queued_examples_ ||
-      request->num_ids > options_.max_queued_ids - queued_ids_) {
+  if (IsExpired(*request, now)) return Admission::kExpired;
+  if (size.examples > options_.max_queued_examples - queued_.examples ||
+      size.ids > options_.max_queued_ids - queued_.ids ||
+      size.bytes > options_.max_queued_bytes - queued_.bytes) {
     return Admission::kQueueFull;
   }
-  const size_t examples = request->num_examples;
-  const uint64_t ids = request->num_ids;
   waiting_.push_back(std::move(request));
-  queued_examples_ += examples;
-  queued_ids_ += ids;
+  queued_.examples += size.examples;
+  queued_.ids += size.ids;
+  queued_.bytes += size.bytes;
   return Admission::kAccepted;
 }
 
-Batch BatchFormer::TakeBatch(Clock::time_point now) {
-  size_t examples = 0;
-  uint64_t ids = 0;
-  bool full = false;
-  return TakeIf([&](const Request& request) {
-    if (full || request.deadline <= now) return false;
-    // The first that does not fit ends the batch: none is overtaken for ever.
-    full = examples + request.num_examples > options_.max_batch_examples ||
-           ids + request.num_ids > options_.max_batch_ids;
-    if (full) return false;
-    examples += request.num_examples;
-    ids += request.num_ids;
-    return true;
-  });
-}
-
-Batch BatchFormer::TakeExpired(Clock::time_point now) {
-  return TakeIf([now](const Request& request) {
-    return request.deadline <= now || (request.abandoned && request.abandoned());
-  });
-}
-
-template <class Predicate>
-Batch BatchFormer::TakeIf(Predicate predicate) {
-  Batch taken;
-  auto left = waiting_.begin();
-  for (auto& request : waiting_) {
-    if (predicate(*request)) {
-      queued_examples_ -= request->num_examples;
-      queued_ids_ -= request->num_ids;
-      taken.push_back(std::move(request));
-    } else {
-      *left++ = std::move(request);
+Due BatchFormer::Take(Clock::time_point now) {
+  Due due;
+  try {
+    QueueSize room = {options_.max_batch_examples, options_.max_batch_ids};
+    while (!waiting_.empty() && TakeOldest(now, &room, &due)) {
+    }
+  } catch (const std::exception&) {
+    // What has been taken is due, and the rest is for the next call. Where nothing has,
+    // the oldest goes: the next call might fail at it again, and so for ever.
+    if (due.batch.empty() && due.expired.empty()) {
+      due.failed = std::move(waiting_.front());
+      Pop(SizeOf(*due.failed));
     }
   }
-  waiting_.erase(left, waiting_.end());
-  return taken;
+  return due;
+}
+
+bool BatchFormer::TakeOldest(Clock::time_point now, QueueSize* room, Due* due) {
+  std::unique_ptr<Request>& oldest = waiting_.front();
+  const QueueSize size = SizeOf(*oldest);
+  bool expired = IsExpired(*oldest, now);
+  // One that does not fit ends the batch: none is overtaken for ever.
+  if (!expired && (size.examples > room->examples || size.ids > room->ids)) return false;
+  expired = expired || IsAbandoned(*oldest);
+  (expired ? due->expired : due->batch).push_back(std::move(oldest));
+  Pop(size);
+  if (!expired) {
+    room->examples -= size.examples;
+    room->ids -= size.ids;
+  }
+  return true;
+}
+
+void BatchFormer::Pop(const QueueSize& size) {
+  waiting_.pop_front();
+  queued_.examples -= size.examples;
+  queued_.ids -= size.ids;
+  queued_.bytes -= size.bytes;
 }
 
 }  // namespace embershard

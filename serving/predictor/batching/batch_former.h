@@ -10,25 +10,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "batching/batching_options.h"
 #include "batching/request.h"
 
 namespace embershard {
 
-// Sizes count examples (rows to score) and ids (rows to look up).
-struct BatchingOptions {
-  // Largest batch. A request larger than this is refused.
-  size_t max_batch_examples = 4096;
-  uint64_t max_batch_ids = 1 << 20;
-
-  // Most examples and ids waiting at once. Beyond this, requests are refused at
-  // once rather than served late.
-  size_t max_queued_examples = 32768;
-  uint64_t max_queued_ids = 1 << 23;
-};
-
 enum class Admission {
   kAccepted,
-  kTooLarge,   // Exceeds a batch. Retrying cannot help.
+  kTooLarge,   // Exceeds a batch, or the queue's bytes. Retrying cannot help.
   kQueueFull,  // Retry after a pause.
   kExpired,    // Its deadline has passed.
   kStopped,    // Retry on another replica.
@@ -36,36 +25,52 @@ enum class Admission {
 
 using Batch = std::vector<std::unique_ptr<Request>>;
 
+// What leaves the queue at one moment. Each of the requests is still to be answered.
+struct Due {
+  Batch batch;    // To run.
+  Batch expired;  // Not worth running: the deadline has passed, or the client has left.
+  std::unique_ptr<Request> failed;  // Given up, because memory has run out; else null.
+};
+
+// Sums over requests.
+struct QueueSize {
+  size_t examples = 0;
+  uint64_t ids = 0;
+  uint64_t bytes = 0;
+};
+
 // Not thread-safe. Times passed in must not go backwards.
 class BatchFormer {
  public:
-  // REQUIRES: 0 < max_batch_* <= max_queued_*.
+  // REQUIRES: options as CompleteOptions() gives them.
   explicit BatchFormer(const BatchingOptions& options);
 
   // Takes ownership of `request` if it is accepted; otherwise leaves it as is.
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, Clock::time_point now);
 
-  // Removes and returns what is due to run, oldest first, within the budgets. At
-  // least one request when any is waiting that has not expired; never an expired one.
-  Batch TakeBatch(Clock::time_point now);
-
-  // Removes and returns the requests that are not worth running any more: whose
-  // deadline has passed, or whose client has left.
-  Batch TakeExpired(Clock::time_point now);
+  // Removes and returns what is due, oldest first. A batch ends at the first request that
+  // does not fit its budgets, and nothing behind that one is looked at: the cost is that of
+  // what leaves. At least one request leaves when any waits.
+  //
+  // What is no longer worth running takes no room in a batch, but keeps its room in the
+  // queue until those before it have left: at most 2 * (max_queued_examples /
+  // max_batch_examples + max_queued_ids / max_batch_ids) + 1 batches later, since two
+  // batches in a row exceed one budget. Never throws.
+  Due Take(Clock::time_point now);
 
   bool empty() const { return waiting_.empty(); }
-  size_t queued_examples() const { return queued_examples_; }
-  uint64_t queued_ids() const { return queued_ids_; }
+  const QueueSize& queued() const { return queued_; }
 
  private:
-  // Removes and returns the requests for which `predicate` is true, asked in order.
-  template <class Predicate>
-  Batch TakeIf(Predicate predicate);
+  // Moves the oldest request into `due`. False, and nothing moved, where it does not fit
+  // `room`, which is what the batch has left.
+  bool TakeOldest(Clock::time_point now, QueueSize* room, Due* due);
+  // Counts and removes the oldest, which has been moved from.
+  void Pop(const QueueSize& size);
 
   const BatchingOptions options_;
   std::deque<std::unique_ptr<Request>> waiting_;  // Oldest first.
-  size_t queued_examples_ = 0;                    // Sum over waiting_.
-  uint64_t queued_ids_ = 0;                       // Sum over waiting_.
+  QueueSize queued_;                              // Sum over waiting_.
 };
 
 }  // namespace embershard

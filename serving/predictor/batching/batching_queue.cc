@@ -4,8 +4,11 @@
 
 namespace embershard {
 
-BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch)
-    : run_batch_(std::move(run_batch)), former_(options), thread_([this] { Loop(); }) {}
+BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch, Now now)
+    : run_batch_(std::move(run_batch)),
+      now_(std::move(now)),
+      former_(options),
+      thread_([this] { Loop(); }) {}
 
 BatchingQueue::~BatchingQueue() { Stop(); }
 
@@ -14,7 +17,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return Admission::kStopped;
-    admission = former_.Add(request, Clock::now());
+    admission = former_.Add(request, now_());
   }
   if (admission == Admission::kAccepted) changed_.notify_one();
   return admission;
@@ -29,9 +32,9 @@ void BatchingQueue::Stop() {
   std::call_once(joined_, [this] { thread_.join(); });
 }
 
-size_t BatchingQueue::queued_examples() const {
+QueueSize BatchingQueue::queued() const {
   const std::lock_guard lock(mutex_);
-  return former_.queued_examples();
+  return former_.queued();
 }
 
 void BatchingQueue::Loop() {
@@ -39,11 +42,9 @@ void BatchingQueue::Loop() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !former_.empty(); });
     if (former_.empty()) return;
-    const Clock::time_point now = Clock::now();
-    Batch expired = former_.TakeExpired(now);
-    Batch batch = former_.TakeBatch(now);
+    Due due = former_.Take(now_());
     lock.unlock();
-    run_batch_(std::move(batch), std::move(expired));
+    run_batch_(std::move(due));
     lock.lock();
   }
 }

@@ -19,12 +19,14 @@ namespace embershard {
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
 class BatchingQueue {
  public:
-  // Called on the queue's thread, one batch at a time, with what is to run and with
-  // what is no longer worth it; not both are empty. Must answer every request in the two
-  // and must not throw.
-  using RunBatch = std::function<void(Batch batch, Batch expired)>;
+  // Called on the queue's thread, one batch at a time, with at least one request. Must
+  // answer every request in it and must not throw.
+  using RunBatch = std::function<void(Due due)>;
+  // Tells the time. Any thread; must not go backwards.
+  using Now = std::function<Clock::time_point()>;
 
-  BatchingQueue(const BatchingOptions& options, RunBatch run_batch);
+  // REQUIRES: options as CompleteOptions() gives them.
+  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, Now now = Clock::now);
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue();  // Calls Stop().
@@ -37,12 +39,13 @@ class BatchingQueue {
   void Stop();
 
   // Of the moment; for metrics.
-  size_t queued_examples() const;
+  QueueSize queued() const;
 
  private:
   void Loop();
 
   const RunBatch run_batch_;
+  const Now now_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // Signalled when the fields below change.

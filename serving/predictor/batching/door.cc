@@ -10,8 +10,6 @@
 namespace embershard {
 namespace {
 
-std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
-
 std::string FloatText(float value) {
   if (std::isnan(value)) return "nan";
   return value > 0 ? "inf" : "-inf";
@@ -36,8 +34,8 @@ std::string PlaceText(const SparseInput& input, const SparseView& view, size_t i
 // searches one run of values, gives less than count. The number of values when
 // there is none.
 template <class Find>
-size_t FindKept(const SparseInput& input, const SparseView& view, bool shortened, Find find) {
-  if (!shortened) return find(size_t{0}, view.values.size());
+size_t FindKept(const SparseInput& input, const SparseView& view, Find find) {
+  if (view.num_kept == view.values.size()) return find(size_t{0}, view.values.size());
   size_t begin = 0;
   for (size_t list = 0; list < view.lengths.size(); ++list) {
     const auto length = static_cast<size_t>(view.lengths[list]);
@@ -55,7 +53,7 @@ size_t FirstNotFinite(Unaligned<float> values) {
   return i;
 }
 
-Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_examples) {
+Status CountDense(const DenseInput& input, const DenseView& view, size_t num_examples) {
   const size_t expected = ListCount(input.scope, num_examples);
   if (view.values.empty()) {
     if (input.default_value.has_value()) return {};
@@ -67,7 +65,12 @@ Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_exa
     return InvalidArgument(Feature(input.name) + "expected " + std::to_string(expected) +
                            " values, got " + std::to_string(got));
   }
-  for (size_t i = 0; i < expected; ++i) {
+  return {};
+}
+
+Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_examples) {
+  if (view.values.empty()) return {};
+  for (size_t i = 0; i < ListCount(input.scope, num_examples); ++i) {
     const float value = view.values[i * view.stride];
     if (std::isfinite(value)) continue;
     return InvalidArgument(Feature(input.name) + "value" + ExampleText(input.scope, i) +
@@ -76,7 +79,7 @@ Status CheckDense(const DenseInput& input, const DenseView& view, size_t num_exa
   return {};
 }
 
-Status CheckWeights(const SparseInput& input, const SparseView& view, bool shortened) {
+Status CountWeights(const SparseInput& input, const SparseView& view) {
   if (!input.weighted) {
     if (view.weights.empty()) return {};
     return InvalidArgument(Feature(input.name) + "is not weighted: expected no weights, got " +
@@ -87,7 +90,12 @@ Status CheckWeights(const SparseInput& input, const SparseView& view, bool short
                            " weights, one for each value, got " +
                            std::to_string(view.weights.size()));
   }
-  const size_t bad = FindKept(input, view, shortened, [&view](size_t first, size_t count) {
+  return {};
+}
+
+Status CheckWeights(const SparseInput& input, const SparseView& view) {
+  if (!input.weighted) return {};
+  const size_t bad = FindKept(input, view, [&view](size_t first, size_t count) {
     return FirstNotFinite(view.weights.Slice(first, count));
   });
   if (bad == view.values.size()) return {};
@@ -95,10 +103,9 @@ Status CheckWeights(const SparseInput& input, const SparseView& view, bool short
                          " must be finite, got " + FloatText(view.weights[bad]));
 }
 
-Status CheckIds(const SparseInput& input, const IdMap& id_map, const SparseView& view,
-                bool shortened) {
+Status CheckIds(const SparseInput& input, const IdMap& id_map, const SparseView& view) {
   if (input.ids.unknown != UnknownIds::kReject) return {};
-  const size_t bad = FindKept(input, view, shortened, [&id_map, &view](size_t first, size_t count) {
+  const size_t bad = FindKept(input, view, [&id_map, &view](size_t first, size_t count) {
     return id_map.FirstRefused(view.values.Slice(first, count));
   });
   if (bad == view.values.size()) return {};
@@ -125,33 +132,46 @@ Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths)
   return kept;
 }
 
-// Adds the ids that will be looked up to `num_ids`.
-Status CheckSparse(const SparseInput& input, const IdMap& id_map, const SparseView& view,
-                   size_t num_examples, uint64_t* num_ids) {
-  if (view.lengths.empty() && view.values.empty() && view.weights.empty()) return {};
+// Fills view->num_kept.
+Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* view) {
+  view->num_kept = 0;
+  if (view->lengths.empty() && view->values.empty() && view->weights.empty()) return {};
   const size_t lists = ListCount(input.scope, num_examples);
-  if (view.lengths.size() != lists) {
+  if (view->lengths.size() != lists) {
     return InvalidArgument(Feature(input.name) + "expected " + std::to_string(lists) +
-                           " lengths, got " + std::to_string(view.lengths.size()));
+                           " lengths, got " + std::to_string(view->lengths.size()));
   }
-  const Result<uint64_t> sum = SumLengths(input, view.lengths);
+  const Result<uint64_t> sum = SumLengths(input, view->lengths);
   if (!sum.ok()) return sum.status();
-  if (*sum != view.values.size()) {
+  if (*sum != view->values.size()) {
     return InvalidArgument(Feature(input.name) + "lengths sum to " + std::to_string(*sum) +
-                           ", but there are " + std::to_string(view.values.size()) + " values");
+                           ", but there are " + std::to_string(view->values.size()) + " values");
   }
-  const Result<uint64_t> kept = CountKept(input, view.lengths);
+  const Result<uint64_t> kept = CountKept(input, view->lengths);
   if (!kept.ok()) return kept.status();
-  const bool shortened = *kept != *sum;
-  if (Status status = CheckWeights(input, view, shortened); !status.ok()) return status;
-  if (Status status = CheckIds(input, id_map, view, shortened); !status.ok()) {
-    return status;
+  view->num_kept = *kept;
+  return CountWeights(input, *view);
+}
+
+// Whether every input has as many values as it must, and fills num_ids.
+Status CheckCounts(const Schema& schema, const Limits& limits, Request* request) {
+  Status status = CheckNumExamples(limits, request->num_examples);
+  for (size_t i = 0; status.ok() && i < schema.dense.size(); ++i) {
+    status = CountDense(schema.dense[i], request->dense[i], request->num_examples);
   }
-  *num_ids += *kept;
-  return {};
+  request->num_ids = 0;
+  for (size_t i = 0; status.ok() && i < schema.sparse.size(); ++i) {
+    status = CountSparse(schema.sparse[i], request->num_examples, &request->sparse[i]);
+    request->num_ids += request->sparse[i].num_kept;
+  }
+  if (!status.ok() || request->num_ids <= limits.max_ids) return status;
+  return InvalidArgument("request: expected at most " + std::to_string(limits.max_ids) +
+                         " ids, got " + std::to_string(request->num_ids));
 }
 
 }  // namespace
+
+std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
 
 Status CheckNumExamples(const Limits& limits, uint32_t num_examples) {
   if (num_examples >= 1 && num_examples <= limits.max_examples) return {};
@@ -177,29 +197,20 @@ Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths
   return sum;
 }
 
-Status CheckRequest(const Model& model, Request* request) {
-  const Manifest& manifest = model.manifest();
-  const Schema& schema = manifest.schema;
+Status CheckRequest(const Model& model, const Limits& limits, Request* request) {
+  const Schema& schema = model.manifest().schema;
   assert(request->dense.size() == schema.dense.size());
   assert(request->sparse.size() == schema.sparse.size());
 
-  Status status = CheckNumExamples(manifest.limits, request->num_examples);
-  if (!status.ok()) return status;
-  for (size_t i = 0; i < schema.dense.size(); ++i) {
+  Status status = CheckCounts(schema, limits, request);
+  for (size_t i = 0; status.ok() && i < schema.dense.size(); ++i) {
     status = CheckDense(schema.dense[i], request->dense[i], request->num_examples);
-    if (!status.ok()) return status;
   }
-  request->num_ids = 0;
-  for (size_t i = 0; i < schema.sparse.size(); ++i) {
-    status = CheckSparse(schema.sparse[i], model.id_map(i), request->sparse[i],
-                         request->num_examples, &request->num_ids);
-    if (!status.ok()) return status;
+  for (size_t i = 0; status.ok() && i < schema.sparse.size(); ++i) {
+    status = CheckWeights(schema.sparse[i], request->sparse[i]);
+    if (status.ok()) status = CheckIds(schema.sparse[i], model.id_map(i), request->sparse[i]);
   }
-  if (request->num_ids > manifest.limits.max_ids) {
-    return InvalidArgument("request: expected at most " + std::to_string(manifest.limits.max_ids) +
-                           " ids, got " + std::to_string(request->num_ids));
-  }
-  return {};
+  return status;
 }
 
 }  // namespace embershard

@@ -4,6 +4,7 @@
 #define EMBERSHARD_BATCHING_DOOR_H_
 
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "base/unaligned.h"
@@ -12,18 +13,22 @@
 
 namespace embershard {
 
-// Checks a request against the model's manifest and fills num_ids. Any thread.
-// Refusals are kInvalidArgument and name feature, example, position, expected and
+// Checks a request against the model's manifest and fills num_ids and num_kept. Any
+// thread. Refusals are kInvalidArgument and name feature, example, position, expected and
 // got, for example
 //   feature 'item': id -5 at example 1, position 0 is not in 0..1999999 (policy: reject)
 //   feature 'history': lengths sum to 7, but there are 6 values
-// Inputs in request scope have one list or value, so no example is named.
+// Inputs in request scope have one list or value, so no example is named. Counts come
+// first: of a request beyond `limits` no value is looked at.
 // REQUIRES: one entry in `dense` and `sparse` for each input of the schema, and
 // `outputs_wanted` ascending positions.
-Status CheckRequest(const Model& model, Request* request);
+Status CheckRequest(const Model& model, const Limits& limits, Request* request);
 
 // The part of the above that must come before anything is multiplied by the number.
 Status CheckNumExamples(const Limits& limits, uint32_t num_examples);
+
+// How a refusal begins that is about one input: "feature 'item': ".
+std::string Feature(const std::string& name);
 
 // The sum of an input's lengths, which is below 2^31; refuses a negative length.
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);

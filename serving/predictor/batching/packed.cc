@@ -76,12 +76,12 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, Request* re
 
 }  // namespace
 
-Status SplitPacked(const Manifest& manifest, const PackedArrays& packed, Request* request) {
-  Status status = CheckNumExamples(manifest.limits, request->num_examples);
-  if (!status.ok()) return status;
-  status = SplitDense(manifest.schema, packed, request);
-  if (!status.ok()) return status;
-  return SplitSparse(manifest.schema, packed, request);
+Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
+                   Request* request) {
+  Status status = CheckNumExamples(limits, request->num_examples);
+  if (status.ok()) status = SplitDense(schema, packed, request);
+  if (status.ok()) status = SplitSparse(schema, packed, request);
+  return status;
 }
 
 }  // namespace embershard

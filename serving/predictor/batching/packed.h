@@ -24,7 +24,8 @@ struct PackedArrays {
 
 // Fills the views of `request`, whose num_examples is set. Refuses what cannot be
 // cut with kInvalidArgument; the rest is the door's work.
-Status SplitPacked(const Manifest& manifest, const PackedArrays& packed, Request* request);
+Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
+                   Request* request);
 
 }  // namespace embershard
 

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +28,7 @@ struct SparseView {
   Unaligned<int32_t> lengths;  // [1] in request scope, [num_examples] in example scope.
   Unaligned<int64_t> values;   // [sum of lengths]
   Unaligned<float> weights;    // [sum of lengths] for weighted inputs, else empty.
+  uint64_t num_kept = 0;       // Filled by the door: values that max_ids leaves.
 };
 
 struct UnknownIdCount {
@@ -69,11 +69,12 @@ struct Request {
   // Filled by the door: ids that will be looked up.
   uint64_t num_ids = 0;
 
-  // Keeps the bytes under the views alive.
-  std::shared_ptr<const void> bytes;
+  // Memory that is kept until the request is answered: the message under the views.
+  uint64_t held_bytes = 0;
 
   // Called exactly once, from any thread, must not throw or block. The response
-  // means something only when the status is ok.
+  // means something only when the status is ok. The bytes under the views live as long as
+  // this does, or until it has been called.
   std::function<void(Status, Response)> answer;
 };
 

@@ -14,9 +14,10 @@
 #include <vector>
 
 #include "binding/errors.h"
-#include "binding/served_model.h"
+#include "engine/engine.h"
 #include "grpc/serialized.h"
 #include "grpc/server.h"
+#include "model/model.h"
 #include "package/package.h"
 
 namespace embershard {
@@ -30,26 +31,44 @@ T ValueOrRaise(Result<T> result) {
   return std::move(*result);
 }
 
-std::shared_ptr<Engine> StartEngineOrRaise(const ServedModelOptions& options) {
-  Result<std::shared_ptr<Engine>> engine = [&] {
-    py::gil_scoped_release released;
-    return StartEngine(options);
-  }();
-  return ValueOrRaise(std::move(engine));
+// Runs `action` without the GIL.
+template <class Action>
+auto Released(Action action) {
+  const py::gil_scoped_release released;
+  return action();
+}
+
+// Loads FBGEMM, opens the package, runs its samples.
+Result<std::shared_ptr<Engine>> StartEngine(const std::string& folder, const ModelOptions& model,
+                                            const EngineOptions& options) {
+  Result<std::unique_ptr<Model>> loaded = LoadPackageModel(folder, model);
+  if (!loaded.ok()) return loaded.status();
+  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), options);
+  if (!engine.ok()) return engine.status();
+  return std::shared_ptr<Engine>(std::move(*engine));
 }
 
 // A package behind a port.
 class Server {
  public:
-  Server(const ServedModelOptions& model_options, const GrpcServerOptions& server_options)
-      : engine_(StartEngineOrRaise(model_options)),
-        server_(ValueOrRaise(GrpcServer::Start(engine_, server_options))) {}
+  Server(const std::string& folder, const ModelOptions& model, const EngineOptions& engine,
+         const GrpcServerOptions& server)
+      : engine_(ValueOrRaise(Released([&] { return StartEngine(folder, model, engine); }))),
+        server_(ValueOrRaise(Released([&] { return GrpcServer::Start(engine_, server); }))) {}
+
+  // Drains, and joins the threads.
+  ~Server() {
+    Released([this] {
+      server_.reset();
+      engine_.reset();
+    });
+  }
 
   int port() const { return server_->port(); }
 
   void Stop(double timeout_seconds) {
-    py::gil_scoped_release released;
-    server_->Drain(std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
+    const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
+    Released([this, timeout] { server_->Drain(timeout); });
   }
 
   py::dict Counters() const {
@@ -74,17 +93,18 @@ class Server {
 // A package in this process.
 class LocalPredictor {
  public:
-  explicit LocalPredictor(const ServedModelOptions& options)
-      : engine_(StartEngineOrRaise(options)) {}
+  LocalPredictor(const std::string& folder, const ModelOptions& model)
+      : engine_(ValueOrRaise(Released([&] { return StartEngine(folder, model, {}); }))) {}
+
+  ~LocalPredictor() {
+    Released([this] { engine_.reset(); });
+  }
 
   py::bytes GetModel() const { return py::bytes(GetModelSerialized(*engine_)); }
 
   py::list PredictMerged(const std::vector<std::string>& requests) {
-    std::vector<Result<std::string>> answers;
-    {
-      py::gil_scoped_release released;
-      answers = PredictSerialized(engine_.get(), requests);
-    }
+    const std::vector<Result<std::string>> answers =
+        Released([&] { return PredictSerialized(engine_.get(), requests); });
     py::list results;
     for (const Result<std::string>& answer : answers) {
       if (answer.ok()) {
@@ -100,38 +120,44 @@ class LocalPredictor {
   std::shared_ptr<Engine> engine_;
 };
 
-ServedModelOptions ModelOptionsFrom(const std::string& folder, const std::string& fbgemm_folder,
-                                    const std::string& plan, bool resident, int threads) {
-  ServedModelOptions options;
-  options.folder = folder;
-  options.fbgemm_folder = fbgemm_folder;
-  options.plan = plan;
-  options.resident = resident;
+ModelOptions ModelOptionsFrom(const std::string& fbgemm_folder, const std::string& plan,
+                              bool resident, int threads) {
+  ModelOptions options;
+  options.package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;
+  options.package.plan = plan;
   options.threads = threads;
+  options.fbgemm_folder = fbgemm_folder;
   return options;
 }
 
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
-      .def(py::init([](const std::string& folder, const std::string& fbgemm_folder,
-                       const std::string& plan, bool resident, int threads,
-                       size_t max_queued_examples, uint64_t max_queued_ids, const std::string& host,
-                       int port, int64_t default_timeout_ms, int max_message_bytes) {
-             ServedModelOptions model_options =
-                 ModelOptionsFrom(folder, fbgemm_folder, plan, resident, threads);
-             model_options.batching.max_queued_examples = max_queued_examples;
-             model_options.batching.max_queued_ids = max_queued_ids;
-             GrpcServerOptions server_options;
-             server_options.host = host;
-             server_options.port = port;
-             server_options.default_timeout = std::chrono::milliseconds(default_timeout_ms);
-             server_options.max_message_bytes = max_message_bytes;
-             return std::make_unique<Server>(model_options, server_options);
-           }),
-           py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
-           py::arg("resident"), py::arg("threads"), py::arg("max_queued_examples"),
-           py::arg("max_queued_ids"), py::arg("host"), py::arg("port"),
-           py::arg("default_timeout_ms"), py::arg("max_message_bytes"))
+      .def(
+          py::init([](const std::string& folder, const std::string& fbgemm_folder,
+                      const std::string& plan, bool resident, int threads, float sample_tolerance,
+                      size_t max_batch_examples, uint64_t max_batch_ids, size_t max_queued_examples,
+                      uint64_t max_queued_ids, uint64_t max_queued_bytes, const std::string& host,
+                      int port, int64_t default_timeout_ms, int max_message_bytes) {
+            EngineOptions engine;
+            engine.sample_tolerance = sample_tolerance;
+            engine.batching.max_batch_examples = max_batch_examples;
+            engine.batching.max_batch_ids = max_batch_ids;
+            engine.batching.max_queued_examples = max_queued_examples;
+            engine.batching.max_queued_ids = max_queued_ids;
+            engine.batching.max_queued_bytes = max_queued_bytes;
+            GrpcServerOptions server;
+            server.host = host;
+            server.port = port;
+            server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
+            server.max_message_bytes = max_message_bytes;
+            return std::make_unique<Server>(
+                folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads), engine, server);
+          }),
+          py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
+          py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
+          py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("max_queued_examples"),
+          py::arg("max_queued_ids"), py::arg("max_queued_bytes"), py::arg("host"), py::arg("port"),
+          py::arg("default_timeout_ms"), py::arg("max_message_bytes"))
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("counters", &Server::Counters);
@@ -142,7 +168,7 @@ void DefineLocalPredictor(py::module_& module) {
       .def(py::init([](const std::string& folder, const std::string& fbgemm_folder,
                        const std::string& plan, bool resident, int threads) {
              return std::make_unique<LocalPredictor>(
-                 ModelOptionsFrom(folder, fbgemm_folder, plan, resident, threads));
+                 folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads));
            }),
            py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
            py::arg("resident"), py::arg("threads"))
@@ -158,11 +184,7 @@ PYBIND11_MODULE(_predictor, module) {
   module.def(
       "verify_package",
       [](const std::string& folder) {
-        const Status status = [&] {
-          py::gil_scoped_release released;
-          return VerifyPackage(folder);
-        }();
-        RaiseIfFailed(status);
+        RaiseIfFailed(Released([&] { return VerifyPackage(folder); }));
       },
       py::arg("folder"));
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <exception>
 #include <string>
 #include <utility>
 
+#include "batching/batch_former.h"
 #include "batching/batching_queue.h"
 #include "batching/door.h"
 #include "engine/batch_runner.h"
@@ -20,33 +22,43 @@ void Count(Counter& counter, uint64_t count = 1) {
   counter.fetch_add(count, std::memory_order_relaxed);
 }
 
-Status CheckOptions(const BatchingOptions& options) {
-  const auto check = [](const std::string& what, uint64_t batch, uint64_t queued) {
-    if (batch == 0) return InvalidArgument("max_batch_" + what + ": expected at least 1, got 0");
-    if (batch <= queued) return Status();
-    return InvalidArgument("max_queued_" + what + ": expected at least " + std::to_string(batch) +
-                           " (max_batch_" + what + "), got " + std::to_string(queued));
-  };
-  Status status = check("examples", options.max_batch_examples, options.max_queued_examples);
-  if (!status.ok()) return status;
-  return check("ids", options.max_batch_ids, options.max_queued_ids);
+Status CheckTolerance(float tolerance) {
+  if (tolerance >= 0 && std::isfinite(tolerance)) return {};
+  return InvalidArgument("sample_tolerance: expected a finite number of at least 0, got " +
+                         std::to_string(tolerance));
+}
+
+Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
+  return {.max_examples = static_cast<uint32_t>(
+              std::min<uint64_t>(package.max_examples, batching.max_batch_examples)),
+          .max_ids = std::min(package.max_ids, batching.max_batch_ids)};
 }
 
 }  // namespace
 
+Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
+
 struct Engine::State {
-  State(std::unique_ptr<Model> loaded, const EngineOptions& engine_options)
-      : model(std::move(loaded)), options(engine_options), runner(model.get()) {}
+  State(std::unique_ptr<Model> loaded, const BatchingOptions& complete)
+      : model(std::move(loaded)),
+        batching(complete),
+        limits(LesserOf(model->manifest().limits, batching)),
+        runner(model.get()) {}
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
 
-  // Runs checked requests as one batch and answers them.
-  void RunAndAnswer(Batch batch);
-  void AnswerExpired(Batch expired);
+  // Answers every request in it. Never throws.
+  void Answer(Due due);
+  // Runs checked requests as one batch. The two leave null where they have answered.
+  void RunAndAnswer(Batch* batch);
+  void AnswerExpired(Batch* late);
+  // Answers what is left, without taking memory.
+  void AnswerFailed(std::unique_ptr<Request>& request);
 
   const std::unique_ptr<Model> model;
-  const EngineOptions options;
+  const BatchingOptions batching;
+  const Limits limits;
   BatchRunner runner;
   std::atomic<bool> stopping = false;
 
@@ -63,23 +75,22 @@ struct Engine::State {
 };
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
-  if (Status status = CheckRequest(*model, request.get()); !status.ok()) {
+  if (Status status = CheckRequest(*model, limits, request.get()); !status.ok()) {
     Count(refused);
     return status;
   }
   switch (queue->Submit(request)) {
     case Admission::kAccepted:
       return {};
-    case Admission::kTooLarge:
+    case Admission::kTooLarge:  // Only in bytes: the door has counted the rest.
       Count(refused);
-      return InvalidArgument(
-          "request: expected at most " + std::to_string(options.batching.max_batch_examples) +
-          " examples and " + std::to_string(options.batching.max_batch_ids) + " ids, got " +
-          std::to_string(request->num_examples) + " and " + std::to_string(request->num_ids));
+      return InvalidArgument("request: expected at most " +
+                             std::to_string(batching.max_queued_bytes) + " bytes, got " +
+                             std::to_string(request->held_bytes));
     case Admission::kQueueFull:
       Count(overloaded);
       return {StatusCode::kResourceExhausted,
-              "the queue is full: " + std::to_string(queue->queued_examples()) +
+              "the queue is full: " + std::to_string(queue->queued().examples) +
                   " examples are waiting; try again after a pause"};
     case Admission::kExpired:
       Count(expired);
@@ -87,45 +98,67 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
     case Admission::kStopped:
       break;
   }
-  return {StatusCode::kUnavailable, "the server is shutting down"};
+  return ShuttingDown();
 }
 
-void Engine::State::RunAndAnswer(Batch batch) {
-  Result<std::vector<Response>> responses = runner.Run(batch);
+void Engine::State::Answer(Due due) {
+  try {
+    AnswerExpired(&due.expired);
+    if (!due.batch.empty()) RunAndAnswer(&due.batch);
+  } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
+  }
+  for (Batch* part : {&due.expired, &due.batch}) {
+    for (auto& request : *part) AnswerFailed(request);
+  }
+  AnswerFailed(due.failed);
+}
+
+void Engine::State::RunAndAnswer(Batch* batch) {
+  Result<std::vector<Response>> responses = runner.Run(*batch);
   Count(batches);
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (!responses.ok()) {
+  for (size_t i = 0; i < batch->size(); ++i) {
+    const Status status = responses.status();
+    const std::unique_ptr<Request> request = std::move((*batch)[i]);
+    if (!status.ok()) {
       Count(failed);
-      batch[i]->answer(responses.status(), {});
+      request->answer(status, {});
       continue;
     }
     Count(ok);
-    Count(examples, batch[i]->num_examples);
-    batch[i]->answer({}, std::move((*responses)[i]));
+    Count(examples, request->num_examples);
+    request->answer({}, std::move((*responses)[i]));
   }
 }
 
-void Engine::State::AnswerExpired(Batch late) {
-  for (const auto& request : late) {
+void Engine::State::AnswerExpired(Batch* late) {
+  for (auto& waiting : *late) {
+    Status status = {StatusCode::kDeadlineExceeded,
+                     "the deadline passed, or the client left, while the request waited"};
+    const std::unique_ptr<Request> request = std::move(waiting);
     Count(expired);
-    request->answer({StatusCode::kDeadlineExceeded,
-                     "the deadline passed, or the client left, while the request waited"},
-                    {});
+    request->answer(std::move(status), {});
   }
+}
+
+void Engine::State::AnswerFailed(std::unique_ptr<Request>& request) {
+  if (request == nullptr) return;
+  const std::unique_ptr<Request> answered = std::move(request);
+  Count(failed);
+  answered->answer(Internal("out of memory"), {});  // So short that it lies in the string.
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options) {
-  if (Status status = CheckOptions(options.batching); !status.ok()) return status;
-  auto state = std::make_unique<State>(std::move(model), options);
+  if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
+  const Result<BatchingOptions> batching =
+      CompleteOptions(options.batching, model->manifest().limits);
+  if (!batching.ok()) return batching.status();
+  auto state = std::make_unique<State>(std::move(model), *batching);
   Status status = CheckSamples(*state->model, options.sample_tolerance, &state->runner);
   if (!status.ok()) return status;
   State* const running = state.get();
-  state->queue =
-      std::make_unique<BatchingQueue>(options.batching, [running](Batch batch, Batch expired) {
-        running->AnswerExpired(std::move(expired));
-        if (!batch.empty()) running->RunAndAnswer(std::move(batch));
-      });
+  state->queue = std::make_unique<BatchingQueue>(
+      *batching, [running](Due due) { running->Answer(std::move(due)); });
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
@@ -135,13 +168,7 @@ Engine::~Engine() { Stop(); }
 
 const Manifest& Engine::manifest() const { return state_->model->manifest(); }
 
-Limits Engine::limits() const {
-  const Limits& limits = manifest().limits;
-  const BatchingOptions& batching = state_->options.batching;
-  return {.max_examples = static_cast<uint32_t>(
-              std::min<uint64_t>(limits.max_examples, batching.max_batch_examples)),
-          .max_ids = std::min(limits.max_ids, batching.max_batch_ids)};
-}
+const Limits& Engine::limits() const { return state_->limits; }
 
 Status Engine::CheckName(std::string_view model, int64_t version, std::string_view label) const {
   const Manifest& served = manifest();
@@ -175,18 +202,16 @@ void Engine::Predict(std::unique_ptr<Request> request) {
 void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   Batch batch;
   for (auto& request : requests) {
-    Status status = CheckRequest(*state_->model, request.get());
+    Status status = CheckRequest(*state_->model, state_->limits, request.get());
     if (!status.ok()) Count(state_->refused);
-    if (status.ok() && state_->stopping) {
-      status = {StatusCode::kUnavailable, "the server is shutting down"};
-    }
+    if (status.ok() && state_->stopping) status = ShuttingDown();
     if (status.ok()) {
       batch.push_back(std::move(request));
     } else {
       request->answer(std::move(status), {});
     }
   }
-  if (!batch.empty()) state_->RunAndAnswer(std::move(batch));
+  state_->Answer({.batch = std::move(batch), .expired = {}, .failed = nullptr});
 }
 
 void Engine::Stop() {
@@ -203,7 +228,7 @@ EngineCounters Engine::counters() const {
           .requests_failed = read(state_->failed),
           .examples = read(state_->examples),
           .batches = read(state_->batches),
-          .queued_examples = state_->queue->queued_examples()};
+          .queued_examples = state_->queue->queued().examples};
 }
 
 }  // namespace embershard

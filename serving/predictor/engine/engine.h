@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "batching/batch_former.h"
+#include "batching/batching_options.h"
 #include "batching/request.h"
 #include "model/model.h"
 
@@ -19,9 +19,13 @@ struct EngineOptions {
   BatchingOptions batching;
 
   // Largest difference allowed between the outputs of the package's samples and
-  // what the package says they must be, for outputs beyond 1 relative to them.
+  // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
+  // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = 1e-5F;
 };
+
+// What is answered from Engine::Stop() on.
+Status ShuttingDown();
 
 // Counts since the start. Read at any time, from any thread.
 struct EngineCounters {
@@ -40,15 +44,15 @@ class Engine {
  public:
   // Runs the model's samples first (warm-up), alone and merged, and compares their
   // outputs: kBadPackage when they differ by more than the tolerance. Refuses
-  // options that no batch fits (kInvalidArgument).
+  // options out of range (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options);
   ~Engine();  // Calls Stop().
 
   const Manifest& manifest() const;
 
-  // What one request may hold: the package's limits and those of a batch.
-  Limits limits() const;
+  // What one request may hold: the lesser of the package's limits and those of a batch.
+  const Limits& limits() const;
 
   // kNotFound unless the names mean what is served (empty and 0 always do).
   Status CheckName(std::string_view model, int64_t version, std::string_view label) const;
@@ -59,7 +63,7 @@ class Engine {
 
   // Checks and runs the requests as one batch on the calling thread, one caller at
   // a time; each is answered before this returns. A refused one does not disturb
-  // the others. Deadlines and the batch's budgets do not count. For tests and
+  // the others. Deadlines do not count, nor how large the batch is in all. For tests and
   // in-process use.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 

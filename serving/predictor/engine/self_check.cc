@@ -43,8 +43,9 @@ Result<std::unique_ptr<Request>> RequestOf(const Model& model, const SampleReque
                                .lengths = ViewOf(sample.lengths),
                                .values = ViewOf(sample.values),
                                .weights = ViewOf(sample.weights)};
-  Status status = SplitPacked(model.manifest(), packed, request.get());
-  if (status.ok()) status = CheckRequest(model, request.get());
+  const Manifest& manifest = model.manifest();
+  Status status = SplitPacked(manifest.schema, manifest.limits, packed, request.get());
+  if (status.ok()) status = CheckRequest(model, manifest.limits, request.get());
   if (!status.ok()) return status;
   return request;
 }

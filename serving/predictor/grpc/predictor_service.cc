@@ -23,8 +23,6 @@ Status Guarded(Action action) {
   }
 }
 
-Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
-
 }  // namespace
 
 PredictorService::PredictorService(Engine* engine, const GrpcServerOptions& options)

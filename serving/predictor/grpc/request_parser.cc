@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "base/unaligned.h"
+#include "batching/door.h"
 #include "batching/packed.h"
 
 namespace embershard {
 namespace {
-
-std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
 
 std::string Hex(uint64_t value) {
   char digits[16];
@@ -67,6 +66,7 @@ Status RequestParser::Parse(const v1::PredictRequest& message, Request* request)
   if (status.ok()) status = ParseOutputs(message, request);
   if (!status.ok()) return status;
   request->num_examples = message.num_examples();
+  request->held_bytes = message.SpaceUsedLong();
   if (message.has_packed()) {
     if (message.dense_size() + message.sparse_size() > 0) {
       return InvalidArgument("request: expected packed or named inputs, got both");
@@ -91,7 +91,7 @@ Status RequestParser::ParsePacked(const v1::Packed& packed, Request* request) co
   if (status.ok()) status = View(packed.lengths(), "packed.lengths", &arrays.lengths);
   if (status.ok()) status = View(packed.values(), "packed.values", &arrays.values);
   if (status.ok()) status = View(packed.weights(), "packed.weights", &arrays.weights);
-  return status.ok() ? SplitPacked(engine_->manifest(), arrays, request) : status;
+  return status.ok() ? SplitPacked(schema_, engine_->limits(), arrays, request) : status;
 }
 
 Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* request) const {

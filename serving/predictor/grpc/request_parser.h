@@ -20,8 +20,8 @@ class RequestParser {
   // Does not own `engine`, which must outlive it.
   explicit RequestParser(const Engine* engine);
 
-  // Fills num_examples, the wanted outputs and the views, which lie over the bytes of
-  // `message`: it must outlive their use. Refuses what the wire alone shows to be
+  // Fills num_examples, the wanted outputs, held_bytes and the views, which lie over the
+  // bytes of `message`: it must outlive their use. Refuses what the wire alone shows to be
   // wrong: names, the schema's fingerprint, both forms in one request, bytes that are
   // not whole values. The rest is the door's work.
   Status Parse(const v1::PredictRequest& message, Request* request) const;

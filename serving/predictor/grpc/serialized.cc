@@ -11,8 +11,8 @@
 namespace embershard {
 namespace {
 
-// A request made of views over a message that it keeps alive, and which writes its
-// answer to `answer`.
+// A request made of views over a message that its answer keeps alive and writes to
+// `answer`.
 Result<std::unique_ptr<Request>> ParseSerialized(const RequestParser& parser,
                                                  const Manifest& manifest, const std::string& bytes,
                                                  Result<std::string>* answer) {
@@ -24,7 +24,6 @@ Result<std::unique_ptr<Request>> ParseSerialized(const RequestParser& parser,
   auto request = std::make_unique<Request>();
   if (Status status = parser.Parse(*message, request.get()); !status.ok()) return status;
   request->arrival = Clock::now();
-  request->bytes = message;
   request->answer = [&manifest, message, answer](Status status, Response response) {
     if (!status.ok()) {
       *answer = std::move(status);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <vector>
 
 namespace embershard {
@@ -24,7 +25,8 @@ BatchingOptions Small() {
   return {.max_batch_examples = 10,
           .max_batch_ids = 100,
           .max_queued_examples = 30,
-          .max_queued_ids = 200};
+          .max_queued_ids = 200,
+          .max_queued_bytes = 1000};
 }
 
 Admission Add(BatchFormer* former, std::unique_ptr<Request> request,
@@ -47,9 +49,9 @@ TEST(BatchFormer, TakesAllThatFitsOldestFirst) {
   for (const uint32_t examples : {2U, 5U, 3U}) {
     EXPECT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
   }
-  EXPECT_EQ(Examples(former.TakeBatch(kStart)), (Counts{2, 5, 3}));
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{2, 5, 3}));
   EXPECT_TRUE(former.empty());
-  EXPECT_TRUE(former.TakeBatch(kStart).empty());
+  EXPECT_TRUE(former.Take(kStart).batch.empty());
 }
 
 TEST(BatchFormer, EndsABatchAtTheBudgetOfExamples) {
@@ -58,8 +60,8 @@ TEST(BatchFormer, EndsABatchAtTheBudgetOfExamples) {
     EXPECT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
   }
   // The small one behind does not overtake: the one of 5 would wait for ever.
-  EXPECT_EQ(Examples(former.TakeBatch(kStart)), Counts{6});
-  EXPECT_EQ(Examples(former.TakeBatch(kStart)), (Counts{5, 1}));
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{6});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{5, 1}));
 }
 
 TEST(BatchFormer, EndsABatchAtTheBudgetOfIds) {
@@ -67,8 +69,8 @@ TEST(BatchFormer, EndsABatchAtTheBudgetOfIds) {
   EXPECT_EQ(Add(&former, Waiting(1, 60)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(2, 40)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(3, 1)), Admission::kAccepted);
-  EXPECT_EQ(Examples(former.TakeBatch(kStart)), (Counts{1, 2}));
-  EXPECT_EQ(Examples(former.TakeBatch(kStart)), Counts{3});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{1, 2}));
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{3});
 }
 
 TEST(BatchFormer, RefusesWhatExceedsABatchAndTakesWhatFillsIt) {
@@ -76,16 +78,16 @@ TEST(BatchFormer, RefusesWhatExceedsABatchAndTakesWhatFillsIt) {
   EXPECT_EQ(Add(&former, Waiting(11, 0)), Admission::kTooLarge);
   EXPECT_EQ(Add(&former, Waiting(1, 101)), Admission::kTooLarge);
   EXPECT_EQ(Add(&former, Waiting(10, 100)), Admission::kAccepted);
-  EXPECT_EQ(former.queued_examples(), 10U);
-  EXPECT_EQ(former.queued_ids(), 100U);
+  EXPECT_EQ(former.queued().examples, 10U);
+  EXPECT_EQ(former.queued().ids, 100U);
 }
 
 TEST(BatchFormer, RefusesAtTheBoundOfExamplesUntilSomeHaveLeft) {
   BatchFormer former(Small());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(1)), Admission::kQueueFull);
-  EXPECT_EQ(former.TakeBatch(kStart).size(), 1U);
-  EXPECT_EQ(former.queued_examples(), 20U);
+  EXPECT_EQ(former.Take(kStart).batch.size(), 1U);
+  EXPECT_EQ(former.queued().examples, 20U);
   EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
 }
 
@@ -104,42 +106,98 @@ TEST(BatchFormer, RefusesARequestAtItsDeadline) {
             Admission::kAccepted);
 }
 
+TEST(BatchFormer, RefusesAtTheBoundOfBytesHoweverFewIdsTheyHold) {
+  const auto holding = [](uint64_t bytes) {
+    auto request = Waiting(1);
+    request->held_bytes = bytes;
+    return request;
+  };
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, holding(1001)), Admission::kTooLarge);
+  EXPECT_EQ(Add(&former, holding(600)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, holding(401)), Admission::kQueueFull);
+  EXPECT_EQ(Add(&former, holding(400)), Admission::kAccepted);
+  EXPECT_EQ(former.queued().bytes, 1000U);
+  EXPECT_EQ(former.Take(kStart).batch.size(), 2U);
+  EXPECT_EQ(former.queued().bytes, 0U);
+  EXPECT_EQ(Add(&former, holding(1000)), Admission::kAccepted);
+}
+
 TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   BatchFormer former(Small());
   EXPECT_EQ(Add(&former, Waiting(9, 0, kStart + milliseconds(5))), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(2)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(4, 0, kStart + milliseconds(4))), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(3, 0, kStart + milliseconds(6))), Admission::kAccepted);
-  const Clock::time_point now = kStart + milliseconds(5);
-  // The expired one takes no room in the batch either.
-  EXPECT_EQ(Examples(former.TakeBatch(now)), (Counts{2, 3}));
-  EXPECT_EQ(former.queued_examples(), 9U);
-  EXPECT_EQ(Examples(former.TakeExpired(now)), Counts{9});
+  const Due due = former.Take(kStart + milliseconds(5));
+  // The expired ones take no room in the batch either.
+  EXPECT_EQ(Examples(due.batch), (Counts{2, 3}));
+  EXPECT_EQ(Examples(due.expired), (Counts{9, 4}));
   EXPECT_TRUE(former.empty());
-  EXPECT_EQ(former.queued_examples(), 0U);
+  EXPECT_EQ(former.queued().examples, 0U);
 }
 
 TEST(BatchFormer, TakesRequestsWhoseClientHasLeftAsExpired) {
   BatchFormer former(Small());
-  auto left = Waiting(4, 9);
+  auto left = Waiting(6, 9);
   left->abandoned = [] { return true; };
   auto stays = Waiting(5);
   stays->abandoned = [] { return false; };
   EXPECT_EQ(Add(&former, std::move(left)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, std::move(stays)), Admission::kAccepted);
-  EXPECT_EQ(Examples(former.TakeExpired(kStart)), Counts{4});
-  EXPECT_EQ(former.queued_ids(), 0U);
-  EXPECT_EQ(Examples(former.TakeBatch(kStart)), Counts{5});
+  const Due due = former.Take(kStart);
+  EXPECT_EQ(Examples(due.batch), Counts{5});
+  EXPECT_EQ(Examples(due.expired), Counts{6});
+  EXPECT_EQ(former.queued().ids, 0U);
 }
 
-TEST(BatchFormer, TakesOnlyTheExpiredAndKeepsTheOrderOfTheRest) {
+TEST(BatchFormer, LooksAtNothingBehindTheBatch) {
   BatchFormer former(Small());
-  EXPECT_EQ(Add(&former, Waiting(1, 7)), Admission::kAccepted);
-  EXPECT_EQ(Add(&former, Waiting(2, 5, kStart + milliseconds(1))), Admission::kAccepted);
-  EXPECT_EQ(Add(&former, Waiting(3, 9)), Admission::kAccepted);
-  EXPECT_TRUE(former.TakeExpired(kStart).empty());
-  EXPECT_EQ(Examples(former.TakeExpired(kStart + milliseconds(1))), Counts{2});
-  EXPECT_EQ(former.queued_ids(), 16U);
-  EXPECT_EQ(Examples(former.TakeBatch(kStart + milliseconds(1))), (Counts{1, 3}));
+  int asked = 0;
+  for (const uint32_t examples : {6U, 5U, 1U}) {
+    auto request = Waiting(examples);
+    request->abandoned = [&asked] { return ++asked > 1; };
+    EXPECT_EQ(Add(&former, std::move(request)), Admission::kAccepted);
+  }
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{6});
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(Examples(former.Take(kStart).expired), (Counts{5, 1}));
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(BatchFormer, KeepsTheRoomOfAnExpiredRequestUntilThoseBeforeItHaveLeft) {
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(8, 7, kStart + milliseconds(1))), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(2, 5)), Admission::kAccepted);
+  const Clock::time_point now = kStart + milliseconds(1);
+  EXPECT_TRUE(former.Take(now).expired.empty());
+  EXPECT_EQ(former.queued().examples, 20U);
+  const Due second = former.Take(now);
+  EXPECT_EQ(Examples(second.batch), Counts{10});
+  EXPECT_EQ(Examples(second.expired), Counts{8});
+  EXPECT_EQ(former.queued().examples, 2U);
+  EXPECT_EQ(former.queued().ids, 5U);
+}
+
+TEST(BatchFormer, OutOfMemoryRunsWhatItHasTakenAndThenGivesUpTheOldest) {
+  BatchFormer former(Small());
+  auto bad = Waiting(2, 3);
+  bad->abandoned = []() -> bool { throw std::bad_alloc(); };
+  EXPECT_EQ(Add(&former, Waiting(1)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, std::move(bad)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(4)), Admission::kAccepted);
+  const Due first = former.Take(kStart);
+  EXPECT_EQ(Examples(first.batch), Counts{1});
+  EXPECT_EQ(first.failed, nullptr);
+  const Due second = former.Take(kStart);
+  EXPECT_TRUE(second.batch.empty());
+  ASSERT_NE(second.failed, nullptr);
+  EXPECT_EQ(second.failed->num_examples, 2U);
+  EXPECT_EQ(former.queued().examples, 4U);
+  EXPECT_EQ(former.queued().ids, 0U);
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{4});
 }
 
 }  // namespace

@@ -23,11 +23,11 @@ std::unique_ptr<Request> Waiting(uint32_t examples,
 class Gate {
  public:
   BatchingQueue::RunBatch run() {
-    return [this](Batch batch, Batch expired) {
-      for (const auto& request : expired) expired_.push_back(request->num_examples);
-      if (batch.empty()) return;
+    return [this](const Due& due) {
+      for (const auto& request : due.expired) expired_.push_back(request->num_examples);
+      if (due.batch.empty()) return;
       std::vector<uint32_t> examples;
-      for (const auto& request : batch) examples.push_back(request->num_examples);
+      for (const auto& request : due.batch) examples.push_back(request->num_examples);
       batches_.push_back(examples);
       if (batches_.size() == 1) {
         running_.count_down();
@@ -50,6 +50,14 @@ class Gate {
   std::vector<uint32_t> expired_;
 };
 
+// A batch of up to `examples`, and `queued` of them waiting.
+BatchingOptions Small(size_t examples, size_t queued) {
+  return {.max_batch_examples = examples,
+          .max_batch_ids = 1,
+          .max_queued_examples = queued,
+          .max_queued_ids = 1};
+}
+
 Admission Submit(BatchingQueue* queue, std::unique_ptr<Request> request) {
   return queue->Submit(request);
 }
@@ -58,24 +66,22 @@ using Batches = std::vector<std::vector<uint32_t>>;
 
 TEST(BatchingQueue, AnIdleModelRunsAtOnceAndABusyOneLetsRequestsGather) {
   Gate gate;
-  BatchingQueue queue({}, gate.run());
+  BatchingQueue queue(Small(100, 100), gate.run());
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
   for (const uint32_t examples : {2U, 3U, 4U}) {
     EXPECT_EQ(Submit(&queue, Waiting(examples)), Admission::kAccepted);
   }
-  EXPECT_EQ(queue.queued_examples(), 9U);
+  EXPECT_EQ(queue.queued().examples, 9U);
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {2, 3, 4}}));
-  EXPECT_EQ(queue.queued_examples(), 0U);
+  EXPECT_EQ(queue.queued().examples, 0U);
 }
 
 TEST(BatchingQueue, RefusesWhenFullAndLeavesTheRequestWithTheCaller) {
   Gate gate;
-  BatchingQueue queue(
-      {.max_batch_examples = 4, .max_batch_ids = 1, .max_queued_examples = 4, .max_queued_ids = 1},
-      gate.run());
+  BatchingQueue queue(Small(4, 4), gate.run());
   EXPECT_EQ(Submit(&queue, Waiting(4)), Admission::kAccepted);
   gate.WaitUntilRunning();
   EXPECT_EQ(Submit(&queue, Waiting(4)), Admission::kAccepted);
@@ -87,15 +93,16 @@ TEST(BatchingQueue, RefusesWhenFullAndLeavesTheRequestWithTheCaller) {
 
 TEST(BatchingQueue, HandsBackWhatExpiredWhileTheModelWasBusy) {
   Gate gate;
-  BatchingQueue queue({}, gate.run());
+  const Clock::time_point start;
+  std::atomic<Clock::time_point> now = start;
+  BatchingQueue queue(Small(100, 100), gate.run(), [&now] { return now.load(); });
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
-  Clock::time_point deadline;
-  do {  // Again where this thread was held up beyond the deadline.
-    deadline = Clock::now() + std::chrono::milliseconds(20);
-  } while (Submit(&queue, Waiting(2, deadline)) != Admission::kAccepted);
+  const Clock::time_point deadline = start + std::chrono::hours(1);
+  EXPECT_EQ(Submit(&queue, Waiting(2, deadline)), Admission::kAccepted);
   EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kAccepted);
-  while (Clock::now() < deadline) std::this_thread::yield();
+  now = deadline;
+  EXPECT_EQ(Submit(&queue, Waiting(4, deadline)), Admission::kExpired);
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));
@@ -104,7 +111,7 @@ TEST(BatchingQueue, HandsBackWhatExpiredWhileTheModelWasBusy) {
 
 TEST(BatchingQueue, StopRunsWhatWasAcceptedAndRefusesTheRest) {
   Gate gate;
-  BatchingQueue queue({.max_batch_examples = 1, .max_batch_ids = 1}, gate.run());
+  BatchingQueue queue(Small(1, 5), gate.run());
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
   gate.Open();
@@ -121,15 +128,14 @@ TEST(BatchingQueue, EveryAcceptedRequestComesOutOnceWhateverTheThreadsDo) {
   std::atomic<int> accepted = 0;
   std::vector<std::atomic<int>> times(kThreads * kEach);
   {
-    BatchingQueue queue({.max_batch_examples = 16, .max_batch_ids = 1, .max_queued_examples = 64},
-                        [&](Batch batch, Batch expired) {
-                          for (Batch* part : {&batch, &expired}) {
-                            for (const auto& request : *part) {
-                              ++times[request->outputs_wanted[0]];
-                              ++came_out;
-                            }
-                          }
-                        });
+    BatchingQueue queue(Small(16, 64), [&](const Due& due) {
+      for (const Batch* part : {&due.batch, &due.expired}) {
+        for (const auto& request : *part) {
+          ++times[request->outputs_wanted[0]];
+          ++came_out;
+        }
+      }
+    });
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {

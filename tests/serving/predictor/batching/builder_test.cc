@@ -21,7 +21,7 @@ std::vector<std::unique_ptr<Request>> Requests(const Model& model,
   std::vector<std::unique_ptr<Request>> requests;
   for (const FakeInputs& one : inputs) {
     requests.push_back(FakeRequest(one));
-    const Status status = CheckRequest(model, requests.back().get());
+    const Status status = CheckRequest(model, model.manifest().limits, requests.back().get());
     EXPECT_TRUE(status.ok()) << status.message();
   }
   return requests;

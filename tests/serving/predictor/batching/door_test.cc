@@ -17,6 +17,10 @@ constexpr int32_t kLongest = std::numeric_limits<int32_t>::max();
 enum Dense { kAge, kPrice, kDiscount };
 enum Sparse { kUser, kItem, kHistory, kGenre, kTag };
 
+Status Check(const Model& model, Request* request) {
+  return CheckRequest(model, model.manifest().limits, request);
+}
+
 struct Refusal {
   const char* name;
   void (*spoil)(FakeInputs*);
@@ -32,7 +36,7 @@ TEST_P(DoorRefuses, WithTheWholeStory) {
   FakeInputs inputs = GoodInputs();
   GetParam().spoil(&inputs);
   const auto request = FakeRequest(inputs);
-  const Status status = CheckRequest(model, request.get());
+  const Status status = Check(model, request.get());
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), GetParam().message);
 }
@@ -121,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(, DoorRefuses, testing::ValuesIn(kRefusals),
 TEST(Door, CountsTheIdsThatWillBeLookedUp) {
   const FakeModel model;
   const auto request = FakeRequest(GoodInputs());
-  ASSERT_TRUE(CheckRequest(model, request.get()).ok());
+  ASSERT_TRUE(Check(model, request.get()).ok());
   EXPECT_EQ(request->num_ids, 1U + 2U + 2U + 2U);
 }
 
@@ -132,9 +136,23 @@ TEST(Door, TakesExactlyTheLimits) {
   inputs.sparse.resize(5);
   inputs.sparse[kItem] = {{20, 0, 0, 0, 0, 0, 0, 0}, std::vector<int64_t>(20, 1), {}};
   const auto request = FakeRequest(inputs);
-  const Status status = CheckRequest(model, request.get());
+  const Status status = Check(model, request.get());
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(request->num_ids, 20U);
+}
+
+TEST(Door, AppliesTheLimitsItIsGivenAndLooksAtNoValueBeyondThem) {
+  const FakeModel model;
+  FakeInputs inputs = GoodInputs();
+  inputs.dense[kPrice][0] = kNan;
+  inputs.sparse[kItem].values[0] = -5;
+  const auto request = FakeRequest(inputs);
+  EXPECT_EQ(CheckRequest(model, {.max_examples = 1, .max_ids = 20}, request.get()).message(),
+            "num_examples: expected 1..1, got 2");
+  EXPECT_EQ(CheckRequest(model, {.max_examples = 8, .max_ids = 6}, request.get()).message(),
+            "request: expected at most 6 ids, got 7");
+  EXPECT_EQ(CheckRequest(model, {.max_examples = 2, .max_ids = 7}, request.get()).message(),
+            "feature 'price': value at example 0 must be finite, got nan");
 }
 
 TEST(Door, NeitherChecksNorCountsIdsThatMaxIdsCutsAway) {
@@ -144,17 +162,17 @@ TEST(Door, NeitherChecksNorCountsIdsThatMaxIdsCutsAway) {
   FakeInputs inputs = GoodInputs();
   inputs.sparse[kTag] = {{3, 1}, {-1, 5, 6, 7}, {}};
   auto request = FakeRequest(inputs);
-  ASSERT_TRUE(CheckRequest(model, request.get()).ok());
+  ASSERT_TRUE(Check(model, request.get()).ok());
   EXPECT_EQ(request->num_ids, 7U + 3U);
 
   inputs.sparse[kTag].values = {5, -1, 6, 7};
   request = FakeRequest(inputs);
-  EXPECT_EQ(CheckRequest(model, request.get()).message(),
+  EXPECT_EQ(Check(model, request.get()).message(),
             "feature 'tag': id -1 at example 0, position 1 is not in 0..9 (policy: reject)");
 
   inputs.sparse[kTag].values = {5, 6, 7, 99};
   request = FakeRequest(inputs);
-  EXPECT_EQ(CheckRequest(model, request.get()).message(),
+  EXPECT_EQ(Check(model, request.get()).message(),
             "feature 'tag': id 99 at example 1, position 0 is not in 0..9 (policy: reject)");
 }
 
@@ -166,11 +184,11 @@ TEST(Door, KeepFirstCutsTheEndAndItsWeights) {
   FakeInputs inputs = GoodInputs();
   inputs.sparse[kGenre] = {{2, 1}, {1, 2, 3}, {1, kNan, 1}};
   auto request = FakeRequest(inputs);
-  EXPECT_TRUE(CheckRequest(model, request.get()).ok());
+  EXPECT_TRUE(Check(model, request.get()).ok());
 
   inputs.sparse[kGenre].weights = {1, 1, kNan};
   request = FakeRequest(inputs);
-  EXPECT_EQ(CheckRequest(model, request.get()).message(),
+  EXPECT_EQ(Check(model, request.get()).message(),
             "feature 'genre': weight at example 1, position 0 must be finite, got nan");
 }
 
@@ -181,7 +199,7 @@ TEST(Door, SpeaksOfTheVocabularyWhereThereIsOne) {
   FakeInputs inputs = GoodInputs();
   inputs.sparse[kItem].values = {1, 5000};
   const auto request = FakeRequest(inputs);
-  EXPECT_EQ(CheckRequest(model, request.get()).message(),
+  EXPECT_EQ(Check(model, request.get()).message(),
             "feature 'item': id 5000 at example 1, position 0 is not one of the 2000 in the "
             "vocabulary (policy: reject)");
 }
@@ -193,7 +211,7 @@ TEST(Door, ReadsStridedColumnsOfAMatrix) {
   auto request = FakeRequest(GoodInputs());
   request->dense[kPrice] = {Unaligned<float>(matrix.data(), 4), 2};
   request->dense[kDiscount] = {Unaligned<float>(matrix.data() + 1, 3), 2};
-  EXPECT_EQ(CheckRequest(model, request.get()).message(),
+  EXPECT_EQ(Check(model, request.get()).message(),
             "feature 'price': value at example 1 must be finite, got inf");
 }
 

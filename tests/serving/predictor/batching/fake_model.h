@@ -212,8 +212,7 @@ inline std::unique_ptr<Request> FakeRequest(const FakeInputs& inputs) {
   }
   request->outputs_wanted = {0, 1};
   request->arrival = Clock::now();
-  request->bytes = kept;
-  request->answer = [](Status, Response) {};
+  request->answer = [kept](Status, Response) {};
   return request;
 }
 

@@ -21,7 +21,8 @@ std::vector<T> Copy(Unaligned<T> view) {
 
 Status Split(const SampleRequest& sample, Request* request) {
   request->num_examples = sample.num_examples;
-  return SplitPacked(FakeManifest(),
+  const Manifest manifest = FakeManifest();
+  return SplitPacked(manifest.schema, manifest.limits,
                      {ViewOf(sample.request_dense), ViewOf(sample.example_dense),
                       ViewOf(sample.lengths), ViewOf(sample.values), ViewOf(sample.weights)},
                      request);
@@ -46,7 +47,7 @@ TEST(Packed, IsCutIntoTheViewsOfEachInput) {
     EXPECT_EQ(Copy(request.sparse[i].weights), expected.sparse[i].weights);
   }
   EXPECT_EQ(Copy(request.sparse[4].lengths), (std::vector<int32_t>{0, 0}));
-  EXPECT_TRUE(CheckRequest(model, &request).ok());
+  EXPECT_TRUE(CheckRequest(model, model.manifest().limits, &request).ok());
 }
 
 struct Refusal {

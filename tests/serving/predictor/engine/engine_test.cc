@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "batching/fake_model.h"
+#include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
@@ -23,7 +24,8 @@ struct Answer {
 std::pair<std::unique_ptr<Request>, std::future<Answer>> Ask(const FakeInputs& inputs) {
   auto request = FakeRequest(inputs);
   const auto promise = std::make_shared<std::promise<Answer>>();
-  request->answer = [promise](Status status, Response response) {
+  request->answer = [promise, inputs_kept = std::move(request->answer)](Status status,
+                                                                        Response response) {
     promise->set_value({std::move(status), std::move(response)});
   };
   return {std::move(request), promise->get_future()};
@@ -143,7 +145,8 @@ TEST(Engine, RefusesToCutOutputsOfTheWrongSize) {
 TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
   Gate gate;
   EngineOptions options;
-  options.batching = {.max_batch_examples = 2, .max_batch_ids = 20, .max_queued_examples = 3};
+  options.batching.max_batch_examples = 2;
+  options.batching.max_queued_examples = 3;
   const auto engine = StartWith(gate.model(), options);
   auto running = Predict(engine.get(), GoodInputs());
   gate.WaitUntilRunning();
@@ -169,7 +172,35 @@ TEST(Engine, RefusesWhatNoBatchCanHold) {
   EXPECT_EQ(engine->limits().max_ids, 5U);
   const Answer answer = Predict(engine.get(), GoodInputs()).get();
   EXPECT_EQ(answer.status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(answer.status.message(), "request: expected at most 1 examples and 5 ids, got 2 and 7");
+  EXPECT_EQ(answer.status.message(), "num_examples: expected 1..1, got 2");
+
+  auto [request, too_large] = Ask(GoodInputs());
+  options.batching = {.max_queued_bytes = 999};
+  const auto narrow = StartWith(std::make_unique<FakeModel>(), options);
+  request->held_bytes = 1000;
+  narrow->Predict(std::move(request));
+  EXPECT_EQ(too_large.get().status.message(), "request: expected at most 999 bytes, got 1000");
+  EXPECT_EQ(narrow->counters().requests_refused, 1U);
+}
+
+TEST(Engine, HonoursAPackageThatAllowsMoreThanTheDefaultBatch) {
+  Manifest manifest = FakeManifest();
+  manifest.limits = {.max_examples = 50000, .max_ids = 1 << 24};
+  const auto engine = StartWith(std::make_unique<FakeModel>(manifest));
+  EXPECT_EQ(engine->limits().max_examples, 50000U);
+  EXPECT_EQ(engine->limits().max_ids, 16777216U);
+}
+
+TEST(Engine, AnswersARequestWhoseBatchCouldNotBeFormedAndGoesOn) {
+  const auto engine = StartWith(std::make_unique<FakeModel>());
+  auto [request, failed] = Ask(GoodInputs());
+  request->abandoned = []() -> bool { throw std::bad_alloc(); };
+  engine->Predict(std::move(request));
+  const Answer answer = failed.get();
+  EXPECT_EQ(answer.status.code(), StatusCode::kInternal);
+  EXPECT_EQ(answer.status.message(), "out of memory");
+  ExpectGood(Predict(engine.get(), GoodInputs()).get());
+  EXPECT_EQ(engine->counters().requests_failed, 1U);
 }
 
 TEST(Engine, NeverRunsARequestWhoseDeadlineHasPassed) {
@@ -181,7 +212,7 @@ TEST(Engine, NeverRunsARequestWhoseDeadlineHasPassed) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(20);
   request->deadline = deadline;
   engine->Predict(std::move(request));
-  while (Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(WaitFor([deadline] { return Clock::now() >= deadline; }));
   gate.Open();
   EXPECT_EQ(late.get().status.code(), StatusCode::kDeadlineExceeded);
   ExpectGood(running.get());
@@ -271,16 +302,18 @@ TEST(Engine, KnowsTheNamesOfWhatIsServed) {
             "label 'stable' is not defined here, expected none or 'fake' version 3");
 }
 
-TEST(Engine, RefusesOptionsThatNoBatchFits) {
+TEST(Engine, RefusesOptionsOutOfRange) {
   EngineOptions options;
-  options.batching.max_queued_examples = 100;
+  options.batching = {.max_batch_examples = 101, .max_queued_examples = 100};
   auto engine = Engine::Start(std::make_unique<FakeModel>(), options);
   EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(engine.status().message(),
-            "max_queued_examples: expected at least 4096 (max_batch_examples), got 100");
-  options.batching.max_batch_examples = 0;
+            "max_queued_examples: expected at least 101 (max_batch_examples), got 100");
+  options = {.batching = {}, .sample_tolerance = -1};
   engine = Engine::Start(std::make_unique<FakeModel>(), options);
-  EXPECT_EQ(engine.status().message(), "max_batch_examples: expected at least 1, got 0");
+  EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine.status().message(),
+            "sample_tolerance: expected a finite number of at least 0, got -1.000000");
 }
 
 }  // namespace

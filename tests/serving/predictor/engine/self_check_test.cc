@@ -45,6 +45,15 @@ TEST(SelfCheck, MeasuresOutputsBeyondOneRelatively) {
   EXPECT_TRUE(StartStatus({close}).ok());
 }
 
+TEST(SelfCheck, AllowsWhatTheToleranceAllows) {
+  SampleRequest close = GoodSample();
+  close.outputs[0][1] = 256.76F;  // 1e-2 away, 4e-5 of it.
+  EXPECT_EQ(StartStatus({close}).code(), StatusCode::kBadPackage);
+  auto model = std::make_unique<FakeModel>(FakeManifest(), std::vector<SampleRequest>{close});
+  const EngineOptions options = {.batching = {}, .sample_tolerance = 1e-4F};
+  EXPECT_TRUE(Engine::Start(std::move(model), options).ok());
+}
+
 TEST(SelfCheck, RefusesAModelThatIsRightOnlyWhenAlone) {
   const Status status = StartStatus({GoodSample(), GoodSample()}, [](Slot* slot) {
     if (slot->requests > 1) slot->outputs[1].values[3] = 4;

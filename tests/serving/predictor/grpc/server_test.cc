@@ -11,6 +11,7 @@
 
 #include "grpc/serving_fixture.h"
 #include "grpc/status_map.h"
+#include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
@@ -102,14 +103,15 @@ TEST(GrpcServer, AnswersManyAtOnceEachItsOwn) {
 TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
   Gate gate;
   EngineOptions options;
-  options.batching = {.max_batch_examples = 2, .max_batch_ids = 20, .max_queued_examples = 2};
+  options.batching.max_queued_examples = 2;
   Serving serving(gate.model(), options, {.retry_pushback = milliseconds(35)});
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   // Of two that find the model busy, one waits and one is refused.
   Call first(serving.stub(), NamedMessage());
   Call second(serving.stub(), NamedMessage());
-  while (serving.engine()->counters().requests_overloaded == 0) std::this_thread::yield();
+  EXPECT_TRUE(
+      WaitFor([&serving] { return serving.engine()->counters().requests_overloaded == 1; }));
   gate.Open();
   const bool first_refused = !first.Wait().ok();
   Call& refused = first_refused ? first : second;
@@ -121,6 +123,33 @@ TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
   EXPECT_EQ(pushback->second, "35");
   ExpectGood(accepted.Wait(), accepted.response());
   ExpectGood(running.Wait(), running.response());
+}
+
+TEST(GrpcServer, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
+  Gate gate;
+  EngineOptions options;
+  options.batching.max_queued_bytes = 3000000;
+  Serving serving(gate.model(), options);
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  v1::PredictRequest large = NamedMessage();
+  large.set_request_id(std::string(2000000, 'x'));
+  Call first(serving.stub(), large);
+  Call second(serving.stub(), large);
+  EXPECT_TRUE(
+      WaitFor([&serving] { return serving.engine()->counters().requests_overloaded == 1; }));
+  gate.Open();
+  const bool first_refused = !first.Wait().ok();
+  EXPECT_EQ((first_refused ? first : second).Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE((first_refused ? second : first).Wait().ok());
+  // Nor can small parts swell: each of these takes 7 bytes on the way and 40 here.
+  v1::PredictRequest many = NamedMessage();
+  for (int i = 0; i < 100000; ++i) many.add_outputs("score");
+  v1::PredictResponse response;
+  const grpc::Status status = serving.Predict(many, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(status.error_message().starts_with("request: expected at most 3000000 bytes, got 4"))
+      << status.error_message();
 }
 
 TEST(GrpcServer, DropsTheAnswerToAClientThatCancelled) {
@@ -145,7 +174,8 @@ TEST(GrpcServer, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
     for (int i = 0; i < 50; ++i) {
       calls.push_back(std::make_unique<Call>(serving.stub(), NamedMessage()));
     }
-    while (serving.engine()->counters().queued_examples < 100) std::this_thread::yield();
+    EXPECT_TRUE(
+        WaitFor([&serving] { return serving.engine()->counters().queued_examples == 100; }));
     for (const auto& call : calls) call->Cancel();
   }
   // Answered behind the cancellations, which came first on the same connection.
@@ -163,12 +193,12 @@ TEST(GrpcServer, NeverRunsACallWhoseDeadlinePassedInTheQueue) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   Call late(serving.stub(), NamedMessage(), milliseconds(50));
-  while (serving.engine()->counters().queued_examples == 0 && !late.Done()) {
-    std::this_thread::yield();
-  }
+  EXPECT_TRUE(WaitFor([&serving, &late] {
+    return serving.engine()->counters().queued_examples > 0 || late.Done();
+  }));
   // The server counts from when it got the call: its deadline is the later one.
   const Clock::time_point passed = Clock::now() + milliseconds(60);
-  while (Clock::now() < passed) std::this_thread::yield();
+  EXPECT_TRUE(WaitFor([passed] { return Clock::now() >= passed; }));
   EXPECT_EQ(late.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
   gate.Open();
   ExpectGood(running.Wait(), running.response());
@@ -188,12 +218,12 @@ TEST(GrpcServer, GivesACallWithoutADeadlineTheDefault) {
   serving.stub()->async()->Predict(&context, &message, &response, [&done](grpc::Status status) {
     done.set_value(std::move(status));
   });
-  while (serving.engine()->counters().queued_examples == 0 &&
-         serving.engine()->counters().requests_expired == 0) {
-    std::this_thread::yield();
-  }
+  EXPECT_TRUE(WaitFor([&serving] {
+    const EngineCounters counters = serving.engine()->counters();
+    return counters.queued_examples > 0 || counters.requests_expired > 0;
+  }));
   const Clock::time_point passed = Clock::now() + milliseconds(30);
-  while (Clock::now() < passed) std::this_thread::yield();
+  EXPECT_TRUE(WaitFor([passed] { return Clock::now() >= passed; }));
   gate.Open();
   const grpc::Status status = done.get_future().get();
   EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
@@ -223,15 +253,16 @@ TEST(GrpcServer, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   Call waiting(serving.stub(), NamedMessage());
-  while (serving.engine()->counters().queued_examples == 0) std::this_thread::yield();
+  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->counters().queued_examples > 0; }));
   std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
   // Refused from some moment on, while the two above still wait for the model. Until then
   // a request that is bad shows that the server still takes requests.
   grpc::Status refused;
-  do {
+  EXPECT_TRUE(WaitFor([&serving, &refused] {
     v1::PredictResponse response;
     refused = serving.Predict(UnknownId(), &response);
-  } while (refused.error_code() == StatusCode::INVALID_ARGUMENT);
+    return refused.error_code() != StatusCode::INVALID_ARGUMENT;
+  }));
   EXPECT_EQ(refused.error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(refused.error_message(), "the server is shutting down");
   EXPECT_NE(Check(serving.channel(), "").answer, kServing);
@@ -279,7 +310,7 @@ TEST(GrpcServer, LosesNoCallWhenDrainedUnderLoad) {
       }
     });
   }
-  while (good < 500) std::this_thread::yield();
+  EXPECT_TRUE(WaitFor([&good] { return good >= 500; }));
   serving.server()->Drain(seconds(30));
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(refused, kThreads);

@@ -1,0 +1,39 @@
+// How large batches and the queue in front of them may become.
+
+#ifndef EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_
+#define EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "package/manifest.h"
+
+namespace embershard {
+
+// Sizes count examples (rows to score) and ids (rows to look up). 0 leaves the choice to
+// CompleteOptions().
+struct BatchingOptions {
+  // Largest batch, and so the largest request. 0: what the package allows one request, but
+  // at least 4096 examples and 2^20 ids, and no more than may be queued. Raise it where many
+  // small requests come at once; a batch's buffers grow with it.
+  size_t max_batch_examples = 0;
+  uint64_t max_batch_ids = 0;
+
+  // Most examples and ids waiting at once. Beyond this, requests are refused at once rather
+  // than served late. 0: eight batches.
+  size_t max_queued_examples = 0;
+  uint64_t max_queued_ids = 0;
+
+  // Most memory of requests waiting at once, in bytes, at least 1. The batch that runs may
+  // hold as much again. Raise it where one message is large.
+  uint64_t max_queued_bytes = 256 << 20;
+};
+
+// The options without zeros, for a package that allows one request `package`. Refuses a
+// queue shorter than a batch that was asked for (kInvalidArgument).
+Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limits& package);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_

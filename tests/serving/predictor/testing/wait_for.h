@@ -1,0 +1,26 @@
+// Waiting for what another thread does.
+
+#ifndef EMBERSHARD_TESTS_TESTING_WAIT_FOR_H_
+#define EMBERSHARD_TESTS_TESTING_WAIT_FOR_H_
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace embershard {
+
+// Returns once `condition` is true, or false after `timeout`: the test is then to fail, not
+// to hang.
+[[nodiscard]] inline bool WaitFor(const std::function<bool()>& condition,
+                                  std::chrono::seconds timeout = std::chrono::seconds(30)) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TESTS_TESTING_WAIT_FOR_H_
