@@ -2,13 +2,14 @@
 
 from embershard.models.base import LogitModel, Score
 from embershard.models.dlrm import DLRM, DenseArch, InteractionArch, OverArch, SparseArch
-from embershard.models.registry import build_model, model_names
+from embershard.models.registry import ModelConfig, build_model, model_names
 
 __all__ = [
     "DLRM",
     "DenseArch",
     "InteractionArch",
     "LogitModel",
+    "ModelConfig",
     "OverArch",
     "Score",
     "SparseArch",

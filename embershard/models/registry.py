@@ -4,48 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.models.dlrm import DLRM
-from embershard.modules import (
-    EmbeddingBagCollection,
-    EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
-    PoolingType,
-)
+from embershard.models.dlrm_config import DLRMConfig, build_dlrm
 
-__all__ = ["build_model", "model_names"]
+__all__ = ["ModelConfig", "build_model", "model_names"]
 
-
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Table(_Arguments):
-    name: str
-    num_embeddings: int
-    embedding_dim: int
-    feature_names: list[str]
-    pooling: Literal["sum", "mean"] = "sum"
-
-
-class _Fused(_Arguments):
-    optimizer: str
-    learning_rate: float
-    eps: float = 1e-8
-
-
-class _DLRMArguments(_Arguments):
-    tables: list[_Table]
-    dense_in_features: int
-    dense_arch_layer_sizes: list[int]
-    over_arch_layer_sizes: list[int]
-    fused: _Fused | None = None
+ModelConfig: TypeAlias = DLRMConfig
+"""What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 
 
 def build_model(
@@ -82,30 +53,4 @@ def model_names() -> list[str]:
     return list(_BUILDERS)
 
 
-def _build_dlrm(arguments: Mapping[str, Any], device: torch.device | str | None) -> nn.Module:
-    given = _DLRMArguments.model_validate(dict(arguments))
-    tables = [
-        EmbeddingBagConfig(
-            name=table.name,
-            num_embeddings=table.num_embeddings,
-            embedding_dim=table.embedding_dim,
-            feature_names=table.feature_names,
-            pooling=PoolingType[table.pooling.upper()],
-        )
-        for table in given.tables
-    ]
-    embeddings: EmbeddingBagCollection | FusedEmbeddingBagCollection
-    if given.fused is None:
-        embeddings = EmbeddingBagCollection(tables, device=device)
-    else:
-        embeddings = FusedEmbeddingBagCollection(tables, device=device, **given.fused.model_dump())
-    return DLRM(
-        embedding_bag_collection=embeddings,
-        dense_in_features=given.dense_in_features,
-        dense_arch_layer_sizes=given.dense_arch_layer_sizes,
-        over_arch_layer_sizes=given.over_arch_layer_sizes,
-        dense_device=device,
-    )
-
-
-_BUILDERS = MappingProxyType({"dlrm": _build_dlrm})
+_BUILDERS = MappingProxyType({"dlrm": build_dlrm})

@@ -23,24 +23,17 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from embershard.data.registry import DataConfig
 from embershard.errors import ConfigError
+from embershard.models import ModelConfig
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 __all__ = [
     "CheckpointConfig",
-    "ModelConfig",
     "RunConfig",
     "TrainingConfig",
     "read_config",
@@ -54,45 +47,6 @@ class Section(BaseModel):
     """Base of every section: an unknown key is an error, nothing changes once it is read."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ModelConfig(Section):
-    """Which model, and how large."""
-
-    model_config = ConfigDict(validate_default=True)
-
-    name: Literal["dlrm"] = "dlrm"
-
-    embedding_dim: Annotated[int, Field(ge=4, multiple_of=4)] = 16
-    """Of every table; a multiple of 4."""
-
-    dense_layers: tuple[Positive, ...] = (32, 16)
-    """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
-
-    over_layers: tuple[Positive, ...] = (64, 32, 1)
-    """Layers over the interactions, at least two; the last is 1 wide."""
-
-    @field_validator("dense_layers", "over_layers", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("dense_layers")
-    @classmethod
-    def _ends_in_the_embeddings(
-        cls, layers: tuple[int, ...], info: ValidationInfo
-    ) -> tuple[int, ...]:
-        dim = info.data.get("embedding_dim")  # Not there if it was refused itself.
-        if dim is not None and layers[-1:] != (dim,):
-            raise ValueError(f"expected a last layer {dim} wide, as embedding_dim is")
-        return layers
-
-    @field_validator("over_layers")
-    @classmethod
-    def _ends_in_a_score(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
-        if len(layers) < 2 or layers[-1] != 1:
-            raise ValueError("expected at least two layers, the last 1 wide")
-        return layers
 
 
 class TrainingConfig(Section):

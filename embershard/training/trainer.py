@@ -17,9 +17,11 @@ from embershard.data.base import Dataset
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, InputError
-from embershard.models import build_model
+from embershard.kernels import FusedOptimizer
+from embershard.models import ModelConfig, build_model
+from embershard.modules import EmbeddingBagConfig, PoolingType
 from embershard.training.checkpoint import checkpoints_in, load_state, save_checkpoint
-from embershard.training.config import ModelConfig, RunConfig, TrainingConfig
+from embershard.training.config import RunConfig, TrainingConfig
 from embershard.training.metrics import Evaluation, evaluate_logits
 
 __all__ = ["TrainingProgress", "TrainingResult", "model_arguments", "score", "train"]
@@ -105,7 +107,9 @@ def score(module: nn.Module, rows: RowExamples) -> Tensor:
     return torch.cat(parts)
 
 
-def model_arguments(config: ModelConfig, training: TrainingConfig, dataset: Dataset) -> Any:
+def model_arguments(
+    config: ModelConfig, training: TrainingConfig, dataset: Dataset
+) -> dict[str, Any]:
     """The arguments for ``build_model``: one table for each of the data set's hints.
 
     Raises:
@@ -118,24 +122,21 @@ def model_arguments(config: ModelConfig, training: TrainingConfig, dataset: Data
         if id_map is None:
             raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")
         tables.append(
-            {
-                "name": hint.name,
-                "num_embeddings": id_map.num_rows,
-                "embedding_dim": config.embedding_dim,
-                "feature_names": list(hint.features),
-                "pooling": hint.pooling,
-            }
+            EmbeddingBagConfig(
+                name=hint.name,
+                num_embeddings=id_map.num_rows,
+                embedding_dim=config.embedding_dim,
+                feature_names=hint.features,
+                pooling=PoolingType[hint.pooling.upper()],
+            )
         )
-    return {
-        "tables": tables,
-        "dense_in_features": len(dataset.schema.dense),
-        "dense_arch_layer_sizes": list(config.dense_layers),
-        "over_arch_layer_sizes": list(config.over_layers),
-        "fused": {
-            "optimizer": training.table_optimizer,
-            "learning_rate": training.table_learning_rate,
-        },
-    }
+    return config.arguments(
+        tables,
+        dense_in_features=len(dataset.schema.dense),
+        fused=FusedOptimizer(
+            name=training.table_optimizer, learning_rate=training.table_learning_rate
+        ),
+    )
 
 
 class _Run:
@@ -148,7 +149,7 @@ class _Run:
         self._config, self._settings = config, config.training
         self._dataset, self._progress = dataset, progress
         self._folder = Path(config.checkpoint.folder).expanduser()
-        self._model = {
+        self._model: dict[str, Any] = {
             "name": config.model.name,
             "arguments": model_arguments(config.model, config.training, dataset),
         }

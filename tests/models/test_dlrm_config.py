@@ -1,0 +1,92 @@
+"""What a person chooses of a DLRM becomes arguments that build it."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from embershard.kernels import FusedOptimizer
+from embershard.models import ModelConfig, build_model
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+    PoolingType,
+)
+
+CONFIG = ModelConfig(embedding_dim=8, dense_layers=(5, 8), over_layers=(6, 1))
+TABLES = [
+    EmbeddingBagConfig(name="u", num_embeddings=5, embedding_dim=8, feature_names=["user"]),
+    EmbeddingBagConfig(
+        name="i",
+        num_embeddings=7,
+        embedding_dim=8,
+        feature_names=["item", "history"],
+        pooling=PoolingType.MEAN,
+    ),
+]
+FUSED = FusedOptimizer(name="sgd", learning_rate=0.25, eps=1e-6)
+
+
+def test_arguments_are_json_and_say_all_that_was_chosen():
+    arguments = CONFIG.arguments(TABLES, dense_in_features=3, fused=FUSED)
+
+    assert json.loads(json.dumps(arguments)) == {
+        "tables": [
+            {
+                "name": "u",
+                "num_embeddings": 5,
+                "embedding_dim": 8,
+                "feature_names": ["user"],
+                "pooling": "sum",
+            },
+            {
+                "name": "i",
+                "num_embeddings": 7,
+                "embedding_dim": 8,
+                "feature_names": ["item", "history"],
+                "pooling": "mean",
+            },
+        ],
+        "dense_in_features": 3,
+        "dense_arch_layer_sizes": [5, 8],
+        "over_arch_layer_sizes": [6, 1],
+        "fused": {"optimizer": "sgd", "learning_rate": 0.25, "eps": 1e-6},
+    }
+
+
+@pytest.mark.parametrize(
+    ("fused", "kind"),
+    [
+        pytest.param(None, EmbeddingBagCollection, id="plain"),
+        pytest.param(FUSED, FusedEmbeddingBagCollection, id="fused"),
+    ],
+)
+def test_arguments_build_what_was_chosen(fused, kind):
+    model = build_model(CONFIG.name, CONFIG.arguments(TABLES, dense_in_features=3, fused=fused))
+
+    embeddings = model.sparse_arch.embedding_bag_collection
+    assert isinstance(embeddings, kind)
+    found = embeddings.embedding_bag_configs()
+    assert [(t.name, t.feature_names, t.pooling) for t in found] == [
+        ("u", ("user",), PoolingType.SUM),
+        ("i", ("item", "history"), PoolingType.MEAN),
+    ]
+    assert {tuple(p.shape) for p in model.dense_arch.parameters()} == {(5, 3), (5,), (8, 5), (8,)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"name": "dlmr"}, "name\n.*'dlrm'", id="name"),
+        pytest.param({"embedding_dim": 6}, "embedding_dim\n.*multiple of 4", id="dim"),
+        pytest.param({"dense_layers": (4,)}, "dense_layers\n.*last layer 16 wide", id="dense"),
+        pytest.param({"embedding_dim": 8}, "dense_layers\n.*last layer 8 wide", id="defaults"),
+        pytest.param({"over_layers": (1,)}, "over_layers\n.*at least two", id="one-over-layer"),
+        pytest.param({"over_layers": (4, 2)}, "over_layers\n.*the last 1 wide", id="two-scores"),
+        pytest.param({"depth": 3}, "depth\n.*not permitted", id="unknown-key"),
+    ],
+)
+def test_layers_that_contradict_one_another_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig(**settings)
