@@ -110,14 +110,14 @@ def without_port(text):
 
 
 def overload(repository):
-    message = named(random_request(256)).SerializeToString()
-    options = ServerOptions(port=0, threads=1, max_queued_examples=256)
+    message = named(random_request(2048)).SerializeToString()
+    options = ServerOptions(port=0, threads=1, max_queued_examples=2048)
     with (
         Server(repository, options=options) as small,
         grpc.insecure_channel(small.address) as channel,
     ):
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
-        calls = [predict.future(message, timeout=60) for _ in range(300)]
+        calls = [predict.future(message, timeout=60) for _ in range(60)]
         refused = [call.exception() for call in calls if call.code() is not grpc.StatusCode.OK]
         raise error_of(refused[0], address=small.address)
 
@@ -130,9 +130,10 @@ def listen_where_another_does(repository):
 
 
 def test_the_examples_are_what_is_said(said):
-    def numbers_of_bytes_aside(texts):  # A package's sizes change with what wrote it.
-        return {
+    def changing_numbers_aside(texts):  # A package's sizes, and how full the queue is just then.
+        sizes = [
             re.sub(r"bytes: expected \d+, got \d+", "bytes: expected N, got N", t) for t in texts
-        }
+        ]
+        return {re.sub(r"\d+ examples are waiting", "N examples are waiting", t) for t in sizes}
 
-    assert numbers_of_bytes_aside(EXAMPLES) == numbers_of_bytes_aside(said)
+    assert changing_numbers_aside(EXAMPLES) == changing_numbers_aside(said)

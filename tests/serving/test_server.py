@@ -131,22 +131,21 @@ def test_many_threads_with_one_client(client, local):
 
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_try_again(repository):
-    message = named(random_request(256)).SerializeToString()
+    message = named(random_request(2048)).SerializeToString()
     overloaded = answered = 0
     with (
-        serve(repository, max_queued_examples=256) as server,
+        serve(repository, max_queued_examples=2048) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        calls = [raw_predict(channel).future(message, timeout=60) for _ in range(300)]
+        calls = [raw_predict(channel).future(message, timeout=60) for _ in range(60)]
         for call in calls:
             if call.code() is Code.OK:
                 answered += 1
                 continue
             overloaded += 1
             assert call.code() is Code.RESOURCE_EXHAUSTED
-            assert call.details() == (
-                "the queue is full: 256 examples are waiting; try again after a pause"
-            )
+            words = r"the queue is full: \d+ examples are waiting; try again after a pause"
+            assert re.fullmatch(words, call.details())
             assert dict(call.trailing_metadata())[PUSHBACK].isdigit()
         counters = server.counters()
     assert (counters["requests_ok"], counters["requests_overloaded"]) == (answered, overloaded)
@@ -194,9 +193,9 @@ def test_a_call_without_a_deadline_gets_the_servers(repository):
 
 
 def test_the_client_rides_out_an_overload(repository):
-    asked = random_request(256)
+    asked = random_request(1024)
     with (
-        serve(repository, max_queued_examples=256) as server,
+        serve(repository, max_queued_examples=1024) as server,
         Client(server.address, timeout_seconds=60, max_attempts=1000) as client,
         ThreadPoolExecutor(16) as threads,
     ):
