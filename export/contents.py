@@ -8,21 +8,9 @@ from collections.abc import Sequence
 import embershard.version
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
-from embershard.package.id_maps import Hash, Identity, Vocabulary
-from embershard.package.manifest import (
-    DenseInputSpec,
-    HashIds,
-    IdentityIds,
-    Ids,
-    InputSpec,
-    Limits,
-    Producer,
-    ProgramSpec,
-    SparseInputSpec,
-    TableSpec,
-    VocabIds,
-)
-from embershard.package.schema import SparseInput
+from embershard.package.id_maps import Vocabulary
+from embershard.package.input_specs import specs_of, with_lookups
+from embershard.package.manifest import InputSpec, Limits, Producer, ProgramSpec, TableSpec
 from embershard.package.schema_json import vocabulary_files
 from embershard.package.writer import PackageContents, PackageWriter
 
@@ -34,31 +22,20 @@ FBGEMM_DISTRIBUTIONS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
 
 def write_inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec]:
     """Write the vocabularies; what the manifest says of the inputs."""
-    schema = program.schema
+    schema, layout = program.schema, program.layout
     files = vocabulary_files(schema)
     paths: dict[str, str] = {}
-    inputs: list[InputSpec] = [
-        DenseInputSpec(kind="dense", name=item.name, scope=item.scope, default=item.default)
-        for item in schema.dense
-    ]
     for item in schema.sparse:
         file = files.get(item.name)
         if file is not None and file not in paths:
             assert isinstance(item.ids, Vocabulary)
             paths[file] = writer.add_vocabulary(file, item.ids)
-        inputs.append(
-            SparseInputSpec(
-                kind="sparse",
-                name=item.name,
-                scope=item.scope,
-                weighted=item.weighted,
-                max_ids=item.max_ids,
-                keep=item.keep,
-                ids=_ids(item, program.layout.rows(item), paths[file] if file else ""),
-                lookups=program.layout.of_input(item.name),
-            )
-        )
-    return inputs
+    dense, sparse = specs_of(schema, {name: paths[file] for name, file in files.items()})
+    looked_up = (
+        with_lookups(kept, layout.of_input(item.name), rows=layout.rows(item))
+        for kept, item in zip(sparse, schema.sparse, strict=True)
+    )
+    return [*dense, *looked_up]
 
 
 def contents_of(
@@ -93,22 +70,6 @@ def contents_of(
         plans=[plan],
         limits=limits,
     )
-
-
-def _ids(item: SparseInput, rows: int, file: str) -> Ids:
-    match item.ids:
-        case Hash():
-            return HashIds(kind="hash", rows=rows, seed=item.ids.seed)
-        case Vocabulary():
-            unknown = item.ids.unknown
-            oov_row = rows - 1 if unknown == "oov" else None
-            return VocabIds(kind="vocab", rows=rows, file=file, unknown=unknown, oov_row=oov_row)
-        case Identity():
-            unknown = item.ids.unknown
-            oov_row = rows - 1 if unknown == "oov" else None
-            return IdentityIds(kind="identity", rows=rows, unknown=unknown, oov_row=oov_row)
-        case None:
-            return IdentityIds(kind="identity", rows=rows, unknown="reject", oov_row=None)
 
 
 def _fbgemm_version() -> str:

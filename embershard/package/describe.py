@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from embershard.package.input_specs import known_ids
 from embershard.package.manifest import Ids, InputSpec, Manifest, OutputSpec, TableSpec
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
@@ -109,8 +110,7 @@ def _input_line(each: InputSpec) -> list[str]:
 def _ids(ids: Ids) -> str:
     if ids.kind == "hash":
         return f"hash to {ids.rows:,}"
-    known = ids.rows - (ids.unknown == "oov")
-    return f"{ids.kind} of {known:,}, unknown: {ids.unknown}"
+    return f"{ids.kind} of {known_ids(ids):,}, unknown: {ids.unknown}"
 
 
 def _shape(output: OutputSpec) -> str:

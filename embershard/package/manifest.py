@@ -27,6 +27,7 @@ __all__ = [
     "IdentityIds",
     "Ids",
     "InputSpec",
+    "KeptSparseSpec",
     "Limits",
     "Lookup",
     "Manifest",
@@ -130,8 +131,9 @@ class DenseInputSpec(Part):
     default: Annotated[float, Field(gt=-DEFAULT_LIMIT, lt=DEFAULT_LIMIT)] | None
 
 
-class SparseInputSpec(Part):
-    """A list of ids per example or per request."""
+class KeptSparseSpec(Part):
+    """A list of ids per example or per request, as a checkpoint keeps it: before export, when
+    tables are not chosen yet."""
 
     kind: Literal["sparse"]
     name: Name
@@ -139,6 +141,12 @@ class SparseInputSpec(Part):
     weighted: bool
     max_ids: Annotated[int, Field(ge=0, le=MAX_LENGTH)]
     keep: Keep
+    ids: Ids | None
+
+
+class SparseInputSpec(KeptSparseSpec):
+    """A list of ids per example or per request."""
+
     ids: Ids
     lookups: Annotated[tuple[Lookup, ...], Field(min_length=1)]
 

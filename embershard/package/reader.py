@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from embershard.errors import InputError, NotFoundError
 from embershard.package.folder_checks import check_files, read_manifest
-from embershard.package.id_maps import Hash, Identity, IdMap, UnknownIds, Vocabulary
-from embershard.package.manifest import CHUNK_ALIGN, Ids, Manifest, TableSpec, VocabIds
+from embershard.package.id_maps import UnknownIds, Vocabulary
+from embershard.package.input_specs import known_ids, schema_of
+from embershard.package.manifest import CHUNK_ALIGN, Manifest, TableSpec, VocabIds
 from embershard.package.plan import Plan, parse_plan
 from embershard.package.safetensors_file import SafetensorsFile
 from embershard.package.samples import SampleRequest, check_samples, read_samples
-from embershard.package.schema import DenseInput, Schema, SparseInput
+from embershard.package.schema import Schema
 from embershard.package.vocabulary_file import open_vocabulary, read_vocabulary
 
 __all__ = ["Package"]
@@ -54,7 +55,7 @@ class Package:
                 _open_chunk(folder, table, number)
         for each in manifest.sparse:
             if isinstance(each.ids, VocabIds):
-                open_vocabulary(folder / each.ids.file, each.ids.file, ids=_known_ids(each.ids))
+                open_vocabulary(folder / each.ids.file, each.ids.file, ids=known_ids(each.ids))
         return cls(folder, manifest, plans)
 
     def plan(self, name: str = "") -> Plan:
@@ -108,20 +109,7 @@ class Package:
 
     def schema(self) -> Schema:
         """What the model is asked with, id maps included."""
-        return Schema(
-            dense=[DenseInput(each.name, each.scope, each.default) for each in self.manifest.dense],
-            sparse=[
-                SparseInput(
-                    each.name,
-                    each.scope,
-                    self._id_map(each.ids),
-                    each.weighted,
-                    each.max_ids,
-                    each.keep,
-                )
-                for each in self.manifest.sparse
-            ],
-        )
+        return schema_of(self.manifest.dense, self.manifest.sparse, self.vocabulary)
 
     def samples(self) -> list[SampleRequest]:
         """The requests kept in the package, with the outputs they must give."""
@@ -129,18 +117,6 @@ class Package:
         samples = read_samples(self.path / file, file=file)
         check_samples(samples, self.manifest, file=file)
         return samples
-
-    def _id_map(self, ids: Ids) -> IdMap:
-        if isinstance(ids, VocabIds):
-            return self.vocabulary(ids.file, ids.unknown)
-        if ids.kind == "hash":
-            return Hash(ids.rows, ids.seed)
-        return Identity(_known_ids(ids), ids.unknown)
-
-
-def _known_ids(ids: Ids) -> int:
-    """Ids that have a row of their own: all rows but the oov row."""
-    return ids.rows - (ids.kind != "hash" and ids.unknown == "oov")
 
 
 def _open_chunk(folder: Path, table: TableSpec, number: int) -> NDArray[np.uint8]:

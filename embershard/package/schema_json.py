@@ -1,10 +1,8 @@
 """A schema as JSON, its vocabularies in files beside it: how checkpoints keep it.
 
-{"dense":  [{"name": ..., "scope": ..., "default": ...}, ...],
- "sparse": [{"name": ..., "scope": ..., "weighted": ..., "max_ids": ..., "keep": ...,
-             "ids": null | {"kind": "identity", "rows": 9, "unknown": "reject"}
-                         | {"kind": "hash", "buckets": 9, "seed": 0}
-                         | {"kind": "vocab", "file": "user.safetensors", "unknown": "oov"}}]}
+{"dense": [...], "sparse": [...]}, each input as a manifest has it, but for two things: no
+"lookups", which export finds in the module, and "ids" may be null, for ids that are the rows of
+tables not known yet. Files of vocabularies lie in one folder, and are named without it.
 """
 
 from __future__ import annotations
@@ -12,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from embershard.package.id_maps import Hash, Identity, IdMap, UnknownIds, Vocabulary
-from embershard.package.manifest import FilePath, Part
-from embershard.package.schema import DenseInput, Keep, Schema, Scope, SparseInput
+from embershard.package.id_maps import IdMap, Vocabulary
+from embershard.package.input_specs import ids_spec, schema_of, specs_of
+from embershard.package.manifest import DenseInputSpec, Ids, KeptSparseSpec, Part, VocabIds
+from embershard.package.refusal import refusal
+from embershard.package.schema import Schema
 from embershard.package.strict_json import canonical_json
 from embershard.package.validation import parse_model
 from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
@@ -26,42 +24,9 @@ from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 __all__ = ["schema_from_json", "schema_to_json", "vocabulary_files"]
 
 
-class _Identity(Part):
-    kind: Literal["identity"]
-    rows: int
-    unknown: UnknownIds
-
-
-class _Hash(Part):
-    kind: Literal["hash"]
-    buckets: int
-    seed: int
-
-
-class _Vocab(Part):
-    kind: Literal["vocab"]
-    file: FilePath
-    unknown: UnknownIds
-
-
-class _Dense(Part):
-    name: str
-    scope: Scope
-    default: float | None
-
-
-class _Sparse(Part):
-    name: str
-    scope: Scope
-    weighted: bool
-    max_ids: int
-    keep: Keep
-    ids: Annotated[_Identity | _Hash | _Vocab, Field(discriminator="kind")] | None
-
-
 class _Schema(Part):
-    dense: tuple[_Dense, ...]
-    sparse: tuple[_Sparse, ...]
+    dense: tuple[DenseInputSpec, ...]
+    sparse: tuple[KeptSparseSpec, ...]
 
 
 def vocabulary_files(schema: Schema) -> dict[str, str]:
@@ -102,23 +67,8 @@ def schema_to_json(schema: Schema, ids_folder: Path) -> dict[str, Any]:
     for file, vocabulary in kept.items():
         assert isinstance(vocabulary, Vocabulary)
         write_vocabulary(ids_folder / file, vocabulary)
-    document = _Schema(
-        dense=tuple(
-            _Dense(name=each.name, scope=each.scope, default=each.default) for each in schema.dense
-        ),
-        sparse=tuple(
-            _Sparse(
-                name=each.name,
-                scope=each.scope,
-                weighted=each.weighted,
-                max_ids=each.max_ids,
-                keep=each.keep,
-                ids=_ids_to_json(each.ids, files.get(each.name, "")),
-            )
-            for each in schema.sparse
-        ),
-    )
-    return document.model_dump()
+    dense, sparse = specs_of(schema, files)
+    return _Schema(dense=dense, sparse=sparse).model_dump(mode="json")
 
 
 def schema_from_json(
@@ -136,41 +86,20 @@ def schema_from_json(
         InputError: values that contradict one another, such as two inputs with one name.
     """
     parsed, _ = parse_model(_Schema, canonical_json(document), file)
-    return Schema(
-        dense=[DenseInput(each.name, each.scope, each.default) for each in parsed.dense],
-        sparse=[
-            SparseInput(
-                each.name,
-                each.scope,
-                _ids_from_json(each.ids, ids_folder),
-                each.weighted,
-                each.max_ids,
-                each.keep,
-            )
-            for each in parsed.sparse
-        ],
+    schema = schema_of(
+        parsed.dense,
+        parsed.sparse,
+        lambda name, unknown: read_vocabulary(ids_folder / name, unknown),
     )
+    for place, (kept, item) in enumerate(zip(parsed.sparse, schema.sparse, strict=True)):
+        if kept.ids is not None and item.ids is not None:
+            _check_ids(kept.ids, item.ids, file, f"sparse.{place}.ids")
+    return schema
 
 
-def _ids_to_json(ids: IdMap | None, file: str) -> _Identity | _Hash | _Vocab | None:
-    match ids:
-        case Identity():
-            return _Identity(kind="identity", rows=ids.rows, unknown=ids.unknown)
-        case Hash():
-            return _Hash(kind="hash", buckets=ids.buckets, seed=ids.seed)
-        case Vocabulary():
-            return _Vocab(kind="vocab", file=file, unknown=ids.unknown)
-        case None:
-            return None
-
-
-def _ids_from_json(ids: _Identity | _Hash | _Vocab | None, folder: Path) -> IdMap | None:
-    match ids:
-        case _Identity():
-            return Identity(ids.rows, ids.unknown)
-        case _Hash():
-            return Hash(ids.buckets, ids.seed)
-        case _Vocab():
-            return read_vocabulary(folder / ids.file, ids.unknown)
-        case None:
-            return None
+def _check_ids(said: Ids, ids: IdMap, file: str, where: str) -> None:
+    """A vocabulary has as many ids as rows say, and the oov row is the last."""
+    meant = ids_spec(ids, file=said.file if isinstance(said, VocabIds) else "")
+    if said != meant:
+        expected, got = meant.model_dump_json(), said.model_dump_json()
+        raise refusal(file, where, expected=expected, got=got)

@@ -44,6 +44,46 @@ def test_a_schema_reads_back(tmp_path):
     assert found == SCHEMA
 
 
+def test_inputs_are_written_as_in_a_manifest(tmp_path):
+    schema = Schema(
+        dense=[DenseInput("age", scope="request", default=0.5)],
+        sparse=[
+            SparseInput("user", "request", Vocabulary([5, 6], "oov"), max_ids=9, keep="last"),
+            SparseInput("raw", weighted=True),
+        ],
+    )
+
+    assert schema_to_json(schema, tmp_path / "ids") == {
+        "dense": [{"kind": "dense", "name": "age", "scope": "request", "default": 0.5}],
+        "sparse": [
+            {
+                "kind": "sparse",
+                "name": "user",
+                "scope": "request",
+                "weighted": False,
+                "max_ids": 9,
+                "keep": "last",
+                "ids": {
+                    "kind": "vocab",
+                    "rows": 3,
+                    "file": "user.safetensors",
+                    "unknown": "oov",
+                    "oov_row": 2,
+                },
+            },
+            {
+                "kind": "sparse",
+                "name": "raw",
+                "scope": "example",
+                "weighted": True,
+                "max_ids": 0,
+                "keep": "reject",
+                "ids": None,
+            },
+        ],
+    }
+
+
 def test_inputs_with_the_same_ids_share_a_file(tmp_path):
     assert vocabulary_files(SCHEMA) == {
         "item": "item.safetensors",
@@ -74,7 +114,7 @@ def test_a_vocabulary_reads_back_with_the_policy_asked_for(tmp_path):
         pytest.param({"more": 1}, PackageError, "schema: more: expected no such key", id="key"),
         pytest.param({"dense": {}}, PackageError, "schema: dense: expected an array", id="type"),
         pytest.param(
-            {"dense": [{"name": "item", "scope": "example", "default": None}]},
+            {"dense": [{"kind": "dense", "name": "item", "scope": "example", "default": None}]},
             InputError,
             "distinct names, got 'item' twice",
             id="names",
@@ -85,6 +125,22 @@ def test_documents_refused(tmp_path, change, error, message):
     document = schema_to_json(SCHEMA, tmp_path / "ids")
     with pytest.raises(error, match=message):
         schema_from_json({**document, **change}, tmp_path / "ids")
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        pytest.param(0, {"rows": 4}, id="a-vocabulary-of-another-size"),
+        pytest.param(0, {"oov_row": 2}, id="an-oov-row-without-oov"),
+        pytest.param(1, {"oov_row": 0}, id="an-oov-row-that-is-not-the-last"),
+        pytest.param(5, {"oov_row": None}, id="no-oov-row"),
+    ],
+)
+def test_an_id_map_that_contradicts_itself_is_refused(tmp_path, place, change):
+    document = json.loads(json.dumps(schema_to_json(SCHEMA, tmp_path / "ids")))
+    document["sparse"][place]["ids"] |= change
+    with pytest.raises(PackageError, match=rf"schema: sparse\.{place}\.ids: expected .* got .*"):
+        schema_from_json(document, tmp_path / "ids")
 
 
 def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
