@@ -71,7 +71,8 @@ def export_model(
         out: ``<repository>/<model>/<version>``; must not be there yet.
         weights: how tables are stored: int8, int4 or fp16, or a mapping from patterns of table
             names.
-        devices: what the default plan places the tables on: ``2xcpu``.
+        devices: what the default plan places the tables on: ``2xcpu``. CPUs alone, until serving
+            on GPUs exists.
         samples: real requests; their outputs are computed anew. None: a few random ones.
         limits: most that one request may hold. None: 4096 examples, 2**20 ids.
         progress: called as rows are written.
@@ -86,7 +87,7 @@ def export_model(
     """
     started = time.monotonic()
     model, version = _identity(Path(out))
-    placed = parse_devices(devices)
+    placed = _served(devices)
     limits = limits or default_limits()
     program = build_program(
         Score(module) if isinstance(module, LogitModel) else module, schema, seed=seed
@@ -155,6 +156,17 @@ def _identity(out: Path) -> tuple[str, int]:
     if not re.fullmatch(NAME_PATTERN, model):
         raise ExportError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
     return model, int(version)
+
+
+def _served(devices: str) -> list[str]:
+    """The devices of the plan, all of which a server of this version can use."""
+    placed = parse_devices(devices)
+    if not all(device.startswith("cpu:") for device in placed):
+        raise ExportError(
+            f"devices: expected cpu, got {devices!r}: this version of embershard serves on CPU "
+            "only, and would refuse the package"
+        )
+    return placed
 
 
 def _storable(tables: Mapping[str, Tensor], weights: Weights) -> dict[str, WeightType]:
