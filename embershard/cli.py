@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (EmbershardError, OSError) as error:
         print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        print(f"embershard {given.command}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return 130
     return 0
 
@@ -57,8 +58,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_train(commands: Any) -> None:
     command = commands.add_parser("train", help="train a model from a TOML file")
-    command.add_argument("config", type=Path, metavar="CONFIG.toml")
-    command.add_argument("--data", type=Path, help="the data's folder, in place of data.path")
+    command.add_argument(
+        "config",
+        type=Path,
+        metavar="CONFIG.toml",
+        help="data, model, training and checkpoint; paths in it count from the current folder",
+    )
+    command.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="of the data, in place of the file's data.path"
+    )
+    command.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="let the checkpoints of an earlier run in checkpoint.folder be replaced "
+        "(default: refuse)",
+    )
     command.set_defaults(run=_train)
 
 
@@ -72,7 +86,7 @@ def _train(given: argparse.Namespace) -> None:
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     dataset = load_dataset(data, cache=cache)
     with training_bar(f"{config.model.name} on {dataset.name}") as progress:
-        result = train(config, dataset, progress=progress)
+        result = train(config, dataset, overwrite=given.overwrite, progress=progress)
     how = "stopped early" if result.stopped_early else "all epochs"
     print(f"{how} after step {result.steps}, best at step {result.best_step}")
     for name, found in (("validation", result.valid), ("test", result.test)):

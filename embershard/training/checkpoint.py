@@ -74,7 +74,7 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    path: Path,
+    path: str | Path,
     module: nn.Module,
     *,
     model: Mapping[str, Any],
@@ -92,6 +92,7 @@ def save_checkpoint(
         samples: requests without outputs, at least one.
         metrics: figures to keep with it.
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
     try:
@@ -110,7 +111,7 @@ def save_checkpoint(
         raise
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint(path: str | Path) -> Checkpoint:
     """Rebuild a model from its checkpoint.
 
     Args:
@@ -135,21 +136,24 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(module=module, schema=schema, samples=samples, metrics=document.metrics)
 
 
-def load_state(module: nn.Module, path: Path) -> None:
+def load_state(module: nn.Module, path: str | Path) -> None:
     """Read a checkpoint's weights into a module of the same shape.
 
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
     """
-    read_state(module, path / STATE)
+    read_state(module, Path(path) / STATE)
 
 
-def latest_checkpoint(path: Path) -> Path:
+def latest_checkpoint(path: str | Path) -> Path:
     """``path`` if it is a checkpoint, else the one of the highest step in it.
 
     Raises:
         DataError: neither.
     """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path}: expected a checkpoint, but nothing is there")
     if (path / DOCUMENT).is_file():
         return path
     steps = checkpoints_in(path)

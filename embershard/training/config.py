@@ -18,16 +18,18 @@ folder = "checkpoints/movielens"
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from embershard.data.registry import DataConfig
 from embershard.errors import ConfigError
 from embershard.models import ModelConfig
+from embershard.training.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -90,8 +92,8 @@ class CheckpointConfig(Section):
     """Where the best weights are kept."""
 
     folder: str
-    """Gets one folder a checkpoint, named after its step. Only the best of the latest run is kept:
-    a run replaces the checkpoints that it finds here."""
+    """Gets one folder a checkpoint, named after its step; only the best of the run is kept. A
+    folder that holds an earlier run's is refused, unless the run is told to overwrite."""
 
 
 class RunConfig(Section):
@@ -101,6 +103,17 @@ class RunConfig(Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
+    _file: ConfigFile | None = PrivateAttr(default=None)
+
+    def refusal(self, *key: str, problem: str) -> ConfigError:
+        """The error to raise for a value that turns out not to fit what it is used with.
+
+        Args:
+            key: from the section down: ``"training", "id_dropout"``.
+            problem: "expected ..., got ...".
+        """
+        where = f"key {'.'.join(key)!r}" if self._file is None else self._file.where(key)
+        return ConfigError(f"{where}: {problem}")
 
 
 def read_config(path: Path) -> RunConfig:
@@ -114,22 +127,28 @@ def read_config(path: Path) -> RunConfig:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a TOML file in UTF-8, got {error}") from error
+    file = ConfigFile(path=path, text=text)
     try:
-        return RunConfig.model_validate(tomllib.loads(text))
+        config = RunConfig.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         line = found[1] if found else len(text.splitlines())  # "at end of document"
         raise ConfigError(f"{path}:{line}: expected TOML, got: {error}") from error
     except ValidationError as error:
-        raise ConfigError(f"{path}:{_problem(text, error.errors()[0])}") from error
+        raise ConfigError(_problem(file, error.errors()[0])) from error
+    config._file = file
+    return config
 
 
-def _problem(text: str, error: ErrorDetails) -> str:
-    """ "<line>: key '<key>': expected ..., got ..."."""
+def _problem(file: ConfigFile, error: ErrorDetails) -> str:
+    """ "<file>:<line>: key '<key>': expected ..., got ..."."""
     names = [str(part) for part in error["loc"]]
-    where = f"{_line_of(text, names)}: key {'.'.join(names)!r}"
+    where = file.where(names)
     if error["type"] == "extra_forbidden":
-        return f"{where}: expected one of {', '.join(_known_keys(names[:-1]))}"
+        known = _known_keys(names[:-1])
+        close = difflib.get_close_matches(names[-1], known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"{where}: expected one of {', '.join(known)}{hint}"
     if error["type"] == "missing":
         return f"{where}: expected a value, got none"
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
@@ -145,19 +164,3 @@ def _known_keys(section: list[str]) -> list[str]:
         assert issubclass(annotation, BaseModel)
         model = annotation
     return list(model.model_fields)
-
-
-def _line_of(text: str, names: list[str]) -> int:
-    """Line of the innermost part of a key that stands in the file, from 1."""
-    section, found = "", 1
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
-            section = header[1]
-            if section == ".".join(names[: section.count(".") + 1]):
-                found = number
-        elif assignment := re.match(r"\s*([A-Za-z0-9_.\-\"']+)\s*=", line):
-            key = assignment[1].strip("\"'")
-            full = f"{section}.{key}" if section else key
-            if full == ".".join(names[: full.count(".") + 1]):
-                return number
-    return found

@@ -18,6 +18,9 @@ from embershard.errors import DataError
 
 __all__ = ["check_state", "read_state", "write_state"]
 
+# Of weights that do not fit, in a message.
+NAMES_SHOWN = 3
+
 
 def write_state(module: nn.Module, folder: Path) -> None:
     """Write a module's state dict."""
@@ -55,9 +58,14 @@ def check_state(module: nn.Module, given: Mapping[str, torch.Size | None], *, wh
     expected = module.state_dict()
     missing, unexpected = expected.keys() - given.keys(), given.keys() - expected.keys()
     if missing or unexpected:
+        problems = [
+            f"{word} {_few(names)}"
+            for word, names in (("no", sorted(missing)), ("unknown", sorted(unexpected)))
+            if names
+        ]
         raise DataError(
-            f"{where}: expected the weights of {type(module).__name__}, got none for "
-            f"{sorted(missing)} and unknown ones {sorted(unexpected)}"
+            f"{where}: expected the {len(expected)} weights of {type(module).__name__}, "
+            f"got {' and '.join(problems)}"
         )
     for name, shape in given.items():
         own = getattr(expected[name], "shape", None)
@@ -76,6 +84,12 @@ def _shapes(folder: Path) -> dict[str, torch.Size | None]:
         name: each.size if isinstance(each, TensorStorageMetadata) else None
         for name, each in metadata.state_dict_metadata.items()
     }
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
+    more = len(names) - NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _text(shape: torch.Size | None) -> str:

@@ -17,14 +17,13 @@ from embershard.data.base import Dataset
 from embershard.data.requests import sample_requests
 from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, InputError
-from embershard.kernels import FusedOptimizer
-from embershard.models import ModelConfig, build_model
-from embershard.modules import EmbeddingBagConfig, PoolingType
+from embershard.models import build_model
 from embershard.training.checkpoint import checkpoints_in, load_state, save_checkpoint
-from embershard.training.config import RunConfig, TrainingConfig
+from embershard.training.config import RunConfig
 from embershard.training.metrics import Evaluation, evaluate_logits
+from embershard.training.parts import dense_optimizer, model_arguments
 
-__all__ = ["TrainingProgress", "TrainingResult", "model_arguments", "score", "train"]
+__all__ = ["TrainingProgress", "TrainingResult", "score", "train"]
 
 EVALUATION_BATCH = 8192
 SAMPLES = 8
@@ -53,6 +52,9 @@ class TrainingProgress:
     best_auc: float | None
     """On validation. None: not looked at yet."""
 
+    stopped_early: bool = False
+    """This was the last step, for want of a better validation AUC."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
@@ -73,6 +75,7 @@ def train(
     config: RunConfig,
     dataset: Dataset,
     *,
+    overwrite: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> TrainingResult:
     """Train a model from its configuration.
@@ -82,16 +85,30 @@ def train(
     Args:
         config: ``config.data`` is not looked at: ``dataset`` is what it names.
         dataset: what to train on.
+        overwrite: whether the checkpoints of an earlier run in the same folder may go. They do
+            once this run has one of its own.
         progress: called after every step.
 
     Raises:
-        ConfigError: settings that contradict the data, or a loss that is no number.
+        ConfigError: settings that contradict the data, a folder that holds checkpoints already, or
+            a loss that is no number. With file and line where ``config`` was read from a file.
+        KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
+    if not overwrite:
+        _check_folder(config)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     run = _Run(config, dataset, progress)
-    run.fit()
-    return run.finish()
+    try:
+        run.fit()
+        return run.finish()
+    except KeyboardInterrupt:
+        kept = run.best_checkpoint
+        raise KeyboardInterrupt(
+            f"interrupted; the best so far is kept in {kept}"
+            if kept
+            else "interrupted; nothing kept"
+        ) from None
 
 
 def score(module: nn.Module, rows: RowExamples) -> Tensor:
@@ -107,38 +124,6 @@ def score(module: nn.Module, rows: RowExamples) -> Tensor:
     return torch.cat(parts)
 
 
-def model_arguments(
-    config: ModelConfig, training: TrainingConfig, dataset: Dataset
-) -> dict[str, Any]:
-    """The arguments for ``build_model``: one table for each of the data set's hints.
-
-    Raises:
-        ConfigError: a table without an id map to tell its rows.
-    """
-    ids = {item.name: item.ids for item in dataset.schema.sparse}
-    tables = []
-    for hint in dataset.tables:
-        id_map = ids[hint.features[0]]
-        if id_map is None:
-            raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")
-        tables.append(
-            EmbeddingBagConfig(
-                name=hint.name,
-                num_embeddings=id_map.num_rows,
-                embedding_dim=config.embedding_dim,
-                feature_names=hint.features,
-                pooling=PoolingType[hint.pooling.upper()],
-            )
-        )
-    return config.arguments(
-        tables,
-        dense_in_features=len(dataset.schema.dense),
-        fused=FusedOptimizer(
-            name=training.table_optimizer, learning_rate=training.table_learning_rate
-        ),
-    )
-
-
 class _Run:
     def __init__(
         self,
@@ -148,14 +133,14 @@ class _Run:
     ) -> None:
         self._config, self._settings = config, config.training
         self._dataset, self._progress = dataset, progress
-        self._folder = Path(config.checkpoint.folder).expanduser()
+        self._folder = _folder_of(config)
         self._model: dict[str, Any] = {
             "name": config.model.name,
             "arguments": model_arguments(config.model, config.training, dataset),
         }
         torch.manual_seed(self._settings.seed)
         self._module = build_model(self._model["name"], self._model["arguments"])
-        self._optimizer = _dense_optimizer(self._module, self._settings)
+        self._optimizer = dense_optimizer(self._module, self._settings)
         self._train, self._valid = to_rows(dataset.train), to_rows(dataset.valid)
         self._check_dropout()
         self._samples = sample_requests(dataset.valid, SAMPLES)
@@ -168,10 +153,19 @@ class _Run:
         self._looks_without_gain = 0
 
     def _check_dropout(self) -> None:
-        try:
-            batches(self._train, batch_size=1, shuffle_seed=0, id_dropout=self._settings.id_dropout)
-        except InputError as error:
-            raise ConfigError(f"training.{error}") from error
+        for name, share in self._settings.id_dropout.items():
+            try:
+                batches(self._train, batch_size=1, shuffle_seed=0, id_dropout={name: share})
+            except InputError as error:
+                problem = str(error).partition(": ")[2]
+                raise self._config.refusal(
+                    "training", "id_dropout", name, problem=problem
+                ) from error
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """Of the step that was best so far. None: not looked yet."""
+        return self._folder / str(self._best_step) if self._best else None
 
     def fit(self) -> None:
         for epoch in range(self._settings.epochs):
@@ -186,15 +180,16 @@ class _Run:
                 if self._step % self._settings.evaluate_every_steps == 0:
                     self._look()
                 self._report()
-                if self._looks_without_gain >= self._settings.patience:
+                if self._has_stopped():
                     return
         if self._step % self._settings.evaluate_every_steps:
             self._look()
 
     def finish(self) -> TrainingResult:
+        checkpoint = self.best_checkpoint
         assert self._best is not None, "fit() looks at validation at least once"
+        assert checkpoint is not None
         seconds = time.monotonic() - self._started
-        checkpoint = self._folder / str(self._best_step)
         load_state(self._module, checkpoint)
         test = evaluate_logits(
             score(self._module, to_rows(self._dataset.test)),
@@ -233,7 +228,6 @@ class _Run:
         if self._best is not None and found.auc <= self._best.auc:
             self._looks_without_gain += 1
             return
-        self._best, self._best_step, self._looks_without_gain = found, self._step, 0
         save_checkpoint(
             self._folder / str(self._step),
             self._module,
@@ -242,34 +236,48 @@ class _Run:
             samples=self._samples,
             metrics={f"valid_{name}": value for name, value in asdict(found).items()},
         )
+        # Only now: what `best_checkpoint` names is there, whenever Ctrl-C comes.
+        self._best, self._best_step, self._looks_without_gain = found, self._step, 0
         for other in checkpoints_in(self._folder):
             if other.name != str(self._step):
                 shutil.rmtree(other)
+
+    def _has_stopped(self) -> bool:
+        """Whether the run ends here, before its epochs do."""
+        out_of_patience = self._looks_without_gain >= self._settings.patience
+        return out_of_patience and self._step < self._steps_max
 
     def _report(self) -> None:
         if self._progress is None:
             return
         seconds = time.monotonic() - self._started
+        stopped = self._has_stopped()
+        steps_left = 0 if stopped else self._steps_max - self._step
         self._progress(
             TrainingProgress(
                 step=self._step,
                 steps_max=self._steps_max,
                 loss=self._loss,
                 examples_per_second=self._seen / seconds,
-                seconds_left=seconds / self._step * (self._steps_max - self._step),
+                seconds_left=seconds / self._step * steps_left,
                 best_auc=self._best.auc if self._best else None,
+                stopped_early=stopped,
             )
         )
 
 
-def _dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """Of what does not train itself in backward."""
-    parameters = [each for each in module.parameters() if each.requires_grad]
-    rate = settings.dense_learning_rate
-    match settings.dense_optimizer:
-        case "adagrad":
-            return torch.optim.Adagrad(parameters, lr=rate)
-        case "adam":
-            return torch.optim.Adam(parameters, lr=rate)
-        case "sgd":
-            return torch.optim.SGD(parameters, lr=rate)
+def _folder_of(config: RunConfig) -> Path:
+    return Path(config.checkpoint.folder).expanduser()
+
+
+def _check_folder(config: RunConfig) -> None:
+    """An earlier run's checkpoints are not ours to delete."""
+    folder = _folder_of(config)
+    if earlier := checkpoints_in(folder):
+        steps = ", ".join(path.name for path in earlier)
+        raise config.refusal(
+            "checkpoint",
+            "folder",
+            problem=f"{folder} holds checkpoints of an earlier run ({steps}); "
+            "choose another folder or pass --overwrite",
+        )

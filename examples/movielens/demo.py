@@ -58,7 +58,7 @@ def main() -> None:
     cache = Path(os.environ.get("EMBERSHARD_CACHE") or DEFAULT_CACHE)
     movielens = load_movielens(movielens_folder(given.data, cache))
     with training_bar("dlrm on movielens-100k") as progress:
-        trained = train(config, movielens.dataset, progress=progress)
+        trained = train(config, movielens.dataset, overwrite=True, progress=progress)
     out = _next_version(Path("repository") / "movielens")
     with export_bar(f"int8 -> {out}") as export_progress:
         export_checkpoint(trained.checkpoint, out, weights="int8", progress=export_progress)

@@ -25,12 +25,18 @@ def test_a_command_line_that_means_nothing_ends_with_2_and_usage(arguments, caps
     assert "usage: embershard" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_with_130(monkeypatch):
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [((), "interrupted"), (("interrupted; nothing kept",), "interrupted; nothing kept")],
+    ids=["without-words", "with-words"],
+)
+def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
     def interrupted(given):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(*message)
 
     monkeypatch.setattr(cli, "_inspect", interrupted)
     assert cli.main(["inspect", "."]) == 130
+    assert capsys.readouterr().err == f"embershard inspect: {words}\n"
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "predict"])

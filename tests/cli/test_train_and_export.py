@@ -63,6 +63,23 @@ def test_a_run_becomes_a_package(config, tmp_path, capsys):
     assert (described.model, described.version) == ("clicks", 3)
 
 
+def test_a_second_run_into_the_same_folder_must_be_told_to_overwrite(config, tmp_path, capsys):
+    file = str(config())
+    assert main(["train", file]) == 0
+    (kept,) = (tmp_path / "checkpoints").iterdir()
+    before = (kept / "checkpoint.json").read_bytes()
+    capsys.readouterr()
+
+    assert main(["train", file]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    words = f"run.toml:18: key 'checkpoint.folder': {tmp_path}/checkpoints holds checkpoints of "
+    assert words + f"an earlier run ({kept.name})" in told.err
+    assert (kept / "checkpoint.json").read_bytes() == before
+
+    assert main(["train", file, "--overwrite"]) == 0
+
+
 def test_a_model_of_ones_own(tmp_path, capsys):
     module, _ = make_ranker()
     torch.save(module.state_dict(), tmp_path / "weights.pt")

@@ -115,12 +115,12 @@ def test_a_factory_that_cannot_be_used_is_refused(model, message, tmp_path):
     [
         pytest.param(
             lambda ranker: ranker.register_parameter("extra", torch.nn.Parameter(torch.ones(1))),
-            r"weights of Ranker, got none for \[\] and unknown ones \['extra'\]",
+            "the [0-9]+ weights of Ranker, got unknown 'extra'",
             id="too-many",
         ),
         pytest.param(
             lambda ranker: delattr(ranker, "over"),
-            r"got none for \['over.bias', 'over.weight'\] and unknown ones \[\]",
+            "weights of Ranker, got no 'over.bias', 'over.weight'$",
             id="too-few",
         ),
         pytest.param(

@@ -20,7 +20,7 @@ from embershard.training import (
     score,
     state,
 )
-from embershard.training.trainer import model_arguments
+from embershard.training.parts import model_arguments
 from tests.training.runs import config, dataset
 
 DATA = dataset(examples=200)
@@ -112,11 +112,25 @@ def test_the_highest_step_of_a_folder_is_taken(tmp_path):
     assert latest_checkpoint(tmp_path / "9") == tmp_path / "9"
 
 
-@pytest.mark.parametrize("name", ["nowhere", "empty"])
-def test_a_folder_without_a_checkpoint_is_refused(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "nowhere: expected a checkpoint, but nothing is there$"),
+        ("empty", r"empty: expected a checkpoint \(checkpoint.json\), found none$"),
+    ],
+)
+def test_a_folder_without_a_checkpoint_is_refused(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=rf"{name}: expected a checkpoint \(checkpoint.json\)"):
+    with pytest.raises(DataError, match=message):
         load_checkpoint(tmp_path / name)
+
+
+def test_paths_may_be_text(saved, tmp_path):
+    path, module = saved
+    loaded = load_checkpoint(str(path))
+    assert torch.equal(loaded.module.over_arch.model[1].bias, module.over_arch.model[1].bias)
+    save(str(tmp_path / "8"), module, model(fused=True))
+    assert latest_checkpoint(str(tmp_path)) == tmp_path / "8"
 
 
 def edit(change):

@@ -7,7 +7,8 @@ import torch
 
 from embershard.data import to_rows
 from embershard.errors import ConfigError
-from embershard.training import evaluate_logits, load_checkpoint, score, train, trainer
+from embershard.training import evaluate_logits, load_checkpoint, read_config, score, train, trainer
+from embershard.training.parts import model_arguments
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
 
@@ -100,6 +101,15 @@ def test_early_stopping_keeps_the_best_and_scores_test_once(tmp_path, monkeypatc
     assert [best for step, best in steps if step in (9, 10, 20, 50)] == [None, 0.5, 0.7, 0.7]
 
 
+def test_the_last_step_of_a_run_that_stops_early_says_so(tmp_path, monkeypatch):
+    Looks(monkeypatch, [0.5, 0.4])
+    seen = []
+    train(config(tmp_path, patience=1), DATA, progress=seen.append)
+    assert [each.step for each in seen if each.stopped_early] == [20]
+    assert (seen[-1].step, seen[-1].seconds_left) == (20, 0)
+    assert seen[-2].seconds_left > 0
+
+
 def test_a_run_that_never_gets_worse_ends_with_its_epochs(tmp_path, monkeypatch):
     Looks(monkeypatch, [0.5, 0.6, 0.7, 0.8, 0.9])
     # 1600 examples: 25 steps an epoch, so a look at 10, 20, ... and one at the end.
@@ -122,12 +132,58 @@ def test_the_weights_kept_are_those_of_the_best_step(tmp_path, monkeypatch):
     assert went_on.test == stopped.test
 
 
-def test_a_run_replaces_the_checkpoints_of_an_earlier_one(tmp_path):
+def contents(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_folder_with_an_earlier_run_is_refused_and_left_as_it_was(tmp_path):
+    train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA)
+    before = contents(tmp_path)
+    message = (
+        rf"^key 'checkpoint.folder': {tmp_path} holds checkpoints of an earlier run \(25\); "
+        "choose another folder or pass --overwrite$"
+    )
+    with pytest.raises(ConfigError, match=message):
+        train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_told_to_overwrite_replaces_the_checkpoints_of_an_earlier_one(tmp_path):
     first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
     (tmp_path / "notes.txt").write_text("mine")
-    second = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA)
+    second = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, overwrite=True)
     assert (first.checkpoint.name, second.checkpoint.name) == ("100", "25")
     assert sorted(child.name for child in tmp_path.iterdir()) == ["25", "notes.txt"]
+
+
+def test_the_line_of_the_folder_is_told_where_there_is_a_file(tmp_path):
+    (tmp_path / "kept" / "7").mkdir(parents=True)
+    (tmp_path / "kept" / "7" / "checkpoint.json").write_text("{}")
+    file = tmp_path / "run.toml"
+    file.write_text(f'[data]\nname = "synthetic"\n[checkpoint]\nfolder = "{tmp_path}/kept"\n')
+    with pytest.raises(ConfigError, match=r"run.toml:4: key 'checkpoint.folder': .*run \(7\)"):
+        train(read_config(file), DATA)
+
+
+@pytest.mark.parametrize(
+    ("step", "kept"),
+    [
+        pytest.param(9, "nothing kept", id="before-a-look"),
+        pytest.param(31, "the best so far is kept in {folder}/20", id="after-three-looks"),
+    ],
+)
+def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch):
+    Looks(monkeypatch, [0.5, 0.7, 0.6])
+
+    def interrupt(now):
+        if now.step == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as ended:
+        train(config(tmp_path), DATA, progress=interrupt)
+    assert str(ended.value) == "interrupted; " + kept.format(folder=tmp_path)
+    found = [load_checkpoint(child).metrics["valid_auc"] for child in tmp_path.iterdir()]
+    assert found == ([0.7] if step > 10 else [])
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
@@ -144,7 +200,7 @@ def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
 def test_every_optimizer_moves_every_weight(optimizer, tmp_path):
     run = config(tmp_path, epochs=1, dense_optimizer=optimizer, table_optimizer="sgd")
     torch.manual_seed(0)
-    model = trainer.model_arguments(run.model, run.training, DATA)
+    model = model_arguments(run.model, run.training, DATA)
     before = trainer.build_model("dlrm", model).state_dict()
     after = weights_of(train(run, DATA))
     assert [name for name in before if torch.equal(before[name], after[name])] == []
@@ -162,7 +218,7 @@ def test_threads_are_applied(tmp_path):
 
 
 def test_a_table_has_the_rows_of_its_id_map(tmp_path):
-    arguments = trainer.model_arguments(config("x").model, config("x").training, DATA)
+    arguments = model_arguments(config("x").model, config("x").training, DATA)
     assert [(t["name"], t["num_embeddings"], t["pooling"]) for t in arguments["tables"]] == [
         ("user", 60, "sum"),
         ("history", 30, "mean"),
@@ -174,11 +230,13 @@ def test_a_table_has_the_rows_of_its_id_map(tmp_path):
     ("training", "message"),
     [
         pytest.param(
-            {"id_dropout": {"usr": 0.5}}, "training.id_dropout: expected one of .*'usr'", id="name"
+            {"id_dropout": {"usr": 0.5}},
+            "key 'training.id_dropout.usr': expected one of .*'usr'",
+            id="name",
         ),
         pytest.param(
             {"id_dropout": {"user": 0.5}},
-            "training.id_dropout of 'user': expected an id map with oov or zero",
+            "key 'training.id_dropout.user': expected an id map with oov or zero",
             id="no-unknown-ids",
         ),
         pytest.param(

@@ -1,0 +1,62 @@
+"""What a run is put together from: the model's arguments and the dense optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from embershard.data.base import Dataset
+from embershard.errors import ConfigError
+from embershard.kernels import FusedOptimizer
+from embershard.models import ModelConfig
+from embershard.modules import EmbeddingBagConfig, PoolingType
+from embershard.training.config import TrainingConfig
+
+__all__ = ["dense_optimizer", "model_arguments"]
+
+
+def model_arguments(
+    config: ModelConfig, training: TrainingConfig, dataset: Dataset
+) -> dict[str, Any]:
+    """The arguments for ``build_model``: one table for each of the data set's hints.
+
+    Raises:
+        ConfigError: a table without an id map to tell its rows.
+    """
+    ids = {item.name: item.ids for item in dataset.schema.sparse}
+    tables = []
+    for hint in dataset.tables:
+        id_map = ids[hint.features[0]]
+        if id_map is None:
+            raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")
+        tables.append(
+            EmbeddingBagConfig(
+                name=hint.name,
+                num_embeddings=id_map.num_rows,
+                embedding_dim=config.embedding_dim,
+                feature_names=hint.features,
+                pooling=PoolingType[hint.pooling.upper()],
+            )
+        )
+    return config.arguments(
+        tables,
+        dense_in_features=len(dataset.schema.dense),
+        fused=FusedOptimizer(
+            name=training.table_optimizer, learning_rate=training.table_learning_rate
+        ),
+    )
+
+
+def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
+    """Of what does not train itself in backward."""
+    parameters = [each for each in module.parameters() if each.requires_grad]
+    rate = settings.dense_learning_rate
+    match settings.dense_optimizer:
+        case "adagrad":
+            return torch.optim.Adagrad(parameters, lr=rate)
+        case "adam":
+            return torch.optim.Adam(parameters, lr=rate)
+        case "sgd":
+            return torch.optim.SGD(parameters, lr=rate)
