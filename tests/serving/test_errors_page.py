@@ -71,7 +71,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
             impatient.predict(dense=dense)
 
     Path("run.toml").write_text(
-        '[data]\nname = "movielens"\n\n[training]\nepoch = 3\n\n[checkpoint]\nfolder = "c"\n'
+        '[data]\nname = "movielens"\n\n[training]\npatience = 0\n\n[checkpoint]\nfolder = "c"\n'
     )
     Path("ml-100k").mkdir()
     shutil.copytree(repository / "ranker" / "1", "longer")
