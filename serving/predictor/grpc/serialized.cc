@@ -11,7 +11,7 @@
 namespace embershard {
 namespace {
 
-// A request made of views over a message that its answer keeps alive and writes to
+// A request made of views over a message. Its answer keeps the message alive and ends in
 // `answer`.
 Result<std::unique_ptr<Request>> ParseSerialized(const RequestParser& parser,
                                                  const Manifest& manifest, const std::string& bytes,

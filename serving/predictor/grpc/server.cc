@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 
 #include <mutex>
 #include <utility>
@@ -41,6 +42,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> en
   // Two servers on one port would each get some of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  // Messages that have arrived whole are counted by the queue.
+  builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &state->port);
   builder.RegisterService(&state->service);
   state->server = builder.BuildAndStart();

@@ -5,6 +5,7 @@
 #define EMBERSHARD_GRPC_SERVER_H_
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,11 @@ struct GrpcServerOptions {
 
   // Largest message taken. Larger ones are answered RESOURCE_EXHAUSTED by gRPC.
   int max_message_bytes = 64 << 20;
+
+  // Memory for messages on their way in, in bytes: of all connections together, and about,
+  // since it is gRPC that counts. Beyond it gRPC reads more slowly and ends calls with
+  // RESOURCE_EXHAUSTED. Raise it where many large messages arrive at once.
+  size_t max_receiving_bytes = 512 << 20;
 
   // After how long a client that was refused to protect others may try again: about
   // the time of a few batches.

@@ -8,28 +8,87 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "grpc/serving_fixture.h"
+#include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
 
-// Connects, sends the bytes and hangs up, without reading what comes back.
-void SendAndHangUp(int port, const std::string& bytes) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  ASSERT_GE(socket, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  // The server may have hung up first: that is an answer too.
-  const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  EXPECT_TRUE(sent != 0 || bytes.empty());
-  close(socket);
+// A connection without gRPC on this side.
+class Socket {
+ public:
+  explicit Socket(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    EXPECT_GE(socket_, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() { close(socket_); }
+
+  void Send(const std::string& bytes) {
+    // The server may have hung up first: that is an answer too.
+    const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    EXPECT_TRUE(sent != 0 || bytes.empty());
+  }
+
+  // Whether the server has ended the stream or hung up. Does not wait.
+  bool Ended() {
+    char bytes[4096];
+    ssize_t size;
+    while ((size = recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
+      received_.append(bytes, static_cast<size_t>(size));
+    }
+    if (size == 0) return true;
+    constexpr size_t kHeader = 9;  // Three bytes of size, the type, flags and stream.
+    constexpr char kRstStream = 3;
+    for (size_t frame = 0; frame + kHeader <= received_.size();) {
+      if (received_[frame + 3] == kRstStream) return true;
+      const auto byte = [&](size_t i) { return static_cast<unsigned char>(received_[frame + i]); };
+      frame += kHeader + (size_t{byte(0)} << 16) + (size_t{byte(1)} << 8) + byte(2);
+    }
+    return false;
+  }
+
+ private:
+  const int socket_;
+  std::string received_;
+};
+
+// Without reading what comes back.
+void SendAndHangUp(int port, const std::string& bytes) { Socket(port).Send(bytes); }
+
+std::string Frame(char type, char flags, char stream, const std::string& payload) {
+  const size_t size = payload.size();
+  return std::string({static_cast<char>(size >> 16), static_cast<char>(size >> 8),
+                      static_cast<char>(size), type, flags, 0, 0, 0, stream}) +
+         payload;
+}
+
+// The beginning of a call whose message says that it has 60 MiB, of which 60,000 bytes come.
+std::string BeginningOfALargeMessage() {
+  const auto header = [](const std::string& name, const std::string& value) {
+    return std::string({0, static_cast<char>(name.size())}) + name +
+           std::string({static_cast<char>(value.size())}) + value;
+  };
+  std::string bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(4, 0, 0, "");
+  bytes +=
+      Frame(1, 4, 1,
+            header(":method", "POST") + header(":scheme", "http") +
+                header(":path", "/embershard.v1.Predictor/Predict") + header(":authority", "x") +
+                header("te", "trailers") + header("content-type", "application/grpc"));
+  bytes += Frame(0, 0, 1, std::string("\0\x03\xc0\0\0", 5));
+  for (int i = 0; i < 4; ++i) bytes += Frame(0, 0, 1, std::string(15000, '\0'));
+  return bytes;
 }
 
 std::string RandomBytes(std::mt19937* random, size_t size) {
@@ -108,6 +167,20 @@ TEST(HostileClient, MaySendHalfAMessage) {
     ExpectAnswerToAnyBody(status);
   }
   EXPECT_TRUE(PredictBytes(&serving, whole).ok());
+}
+
+TEST(HostileClient, MayHoldBackTheEndsOfManyMessagesUntilMemoryIsShort) {
+  Serving serving(std::make_unique<FakeModel>(), {}, {.max_receiving_bytes = 1 << 20});
+  std::vector<std::unique_ptr<Socket>> sockets;
+  for (int i = 0; i < 64; ++i) {
+    sockets.push_back(std::make_unique<Socket>(serving.server()->port()));
+    sockets.back()->Send(BeginningOfALargeMessage());
+  }
+  EXPECT_TRUE(WaitFor([&sockets] {
+    return std::any_of(sockets.begin(), sockets.end(),
+                       [](const auto& socket) { return socket->Ended(); });
+  }));
+  ExpectStillAnswers(&serving);
 }
 
 TEST(HostileClient, MayChangeAnyByteOfAMessage) {
