@@ -85,6 +85,7 @@ def export_model(
         ExportError: a module that cannot be exported, or arguments that do not fit it.
         InputError: something is at ``out`` already, or devices that cannot be read.
     """
+    _check_kinds(module, schema)
     started = time.monotonic()
     model, version = _identity(Path(out))
     placed = _served(devices)
@@ -122,6 +123,14 @@ def export_model(
                 limits=limits,
             )
         )
+
+
+def _check_kinds(module: object, schema: object) -> None:
+    """A class in place of its instance is easily passed."""
+    for name, given, kind in (("module", module, nn.Module), ("schema", schema, Schema)):
+        if not isinstance(given, kind):
+            got = f"the class {given.__name__} itself" if isinstance(given, type) else given
+            raise ExportError(f"{name}: expected a {kind.__name__}, got {got!s:.80}")
 
 
 class _Written:

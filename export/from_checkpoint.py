@@ -72,10 +72,10 @@ def _made_by(model: str) -> tuple[nn.Module, Schema]:
         and isinstance(made[0], nn.Module)
         and isinstance(made[1], Schema)
     ):
-        got = tuple(type(each).__name__ for each in made) if isinstance(made, tuple) else made
+        kinds = [type(each).__name__ for each in (made if isinstance(made, tuple) else (made,))]
+        got = f"({', '.join(kinds)})" if isinstance(made, tuple) else kinds[0]
         raise ExportError(
-            f"model {model!r}: expected the factory to return (torch.nn.Module, Schema), "
-            f"got {got!r:.200}"
+            f"model {model!r}: expected the factory to return (torch.nn.Module, Schema), got {got}"
         )
     return made[0], made[1]
 
@@ -92,7 +92,8 @@ def _factory(model: str) -> Callable[[], Any]:
     factory = getattr(module, name, None)
     if not callable(factory):
         raise ExportError(
-            f"model {model!r}: expected a function {name!r} in {module.__file__}, got {factory!r}"
+            f"model {model!r}: expected a function {name!r} in {module.__file__}, "
+            f"got {'nothing' if factory is None else type(factory).__name__}"
         )
     return factory  # type: ignore[no-any-return]
 

@@ -79,6 +79,7 @@ class _Splitter:
         self._graph = fx.Graph()
         marked = any(node.target is to_examples for node in traced.nodes)
         scopes = {item.scope for item in schema.dense} | {item.scope for item in schema.sparse}
+        self._any_per_request = "request" in scopes
         self._inputs = ProgramInputs(self._graph, expand_at_entry=not marked and len(scopes) == 2)
 
     def run(self) -> ScopedProgram:
@@ -143,7 +144,14 @@ class _Splitter:
         value = self._value(node.all_input_nodes[0], node)
         if value.kind != "tensor":
             raise self._refusal(node, "expected to_examples to take a tensor, got a size")
-        if value.scope != "request":
+        if value.scope == "example" and self._any_per_request:
+            raise self._refusal(
+                node,
+                "expected to_examples to take what depends on request-scoped inputs only, got what "
+                "has a row for each example already; drop the mark, or give every input of it "
+                "scope='request'",
+            )
+        if value.scope != "request":  # A marked model whose schema has no request scope.
             return value
         return Value(self._inputs.expand(value.node), "example")
 

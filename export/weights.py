@@ -38,12 +38,14 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
     """The weight type of each table; the first pattern that fits counts.
 
     Raises:
-        ExportError: an unknown type, a table that no pattern fits, or a pattern that no table fits.
+        ExportError: an unknown type, a table that no pattern fits, a pattern that no table fits, or
+            one behind patterns that fit all of its tables.
     """
     names = list(tables)
     if isinstance(weights, str):
         return dict.fromkeys(names, _known(weights))
     chosen: dict[str, WeightType] = {}
+    counting: dict[str, str] = {}
     for name in names:
         pattern = next((p for p in weights if fnmatch.fnmatchcase(name, p)), None)
         if pattern is None:
@@ -52,10 +54,17 @@ def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]
                 f"{list(weights)}; '*' fits all"
             )
         chosen[name] = _known(weights[pattern])
+        counting[name] = pattern
     for pattern in weights:
-        if not fnmatch.filter(names, pattern):
+        fitting = fnmatch.filter(names, pattern)
+        if not fitting:
             raise ExportError(
                 f"weights: pattern {pattern!r}: expected to fit a table, the tables are {names}"
+            )
+        if pattern not in counting.values():
+            raise ExportError(
+                f"weights: pattern {pattern!r}: expected to fit a table that no pattern before it "
+                f"fits, but {fitting[0]!r} has {counting[fitting[0]]!r}; the first that fits counts"
             )
     return chosen
 

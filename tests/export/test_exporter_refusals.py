@@ -34,6 +34,13 @@ from tests.serving.models import ranker
             {"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'", id="no-table"
         ),
         pytest.param({"weights": {"*": "int2"}}, ExportError, "got 'int2'", id="pattern-type"),
+        pytest.param(
+            {"weights": {"*": "int4", "items": "int8"}},
+            ExportError,
+            r"pattern 'items': expected to fit a table that no pattern before it fits, but 'items' "
+            r"has '\*'; the first that fits counts",
+            id="pattern-behind-another",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
@@ -42,6 +49,22 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
     out = tmp_path / options.pop("model", "dlrm") / options.pop("out", "1")
     with pytest.raises(error, match=message):
         export_model(dlrm(), SCHEMA, out, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "schema", "message"),
+    [
+        pytest.param(
+            Forward, SCHEMA, "module: expected a Module, got the class Forward", id="class"
+        ),
+        pytest.param(3, SCHEMA, "module: expected a Module, got 3", id="no-module"),
+        pytest.param(Forward(None), None, "schema: expected a Schema, got None", id="no-schema"),
+    ],
+)
+def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_path):
+    with pytest.raises(ExportError, match=message):
+        export_model(module, schema, tmp_path / "ranker" / "1")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -119,6 +119,21 @@ def test_what_cannot_be_traced_is_refused(forward, line):
             "expected to_examples to take a tensor, got a size",
             id="a-size-marked",
         ),
+        pytest.param(
+            lambda m, d, s: to_examples((p := m.embeddings(s))["item"]) + p["user"],
+            "request-scoped inputs only, got what has a row for each example already",
+            id="examples-marked",
+        ),
+        pytest.param(
+            lambda m, d, s: to_examples((p := m.embeddings(s))["item"] * p["user"]),
+            "request-scoped inputs only, got what has a row for each example already",
+            id="mixed-marked",
+        ),
+        pytest.param(
+            lambda m, d, s: to_examples(to_examples(m.embeddings(s)["user"])) * d[:, 1:2],
+            "request-scoped inputs only, got what has a row for each example already",
+            id="marked-again",
+        ),
     ],
 )
 def test_what_cannot_be_split_is_refused(forward, reason):

@@ -101,8 +101,6 @@ MARKED = {
     ),
     "marked-last": lambda m, d, s: to_examples(m.embeddings(s)["history"].sum(1)),
     "marked-twice": lambda m, d, s: to_examples(u := m.embeddings(s)["user"]) + to_examples(u),
-    "marked-again": lambda m, d, s: to_examples(to_examples(m.embeddings(s)["user"])) * d[:, 1:2],
-    "marked-example": lambda m, d, s: to_examples((p := m.embeddings(s))["item"]) + p["user"],
     "marked-constant": lambda m, d, s: m.embeddings(s)["user"] + to_examples(m.bias) * d[:, 1:2],
     "mixed-before-the-mark": lambda m, d, s: (
         to_examples((p := m.embeddings(s))["user"]) * p["history"] + p["item"]

@@ -39,11 +39,16 @@ STEPS = st.lists(
 
 
 class RandomRanker(nn.Module):
-    """Each step makes a value ``(B, width)`` from earlier ones; the last ones are outputs."""
+    """Each step makes a value ``(B, width)`` from earlier ones; the last ones are outputs.
 
-    def __init__(self, steps):
+    Beside a value stand the scopes of what it depends on, which tell where a mark may stand.
+    """
+
+    def __init__(self, steps, schema):
         super().__init__()
         self.steps = steps
+        self.dense_scopes = [item.scope for item in schema.dense]
+        self.scopes = {item.name: item.scope for item in schema.sparse}
         tables = [
             EmbeddingBagConfig(
                 name=f"t{i}", num_embeddings=5, embedding_dim=4 * (1 + i % 2), feature_names=names
@@ -56,53 +61,62 @@ class RandomRanker(nn.Module):
 
     def forward(self, dense, sparse):
         pooled = self.embeddings(sparse)
-        values = [(pooled["b"], 8), (dense[:, 0:1], 1)]
+        values = [
+            self._pooled(dense, pooled, None, None, 1),
+            self._dense(dense, pooled, None, None, 0),
+        ]
         for name, first, second in self.steps:
             x, y = values[first % len(values)], values[second % len(values)]
             values.append(getattr(self, f"_{name}")(dense, pooled, x, y, second))
-        return {f"out{i}": value for i, (value, _) in enumerate(values[-3:])}
+        return {f"out{i}": value for i, (value, _, _) in enumerate(values[-3:])}
 
     def _dense(self, dense, pooled, x, y, pick):
         start, stop = sorted((pick % 3, 1 + pick // 3 % 3))
-        return (dense[:, start:stop], stop - start) if start < stop else (dense, 3)
+        if start >= stop:
+            return dense, 3, {*self.dense_scopes}
+        return dense[:, start:stop], stop - start, {*self.dense_scopes[start:stop]}
 
     def _column(self, dense, pooled, x, y, pick):
-        return dense[:, pick % 3].unsqueeze(1), 1
+        return dense[:, pick % 3].unsqueeze(1), 1, {self.dense_scopes[pick % 3]}
 
     def _pooled(self, dense, pooled, x, y, pick):
-        return (pooled["b"], 8) if pick % 3 == 1 else (pooled["ac"[pick % 2]], 4)
+        name = "b" if pick % 3 == 1 else "ac"[pick % 2]
+        return pooled[name], 8 if name == "b" else 4, {self.scopes[name]}
 
     def _all(self, dense, pooled, x, y, pick):
-        return pooled.values(), 16
+        return pooled.values(), 16, {*self.scopes.values()}
 
     def _mark(self, dense, pooled, x, y, pick):
-        return to_examples(x[0]), x[1]
+        without_requests = "request" not in {*self.dense_scopes, *self.scopes.values()}
+        if x[2] == {"request"} or without_requests:
+            return to_examples(x[0]), x[1], {"example"}
+        return x
 
     def _linear(self, dense, pooled, x, y, pick):
-        return torch.tanh(x[0] @ self.matrix[: x[1]]), 8
+        return torch.tanh(x[0] @ self.matrix[: x[1]]), 8, x[2]
 
     def _add(self, dense, pooled, x, y, pick):
         width = min(x[1], y[1])
-        return x[0][:, :width] + y[0][:, :width], width
+        return x[0][:, :width] + y[0][:, :width], width, x[2] | y[2]
 
     def _cat(self, dense, pooled, x, y, pick):
         if x[1] + y[1] > 64:
             return self._add(dense, pooled, x, y, pick)
-        return torch.cat([x[0], y[0]], dim=1), x[1] + y[1]
+        return torch.cat([x[0], y[0]], dim=1), x[1] + y[1], x[2] | y[2]
 
     def _reshape(self, dense, pooled, x, y, pick):
         cube = x[0].reshape(x[0].shape[0], x[0].shape[1], 1)
-        return torch.cat([cube, cube], dim=2).sum(2), x[1]
+        return torch.cat([cube, cube], dim=2).sum(2), x[1], x[2]
 
     def _stack(self, dense, pooled, x, y, pick):
         width = min(x[1], y[1])
-        return torch.stack([x[0][:, :width], y[0][:, :width]], dim=1).amax(1), width
+        return torch.stack([x[0][:, :width], y[0][:, :width]], dim=1).amax(1), width, x[2] | y[2]
 
 
 @settings(max_examples=60, deadline=None)
 @given(schema=schemas(), steps=STEPS)
 def test_a_random_ranker_is_exported_as_it_computes(schema, steps):
-    module = RandomRanker(steps)
+    module = RandomRanker(steps, schema)
 
     program = build_program(module, schema, seed=0)
 
