@@ -20,6 +20,7 @@ from embershard.package import Package
 from embershard.serving import Server, ServerOptions
 from embershard.training import read_config
 from tests.serving.asking import named, random_request
+from tests.serving.models import make_ranker
 
 PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
 BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -89,7 +90,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
         lambda: read_config(Path("run.toml")),
         lambda: ServerOptions(port=70000),
         lambda: load_movielens(Path("ml-100k")),
-        lambda: embershard.export_model(None, embershard.Schema(), "repository/ranker/latest"),
+        lambda: embershard.export_model(*make_ranker(), "repository/ranker/latest"),
         lambda: Package.open("ml-100k"),
         lambda: Package.open("longer"),
         lambda: overload(repository),
