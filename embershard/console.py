@@ -1,4 +1,7 @@
-"""Progress bars for people: on a terminal they move, elsewhere only the last line is printed."""
+"""Progress bars for people: on a terminal they move, elsewhere only the last line is printed.
+
+A bar whose work fails leaves nothing behind: the message speaks alone.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 if TYPE_CHECKING:  # `embershard verify` shows a bar, too, and needs no torch.
     from embershard.export import ExportProgress
@@ -22,19 +19,25 @@ if TYPE_CHECKING:  # `embershard verify` shows a bar, too, and needs no torch.
 
 __all__ = ["export_bar", "training_bar", "verify_bar"]
 
+# Where a line has room; in 80 columns bars are shorter.
+BAR_COLUMNS = 24
+
 
 @contextmanager
 def training_bar(title: str) -> Iterator[Callable[[TrainingProgress], None]]:
-    """Step, loss, validation AUC, examples/s and time left of a run, on standard error."""
+    """Step, loss, best validation AUC, examples/s and time left of a run, on standard error."""
     with _bar("training", title) as (progress, task):
 
         def show(now: TrainingProgress) -> None:
-            auc = f"auc {now.best_auc:.4f}  " if now.best_auc is not None else ""
+            auc = f"auc {now.best_auc:.3f} " if now.best_auc is not None else ""
+            speed = f"{_short(now.examples_per_second)} ex/s"
             progress.update(
                 task,
-                total=now.steps_max,
+                total=now.step if now.stopped_early else now.steps_max,
                 completed=now.step,
-                detail=f"loss {now.loss:.4f}  {auc}{now.examples_per_second:,.0f} examples/s",
+                share=f"{now.step}" if now.stopped_early else f"{now.step}/{now.steps_max}",
+                detail=f"loss {now.loss:.3f} {auc}"
+                + ("stopped early" if now.stopped_early else speed),
             )
 
         yield show
@@ -47,7 +50,11 @@ def export_bar(title: str) -> Iterator[Callable[[ExportProgress], None]]:
 
         def show(now: ExportProgress) -> None:
             progress.update(
-                task, total=now.rows_total, completed=now.rows_done, detail=f"table {now.table}"
+                task,
+                total=now.rows_total,
+                completed=now.rows_done,
+                share=_percent(now.rows_done, now.rows_total),
+                detail=f"table {now.table}",
             )
 
         yield show
@@ -60,7 +67,13 @@ def verify_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
         def show(done_bytes: int, total_bytes: int) -> None:
             megabytes = f"{done_bytes / 1e6:,.1f} of {total_bytes / 1e6:,.1f} MB"
-            progress.update(task, total=total_bytes, completed=done_bytes, detail=megabytes)
+            progress.update(
+                task,
+                total=total_bytes,
+                completed=done_bytes,
+                share=_percent(done_bytes, total_bytes),
+                detail=megabytes,
+            )
 
         yield show
 
@@ -69,10 +82,29 @@ def verify_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 def _bar(verb: str, title: str) -> Iterator[tuple[Progress, TaskID]]:
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
+        TextColumn("{task.fields[share]}", markup=False),
+        BarColumn(bar_width=None, table_column=Column(max_width=BAR_COLUMNS)),
         TextColumn("{task.fields[detail]}", markup=False),
         TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield progress, progress.add_task(f"{verb:9} {title}", total=None, detail="")
+        try:
+            yield progress, progress.add_task(f"{verb:9} {title}", total=None, share="", detail="")
+        except BaseException:
+            progress.live.transient = True  # Erased, or on no terminal never printed.
+            progress.live.stop()
+            progress.disable = True  # Else it ends its line, which is not there.
+            raise
+
+
+def _percent(done: int, total: int) -> str:
+    return f"{100 * done // total if total else 100}%"
+
+
+def _short(number: float) -> str:
+    """In at most four characters up to a thousand million: 950, 41k, 1.2M, 36M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if number >= size:
+            digits = 1 if number < 9.95 * size and letter == "M" else 0
+            return f"{number / size:.{digits}f}{letter}"
+    return f"{number:.0f}"

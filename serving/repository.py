@@ -32,10 +32,11 @@ def find_package(repository: Path, *, model: str = "", version: int = 0) -> Serv
     """
     models = _models(repository)
     if not models:
-        raise NotFoundError(f"{repository}: expected <model>/<version>/manifest.json, found none")
+        raise NotFoundError(f"{repository}: {_no_models(repository)}")
     if not model:
         if len(models) > 1:
-            raise NotFoundError(f"{repository}: several models, name one: {', '.join(models)}")
+            known = ", ".join(models)
+            raise NotFoundError(f"{repository}: several models, name one (--model): {known}")
         model = next(iter(models))
     if model not in models:
         raise NotFoundError(f"{repository}: no model {model!r}; models: {', '.join(models)}")
@@ -45,6 +46,18 @@ def find_package(repository: Path, *, model: str = "", version: int = 0) -> Serv
         known = ", ".join(str(number) for number in versions)
         raise NotFoundError(f"{repository}: no version {chosen} of {model!r}; versions: {known}")
     return ServedPackage(model=model, version=chosen, folder=repository / model / str(chosen))
+
+
+def _no_models(folder: Path) -> str:
+    """What is wrong with a folder without models: often it is one level too low."""
+    whole = folder.resolve()
+    for levels, kind in ((2, "a package"), (1, "the folder of one model")):
+        if next(folder.glob("/".join(["*"] * (2 - levels) + ["manifest.json"])), None):
+            return (
+                f"expected a repository, the folder of models, got {kind}; "
+                f"its repository is {whole.parents[levels - 1]}"
+            )
+    return "expected <model>/<version>/manifest.json, found none"
 
 
 def _models(repository: Path) -> dict[str, list[int]]:

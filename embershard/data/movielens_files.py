@@ -100,6 +100,11 @@ def read_movielens_files(folder: Path) -> RatingLog:
             columns={"user_id": 0, "item_id": 1, "rating": 2, "timestamp": 3},
             width=4,
         )
+    elif not folder.is_dir():
+        raise DataError(
+            f"{folder}: expected a folder that holds MovieLens-100K, found none at "
+            f"{folder.absolute()}"
+        )
     else:
         raise DataError(
             f"{folder}: expected MovieLens-100K as ml-100k.inter, .user, .item "

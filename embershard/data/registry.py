@@ -32,7 +32,8 @@ class DataConfig(BaseModel):
     """One of `DATASETS`."""
 
     path: Annotated[Path, Field(strict=False)] | None = None
-    """movielens: the folder that holds it. Left out: a cached copy, fetched if needed."""
+    """movielens: the folder that holds it; a relative path counts from the current folder. Left
+    out: a cached copy, fetched if needed."""
 
     examples: Annotated[int, Field(ge=EXAMPLES_MIN)] | None = None
     """synthetic: how many to make. Left out: a million."""

@@ -1,5 +1,7 @@
 """Progress bars: what they say, and that they say it on standard error."""
 
+from dataclasses import replace
+
 import pytest
 
 from embershard.console import export_bar, training_bar, verify_bar
@@ -31,8 +33,52 @@ def test_training_shows_loss_auc_speed_and_share(capsys):
     assert told.out == ""
     words = told.err.split()
     assert words[:4] == ["training", "dlrm", "on", "movielens"]
-    assert "50%" in words
-    assert "loss 0.5679  auc 0.7312  41,234 examples/s" in told.err
+    assert words[4] == "200/400"
+    assert "loss 0.568 auc 0.731 41k ex/s" in told.err
+
+
+def test_training_says_everything_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with training_bar("dlrm on movielens") as show:
+        show(replace(training(240, 0.7312), steps_max=1570))
+    (line,) = capsys.readouterr().err.splitlines()
+    words = line.split()
+    assert words[:5] == ["training", "dlrm", "on", "movielens", "240/1570"]
+    assert words[5][0] == "━"
+    assert words[6:12] == ["loss", "0.568", "auc", "0.731", "41k", "ex/s"]
+    assert words[12].count(":") == 1  # The time left.
+    assert len(line) <= 80
+
+
+@pytest.mark.parametrize("columns", ["80", "160"])
+def test_a_run_that_stops_early_ends_with_a_full_bar_and_says_so(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    with training_bar("dlrm on movielens") as show:
+        show(training(100, 0.7))
+        show(replace(training(200, 0.7), stopped_early=True))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert " 200 ━━━━" in line
+    assert "auc 0.700 stopped early" in line
+    assert "╸" not in line  # The half character at the end of a bar that is not full.
+    assert "/400" not in line
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [(12.4, "12"), (999, "999"), (1000, "1k"), (41_234, "41k"), (1_234_567, "1.2M"), (36e6, "36M")],
+)
+def test_speeds_are_short(capsys, speed, text):
+    with training_bar("x") as show:
+        show(replace(training(1, None), examples_per_second=speed))
+    assert f" {text} ex/s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bar", [training_bar, export_bar, verify_bar])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_what_fails_leaves_no_bar(capsys, bar, error):
+    with pytest.raises(error), bar("x"):
+        raise error
+    assert capsys.readouterr() == ("", "")
 
 
 def test_training_shows_no_auc_before_there_is_one(capsys):

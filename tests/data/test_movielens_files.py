@@ -1,6 +1,8 @@
 """Both layouts read alike; what cannot be read is refused with file, line and column."""
 
 import numpy as np
+from pathlib import Path
+
 import pytest
 
 from embershard.data.movielens_files import read_movielens_files
@@ -130,3 +132,10 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_folder_with_neither_layout_is_refused(tmp_path):
     with pytest.raises(DataError, match="got neither"):
         read_movielens_files(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = f"ml-100k: expected a folder that holds MovieLens-100K, found none at {tmp_path}/ml"
+    with pytest.raises(DataError, match=message):
+        read_movielens_files(Path("ml-100k"))

@@ -47,7 +47,7 @@ def test_what_is_no_version_is_left_alone(tmp_path, stray):
     ("folders", "asked", "message"),
     [
         pytest.param([], {}, "expected <model>/<version>/manifest.json, found none", id="empty"),
-        pytest.param(["a/1", "b/1"], {}, "several models, name one: a, b", id="several"),
+        pytest.param(["a/1", "b/1"], {}, r"models, name one \(--model\): a, b", id="several"),
         pytest.param(["a/1"], {"model": "b"}, "no model 'b'; models: a", id="no-model"),
         pytest.param(
             ["a/1", "a/3"], {"version": 2}, "no version 2 of 'a'; versions: 1, 3", id="no-version"
@@ -57,6 +57,16 @@ def test_what_is_no_version_is_left_alone(tmp_path, stray):
 def test_what_is_not_there_is_refused_with_what_is(tmp_path, folders, asked, message):
     with pytest.raises(NotFoundError, match=message):
         find_package(make(tmp_path, *folders), **asked)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [("a", "the folder of one model"), ("a/1", "a package")], ids=str
+)
+def test_a_folder_inside_the_repository_is_refused_with_the_repository(tmp_path, given, kind):
+    repository = make(tmp_path, "a/1")
+    message = f"expected a repository, .*, got {kind}; its repository is {repository}$"
+    with pytest.raises(NotFoundError, match=message):
+        find_package(repository / given)
 
 
 def test_a_repository_that_is_not_there(tmp_path):
