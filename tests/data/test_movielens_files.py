@@ -1,8 +1,8 @@
 """Both layouts read alike; what cannot be read is refused with file, line and column."""
 
-import numpy as np
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embershard.data.movielens_files import read_movielens_files
