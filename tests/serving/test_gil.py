@@ -1,0 +1,56 @@
+"""Other threads of Python run while the extension ends a server."""
+
+import sys
+import threading
+import time
+
+import pytest
+
+from embershard.serving import LocalPredictor, Server, ServerOptions
+
+
+@pytest.fixture
+def no_forced_switches():
+    """A thread keeps the lock of the interpreter until it gives it up by itself."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(
+            lambda repository: Server(repository, options=ServerOptions(port=0, threads=1)),
+            id="server",
+        ),
+        pytest.param(
+            lambda repository: LocalPredictor(repository / "ranker" / "1", threads=1), id="local"
+        ),
+    ],
+)
+def test_a_server_ends_without_the_lock(repository, no_forced_switches, start):
+    turns = 0
+    done = threading.Event()
+
+    def take_turns():
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            time.sleep(0)  # Gives the lock up, and wants it back.
+
+    other = threading.Thread(target=take_turns)
+    other.start()
+    gained = 0
+    # The other thread has a turn if it wakes while the server ends: again where it is late.
+    for _ in range(50):
+        running = start(repository)
+        before = turns
+        del running
+        gained = turns - before
+        if gained:
+            break
+    done.set()
+    other.join(timeout=60)
+    assert gained > 0
