@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from embershard.errors import EmbershardError, InputError
+from embershard.errors import EmbershardError, InputError, PackageError
 from embershard.version import __version__
 
 __all__ = ["main"]
@@ -99,23 +99,38 @@ def _train(given: argparse.Namespace) -> None:
 
 def _add_export(commands: Any) -> None:
     command = commands.add_parser("export", help="make a package of a checkpoint")
-    command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
-    command.add_argument(
-        "--out", type=Path, required=True, metavar="REPOSITORY/MODEL/VERSION", help="must be new"
+    add = command.add_argument
+    add(
+        "checkpoint",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="a checkpoint's folder, or the folder of several, of which the highest step is taken; "
+        "with --model also a file with a state dict (.safetensors, .pt)",
     )
-    command.add_argument(
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="REPOSITORY/MODEL/VERSION",
+        help="where the package goes; VERSION is a number from 1 that is not there yet",
+    )
+    add(
         "--weights",
         default="int8",
-        help="int8, int4 or fp16; or patterns of tables: 'users=int8,*=int4' (default: int8)",
+        help="how tables are stored: int8, int4 or fp16; or patterns of table names, of which the "
+        "first that fits counts: 'users=int8,*=int4' (default: %(default)s)",
     )
-    command.add_argument(
-        "--devices", default="1xcpu", help="what the plan spreads the tables over (default: 1xcpu)"
+    add(
+        "--devices",
+        default="1xcpu",
+        help="what the package's plan spreads the tables over: 2xcpu (default: %(default)s)",
     )
-    command.add_argument(
+    add(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
-        help="your own model: called without arguments, gives (module, schema); CHECKPOINT then "
-        "holds its weights",
+        help="your own model: a function without arguments that gives (module, schema), whose "
+        "weights are those of CHECKPOINT; imported from the current folder or what is installed "
+        "(default: the model that CHECKPOINT names)",
     )
     command.set_defaults(run=_export)
 
@@ -124,11 +139,14 @@ def _export(given: argparse.Namespace) -> None:
     from embershard.console import export_bar
     from embershard.export import export_checkpoint, parse_weights
     from embershard.package import Package, describe_package
+    from embershard.training import latest_checkpoint
 
     sys.path.insert(0, os.getcwd())  # --model names what lies here, as `python -m` would
+    is_file = given.model is not None and given.checkpoint.is_file()
+    source = given.checkpoint if is_file else latest_checkpoint(given.checkpoint)
     with export_bar(str(given.out)) as progress:
         out = export_checkpoint(
-            given.checkpoint,
+            source,
             given.out,
             weights=parse_weights(given.weights),
             devices=given.devices,
@@ -136,23 +154,46 @@ def _export(given: argparse.Namespace) -> None:
             progress=progress,
         )
     print(describe_package(Package.open(out)), end="")
+    print(f"wrote {out} from {source}")
 
 
 def _add_inspect(commands: Any) -> None:
     command = commands.add_parser("inspect", help="say what a package holds")
-    command.add_argument("package", type=Path, metavar="PACKAGE")
+    _add_package(command)
     command.set_defaults(run=_inspect)
+
+
+def _add_package(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "package",
+        type=Path,
+        metavar="PACKAGE",
+        help="folder of one version: REPOSITORY/MODEL/VERSION",
+    )
+
+
+def _package_folder(given: Path) -> Path:
+    """Refuses a folder one or two levels too high, naming the packages below."""
+    if not (given / "manifest.json").exists():
+        for pattern, kind in (("*", "the folder of one model"), ("*/*", "a repository")):
+            below = sorted(file.parent for file in given.glob(f"{pattern}/manifest.json"))
+            if below:
+                raise PackageError(
+                    f"{given}: expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "
+                    f"it holds {', '.join(map(str, below))}"
+                )
+    return given
 
 
 def _inspect(given: argparse.Namespace) -> None:
     from embershard.package import Package, describe_package
 
-    print(describe_package(Package.open(given.package)), end="")
+    print(describe_package(Package.open(_package_folder(given.package))), end="")
 
 
 def _add_verify(commands: Any) -> None:
     command = commands.add_parser("verify", help="check every byte of a package")
-    command.add_argument("package", type=Path, metavar="PACKAGE")
+    _add_package(command)
     command.set_defaults(run=_verify)
 
 
@@ -160,8 +201,9 @@ def _verify(given: argparse.Namespace) -> None:
     from embershard.console import verify_bar
     from embershard.package import verify_package
 
-    with verify_bar(str(given.package)) as progress:
-        package = verify_package(given.package, progress=progress)
+    folder = _package_folder(given.package)
+    with verify_bar(str(folder)) as progress:
+        package = verify_package(folder, progress=progress)
     manifest = package.manifest
     size = sum(spec.bytes for spec in manifest.files.values())
     print(f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, good")
@@ -172,22 +214,55 @@ def _add_serve(commands: Any) -> None:
 
     default = ServerOptions()
     command = commands.add_parser("serve", help="answer requests over gRPC")
-    command.add_argument("repository", type=Path, metavar="REPOSITORY")
     add = command.add_argument
-    add("--model", default="", help="which of several (default: the only one)")
-    add("--model-version", type=int, default=0, help="which (default: the highest)")
     add(
-        "--host", default=default.host, help="0.0.0.0 lets other machines in (default: %(default)s)"
+        "repository",
+        type=Path,
+        metavar="REPOSITORY",
+        help="folder of models, each a folder of its versions",
     )
-    add("--port", type=int, default=default.port, help="0: a free one (default: %(default)s)")
-    add("--threads", type=int, default=default.threads, help="of the dense program; 0: all cores")
-    add("--plan", default=default.plan, metavar="NAME", help="(default: the package's default)")
-    add("--tables", choices=("mmap", "resident"), default=default.tables, help="(default: mmap)")
+    add("--model", default="", help="which to serve (default: the only one there)")
+    add(
+        "--model-version",
+        type=int,
+        default=0,
+        help="which of the model's versions to serve (default: the highest)",
+    )
+    add(
+        "--host",
+        default=default.host,
+        help="address to listen on; 0.0.0.0 lets other machines in (default: %(default)s)",
+    )
+    add(
+        "--port",
+        type=int,
+        default=default.port,
+        help="port to listen on; 0: a free one, which is printed (default: %(default)s)",
+    )
+    add(
+        "--threads",
+        type=int,
+        default=default.threads,
+        help="threads of the dense program; 0: one a core (default: %(default)s)",
+    )
+    add(
+        "--plan",
+        default=default.plan,
+        metavar="NAME",
+        help="which of the package's plans places the tables (default: the package's default)",
+    )
+    add(
+        "--tables",
+        choices=("mmap", "resident"),
+        default=default.tables,
+        help="mmap: read from the files as needed; resident: copied into memory at the start "
+        "(default: %(default)s)",
+    )
     add(
         "--default-timeout-ms",
         type=int,
         default=default.default_timeout_ms,
-        help="deadline of requests that state none (default: %(default)s)",
+        help="deadline, in milliseconds, of requests that state none (default: %(default)s)",
     )
     command.set_defaults(run=_serve)
 
@@ -221,18 +296,30 @@ def _serve(given: argparse.Namespace) -> None:
 
 def _add_predict(commands: Any) -> None:
     command = commands.add_parser("predict", help="ask a server")
-    command.add_argument("address", metavar="HOST:PORT")
-    command.add_argument(
+    add = command.add_argument
+    add("address", metavar="HOST:PORT", help="of the server, as `embershard serve` prints it")
+    add(
         "request",
         metavar="REQUEST.json",
         nargs="?",
-        help='{"dense": {name: values}, "sparse": {name: lists of ids}}; - reads standard input; '
-        "left out, the model's inputs are printed",
+        help="an object with the keys dense ({name: values}), sparse ({name: lists of ids}), "
+        "weights ({name: lists of weights}), num_examples (a number) and outputs (names of those "
+        "wanted), all optional; - reads standard input; left out, the model's inputs are printed",
     )
-    add = command.add_argument
-    add("--model", default="", help="(default: the only one served)")
-    add("--model-version", type=int, default=0, help="(default: the one being served)")
-    add("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default: %(default)s)")
+    add("--model", default="", help="which to ask (default: the only one served)")
+    add(
+        "--model-version",
+        type=int,
+        default=0,
+        help="which of the model's versions to ask (default: the one being served)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long to wait for the answer, retries included (default: %(default)s)",
+    )
     command.set_defaults(run=_predict)
 
 

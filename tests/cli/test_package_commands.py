@@ -41,8 +41,23 @@ def test_verify_finds_one_bit(damaged, capsys):
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
+@pytest.mark.parametrize(
+    ("given", "kind"), [("", "a repository"), ("ranker", "the folder of one model")]
+)
+def test_a_folder_above_the_package_is_refused_with_the_packages_in_it(
+    repository, capsys, command, given, kind
+):
+    assert main([command, str(repository / given)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    words = f"expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "
+    assert told.err.endswith(f"{words}it holds {repository}/ranker/1\n")
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
 def test_a_folder_that_is_no_package(tmp_path, capsys, command):
     assert main([command, str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert f"embershard {command}: PackageError: manifest" in told.err
+    assert told.err.startswith(f"embershard {command}: PackageError: manifest")

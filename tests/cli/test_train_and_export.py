@@ -55,12 +55,22 @@ def test_a_run_becomes_a_package(config, tmp_path, capsys):
     package = tmp_path / "repository" / "clicks" / "3"
     weights = "--weights=*=int4"
     assert main(["export", checkpoint, "--out", str(package), weights, "--devices=2xcpu"]) == 0
-    assert capsys.readouterr().out.startswith("clicks 3   format 0   ")
+    out = capsys.readouterr().out
+    assert out.startswith("clicks 3   format 0   ")
+    assert out.splitlines()[-1] == f"wrote {package} from {checkpoint}"
     manifest = Package.open(package).manifest
     assert {table.weights for table in manifest.tables} == {"int4"}
     assert Package.open(package).plan().devices == ("cpu:0", "cpu:1")
     described = pb.GetModelResponse.FromString(LocalPredictor(package, threads=1).get_model())
     assert (described.model, described.version) == ("clicks", 3)
+
+
+def test_of_a_folder_of_checkpoints_the_one_exported_is_named(config, tmp_path, capsys):
+    assert main(["train", str(config())]) == 0
+    (checkpoint,) = (tmp_path / "checkpoints").iterdir()
+    out = tmp_path / "clicks" / "1"
+    assert main(["export", str(tmp_path / "checkpoints"), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"wrote {out} from {checkpoint}"
 
 
 def test_a_second_run_into_the_same_folder_must_be_told_to_overwrite(config, tmp_path, capsys):
@@ -149,12 +159,15 @@ def test_an_export_that_cannot_be_made(tmp_path, capsys, arguments, words):
     told = capsys.readouterr()
     assert (told.out, out.exists()) == ("", False)
     assert words in told.err
+    assert told.err.count("\n") == 1  # And no bar before it.
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path, capsys):
     out = tmp_path / "ranker" / "1"
     assert main(["export", str(tmp_path / "none"), "--out", str(out)]) == 1
-    assert "DataError: " in capsys.readouterr().err
+    assert (
+        f"DataError: {tmp_path}/none: expected a checkpoint, but nothing" in capsys.readouterr().err
+    )
 
 
 def test_a_version_that_is_there_already(tmp_path, capsys, repository):
