@@ -12,7 +12,7 @@ them into table rows and tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
+from embershard.package.ids import ids_from
 from embershard.package.schema import Schema
 
 __all__ = ["Dataset", "Examples", "JaggedColumn", "TableHint"]
@@ -44,6 +45,17 @@ class JaggedColumn(NamedTuple):
         offsets = offsets_of(lengths)
         shift = np.repeat(starts - offsets[:-1], lengths)
         return cls(values[np.arange(offsets[-1]) + shift], offsets)
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[Sequence[int] | Sequence[str]]) -> JaggedColumn:
+        """Ids as a caller has them, a list for each of N examples: integers, or strings.
+
+        Raises:
+            InputError: an id that is neither, or both kinds in one column.
+        """
+        lengths = np.fromiter((len(ids) for ids in lists), np.int64, len(lists))
+        values = ids_from([each for ids in lists for each in ids])
+        return cls(values, offsets_of(lengths))
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""

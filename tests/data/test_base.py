@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xxhash
 
 from embershard.data import Dataset, Examples, JaggedColumn, TableHint
 from embershard.errors import InputError
@@ -103,3 +104,17 @@ def test_a_dataset_has_each_sparse_input_in_one_table():
             test=examples(),
             tables=(hint,),
         )
+
+
+def test_lists_of_strings_become_the_ids_that_clients_send():
+    column = JaggedColumn.of_lists([["u-81f3"], [], ["a", "u-81f3"]])
+
+    first, a, again = column.values.tolist()
+    assert column.offsets.tolist() == [0, 1, 1, 3]
+    assert first == again == xxhash.xxh3_64_intdigest(b"u-81f3") - (1 << 64)
+    assert a == np.uint64(xxhash.xxh3_64_intdigest(b"a")).astype(np.int64)
+
+
+def test_lists_of_both_kinds_of_ids_are_refused():
+    with pytest.raises(InputError, match="string"):
+        JaggedColumn.of_lists([[1], ["a"]])

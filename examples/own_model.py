@@ -1,0 +1,136 @@
+"""A model of your own, the whole way: schema, training, export, serving, asking.
+
+.venv/bin/python examples/own_model.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import embershard as es
+from embershard.data import Examples, JaggedColumn, batches
+
+USERS = [f"u-{number}" for number in range(500)]
+ITEMS = list(range(1000, 1300))
+
+SCHEMA = es.Schema(
+    dense=[es.DenseInput("hour", scope="request"), es.DenseInput("price")],
+    sparse=[
+        # Strings, by hash: no list of users to keep. Given once per request.
+        es.SparseInput("user", scope="request", ids=es.Hash(buckets=1000)),
+        # A new item gets the row of all new items: one row more than there are ids.
+        es.SparseInput(
+            "history",
+            scope="request",
+            ids=es.Vocabulary(ITEMS, unknown="oov"),
+            max_ids=20,
+            keep="last",
+        ),
+        es.SparseInput("item", ids=es.Vocabulary(ITEMS, unknown="oov")),
+    ],
+)
+
+
+class Ranker(torch.nn.Module):
+    """Plain PyTorch; forward takes dense inputs and rows, and must trace with torch.fx."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = es.EmbeddingBagCollection(
+            tables=[
+                es.EmbeddingBagConfig(
+                    name="users", num_embeddings=1000, embedding_dim=16, feature_names=["user"]
+                ),
+                es.EmbeddingBagConfig(
+                    name="items",
+                    num_embeddings=len(ITEMS) + 1,
+                    embedding_dim=16,
+                    feature_names=["item", "history"],
+                    pooling=es.PoolingType.MEAN,
+                ),
+            ]
+        )
+        self.user_side = es.MLP(in_features=1 + 2 * 16, layer_sizes=[32, 16])
+        self.over = es.MLP(in_features=1 + 16 + 16, layer_sizes=[32, 1])
+
+    def forward(self, dense: Tensor, sparse: es.KeyedJaggedTensor) -> Tensor:
+        """Probabilities, float32 ``(B,)``."""
+        pooled = self.embeddings(sparse)
+        user = torch.cat([dense[:, :1], pooled["user"], pooled["history"]], dim=1)
+        user = es.to_examples(self.user_side(user))  # Served: once per request up to here.
+        x = torch.cat([dense[:, 1:], user, pooled["item"]], dim=1)
+        return torch.sigmoid(self.over(x)).squeeze(1)
+
+
+def examples(count: int) -> Examples:
+    """Clicks made up: users like items whose number has their own parity, and low prices."""
+    random = np.random.default_rng(0)
+    users = random.integers(0, len(USERS), count)
+    items = random.choice(ITEMS, count)
+    dense = random.standard_normal((count, 2)).astype(np.float32)
+    liked = 1 / (1 + np.exp(-(2.0 * ((users + items) % 2 == 0) - 1.0 - dense[:, 1])))
+    history = [random.choice(ITEMS, length).tolist() for length in random.integers(0, 5, count)]
+    return Examples(
+        schema=SCHEMA,
+        dense=dense,  # [N, 2], columns as in the schema
+        sparse={
+            "user": JaggedColumn.of_lists([[USERS[user]] for user in users]),
+            "history": JaggedColumn.of_lists(history),
+            "item": JaggedColumn.of_lists([[int(item)] for item in items]),
+        },
+        labels=(random.random(count) < liked).astype(np.float32),
+        request=np.arange(count),  # Each example is a request of its own.
+    )
+
+
+def train(model: Ranker, data: Examples) -> float:
+    """One pass; the mean loss of the last batches, in nats."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for batch in batches(data, batch_size=256, shuffle_seed=0):
+        loss = torch.nn.functional.binary_cross_entropy(
+            model(batch.dense, batch.sparse), batch.labels
+        )
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    return float(np.mean(losses[-10:]))
+
+
+def main() -> None:
+    """Train, export to a temporary repository, serve there, ask once."""
+    torch.manual_seed(0)
+    model = Ranker()
+    print(f"loss {train(model, examples(20_000)):.3f}")
+    with tempfile.TemporaryDirectory() as repository:
+        es.export_model(
+            model,
+            SCHEMA,
+            Path(repository) / "ranker" / "1",
+            weights={"users": "int8", "items": "int4"},
+        )
+        options = es.ServerOptions(port=0)
+        with (
+            es.Server(repository, options=options) as server,
+            es.Client(server.address, timeout_seconds=10) as client,
+        ):
+            answer = client.predict(
+                "ranker",
+                dense={"hour": 0.5, "price": [0.1, -1.2, 2.0]},
+                sparse={
+                    "user": ["u-81"],
+                    "history": [1003, 1009],
+                    "item": [[1101], [1205], [99]],
+                },
+            )
+    print(f"scores {answer['score'].round(3).tolist()}, unknown ids {dict(answer.unknown_ids)}")
+
+
+if __name__ == "__main__":
+    main()
