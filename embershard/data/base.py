@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,8 @@ class JaggedColumn(NamedTuple):
             InputError: an id that is neither, or both kinds in one column.
         """
         lengths = np.fromiter((len(ids) for ids in lists), np.int64, len(lists))
-        values = ids_from([each for ids in lists for each in ids])
-        return cls(values, offsets_of(lengths))
+        flat: list[Any] = [each for ids in lists for each in ids]  # One kind, or refused below.
+        return cls(ids_from(flat), offsets_of(lengths))
 
     def take(self, index: NDArray[np.int64]) -> JaggedColumn:
         """The lists of the examples ``index`` [M], in that order."""
