@@ -12,11 +12,13 @@ from typing import Self, TypeVar
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.client.address import check_address
 from embershard.client.packing import Inputs, pack
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
 from embershard.client.status import error_of
+from embershard.client.strings import with_string
 from embershard.errors import DeadlineError, EmbershardError, InputError, RequestError
 
 __all__ = ["Client"]
@@ -50,21 +52,23 @@ class Client:
     ) -> None:
         """
         Args:
-            address: ``host:port``. Nothing is sent before the first call.
+            address: ``host:port``, an IPv6 host in brackets. Nothing is sent before the first
+                call.
             timeout_seconds: deadline of a call that states none, retries included.
             max_attempts: how often one call is sent at the most. 1: never retried. Retried are
                 UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says after how long.
 
         Raises:
-            InputError: a timeout that is not above 0, or fewer than 1 attempt.
+            InputError: an address of another form, a timeout that is not above 0, or fewer than 1
+                attempt.
         """
+        self._address = check_address(address)
         _check_timeout(timeout_seconds)
         if max_attempts < 1:
             raise InputError(f"max_attempts: expected at least 1, got {max_attempts}")
-        self._address = address
         self._timeout_seconds = timeout_seconds
         self._rules = RetryRules(max_attempts=max_attempts)
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS)
         self._predict = self._channel.unary_unary(
             f"{SERVICE}/Predict",
             request_serializer=pb.PredictRequest.SerializeToString,
@@ -104,7 +108,8 @@ class Client:
         try:
             schema = served_model(self._send(self._get_model, request, deadline))
         except grpc.RpcError as failure:
-            raise error_of(failure, address=self._address) from failure
+            # gRPC's own words would bury the sentence; they stay in its __context__.
+            raise error_of(failure, address=self._address) from None
         with self._lock:
             self._models[(model, version, label)] = schema
         return schema
@@ -162,13 +167,13 @@ class Client:
                 raise
         except grpc.RpcError as failure:
             if known is None or failure.code() is not grpc.StatusCode.FAILED_PRECONDITION:
-                raise self._error(failure, schema, request) from failure
+                raise self._error(failure, schema, request, inputs) from None
         # Perhaps the model was changed under us. Once is enough.
         schema = self._fetch(request, deadline)
         try:
             return self._ask(schema, inputs, request, deadline)
         except grpc.RpcError as failure:
-            raise self._error(failure, schema, request) from failure
+            raise self._error(failure, schema, request, inputs) from None
 
     def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
@@ -213,12 +218,19 @@ class Client:
         return prediction(self._send(self._predict, request, deadline))
 
     def _error(
-        self, failure: grpc.RpcError, schema: ServedModel, request: pb.PredictRequest
+        self,
+        failure: grpc.RpcError,
+        schema: ServedModel,
+        request: pb.PredictRequest,
+        inputs: Inputs,
     ) -> EmbershardError:
         size, limit = request.ByteSize(), schema.max_message_bytes
         if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
             return RequestError(f"request: expected at most {limit} bytes, got {size}")
-        return error_of(failure, address=self._address)
+        error = error_of(failure, address=self._address)
+        if isinstance(error, RequestError):
+            return RequestError(with_string(str(error), inputs.sparse))
+        return error
 
     def _remaining(self, deadline: float) -> float:
         remaining = deadline - time.monotonic()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.errors import InternalError
+from embershard.errors import InternalError, NotFoundError
 
 __all__ = ["Prediction", "Timing"]
 
@@ -47,6 +47,13 @@ class Prediction(Mapping[str, npt.NDArray[np.float32]]):
     request_id: str = ""
 
     def __getitem__(self, name: str) -> npt.NDArray[np.float32]:
+        """
+        Raises:
+            NotFoundError: no such output; it is a KeyError as well.
+        """
+        if name not in self.outputs:
+            known = ", ".join(map(repr, self.outputs)) or "none"
+            raise _NoSuchOutputError(f"output {name!r}: expected one of the answer's, {known}")
         return self.outputs[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -54,6 +61,12 @@ class Prediction(Mapping[str, npt.NDArray[np.float32]]):
 
     def __len__(self) -> int:
         return len(self.outputs)
+
+
+class _NoSuchOutputError(NotFoundError, KeyError):
+    """As a mapping has it, and as this library has it."""
+
+    __str__ = Exception.__str__  # A KeyError's would be in quotes.
 
 
 def prediction(message: pb.PredictResponse) -> Prediction:

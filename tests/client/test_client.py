@@ -2,6 +2,7 @@
 
 import threading
 import time
+import traceback
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from embershard.client import Client
+from embershard.client import Client, Lists
 from embershard.client import client as client_module
 from embershard.errors import (
     DeadlineError,
@@ -314,6 +315,75 @@ def test_timeouts_are_above_zero_and_finite(timeout_seconds):
         Client("127.0.0.1:1", timeout_seconds=timeout_seconds)
     with Client("127.0.0.1:1") as client, pytest.raises(InputError, match=message):
         client.get_model(timeout_seconds=timeout_seconds)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "http://127.0.0.1:1", ":1", "h:", "h:0", "h:65536", "::1:1", "h:1 ", "", 1, None],
+    ids=repr,
+)
+def test_an_address_of_another_form_is_refused(address):
+    with pytest.raises(InputError) as caught:
+        Client(address)
+    words = "address: expected HOST:PORT, as in 127.0.0.1:50051 or [::1]:50051, got "
+    assert str(caught.value) == words + repr(address)
+
+
+@pytest.mark.parametrize("address", ["ranker:1", "ranker-1.svc.local:65535", "[::1]:50051"])
+def test_names_and_ipv6_are_addresses(address):
+    Client(address).close()
+
+
+def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
+    with fake_server(predict=[fails(Code.NOT_FOUND, "no model")]) as fake:
+        with pytest.raises(NotFoundError) as caught:
+            ask(fake)
+        with Client("127.0.0.1:1", max_attempts=1) as c, pytest.raises(RetryError) as not_there:
+            c.get_model()
+    for error, code in ((caught.value, Code.NOT_FOUND), (not_there.value, Code.UNAVAILABLE)):
+        assert "_InactiveRpcError" not in "".join(traceback.format_exception(error))
+        assert error.__context__.code() is code
+
+
+def test_an_output_that_is_not_there_is_refused_with_those_that_are():
+    with fake_server() as fake:
+        answer = ask(fake)
+    with pytest.raises(NotFoundError) as caught:
+        answer["scores"]
+    assert str(caught.value) == "output 'scores': expected one of the answer's, 'score'"
+    assert isinstance(caught.value, KeyError)
+    assert (answer.get("scores"), "scores" in answer) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param([["u-1"], ["u-2"]], id="lists"),
+        pytest.param(["u-1", "u-2"], id="strings"),
+        pytest.param(np.array([["u-1"], ["u-2"]]), id="array"),
+        pytest.param(Lists([1, 1], ["u-1", "u-2"]), id="flat"),
+    ],
+)
+def test_a_refused_id_is_told_as_the_string_that_was_given(items):
+    for number in (0xC3FF147B029B00DD, 0xC3FF147B029B00DD - (1 << 64)):  # XXH3-64 of "u-2".
+        words = f"feature 'item': id {number} at example 1, position 0 is not in the vocabulary"
+        with (
+            fake_server(predict=[fails(Code.INVALID_ARGUMENT, words)]) as fake,
+            Client(fake.address, timeout_seconds=30) as client,
+            pytest.raises(RequestError) as caught,
+        ):
+            client.predict("ranker", dense={"price": [1, 2]}, sparse={"item": items})
+        assert str(caught.value) == f"{words}; it stands for the string 'u-2'"
+
+
+def test_a_refused_number_is_told_as_it_is():
+    words = "feature 'item': id 4 at example 1, position 0 is not in 0..3"
+    with (
+        fake_server(predict=[fails(Code.INVALID_ARGUMENT, words)]) as fake,
+        pytest.raises(RequestError) as caught,
+    ):
+        ask(fake)
+    assert str(caught.value) == words
 
 
 def test_at_least_one_attempt_is_made():
