@@ -12,10 +12,13 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from embershard.errors import EmbershardError, InputError, PackageError
+from embershard.errors import EmbershardError, InputError, PackageError, UnavailableError
 from embershard.version import __version__
+
+if TYPE_CHECKING:
+    from embershard.serving import Server, ServerOptions
 
 __all__ = ["main"]
 
@@ -268,7 +271,7 @@ def _add_serve(commands: Any) -> None:
 
 
 def _serve(given: argparse.Namespace) -> None:
-    from embershard.serving import Server, ServerOptions
+    from embershard.serving import ServerOptions
 
     options = ServerOptions(
         host=given.host,
@@ -282,9 +285,7 @@ def _serve(given: argparse.Namespace) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Blocked before any thread starts, so that none but this one ever takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    with Server(
-        given.repository, model=given.model, version=given.model_version, options=options
-    ) as server:
+    with _started(given, options) as server:
         served = server.package
         print(f"serving {served.model} {served.version} on {server.address}", flush=True)
         signal.sigwait(STOP_SIGNALS)
@@ -292,6 +293,17 @@ def _serve(given: argparse.Namespace) -> None:
         for number in STOP_SIGNALS:  # A second one ends the process at once.
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
+    from embershard.serving import Server
+
+    try:
+        return Server(
+            given.repository, model=given.model, version=given.model_version, options=options
+        )
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; --port 0 picks a free port") from error
 
 
 def _add_predict(commands: Any) -> None:

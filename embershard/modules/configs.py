@@ -38,7 +38,8 @@ class EmbeddingBagConfig:
     """Rows, at least 1."""
 
     embedding_dim: int
-    """Values per row, at least 1. Fused tables and quantization ask for a multiple of 4."""
+    """Values per row, at least 1. Export, and so serving, needs a multiple of 4, and so do fused
+    tables."""
 
     feature_names: Sequence[str]
     """Looked up in this table, in this order. Kept as a tuple."""

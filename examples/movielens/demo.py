@@ -57,8 +57,10 @@ def main() -> None:
     config = read_config(HERE / "movielens.toml")
     cache = Path(os.environ.get("EMBERSHARD_CACHE") or DEFAULT_CACHE)
     movielens = load_movielens(movielens_folder(given.data, cache))
-    with training_bar("dlrm on movielens-100k") as progress:
+    with training_bar("dlrm on movielens") as progress:
         trained = train(config, movielens.dataset, overwrite=True, progress=progress)
+    ended = "stopped early at" if trained.stopped_early else "ended with"
+    print(f"{ended} step {trained.steps}, best at step {trained.best_step}", flush=True)
     out = _next_version(Path("repository") / "movielens")
     with export_bar(f"int8 -> {out}") as export_progress:
         export_checkpoint(trained.checkpoint, out, weights="int8", progress=export_progress)
@@ -87,6 +89,7 @@ def _server(repository: Path, *, version: int) -> Iterator[str]:
     process = subprocess.Popen(
         [*command, "--model", "movielens", "--model-version", str(version)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
     try:
@@ -100,10 +103,12 @@ def _server(repository: Path, *, version: int) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_TIMEOUT_SECONDS)
+            _, said = process.communicate(timeout=STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            _, said = process.communicate()
+        if process.returncode != 0:
+            print(said, end="", file=sys.stderr)
 
 
 def _ask(client: Client, movielens: MovieLens) -> Served:
@@ -147,7 +152,7 @@ def _print_table(
     int8_bytes = sum(table.table_bytes for table in tables)
     p50, p99 = np.percentile(served.latency_ms, [50, 99])
     rows = f"{len(data.train):,} train, {len(data.valid):,} validation, {len(data.test):,} test"
-    asked = f"{len(served.latency_ms)} users x {CANDIDATES} candidates, one at a time"
+    asked = f"{len(served.latency_ms)} users x {CANDIDATES} items in turn"
     fp32, int8 = f"{trained.test.auc:.4f}", f"{served.test_auc:.4f}"
     print(
         f"""
@@ -158,8 +163,10 @@ table bytes      {fp32_bytes:>9,}      {int8_bytes:>9,}
 p50 / p99 ms             -    {f"{p50:.2f} / {p99:.2f}":>11}   {asked}
 examples/s               -      {served.examples_per_second:>9,.0f}
 
-user {served.user} may like: {"; ".join(served.titles)}"""
+user {served.user} may like"""
     )
+    for title in served.titles:
+        print(f"  {title}")
 
 
 if __name__ == "__main__":

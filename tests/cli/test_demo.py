@@ -86,10 +86,22 @@ def test_the_table_says_how_fast_the_answers_came(demo):
 
 
 def test_five_titles_are_recommended(demo):
-    said = re.search(r"^user \d+ may like: (.+)$", demo[0], re.MULTILINE)
-    titles = said[1].split("; ")
+    _, titles = re.split(r"^user \d+ may like$", demo[0], flags=re.MULTILINE)
+    titles = titles.strip().splitlines()
     assert len(set(titles)) == 5
     assert all(re.search(r"\(19\d\d\)$", title) for title in titles)
+
+
+def test_it_says_where_training_ended(demo):
+    (said,) = re.findall(
+        r"^stopped early at step (\d+), best at step (\d+)$", demo[0], re.MULTILINE
+    )
+    steps, best = map(int, said)
+    assert steps == best + 8 * 40  # Its patience: eight looks, one in forty steps.
+
+
+def test_it_fits_80_columns(demo):
+    assert max(map(len, demo[0].splitlines())) <= 80
 
 
 def test_no_process_is_left(demo):

@@ -73,6 +73,7 @@ def test_a_port_that_is_taken(repository):
     assert words.startswith(
         f"embershard serve: UnavailableError: cannot listen on 127.0.0.1:{port}: in use"
     )
+    assert words.endswith("; --port 0 picks a free port\n")
 
 
 @pytest.mark.parametrize(
