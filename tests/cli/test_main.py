@@ -8,6 +8,7 @@ import pytest
 
 import embershard
 from embershard import cli
+from embershard.commands import packages
 from tests.cli.running import ROOT, run
 
 
@@ -53,7 +54,7 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
     def interrupted(given):
         raise KeyboardInterrupt(*message)
 
-    monkeypatch.setattr(cli, "_inspect", interrupted)
+    monkeypatch.setattr(packages, "_inspect", interrupted)
     assert cli.main(["inspect", "."]) == 130
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
 

@@ -22,7 +22,8 @@ ALLOWED = {
 }
 TORCH_FREE = {"errors", "version", "package", "serving", "client"}
 TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
-LAZY = {"", "__main__", "cli"}  # the root package and the commands
+COMMANDS = {"cli", "commands"}
+LAZY = {"", "__main__"} | COMMANDS
 
 
 def faults(module: Module, found: list[Import]) -> list[str]:
@@ -37,10 +38,10 @@ def faults(module: Module, found: list[Import]) -> list[str]:
 
 
 def may_import(module: Module, each: Import) -> bool:
-    if each.room == "cli":
+    if each.room in COMMANDS:
         return module.room in LAZY
     if module.room in LAZY:
-        return each.deferred or each.room in LEAVES | {"cli"}
+        return each.deferred or each.room in LEAVES | COMMANDS
     return each.room in LEAVES | {module.room} | ALLOWED[module.room]
 
 

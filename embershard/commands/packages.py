@@ -1,0 +1,65 @@
+"""`embershard inspect` and `embershard verify`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from embershard.errors import PackageError
+
+__all__ = ["add_inspect", "add_verify"]
+
+
+def add_inspect(commands: Any) -> None:
+    """Adds `inspect` to the commands of a parser."""
+    command = commands.add_parser("inspect", help="say what a package holds")
+    _add_package(command)
+    command.set_defaults(run=_inspect)
+
+
+def _add_package(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "package",
+        type=Path,
+        metavar="PACKAGE",
+        help="folder of one version: REPOSITORY/MODEL/VERSION",
+    )
+
+
+def _package_folder(given: Path) -> Path:
+    """Refuses a folder one or two levels too high, naming the packages below."""
+    if not (given / "manifest.json").exists():
+        for pattern, kind in (("*", "the folder of one model"), ("*/*", "a repository")):
+            below = sorted(file.parent for file in given.glob(f"{pattern}/manifest.json"))
+            if below:
+                raise PackageError(
+                    f"{given}: expected a package (REPOSITORY/MODEL/VERSION), got {kind}; "
+                    f"it holds {', '.join(map(str, below))}"
+                )
+    return given
+
+
+def _inspect(given: argparse.Namespace) -> None:
+    from embershard.package import Package, describe_package
+
+    print(describe_package(Package.open(_package_folder(given.package))), end="")
+
+
+def add_verify(commands: Any) -> None:
+    """Adds `verify` to the commands of a parser."""
+    command = commands.add_parser("verify", help="check every byte of a package")
+    _add_package(command)
+    command.set_defaults(run=_verify)
+
+
+def _verify(given: argparse.Namespace) -> None:
+    from embershard.console import verify_bar
+    from embershard.package import verify_package
+
+    folder = _package_folder(given.package)
+    with verify_bar(str(folder)) as progress:
+        package = verify_package(folder, progress=progress)
+    manifest = package.manifest
+    size = sum(spec.bytes for spec in manifest.files.values())
+    print(f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, good")

@@ -1,0 +1,116 @@
+"""`embershard train` and `embershard export`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_export", "add_train"]
+
+CACHE_VARIABLE = "EMBERSHARD_CACHE"
+
+
+def add_train(commands: Any) -> None:
+    """Adds `train` to the commands of a parser."""
+    command = commands.add_parser("train", help="train a model from a TOML file")
+    command.add_argument(
+        "config",
+        type=Path,
+        metavar="CONFIG.toml",
+        help="data, model, training and checkpoint; paths in it count from the current folder",
+    )
+    command.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="of the data, in place of the file's data.path"
+    )
+    command.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="let the checkpoints of an earlier run in checkpoint.folder be replaced "
+        "(default: refuse)",
+    )
+    command.set_defaults(run=_train)
+
+
+def _train(given: argparse.Namespace) -> None:
+    from embershard.console import training_bar
+    from embershard.data import DEFAULT_CACHE, load_dataset
+    from embershard.training import read_config, train
+
+    config = read_config(given.config)
+    data = config.data.at(given.data) if given.data else config.data
+    cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
+    dataset = load_dataset(data, cache=cache)
+    with training_bar(f"{config.model.name} on {dataset.name}") as progress:
+        result = train(config, dataset, overwrite=given.overwrite, progress=progress)
+    how = "stopped early" if result.stopped_early else "all epochs"
+    print(f"{how} after step {result.steps}, best at step {result.best_step}")
+    for name, found in (("validation", result.valid), ("test", result.test)):
+        print(
+            f"{name:10}  auc {found.auc:.4f}  normalized entropy {found.normalized_entropy:.4f}"
+            f"  {found.examples:,} examples"
+        )
+    print(f"checkpoint  {result.checkpoint}")
+
+
+def add_export(commands: Any) -> None:
+    """Adds `export` to the commands of a parser."""
+    command = commands.add_parser("export", help="make a package of a checkpoint")
+    add = command.add_argument
+    add(
+        "checkpoint",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="a checkpoint's folder, or the folder of several, of which the highest step is taken; "
+        "with --model also a file with a state dict (.safetensors, .pt)",
+    )
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="REPOSITORY/MODEL/VERSION",
+        help="where the package goes; VERSION is a number from 1 that is not there yet",
+    )
+    add(
+        "--weights",
+        default="int8",
+        help="how tables are stored: int8, int4 or fp16; or patterns of table names, of which the "
+        "first that fits counts: 'users=int8,*=int4' (default: %(default)s)",
+    )
+    add(
+        "--devices",
+        default="1xcpu",
+        help="what the package's plan spreads the tables over: 2xcpu (default: %(default)s)",
+    )
+    add(
+        "--model",
+        metavar="PACKAGE.MODULE:FACTORY",
+        help="your own model: a function without arguments that gives (module, schema), whose "
+        "weights are those of CHECKPOINT; imported from the current folder or what is installed "
+        "(default: the model that CHECKPOINT names)",
+    )
+    command.set_defaults(run=_export)
+
+
+def _export(given: argparse.Namespace) -> None:
+    from embershard.console import export_bar
+    from embershard.export import export_checkpoint, parse_weights
+    from embershard.package import Package, describe_package
+    from embershard.training import latest_checkpoint
+
+    sys.path.insert(0, os.getcwd())  # --model names what lies here, as `python -m` would
+    is_file = given.model is not None and given.checkpoint.is_file()
+    source = given.checkpoint if is_file else latest_checkpoint(given.checkpoint)
+    with export_bar(str(given.out)) as progress:
+        out = export_checkpoint(
+            source,
+            given.out,
+            weights=parse_weights(given.weights),
+            devices=given.devices,
+            model=given.model,
+            progress=progress,
+        )
+    print(describe_package(Package.open(out)), end="")
+    print(f"wrote {out} from {source}")
