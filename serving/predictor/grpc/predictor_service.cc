@@ -25,14 +25,35 @@ Status Guarded(Action action) {
 
 }  // namespace
 
+// Ends itself when gRPC is done with its call.
+class PredictorService::Reactor final : public grpc::ServerUnaryReactor {
+ public:
+  explicit Reactor(PredictorService* service) : service_(service), counted_(service->Enter()) {}
+
+  // Whether the call came in time. If not, it is to be refused.
+  bool counted() const { return counted_; }
+
+  void OnDone() override {
+    if (counted_) service_->Leave();
+    delete this;
+  }
+
+ private:
+  PredictorService* const service_;
+  const bool counted_;
+};
+
 PredictorService::PredictorService(Engine* engine, const GrpcServerOptions& options)
     : engine_(engine), options_(options), parser_(engine) {}
 
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,
                                                     const v1::PredictRequest* message,
                                                     v1::PredictResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const Status status = Guarded([&] { return StartPredict(context, *message, response, reactor); });
+  auto* const reactor = new Reactor(this);
+  const Status status = Guarded([&] {
+    if (!reactor->counted()) return ShuttingDown();
+    return StartPredict(context, *message, response, reactor);
+  });
   if (!status.ok()) Finish(context, reactor, status);
   return reactor;
 }
@@ -54,10 +75,8 @@ Status PredictorService::StartPredict(grpc::CallbackServerContext* context,
         return Status();
       });
     }
-    Leave();
     Finish(context, reactor, status);
   };
-  if (!Enter()) return ShuttingDown();
   engine_->Predict(std::move(request));
   return {};
 }

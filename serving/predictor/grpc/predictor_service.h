@@ -19,13 +19,16 @@ namespace embershard {
 // Handlers run on gRPC's threads and never wait for the model. A call's messages live
 // until it is finished, which is when its request is answered: a client that cancels
 // or hangs up ends neither early.
+//
+// A call counts from when it has arrived until its answer is on its way and gRPC is done
+// with it.
 class PredictorService final : public v1::Predictor::CallbackService {
  public:
   // Does not own `engine`, which must outlive it.
   PredictorService(Engine* engine, const GrpcServerOptions& options);
 
-  // From now on every Predict is answered UNAVAILABLE. Returns when the calls that were
-  // accepted before have been answered, or at `deadline`.
+  // From now on every Predict is answered UNAVAILABLE. Returns when the calls that had
+  // arrived before are done, or at `deadline`.
   void RefuseNew(Clock::time_point deadline);
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
@@ -37,10 +40,12 @@ class PredictorService final : public v1::Predictor::CallbackService {
                                      v1::GetModelResponse* response) override;
 
  private:
+  class Reactor;
+
   Status StartPredict(grpc::CallbackServerContext* context, const v1::PredictRequest& message,
                       v1::PredictResponse* response, grpc::ServerUnaryReactor* reactor);
   Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
-  // Whether a call may go on to the engine. If so, Leave() must follow.
+  // Counts a call, unless new ones are refused. If it does, Leave() must follow.
   bool Enter();
   void Leave();
   // Nothing of this object may be touched behind it: the server may be gone.
@@ -55,7 +60,7 @@ class PredictorService final : public v1::Predictor::CallbackService {
 
   std::mutex mutex_;
   std::condition_variable idle_;  // Signalled when in_flight_ becomes 0.
-  size_t in_flight_ = 0;          // Guarded by mutex_. Calls that the engine has.
+  size_t in_flight_ = 0;          // Guarded by mutex_. Calls that count.
   bool refusing_ = false;         // Guarded by mutex_.
 };
 

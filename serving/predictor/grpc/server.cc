@@ -4,6 +4,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -11,6 +12,18 @@
 
 namespace embershard {
 namespace {
+
+// A peer has this long to begin to speak the protocol.
+constexpr int kHandshakeMilliseconds = 10000;
+
+// A peer that has calls open and says nothing is asked whether it is there, and hung up on
+// where it does not say so.
+constexpr int kKeepaliveMilliseconds = 60000;
+constexpr int kKeepaliveTimeoutMilliseconds = 20000;
+
+// For what is on its way out when a draining server has nothing left to answer: refusals,
+// and the word to those who watch.
+constexpr std::chrono::milliseconds kLastWords{200};
 
 // "host:port", where an IPv6 address stands in brackets.
 std::string AddressOf(const GrpcServerOptions& options) {
@@ -42,6 +55,11 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> en
   // Two servers on one port would each get some of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             static_cast<int>(options.connection_idle.count()));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &state->port);
@@ -69,7 +87,8 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
     // moment that it closes, gRPC can only tell them CANCELLED.
     const Clock::time_point deadline = Clock::now() + timeout;
     state_->service.RefuseNew(deadline);
-    state_->server->Shutdown(std::chrono::system_clock::now() + (deadline - Clock::now()));
+    const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());
+    state_->server->Shutdown(std::chrono::system_clock::now() + left);
   });
 }
 

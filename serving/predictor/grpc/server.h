@@ -32,6 +32,11 @@ struct GrpcServerOptions {
   // RESOURCE_EXHAUSTED. Raise it where many large messages arrive at once.
   size_t max_receiving_bytes = 512 << 20;
 
+  // How long a connection may be without a call before it is closed, so that peers which
+  // stay for nothing do not use up the file descriptors. Clients of gRPC connect again by
+  // themselves.
+  std::chrono::milliseconds connection_idle{std::chrono::minutes(5)};
+
   // After how long a client that was refused to protect others may try again: about
   // the time of a few batches.
   std::chrono::milliseconds retry_pushback{20};
@@ -53,8 +58,9 @@ class GrpcServer {
 
   // Turns health to NOT_SERVING, refuses new calls, answers the accepted ones, closes
   // the port and returns. Clients of calls that take longer than `timeout` are told
-  // CANCELLED, and it returns once the model is done with them. Safe to call more than
-  // once, but not from an answer.
+  // CANCELLED, and it returns once the model is done with them. It does not wait for who
+  // only watches the health, or has sent half a call. Safe to call more than once, but not
+  // from an answer.
   void Drain(std::chrono::milliseconds timeout);
 
  private:

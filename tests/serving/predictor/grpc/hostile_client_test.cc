@@ -20,6 +20,12 @@
 namespace embershard {
 namespace {
 
+// Types of HTTP/2 frames.
+constexpr char kData = 0;
+constexpr char kHeaders = 1;
+constexpr char kRstStream = 3;
+constexpr char kSettings = 4;
+
 // A connection without gRPC on this side.
 class Socket {
  public:
@@ -42,24 +48,32 @@ class Socket {
   }
 
   // Whether the server has ended the stream or hung up. Does not wait.
-  bool Ended() {
+  bool Ended() { return HasHungUp() || Has(kRstStream); }
+
+  // Whether a frame of that type has come. Does not wait.
+  bool Got(char type) { return HasHungUp() || Has(type); }
+
+  // Reads what there is.
+  bool HasHungUp() {
     char bytes[4096];
     ssize_t size;
     while ((size = recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
       received_.append(bytes, static_cast<size_t>(size));
     }
-    if (size == 0) return true;
+    return size == 0;
+  }
+
+ private:
+  bool Has(char type) const {
     constexpr size_t kHeader = 9;  // Three bytes of size, the type, flags and stream.
-    constexpr char kRstStream = 3;
     for (size_t frame = 0; frame + kHeader <= received_.size();) {
-      if (received_[frame + 3] == kRstStream) return true;
+      if (received_[frame + 3] == type) return true;
       const auto byte = [&](size_t i) { return static_cast<unsigned char>(received_[frame + i]); };
       frame += kHeader + (size_t{byte(0)} << 16) + (size_t{byte(1)} << 8) + byte(2);
     }
     return false;
   }
 
- private:
   const int socket_;
   std::string received_;
 };
@@ -74,20 +88,28 @@ std::string Frame(char type, char flags, char stream, const std::string& payload
          payload;
 }
 
-// The beginning of a call whose message says that it has 60 MiB, of which 60,000 bytes come.
-std::string BeginningOfALargeMessage() {
+constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// A call without its message.
+std::string BeginningOfACall(char stream, const std::string& path) {
   const auto header = [](const std::string& name, const std::string& value) {
     return std::string({0, static_cast<char>(name.size())}) + name +
            std::string({static_cast<char>(value.size())}) + value;
   };
-  std::string bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(4, 0, 0, "");
-  bytes +=
-      Frame(1, 4, 1,
-            header(":method", "POST") + header(":scheme", "http") +
-                header(":path", "/embershard.v1.Predictor/Predict") + header(":authority", "x") +
-                header("te", "trailers") + header("content-type", "application/grpc"));
-  bytes += Frame(0, 0, 1, std::string("\0\x03\xc0\0\0", 5));
-  for (int i = 0; i < 4; ++i) bytes += Frame(0, 0, 1, std::string(15000, '\0'));
+  constexpr char kEndOfHeaders = 4;
+  return Frame(kHeaders, kEndOfHeaders, stream,
+               header(":method", "POST") + header(":scheme", "http") + header(":path", path) +
+                   header(":authority", "x") + header("te", "trailers") +
+                   header("content-type", "application/grpc"));
+}
+
+constexpr char kPredict[] = "/embershard.v1.Predictor/Predict";
+
+// The beginning of a call whose message says that it has 60 MiB, of which 60,000 bytes come.
+std::string BeginningOfALargeMessage() {
+  std::string bytes = kPreface + Frame(kSettings, 0, 0, "") + BeginningOfACall(1, kPredict);
+  bytes += Frame(kData, 0, 1, std::string("\0\x03\xc0\0\0", 5));
+  for (int i = 0; i < 4; ++i) bytes += Frame(kData, 0, 1, std::string(15000, '\0'));
   return bytes;
 }
 
@@ -129,7 +151,7 @@ TEST(HostileClient, MaySendRandomBytes) {
 TEST(HostileClient, MayBeginToSpeakHttp2AndHangUp) {
   Serving serving;
   std::mt19937 random(8);
-  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  const std::string preface = kPreface;
   const std::string settings(std::string("\0\0\0\4\0\0\0\0\0", 9));
   // A frame of headers of 16 MiB less one byte, of which none comes.
   const std::string headers("\xff\xff\xff\1\4\0\0\0\1", 9);
@@ -180,6 +202,30 @@ TEST(HostileClient, MayHoldBackTheEndsOfManyMessagesUntilMemoryIsShort) {
     return std::any_of(sockets.begin(), sockets.end(),
                        [](const auto& socket) { return socket->Ended(); });
   }));
+  ExpectStillAnswers(&serving);
+}
+
+TEST(HostileClient, MayStayWithoutDelayingTheServersEnd) {
+  Serving serving;
+  Socket silent(serving.server()->port());
+  silent.Send("PRI");
+  // Half a call and, behind it, so that its answer shows that the half has arrived, a watch.
+  Socket busy(serving.server()->port());
+  constexpr char kEndOfStream = 1;
+  busy.Send(BeginningOfALargeMessage() + BeginningOfACall(3, "/grpc.health.v1.Health/Watch") +
+            Frame(kData, kEndOfStream, 3, std::string(5, '\0')));
+  EXPECT_TRUE(WaitFor([&busy] { return busy.Got(kData); }));
+  const Clock::time_point start = Clock::now();
+  serving.server()->Drain(std::chrono::seconds(60));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(HostileClient, IsHungUpOnAfterAWhileWithoutACall) {
+  Serving serving(std::make_unique<FakeModel>(), {},
+                  {.connection_idle = std::chrono::milliseconds(50)});
+  Socket idle(serving.server()->port());
+  idle.Send(kPreface + Frame(kSettings, 0, 0, ""));
+  EXPECT_TRUE(WaitFor([&idle] { return idle.HasHungUp(); }));
   ExpectStillAnswers(&serving);
 }
 
