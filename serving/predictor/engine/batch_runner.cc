@@ -1,5 +1,7 @@
 #include "engine/batch_runner.h"
 
+#include <algorithm>
+#include <cmath>
 #include <exception>
 #include <string>
 #include <utility>
@@ -24,9 +26,29 @@ Status CheckOutputs(const Schema& schema, const Slot& slot) {
   return {};
 }
 
+// Whether every score means something. Numbers so large that the model overflows are no fault
+// of the request's neighbours.
+Status CheckFinite(const Schema& schema, const Response& response) {
+  for (const ResponseOutput& output : response.outputs) {
+    const std::vector<float>& values = output.values;
+    const auto bad = std::find_if(values.begin(), values.end(),
+                                  [](float value) { return !std::isfinite(value); });
+    if (bad == values.end()) continue;
+    const OutputSpec& spec = schema.outputs[output.output];
+    std::string where = "output '" + spec.name + "'";
+    if (spec.scope == Scope::kExample) {
+      const auto position = static_cast<size_t>(bad - values.begin());
+      where += " at example " + std::to_string(position / spec.width);
+    }
+    return Internal(where + " is not finite");
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<std::vector<Response>> BatchRunner::Run(std::span<const std::unique_ptr<Request>> requests) {
+Result<std::vector<Result<Response>>> BatchRunner::Run(
+    std::span<const std::unique_ptr<Request>> requests) {
   const std::lock_guard lock(mutex_);
   try {
     return RunUnguarded(requests);
@@ -35,7 +57,7 @@ Result<std::vector<Response>> BatchRunner::Run(std::span<const std::unique_ptr<R
   }
 }
 
-Result<std::vector<Response>> BatchRunner::RunUnguarded(
+Result<std::vector<Result<Response>>> BatchRunner::RunUnguarded(
     std::span<const std::unique_ptr<Request>> requests) {
   const Clock::time_point start = Clock::now();
   const Schema& schema = model_->manifest().schema;
@@ -57,7 +79,17 @@ Result<std::vector<Response>> BatchRunner::RunUnguarded(
                            .dense_us = slot_.dense_us,
                            .total_us = MicrosecondsBetween(requests[i]->arrival, end)};
   }
-  return responses;
+  std::vector<Result<Response>> checked;
+  checked.reserve(responses.size());
+  for (Response& response : responses) {
+    Status status = CheckFinite(schema, response);
+    if (status.ok()) {
+      checked.emplace_back(std::move(response));
+    } else {
+      checked.emplace_back(std::move(status));
+    }
+  }
+  return checked;
 }
 
 }  // namespace embershard

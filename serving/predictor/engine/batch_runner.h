@@ -22,12 +22,14 @@ class BatchRunner {
   // Does not own `model`, which must outlive it.
   explicit BatchRunner(Model* model) : model_(model) {}
 
-  // The responses to checked requests, in their order, run as one batch. A failure
-  // is that of the whole batch. Never throws.
-  Result<std::vector<Response>> Run(std::span<const std::unique_ptr<Request>> requests);
+  // The responses to checked requests, in their order, run as one batch. A request for which
+  // the model gave a NaN or an infinity has that for its status; any other failure is that of
+  // the whole batch. Never throws.
+  Result<std::vector<Result<Response>>> Run(std::span<const std::unique_ptr<Request>> requests);
 
  private:
-  Result<std::vector<Response>> RunUnguarded(std::span<const std::unique_ptr<Request>> requests);
+  Result<std::vector<Result<Response>>> RunUnguarded(
+      std::span<const std::unique_ptr<Request>> requests);
 
   Model* const model_;
 

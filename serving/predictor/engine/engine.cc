@@ -114,10 +114,10 @@ void Engine::State::Answer(Due due) {
 }
 
 void Engine::State::RunAndAnswer(Batch* batch) {
-  Result<std::vector<Response>> responses = runner.Run(*batch);
+  Result<std::vector<Result<Response>>> responses = runner.Run(*batch);
   Count(batches);
   for (size_t i = 0; i < batch->size(); ++i) {
-    const Status status = responses.status();
+    const Status status = responses.ok() ? (*responses)[i].status() : responses.status();
     const std::unique_ptr<Request> request = std::move((*batch)[i]);
     if (!status.ok()) {
       Count(failed);
@@ -126,7 +126,7 @@ void Engine::State::RunAndAnswer(Batch* batch) {
     }
     Count(ok);
     Count(examples, request->num_examples);
-    request->answer({}, std::move((*responses)[i]));
+    request->answer({}, std::move(*(*responses)[i]));
   }
 }
 

@@ -33,7 +33,7 @@ struct EngineCounters {
   uint64_t requests_refused = 0;  // By the door.
   uint64_t requests_overloaded = 0;
   uint64_t requests_expired = 0;  // Too late, or the client had left.
-  uint64_t requests_failed = 0;   // The model failed.
+  uint64_t requests_failed = 0;   // The model failed, or gave what is not finite.
   uint64_t examples = 0;          // Of the ok ones.
   uint64_t batches = 0;
   uint64_t queued_examples = 0;  // Of the moment.

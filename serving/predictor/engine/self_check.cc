@@ -58,7 +58,7 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
   }
   for (size_t i = 0; i < got.size(); ++i) {
     const float allowed = tolerance * std::max(1.0F, std::abs(expected[i]));
-    if (std::abs(got[i] - expected[i]) <= allowed) continue;  // False for NaN too.
+    if (std::abs(got[i] - expected[i]) <= allowed) continue;  // False where NaN is expected.
     return BadPackage("output '" + output.name + "' at example " +
                       std::to_string(i / output.width) + ": expected " + Text(expected[i]) +
                       ", got " + Text(got[i]) + " (tolerance " + Text(tolerance) + ")");
@@ -70,8 +70,9 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
 Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests,
                   size_t first, float tolerance, BatchRunner* runner) {
   const Manifest& manifest = model.manifest();
-  const Result<std::vector<Response>> responses = runner->Run(requests);
+  const Result<std::vector<Result<Response>>> responses = runner->Run(requests);
   if (!responses.ok()) return responses.status();
+  const char* const how = requests.size() > 1 ? "merged with the others: " : "";
   for (size_t r = 0; r < requests.size(); ++r) {
     const SampleRequest& sample = model.samples()[first + r];
     if (sample.outputs.size() != manifest.schema.outputs.size()) {
@@ -79,11 +80,14 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
                         std::to_string(manifest.schema.outputs.size()) + " outputs, got " +
                         std::to_string(sample.outputs.size()));
     }
-    for (const ResponseOutput& output : (*responses)[r].outputs) {
+    const Result<Response>& response = (*responses)[r];
+    if (!response.ok()) {
+      return BadPackage(SampleText(manifest, first + r) + how + response.status().message());
+    }
+    for (const ResponseOutput& output : response->outputs) {
       const OutputSpec& spec = manifest.schema.outputs[output.output];
       Status status = Compare(spec, sample.outputs[output.output], output.values, tolerance);
       if (status.ok()) continue;
-      const char* how = requests.size() > 1 ? "merged with the others: " : "";
       return BadPackage(SampleText(manifest, first + r) + how + status.message());
     }
   }

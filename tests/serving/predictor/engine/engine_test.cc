@@ -5,6 +5,7 @@
 #include <atomic>
 #include <future>
 #include <latch>
+#include <limits>
 #include <new>
 #include <thread>
 #include <vector>
@@ -131,6 +132,43 @@ TEST(Engine, AnswersABatchInWhichMemoryRanOutAndGoesOn) {
   const auto engine = StartWith(std::move(model));
   EXPECT_EQ(Predict(engine.get(), GoodInputs()).get().status.code(), StatusCode::kInternal);
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
+}
+
+TEST(Engine, AnswersARequestWhoseOutputsAreNotFiniteAloneWithWhere) {
+  auto model = std::make_unique<FakeModel>();
+  model->after_run = [](Slot* slot) {
+    if (slot->requests != 3) return;
+    slot->outputs[0].values[1] = std::numeric_limits<float>::quiet_NaN();  // The first's second.
+    slot->outputs[1].values[5] = std::numeric_limits<float>::infinity();   // The third's.
+  };
+  const auto engine = StartWith(std::move(model));
+  std::vector<std::unique_ptr<Request>> requests;
+  std::vector<std::future<Answer>> answers;
+  for (int i = 0; i < 3; ++i) {
+    auto [request, answer] = Ask(GoodInputs());
+    requests.push_back(std::move(request));
+    answers.push_back(std::move(answer));
+  }
+  engine->PredictMerged(std::move(requests));
+  const Status first = answers[0].get().status;
+  EXPECT_EQ(first.code(), StatusCode::kInternal);
+  EXPECT_EQ(first.message(), "output 'score' at example 1 is not finite");
+  ExpectGood(answers[1].get());
+  EXPECT_EQ(answers[2].get().status.message(), "output 'profile' is not finite");
+  EXPECT_EQ(engine->counters().requests_ok, 1U);
+  EXPECT_EQ(engine->counters().requests_failed, 2U);
+}
+
+TEST(Engine, AnswersWithoutAnOutputThatIsNotFiniteWhereItIsNotWanted) {
+  auto model = std::make_unique<FakeModel>();
+  model->after_run = [](Slot* slot) {
+    slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
+  };
+  const auto engine = StartWith(std::move(model));
+  auto [request, answer] = Ask(GoodInputs());
+  request->outputs_wanted = {1};
+  engine->Predict(std::move(request));
+  EXPECT_TRUE(answer.get().status.ok());
 }
 
 TEST(Engine, RefusesToCutOutputsOfTheWrongSize) {

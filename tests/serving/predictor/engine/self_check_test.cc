@@ -69,6 +69,16 @@ TEST(SelfCheck, RefusesAModelThatGivesNan) {
     slot->outputs[0].values[0] = std::numeric_limits<float>::quiet_NaN();
   });
   EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "samples.safetensors: sample 0: output 'score' at example 0 is not finite");
+}
+
+TEST(SelfCheck, RefusesAPackageThatExpectsNan) {
+  SampleRequest wrong = GoodSample();
+  wrong.outputs[1][0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(StartStatus({wrong}).message(),
+            "samples.safetensors: sample 0: output 'profile' at example 0: expected nan, got 30 "
+            "(tolerance 1e-05)");
 }
 
 TEST(SelfCheck, RefusesASampleThatTheDoorRefuses) {
