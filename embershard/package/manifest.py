@@ -148,7 +148,7 @@ class SparseInputSpec(KeptSparseSpec):
     """A list of ids per example or per request."""
 
     ids: Ids
-    lookups: Annotated[tuple[Lookup, ...], Field(min_length=1)]
+    lookups: Annotated[tuple[Lookup, ...], Field(min_length=1, fail_fast=True)]
 
 
 InputSpec: TypeAlias = Annotated[DenseInputSpec | SparseInputSpec, Field(discriminator="kind")]
@@ -160,7 +160,9 @@ class OutputSpec(Part):
     name: Name
     scope: Scope
     shape: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=MAX_LENGTH)], ...], AfterValidator(_checked_shape)
+        tuple[Annotated[int, Field(ge=1, le=MAX_LENGTH)], ...],
+        Field(fail_fast=True),
+        AfterValidator(_checked_shape),
     ]
 
 
@@ -173,7 +175,7 @@ class TableSpec(Part):
     weights: WeightType
     row_bytes: Annotated[int, Field(ge=1)]
     rows_per_chunk: Annotated[int, Field(ge=1, le=CHUNK_BYTES_MAX)]
-    chunks: Annotated[tuple[FilePath, ...], Field(min_length=1)]
+    chunks: Annotated[tuple[FilePath, ...], Field(min_length=1, fail_fast=True)]
     mse: Error
     max_error: Error
 
@@ -240,11 +242,11 @@ class Manifest(Part):
     producer: Producer
     # Named "schema" in the file; pydantic keeps that name for itself.
     fingerprint: Annotated[str, Field(alias="schema", pattern=r"^[0-9a-f]{16}$")]
-    inputs: Annotated[tuple[InputSpec, ...], Field(min_length=1)]
-    outputs: Annotated[tuple[OutputSpec, ...], Field(min_length=1)]
-    tables: tuple[TableSpec, ...]
-    programs: Annotated[tuple[ProgramSpec, ...], Field(min_length=1)]
-    plans: Annotated[tuple[PlainName, ...], Field(min_length=1)]
+    inputs: Annotated[tuple[InputSpec, ...], Field(min_length=1, fail_fast=True)]
+    outputs: Annotated[tuple[OutputSpec, ...], Field(min_length=1, fail_fast=True)]
+    tables: Annotated[tuple[TableSpec, ...], Field(fail_fast=True)]
+    programs: Annotated[tuple[ProgramSpec, ...], Field(min_length=1, fail_fast=True)]
+    plans: Annotated[tuple[PlainName, ...], Field(min_length=1, fail_fast=True)]
     default_plan: PlainName
     limits: Limits
     samples: FilePath

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Final
 
 from embershard.errors import InputError, PackageError
 from embershard.package.manifest import (
@@ -15,13 +15,19 @@ from embershard.package.manifest import (
     Manifest,
     SparseInputSpec,
     TableSpec,
+    VocabIds,
     fingerprint_of,
+    known_ids,
 )
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.row_format import RowFormat
+from embershard.package.safetensors_file import HEADER_BYTES_MAX
+from embershard.package.strict_json import BYTES_MAX
 from embershard.package.validation import parse_model
 
 __all__ = ["parse_manifest"]
+
+SAMPLES_BYTES_MAX: Final = 1 << 30
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -31,7 +37,7 @@ def parse_manifest(data: bytes) -> Manifest:
         PackageError: "manifest.json: <field>: expected ..., got ...".
     """
     manifest, document = parse_model(Manifest, data, MANIFEST)
-    for check in (_check_names, _check_tables, _check_inputs, _check_files):
+    for check in (_check_names, _check_tables, _check_inputs, _check_files, _check_sizes):
         check(manifest)
     # Of the document, not of the model: the digest is taken of the numbers as written.
     expected = fingerprint_of(document["inputs"], document["outputs"])
@@ -129,6 +135,20 @@ def _check_files(manifest: Manifest) -> None:
         if file in seen and not field.endswith(".ids.file"):
             raise _refuse(field, "a file of its own", f"{file}, named before")
         seen.add(file)
+
+
+def _check_sizes(manifest: Manifest) -> None:
+    """Files that are read whole take memory before anything else of them is known."""
+    most = {f"plans/{plan}.json": BYTES_MAX for plan in manifest.plans}
+    most[manifest.samples] = SAMPLES_BYTES_MAX
+    for each in manifest.sparse:
+        if isinstance(each.ids, VocabIds):
+            # An id is a key and a row of 8 bytes each.
+            most[each.ids.file] = known_ids(each.ids) * 16 + 8 + HEADER_BYTES_MAX
+    for file, bytes_max in most.items():
+        size = manifest.files[file].bytes
+        if size > bytes_max:
+            raise _refuse(f"files.{file}.bytes", f"at most {bytes_max}", size)
 
 
 def _named_files(manifest: Manifest) -> Iterator[tuple[str, str]]:

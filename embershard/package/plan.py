@@ -12,6 +12,8 @@ A plan's rectangles tile every table exactly:
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
@@ -41,7 +43,7 @@ class Shard(Part):
     columns: Span
     """First column, and the one behind the last: multiples of 4."""
 
-    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, fail_fast=True)]
     """Positions in the plan's devices."""
 
 
@@ -50,8 +52,10 @@ class Plan(Part):
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
     name: PlainName
-    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=DEVICES_MAX)]
-    shards: tuple[Shard, ...]
+    devices: Annotated[
+        tuple[Device, ...], Field(min_length=1, max_length=DEVICES_MAX, fail_fast=True)
+    ]
+    shards: Annotated[tuple[Shard, ...], Field(fail_fast=True)]
 
 
 def parse_plan(data: bytes, name: str, tables: Sequence[TableSpec]) -> Plan:
@@ -80,8 +84,11 @@ def parse_plan(data: bytes, name: str, tables: Sequence[TableSpec]) -> Plan:
             expected = f"one of {', '.join(known) or 'none'}"
             raise refusal(file, f"{where}.table", expected=expected, got=shard.table)
         _check_shard(shard, known[shard.table], len(plan.devices), file, where)
+    shards_of = defaultdict[str, list[tuple[int, Shard]]](list)
+    for place, shard in enumerate(plan.shards):
+        shards_of[shard.table].append((place, shard))
     for table in tables:
-        _check_tiling(plan, table, file)
+        _check_tiling(plan, shards_of[table.name], table, file)
     return plan
 
 
@@ -140,25 +147,42 @@ def _check_shard(shard: Shard, table: TableSpec, devices: int, file: str, where:
             raise refusal(file, f"{where}.devices", expected=expected, got=list(shard.devices))
 
 
-def _check_tiling(plan: Plan, table: TableSpec, file: str) -> None:
-    """No overlap and the right area: the rectangles tile the table."""
-    shards = [(p, s) for p, s in enumerate(plan.shards) if s.table == table.name]
-    shards.sort(key=lambda item: item[1].rows)
-    area, open_shards = 0, list[tuple[int, Shard]]()
+def _check_tiling(plan: Plan, shards: list[tuple[int, Shard]], table: TableSpec, file: str) -> None:
+    """No overlap and the right area: the rectangles, given with their positions, tile it."""
+    shards.sort(key=lambda item: item[1].rows[0])
+    area, met = 0, list[tuple[int, int]]()
     for place, shard in shards:
-        open_shards = [other for other in open_shards if other[1].rows[1] > shard.rows[0]]
-        for earlier, other in open_shards:
-            if _overlap(shard.columns, other.columns):
-                raise _overlapping(file, min(place, earlier), max(place, earlier), table.name)
-        open_shards.append((place, shard))
+        earlier = _meet(met, plan, place)
+        if earlier != place:
+            raise _overlapping(file, min(place, earlier), max(place, earlier), table.name)
         area += (shard.rows[1] - shard.rows[0]) * (shard.columns[1] - shard.columns[0])
     if area != table.rows * table.dim:
         expected = f"rectangles that cover the {table.rows} x {table.dim} values of {table.name}"
         raise refusal(file, "shards", expected=expected, got=f"{area} of {table.rows * table.dim}")
 
 
-def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    return a[0] < b[1] and b[0] < a[1]
+def _meet(met: list[tuple[int, int]], plan: Plan, place: int) -> int:
+    """Adds a shard to those that a line sweeping down the rows of one table has met.
+
+    Args:
+        met: first column and position of each, in order; their columns are disjoint. One that
+            ends above the line makes room.
+        plan: of the shards.
+        place: of the shard to add; shards come in the order of their first rows.
+
+    Returns:
+        The position of a shard that it lies over; its own where there is none.
+    """
+    (first, end), top = plan.shards[place].columns, plan.shards[place].rows[0]
+    at = bisect_left(met, (first, 0))
+    if at and plan.shards[met[at - 1][1]].columns[1] > first:
+        at -= 1
+    while at < len(met) and met[at][0] < end:
+        if plan.shards[met[at][1]].rows[1] > top:
+            return met[at][1]
+        del met[at]
+    insort(met, (first, place))
+    return place
 
 
 def _overlapping(file: str, first: int, second: int, table: str) -> PackageError:

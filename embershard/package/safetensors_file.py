@@ -45,7 +45,7 @@ class StoredTensor(Part):
     """One entry of a header."""
 
     dtype: Literal["U8", "I32", "I64", "F32"]
-    shape: Annotated[tuple[_Size, ...], Field(max_length=4)]
+    shape: Annotated[tuple[_Size, ...], Field(max_length=4, fail_fast=True)]
     data_offsets: tuple[_Size, _Size]
 
     @property

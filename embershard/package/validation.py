@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from embershard.errors import PackageError
 from embershard.package.names import PATTERN_WORDS
@@ -57,10 +57,22 @@ def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]
             expected at least 1, got 0".
     """
     document = parse_json(data, file)
+    _check_keys(model, document, file)
     try:
         return model.model_validate_json(data), document
     except ValidationError as error:
-        raise _refusal_of(error.errors()[0], document, file) from None
+        first = error.errors(include_url=False)[0]
+        raise _refusal_of(first, document, file) from None
+
+
+def _check_keys(model: type[BaseModel], document: Any, file: str) -> None:
+    """Refuses missing keys, before pydantic keeps one copy of the document for each."""
+    if not isinstance(document, dict) or issubclass(model, RootModel):
+        return
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if field.is_required() and key not in document:
+            raise refusal(file, key, expected="this key", got="nothing")
 
 
 def _refusal_of(error: ErrorDetails, document: Any, file: str) -> PackageError:

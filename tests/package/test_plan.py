@@ -58,6 +58,15 @@ def test_grids_tile_and_stop_tiling_without_any_one_shard(data):
         plan_of([*grid, grid[lost]])
 
 
+@pytest.mark.timeout(60)  # Each against each would take minutes.
+def test_tens_of_thousands_of_columns_tile():
+    edges = range(0, 65536, 4)
+    grid = [(row, row + 1, left, left + 4) for row in range(4) for left in edges]
+    assert len(plan_of(grid, rows=4, dim=65536).shards) == 65536
+    with pytest.raises(PackageError, match=r"shards\.65536: .*got one over shards\.65535"):
+        plan_of([*grid, grid[-1]], rows=4, dim=65536)
+
+
 def test_the_largest_tables_go_first_each_to_the_device_with_least():
     tables = [table("a", 10), table("b", 30), table("c", 20), table("d", 15)]
 
