@@ -41,6 +41,9 @@ def _train(given: argparse.Namespace) -> None:
 
     config = read_config(given.config)
     data = config.data.at(given.data) if given.data else config.data
+    if data.path and not given.data and not data.path.expanduser().is_dir():
+        absolute = data.path.expanduser().absolute()
+        raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     dataset = load_dataset(data, cache=cache)
     with training_bar(f"{config.model.name} on {dataset.name}") as progress:

@@ -18,7 +18,8 @@ def to_examples(x: Tensor) -> Tensor:
         user = to_examples(self.user_tower(pooled["user"]))     # [R, d] -> [B, d] when served
 
     Args:
-        x: ``(R, ...)``, computed from request-scoped inputs only.
+        x: ``(R, ...)``, computed from request-scoped inputs only. Where the schema has such inputs,
+            export refuses a mark on anything else, by its line.
 
     Returns:
         ``(B, ...)``; ``x`` itself outside of an exported program.

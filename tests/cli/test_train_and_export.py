@@ -137,6 +137,14 @@ def test_a_folder_for_data_that_is_made(config, tmp_path, capsys):
     assert "data set 'synthetic': expected no folder, got " in capsys.readouterr().err
 
 
+def test_a_folder_for_data_that_is_not_there(config, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = CONFIG.replace('"synthetic"\nexamples = 3000', '"movielens"\npath = "ml-100k"')
+    assert main(["train", str(config(text))]) == 1
+    words = f"run.toml:4: key 'data.path': expected a folder, found none at {tmp_path}/ml-100k\n"
+    assert capsys.readouterr().err.endswith(words)
+
+
 def test_data_of_ones_own_that_cannot_be_read(config, tmp_path, capsys):
     text = CONFIG.replace('"synthetic"\nexamples = 3000', '"movielens"')
     assert main(["train", str(config(text)), "--data", str(tmp_path)]) == 1

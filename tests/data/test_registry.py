@@ -33,7 +33,7 @@ def test_synthetic_takes_examples_and_seed():
 
 def test_a_named_folder_is_never_fetched_into(tmp_path):
     assert movielens_folder(tmp_path / "nowhere") == tmp_path / "nowhere"
-    with pytest.raises(DataError, match="nowhere: expected a folder that holds .*, found none"):
+    with pytest.raises(DataError, match=r"nowhere: expected a folder that holds .*, found none"):
         load_dataset(DataConfig(name="movielens", path=tmp_path / "nowhere"))
 
 
