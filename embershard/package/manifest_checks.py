@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from embershard.errors import InputError, PackageError
+from embershard.package.input_specs import known_ids
 from embershard.package.manifest import (
     CHUNK_ALIGN,
     CHUNK_BYTES_MAX,
@@ -17,7 +18,6 @@ from embershard.package.manifest import (
     TableSpec,
     VocabIds,
     fingerprint_of,
-    known_ids,
 )
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.row_format import RowFormat

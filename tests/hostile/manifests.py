@@ -169,6 +169,9 @@ FIELDS = [
     field("max-examples-2-to-the-31", "limits", "max_examples", value=1 << 31),
     field("max-ids-of-a-request-zero", "limits", "max_ids", value=0),
     field("size-negative", "files", "samples.safetensors", "bytes", value=-1),
+    field("plan-too-large", "files", "plans/halves.json", "bytes", value=(64 << 20) + 1),
+    field("samples-too-large", "files", "samples.safetensors", "bytes", value=(1 << 30) + 1),
+    field("vocabulary-too-large", "files", "ids/user.safetensors", "bytes", value=16777289),
     field("digest-too-short", "files", "samples.safetensors", "sha256", value="00"),
 ]
 

@@ -4,7 +4,10 @@
 #include <set>
 #include <utility>
 
+#include "package/id_maps.h"
+#include "package/json_parse.h"
 #include "package/plan.h"
+#include "package/safetensors.h"
 
 namespace embershard {
 namespace {
@@ -66,6 +69,23 @@ void CheckFiles(const Manifest& manifest, const JsonValue& root) {
   }
 }
 
+// Files that are read whole take memory before anything else of them is known.
+void CheckSizes(const Manifest& manifest, const JsonValue& root) {
+  constexpr uint64_t kIdBytes = 16;  // A key and a row.
+  std::vector<std::pair<std::string, uint64_t>> most = {{manifest.samples, kSamplesBytesMax}};
+  for (const std::string& plan : manifest.plans) most.emplace_back(PlanFile(plan), kJsonBytesMax);
+  for (const SparseInput& input : manifest.schema.sparse) {
+    if (input.ids.kind != IdMapKind::kVocab) continue;
+    const auto ids = static_cast<uint64_t>(KnownIds(input.ids));
+    most.emplace_back(input.ids.file, ids * kIdBytes + kSafetensorsHeadBytesMax);
+  }
+  for (const auto& [file, bytes_max] : most) {
+    const auto listed = manifest.files.find(file);
+    if (listed == manifest.files.end() || listed->second.bytes <= bytes_max) continue;
+    root["files"][file]["bytes"].Refuse("at most " + std::to_string(bytes_max));
+  }
+}
+
 }  // namespace
 
 void CheckManifest(const Manifest& manifest, const JsonValue& root) {
@@ -79,6 +99,7 @@ void CheckManifest(const Manifest& manifest, const JsonValue& root) {
     root["default_plan"].Refuse("one of plans");
   }
   CheckFiles(manifest, root);
+  CheckSizes(manifest, root);
 }
 
 }  // namespace embershard

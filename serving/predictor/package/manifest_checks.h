@@ -11,7 +11,10 @@ namespace embershard {
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kManifestDigestFile = "manifest.sha256";
 
-// Distinct names; every file named by a field listed in `files`, and named once.
+inline constexpr uint64_t kSamplesBytesMax = uint64_t{1} << 30;
+
+// Distinct names; every file named by a field listed in `files`, and named once; none that is
+// read whole larger than its kind may be.
 // `root` is the document that `manifest` was read from.
 void CheckManifest(const Manifest& manifest, const JsonValue& root);
 

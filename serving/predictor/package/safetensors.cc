@@ -12,7 +12,7 @@
 namespace embershard {
 namespace {
 
-constexpr uint64_t kHeaderBytesMax = uint64_t{16} << 20;
+constexpr uint64_t kHeaderBytesMax = kSafetensorsHeadBytesMax - kSafetensorsPrefixBytes;
 constexpr uint64_t kSizeMax = (uint64_t{1} << 48) - 1;
 constexpr size_t kDimensionsMax = 4;
 

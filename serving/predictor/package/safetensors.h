@@ -32,6 +32,9 @@ using StoredTensors = std::map<std::string, StoredTensor>;
 
 inline constexpr size_t kSafetensorsPrefixBytes = 8;
 
+// Most that lies before the data.
+inline constexpr uint64_t kSafetensorsHeadBytesMax = kSafetensorsPrefixBytes + (uint64_t{16} << 20);
+
 // Length of the JSON header. `prefix`: the first kSafetensorsPrefixBytes of the file, or
 // all of a shorter one.
 Result<uint64_t> ParseSafetensorsPrefix(std::string_view prefix, uint64_t file_bytes,

@@ -172,6 +172,16 @@ INSTANTIATE_TEST_SUITE_P(
                  "inputs.1.default: expected a number between -1e15 and 1e15, "
                  "got 1e+15",
                  [](Json& d) { d["inputs"][1]["default"] = 1e15; }},
+        BadField{"plan_too_large",
+                 "files.plans/halves.json.bytes: expected at most 67108864, got 67108865",
+                 [](Json& d) { d["files"]["plans/halves.json"]["bytes"] = (64 << 20) + 1; }},
+        BadField{"samples_too_large",
+                 "files.samples.safetensors.bytes: expected at most 1073741824, got 1073741825",
+                 [](Json& d) { d["files"]["samples.safetensors"]["bytes"] = (1 << 30) + 1; }},
+        // Four ids of 16 bytes, and the longest header.
+        BadField{"vocabulary_too_large",
+                 "files.ids/user.safetensors.bytes: expected at most 16777288, got 16777289",
+                 [](Json& d) { d["files"]["ids/user.safetensors"]["bytes"] = 16777289; }},
         BadField{"file_named_twice",
                  "samples: expected a file of its own, got "
                  "programs/dense.pt, named before",
