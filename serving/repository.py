@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from embershard.errors import NotFoundError
+from embershard.errors import NotFoundError, PackageError
+from embershard.package.folder_checks import read_manifest
 
-__all__ = ["ServedPackage", "find_package"]
+__all__ = ["ServedPackage", "check_folder", "find_package"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,23 @@ def find_package(repository: Path, *, model: str = "", version: int = 0) -> Serv
         known = ", ".join(str(number) for number in versions)
         raise NotFoundError(f"{repository}: no version {chosen} of {model!r}; versions: {known}")
     return ServedPackage(model=model, version=chosen, folder=repository / model / str(chosen))
+
+
+def check_folder(package: ServedPackage) -> None:
+    """Compares a package's manifest with the folders it lies in.
+
+    Raises:
+        PackageError: it says another model or version, or is damaged.
+    """
+    manifest = read_manifest(package.folder)
+    for field, folder, said in (
+        ("model", package.model, manifest.model),
+        ("version", package.version, manifest.version),
+    ):
+        if said != folder:
+            raise PackageError(
+                f"manifest.json: {field}: expected {folder} (its folder), got {said}"
+            )
 
 
 def _no_models(folder: Path) -> str:

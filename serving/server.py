@@ -8,7 +8,7 @@ from typing import Self
 
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import ServerOptions
-from embershard.serving.repository import ServedPackage, find_package
+from embershard.serving.repository import ServedPackage, check_folder, find_package
 
 __all__ = ["Server"]
 
@@ -40,11 +40,13 @@ class Server:
 
         Raises:
             NotFoundError: no such model, version or plan.
-            PackageError: the package is damaged, or its samples give other scores.
+            PackageError: the package is damaged, lies in folders of another name than its manifest
+                says, or its samples give other scores.
             UnavailableError: the address cannot be listened on.
         """
         self._options = options or ServerOptions()
         self._package = find_package(Path(repository), model=model, version=version)
+        check_folder(self._package)
         self._native = load_extension().Server(
             folder=str(self._package.folder),
             fbgemm_folder=str(fbgemm_folder()),

@@ -50,7 +50,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             refused, wherever they lead), or of another size.
     """
     listed = {*manifest.files, MANIFEST, MANIFEST_DIGEST}
-    found = set(_walk(folder, ""))
+    found = set(_walk(folder))
     for file in sorted(found | listed):
         if file not in listed:
             raise refusal(file, "file", expected="no such file", got="one")
@@ -74,18 +74,37 @@ def check_hash(folder: Path, file: str, spec: FileSpec) -> None:
         raise refusal(file, "sha256", expected=spec.sha256, got=digest)
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[str]:
+def _walk(root: Path) -> Iterator[str]:
     """Paths of the regular files below; anything but files and folders is refused."""
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda each: each.name):
-            path = f"{prefix}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry.path), f"{path}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield path
-            else:
-                got = "a symbolic link" if entry.is_symlink() else "something else"
-                raise refusal(path, "file", expected="a regular file", got=got)
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        folder = _open_folder(root, prefix)
+        try:
+            with os.scandir(folder) as entries:
+                for entry in sorted(entries, key=lambda each: each.name):
+                    path = f"{prefix}{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{path}/")
+                    elif entry.is_file(follow_symlinks=False):
+                        yield path
+                    else:
+                        got = "a symbolic link" if entry.is_symlink() else "something else"
+                        raise refusal(path, "file", expected="a regular file", got=got)
+        finally:
+            os.close(folder)
+
+
+def _open_folder(root: Path, prefix: str) -> int:
+    """Steps down one name at a time: a path longer than the system takes is no obstacle."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    for name in prefix.split("/")[:-1]:
+        above = folder
+        try:
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
 
 
 def _check_regular(folder: Path, file: str) -> None:

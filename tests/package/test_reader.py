@@ -1,13 +1,15 @@
 """The golden package of format 0 reads as it was written, and rows come from the right chunk."""
 
 import hashlib
+import os
+import subprocess
 
 import numpy as np
 import pytest
 
 from embershard.errors import InputError, NotFoundError, PackageError
 from embershard.package import Hash, Identity, Package, Vocabulary, hash_string, verify_package
-from tests.hostile.draft import GOLDEN
+from tests.hostile.draft import GOLDEN, Draft
 from tests.package.building import ROWS, publish
 
 
@@ -51,6 +53,20 @@ def test_golden_rows(golden, table, rows, value):
 def test_a_folder_that_is_not_there_is_refused_by_its_path(tmp_path):
     with pytest.raises(PackageError, match="nowhere: file: expected a package's folder, got noth"):
         Package.open(tmp_path / "nowhere")
+
+
+def test_empty_folders_may_lie_deeper_than_a_path_is_long(tmp_path):
+    package = Draft(tmp_path / "deep").folder
+    here = os.open(package, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("folder", dir_fd=here)
+        above, here = here, os.open("folder", os.O_RDONLY, dir_fd=here)
+        os.close(above)
+    os.close(here)
+    try:
+        verify_package(package)
+    finally:
+        subprocess.run(["rm", "-r", package / "folder"], check=True)  # Python's own gives up.
 
 
 def test_golden_schema(golden):

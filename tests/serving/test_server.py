@@ -284,6 +284,19 @@ def test_a_damaged_package_is_refused_with_file_and_field(tmp_path):
             load()
 
 
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        pytest.param("other/1", "model: expected other (its folder), got ranker", id="model"),
+        pytest.param("ranker/7", "version: expected 7 (its folder), got 1", id="version"),
+    ],
+)
+def test_a_package_copied_under_another_name_is_refused(package, tmp_path, folder, message):
+    shutil.copytree(package, tmp_path / folder)
+    with pytest.raises(PackageError, match=re.escape(f"manifest.json: {message}")):
+        serve(tmp_path)
+
+
 def test_a_package_whose_samples_give_other_scores_is_refused(package, tmp_path):
     changed = shutil.copytree(package, tmp_path / "ranker" / "1")
     samples = read_samples(changed / "samples.safetensors")
