@@ -1,4 +1,4 @@
-"""The command line: `embershard train | export | inspect | verify | serve | predict`.
+"""The command line: `embershard train | export | inspect | verify | serve | predict | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from embershard.commands import (
+    add_bench,
     add_export,
     add_inspect,
     add_predict,
@@ -51,6 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"embershard {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_train, add_export, add_inspect, add_verify, add_serve, add_predict):
+    for add in (
+        add_train,
+        add_export,
+        add_inspect,
+        add_verify,
+        add_serve,
+        add_predict,
+        add_bench,
+    ):
         add(commands)
     return parser

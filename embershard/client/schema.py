@@ -35,6 +35,9 @@ class ServedInput:
     max_ids: int = 0
     """Sparse: ids that count in one list. 0: no limit of its own."""
 
+    known_ids: int = 0
+    """Sparse: ids 0 .. known_ids - 1 are known. 0: a vocabulary, or a server that does not say."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedOutput:
@@ -112,6 +115,7 @@ def _input(message: pb.Input) -> ServedInput:
             scope=scope,
             weighted=message.sparse.weighted,
             max_ids=message.sparse.max_ids,
+            known_ids=message.sparse.known_ids,
         )
     raise InternalError(
         f"input {message.name!r}: expected a dense or a sparse input, got neither; "

@@ -1,8 +1,17 @@
 """One file a few commands: their arguments, and what they do."""
 
 from embershard.commands.asking import add_predict
+from embershard.commands.load import add_bench
 from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.serving import add_serve
 from embershard.commands.training import add_export, add_train
 
-__all__ = ["add_export", "add_inspect", "add_predict", "add_serve", "add_train", "add_verify"]
+__all__ = [
+    "add_bench",
+    "add_export",
+    "add_inspect",
+    "add_predict",
+    "add_serve",
+    "add_train",
+    "add_verify",
+]

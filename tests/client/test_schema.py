@@ -13,6 +13,7 @@ def message():
     described.inputs.add(name="price", scope=pb.SCOPE_EXAMPLE).dense.SetInParent()
     sparse = described.inputs.add(name="tags", scope=pb.SCOPE_EXAMPLE).sparse
     sparse.weighted, sparse.max_ids, sparse.keep = True, 5, pb.KEEP_LAST
+    sparse.known_ids = 90
     described.outputs.add(name="embedding", scope=pb.SCOPE_REQUEST, shape=[8])
     described.limits.max_examples = 4
     described.limits.max_ids = 50
@@ -28,7 +29,14 @@ def test_a_description_is_read_whole():
         inputs=(
             ServedInput(name="age", kind="dense", scope="request", default=0.0),
             ServedInput(name="price", kind="dense", scope="example", default=None),
-            ServedInput(name="tags", kind="sparse", scope="example", weighted=True, max_ids=5),
+            ServedInput(
+                name="tags",
+                kind="sparse",
+                scope="example",
+                weighted=True,
+                max_ids=5,
+                known_ids=90,
+            ),
         ),
         outputs=(ServedOutput(name="embedding", scope="request", shape=(8,)),),
         max_examples=4,

@@ -83,6 +83,7 @@ def test_unknown_root_name_is_an_attribute_error():
         pytest.param("embershard.Schema, embershard.Vocabulary", id="schema"),
         pytest.param("embershard.Server", id="server"),
         pytest.param("import embershard.cli", id="commands"),
+        pytest.param("import embershard.bench", id="load-tool"),
     ],
 )
 def test_serving_and_asking_load_no_torch(statement):

@@ -19,8 +19,9 @@ ALLOWED = {
     "console": {"export", "training"},
     "serving": {"package"},
     "client": {"_proto"},
+    "bench": {"_proto", "client", "package"},
 }
-TORCH_FREE = {"errors", "version", "package", "serving", "client"}
+TORCH_FREE = {"errors", "version", "package", "serving", "client", "bench"}
 TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
 COMMANDS = {"cli", "commands"}
 LAZY = {"", "__main__"} | COMMANDS
@@ -91,15 +92,21 @@ def test_torch_jit_is_called_in_one_module():
     assert decorating <= {"jagged", *(name.split(".")[1] for name in callers)}
 
 
-def test_only_native_loads_the_extension():
+@pytest.mark.parametrize(
+    ("extension", "door"),
+    [
+        pytest.param("embershard.serving._predictor", "embershard.serving._native", id="serving"),
+        pytest.param("embershard.bench._load", "embershard.bench._native", id="bench"),
+    ],
+)
+def test_one_module_loads_each_extension(extension, door):
     """By an import, or by import_module with its name."""
-    extension = "embershard.serving._predictor"
     users = {
         module.name
         for module in modules()
         if extension in {i.target for i in module.imports()} | constants(module.tree())
     }
-    assert users == {"embershard.serving._native"}
+    assert users == {door}
 
 
 @pytest.mark.parametrize("bare", ["export", "serving", "proto"])

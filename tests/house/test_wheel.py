@@ -98,6 +98,8 @@ def test_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
         "embershard/py.typed",
         "embershard/serving/__init__.py",
     } <= names
+    extensions = {name.split(".")[0] for name in names if name.endswith(".so")}
+    assert extensions == {"embershard/serving/_predictor", "embershard/bench/_load"}
 
 
 @pytest.mark.slow

@@ -19,6 +19,11 @@ v1::Keep WireKeep(Keep keep) {
   return v1::KEEP_REJECT;
 }
 
+uint64_t KnownIds(const IdMapSpec& ids) {
+  if (ids.kind == IdMapKind::kVocab) return 0;
+  return static_cast<uint64_t>(ids.oov_row >= 0 ? ids.oov_row : ids.rows);
+}
+
 }  // namespace
 
 void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
@@ -68,6 +73,7 @@ void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
     sparse->set_weighted(input.weighted);
     sparse->set_max_ids(input.max_ids);
     sparse->set_keep(WireKeep(input.keep));
+    sparse->set_known_ids(KnownIds(input.ids));
   }
   for (const OutputSpec& output : manifest.schema.outputs) {
     v1::OutputSpec* const described = message->add_outputs();

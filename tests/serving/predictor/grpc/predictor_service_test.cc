@@ -169,6 +169,8 @@ TEST(PredictorService, DescribesTheModel) {
   EXPECT_EQ(model.inputs(5).name(), "history");
   EXPECT_EQ(model.inputs(5).sparse().max_ids(), 3U);
   EXPECT_EQ(model.inputs(5).sparse().keep(), v1::KEEP_LAST);
+  EXPECT_EQ(model.inputs(5).sparse().known_ids(), 100U);
+  EXPECT_EQ(model.inputs(6).sparse().known_ids(), 49U);  // Not the row for unknown ones.
   EXPECT_FALSE(model.inputs(5).sparse().weighted());
   EXPECT_TRUE(model.inputs(6).sparse().weighted());
   EXPECT_EQ(model.inputs(7).sparse().keep(), v1::KEEP_REJECT);

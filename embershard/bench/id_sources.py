@@ -1,0 +1,110 @@
+"""Which ids to send: those that a model knows, where anyone says which they are.
+
+from                          ids
+────────────────────────────  ─────────────────────────────────────────────
+an option for the feature     the range it gives
+the package                   the vocabulary's; else 0 .. rows or buckets - 1
+the server (GetModel)         0 .. known_ids - 1; nothing for a vocabulary
+an option for all features    the range it gives
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.client import ServedInput, ServedModel
+from embershard.errors import InputError
+from embershard.package import Hash, Identity, Package, Vocabulary
+
+__all__ = ["IdSource", "find_id_sources"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdSource:
+    """The ids of one feature."""
+
+    size: int
+    """How many there are."""
+
+    first: int = 0
+    """They are first .. first + size - 1, where there is no list."""
+
+    listed: NDArray[np.int64] | None = None
+    """The ids one by one, int64 ``[size]``."""
+
+    where: str
+    """Who says so, for people."""
+
+    def ids_at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ids at places 0 .. size - 1, int64, in the shape of ``places``."""
+        return places + self.first if self.listed is None else self.listed[places]
+
+
+def find_id_sources(
+    model: ServedModel, *, ranges: Mapping[str, tuple[int, int]], package: Path | None = None
+) -> dict[str, IdSource]:
+    """Where the ids of each sparse input come from.
+
+    Args:
+        model: as its server describes it.
+        ranges: first and last id by feature; under "" for those that nobody else knows.
+        package: folder of the package that is served.
+
+    Raises:
+        InputError: a range for an input that is not there; a package of another schema; an
+            input of which nobody says which ids there are.
+        PackageError: the package cannot be read.
+    """
+    unknown = set(ranges) - {""} - {item.name for item in model.sparse}
+    if unknown:
+        raise InputError(f"id-range: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")
+    listed = _from_package(package, model) if package else {}
+    return {item.name: _source(item, ranges, listed) for item in model.sparse}
+
+
+def _source(
+    item: ServedInput, ranges: Mapping[str, tuple[int, int]], listed: Mapping[str, IdSource]
+) -> IdSource:
+    if item.name in ranges:
+        return _range(ranges[item.name])
+    if item.name in listed:
+        return listed[item.name]
+    if item.known_ids:
+        return IdSource(size=item.known_ids, where="the server")
+    if "" in ranges:
+        return _range(ranges[""])
+    raise InputError(
+        f"feature {item.name!r}: the server does not say which ids it knows; expected --package "
+        "PATH of the package that it serves, or --id-range A..B"
+    )
+
+
+def _range(span: tuple[int, int]) -> IdSource:
+    return IdSource(size=span[1] - span[0] + 1, first=span[0], where="--id-range")
+
+
+def _from_package(path: Path, model: ServedModel) -> dict[str, IdSource]:
+    package = Package.open(path)
+    expected = f"{model.fingerprint:016x}"
+    if package.manifest.fingerprint != expected:
+        raise InputError(
+            f"package {path}: expected the schema {expected} that the server has, "
+            f"got {package.manifest.fingerprint}"
+        )
+    found = {}
+    for item in package.schema().sparse:
+        match item.ids:
+            case Vocabulary() as known:
+                found[item.name] = IdSource(
+                    size=len(known.keys), listed=known.ids, where="the package"
+                )
+            case Identity() as known:
+                found[item.name] = IdSource(size=known.rows, where="the package")
+            case Hash() as known:
+                found[item.name] = IdSource(size=known.buckets, where="the package")
+    return found

@@ -1,0 +1,144 @@
+"""What a bench found: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from embershard.bench.distribution import Distribution
+from embershard.bench.run import RunResult
+from embershard.bench.session import BenchReport
+from embershard.version import __version__
+
+__all__ = ["PERCENTS", "duration_text", "report_json", "report_table"]
+
+PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
+
+
+def report_table(report: BenchReport) -> str:
+    """The report in lines, with a newline at the end."""
+    result, load = report.result, report.result.options
+    rows = [
+        ("model", f"{report.model.name} {report.model.version} at {report.target.name}"),
+        *(("requests", line) for line in report.traffic[:1]),
+        *(("", line) for line in report.traffic[1:]),
+        ("load", _load_text(result)),
+        ("rate", _rate_text(result)),
+        ("examples", f"{result.examples_per_second:,.1f}/s"),
+        ("latency", _latency_text(result.latency)),
+        ("", "from the scheduled time" if load.rate is not None else "from the sending"),
+        ("errors", _errors_text(result)),
+        *(("", f"{code}: {text!r}") for code, text in sorted(result.messages.items())),
+        ("cpu", _cpu_text(report)),
+    ]
+    if report.options.objective is not None:
+        tried = ", ".join(
+            f"{trial.rate:,.0f} {'held' if trial.held else 'did not'}" for trial in report.trials
+        )
+        rows.append(("objective", f"{report.options.objective}, tried {tried}"))
+    rows += [("note" if not n else "", text) for n, text in enumerate(report.warnings)]
+    return "".join(f"{name:<10} {text}\n" for name, text in rows)
+
+
+def report_json(report: BenchReport) -> dict[str, Any]:
+    """The report as JSON can hold it. Times are in seconds."""
+    result, load = report.result, report.result.options
+    return {
+        "embershard": __version__,
+        "target": report.target.name,
+        "model": report.model.name,
+        "version": report.model.version,
+        "schema": f"{report.model.fingerprint:016x}",
+        "traffic": list(report.traffic),
+        "load": {
+            "rate": load.rate,
+            "in_flight": load.in_flight,
+            "warmup_seconds": load.warmup_seconds,
+            "timeout_seconds": load.timeout_seconds,
+            "threads": load.threads,
+            "connections": load.connections,
+            "seed": load.seed,
+        },
+        "requests": result.requests,
+        "by_code": dict(result.by_code),
+        "messages": dict(result.messages),
+        "scheduled_per_second": result.scheduled_per_second,
+        "ok_per_second": result.ok_per_second,
+        "examples_per_second": result.examples_per_second,
+        "window_seconds": result.window_seconds,
+        "elapsed_seconds": result.elapsed_seconds,
+        "latency_seconds": _percentiles(result.latency),
+        "latency_buckets_ns": [list(bucket) for bucket in result.latency.buckets],
+        "lag_seconds": _percentiles(result.lag),
+        "client_cpu_seconds": result.client_cpu_seconds,
+        "server_cpu_seconds": result.server_cpu_seconds,
+        "server_processes": list(report.server),
+        "busiest_thread_share": result.busiest_thread_share,
+        "cores": result.cores,
+        "objective": str(report.options.objective) if report.options.objective else None,
+        "trials": [{"rate": trial.rate, "held": trial.held} for trial in report.trials],
+        "warnings": list(report.warnings),
+    }
+
+
+def duration_text(seconds: float) -> str:
+    """With three digits and the unit that fits: 0.00123 is 1.23 ms."""
+    if math.isinf(seconds):
+        return "never"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size or unit == "us":
+            value = seconds / size
+            return f"{value:.{max(0, 2 - math.floor(math.log10(max(value, 1))))}f} {unit}"
+    raise AssertionError(seconds)
+
+
+def _load_text(result: RunResult) -> str:
+    load = result.options
+    how = f"closed loop, {load.in_flight} in flight"
+    if load.rate is not None:
+        how = f"open loop, {load.rate:,.1f}/s at random times"
+    threads = f"{load.threads} x {load.connections} connections"
+    return f"{how}, for {result.window_seconds:.1f} s, {threads}"
+
+
+def _rate_text(result: RunResult) -> str:
+    answered = f"answered {result.ok_per_second:,.1f}/s"
+    if result.options.rate is None:
+        return answered
+    return (
+        f"asked {result.options.rate:,.1f}/s, sent {result.scheduled_per_second:,.1f}/s, {answered}"
+    )
+
+
+def _latency_text(latency: Distribution) -> str:
+    if not latency.count:
+        return "no answer"
+    shown = [f"p{each:g} {duration_text(latency.percentile_seconds(each))}" for each in PERCENTS]
+    return "  ".join([*shown, f"max {duration_text(latency.max_seconds)}"])
+
+
+def _errors_text(result: RunResult) -> str:
+    failed = result.requests - result.ok
+    if not failed:
+        return f"none of {result.requests:,}"
+    counts = ", ".join(
+        f"{code} {count:,}" for code, count in sorted(result.by_code.items()) if code != "OK"
+    )
+    return f"{failed:,} of {result.requests:,}: {counts}"
+
+
+def _cpu_text(report: BenchReport) -> str:
+    result = report.result
+    server = "server unknown"
+    if result.server_cpu_seconds is not None:
+        per_second = result.ok / result.server_cpu_seconds if result.server_cpu_seconds else 0
+        server = f"server {result.server_cpu_seconds:.2f} s ({per_second:,.0f} requests each)"
+    return (
+        f"tool {result.client_cpu_seconds:.2f} s, {server}, "
+        f"of {result.cores} cores for {result.elapsed_seconds:.1f} s"
+    )
+
+
+def _percentiles(distribution: Distribution) -> dict[str, float]:
+    found = {f"p{each:g}": distribution.percentile_seconds(each) for each in PERCENTS}
+    return {**found, "max": distribution.max_seconds}

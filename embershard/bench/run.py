@@ -1,0 +1,266 @@
+"""One run under load: begins it, watches it, and says what came out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from embershard.bench._native import load_run
+from embershard.bench.distribution import Distribution
+from embershard.bench.processes import cpu_seconds
+from embershard.bench.target import PREDICT, Target
+from embershard.bench.traffic import DrawnRequest
+from embershard.errors import InputError
+
+__all__ = ["LoadOptions", "Progress", "RunResult", "run_load"]
+
+WATCH_SECONDS: Final = 0.5
+
+CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How a run sends. Either ``rate`` or ``in_flight``.
+
+    Raises:
+        InputError: both or none of the two, or a number out of range.
+    """
+
+    rate: float | None = None
+    """Open loop: requests per second at random times, whatever the server does."""
+
+    in_flight: int | None = None
+    """Closed loop: requests that wait for an answer at any time."""
+
+    duration_seconds: float = 10.0
+    """Of the measured part."""
+
+    max_requests: int = 1_000_000
+    """Measured ones; the run ends with whichever comes first."""
+
+    warmup_seconds: float = 1.0
+    """Sent before and not counted."""
+
+    timeout_seconds: float = 1.0
+    """Deadline of a request, from its scheduled time."""
+
+    max_in_flight: int = 4096
+    """Open loop: with so many unanswered, requests leave late, and the wait counts."""
+
+    threads: int = 1
+    """Each sends with one thread and receives with another."""
+
+    connections: int = 1
+    """Of each of these."""
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.rate is None) == (self.in_flight is None):
+            raise InputError("expected either a rate or a number in flight")
+        _check("rate", self.rate, 0.001, 1e7)
+        _check("in_flight", self.in_flight, 1, 100_000)
+        _check("max_in_flight", self.max_in_flight, 1, 100_000)
+        _check("duration", self.duration_seconds, 0.01, 86_400)
+        _check("requests", self.max_requests, 1, 10**12)
+        _check("warmup", self.warmup_seconds, 0, 3_600)
+        _check("timeout", self.timeout_seconds, 0.001, 3_600)
+        _check("threads", self.threads, 1, 64)
+        _check("connections", self.connections, 1, 64)
+        _check("seed", self.seed, 0, 1 << 62)
+        if self.threads > min(self.calls, self.max_requests):
+            raise InputError(
+                f"threads: expected at most as many as requests in flight, got {self.threads}"
+            )
+
+    @property
+    def calls(self) -> int:
+        """Most requests that are unanswered at any time."""
+        return self.in_flight if self.in_flight is not None else self.max_in_flight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A run at one moment."""
+
+    seconds: float
+    """Since it began, warm-up included."""
+
+    requests: int
+    """With an outcome, as of now; none during the warm-up."""
+
+    requests_per_second: float
+    """Since the last look."""
+
+    errors: int
+    latency: Distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run measured."""
+
+    options: LoadOptions
+
+    requests: int
+    """Scheduled, each with an outcome."""
+
+    by_code: Mapping[str, int]
+    """Requests by gRPC status, OK among them."""
+
+    messages: Mapping[str, str]
+    """The first message of each status but OK."""
+
+    examples_ok: int
+    answer_bytes: int
+
+    latency: Distribution
+    """Of answers that are OK, from the scheduled time (closed loop: from sending)."""
+
+    lag: Distribution
+    """How late requests left, by the tool's own doing or for want of a free call."""
+
+    window_seconds: float
+    """In which requests were scheduled."""
+
+    elapsed_seconds: float
+    """From the first one scheduled to the last answer; at least the window."""
+
+    client_cpu_seconds: float
+    server_cpu_seconds: float | None
+    busiest_thread_share: float
+    cores: int
+    """That this process may use."""
+
+    @property
+    def ok(self) -> int:
+        return self.by_code.get("OK", 0)
+
+    @property
+    def scheduled_per_second(self) -> float:
+        return self.requests / self.window_seconds
+
+    @property
+    def ok_per_second(self) -> float:
+        return self.ok / self.elapsed_seconds
+
+    @property
+    def examples_per_second(self) -> float:
+        return self.examples_ok / self.elapsed_seconds
+
+    def percentile_of_all_seconds(self, percent: float) -> float:
+        """Of all requests; those that failed count as endless."""
+        return self.latency.percentile_seconds(percent, of=self.requests)
+
+
+def run_load(
+    target: Target,
+    pool: Sequence[DrawnRequest],
+    options: LoadOptions,
+    *,
+    server: Sequence[int] = (),
+    progress: Callable[[Progress], None] | None = None,
+) -> RunResult:
+    """Run to the end. Ctrl-C cancels what is under way and is passed on.
+
+    Args:
+        target: the server.
+        pool: sent in turn.
+        options: bounds the run: warm-up, duration and timeout are the longest it takes.
+        server: processes whose CPU time counts as the server's; none: unknown.
+        progress: called about twice a second.
+    """
+    run = load_run(
+        requests=[(request.message, request.examples) for request in pool],
+        target=target.name,
+        method=PREDICT,
+        rate=options.rate or 0.0,
+        in_flight=options.calls,
+        warmup_seconds=options.warmup_seconds,
+        measure_seconds=options.duration_seconds,
+        max_requests=options.max_requests,
+        timeout_seconds=options.timeout_seconds,
+        lanes=options.threads,
+        connections_per_lane=options.connections,
+        seed=options.seed,
+    )
+    begin = time.monotonic()
+    try:
+        _watch(run, begin, begin + options.warmup_seconds, progress)
+        client_before, server_before = time.process_time(), cpu_seconds(server)
+        _watch(run, begin, None, progress)
+        client_cpu = time.process_time() - client_before
+        server_after = cpu_seconds(server)
+    finally:
+        run.stop()
+    server_cpu = None
+    if server and server_before is not None and server_after is not None:
+        server_cpu = server_after - server_before
+    return _result(run, options, client_cpu, server_cpu)
+
+
+def _watch(
+    run: Any,
+    begin: float,
+    until: float | None,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    """Look at a run until it is over, or the time has come."""
+    seen, last = 0, time.monotonic()
+    while until is None or last < until:
+        pause = WATCH_SECONDS if until is None else min(WATCH_SECONDS, until - last)
+        over = run.wait(timeout_seconds=pause)
+        now = time.monotonic()
+        if progress is not None:
+            counts = run.counts()
+            requests = counts["requests"]
+            progress(
+                Progress(
+                    seconds=now - begin,
+                    requests=requests,
+                    requests_per_second=(requests - seen) / max(now - last, 1e-9),
+                    errors=requests - counts["by_code"].get(0, 0),
+                    latency=Distribution(counts["latency"]),
+                )
+            )
+            seen = requests
+        last = now
+        if over:
+            return
+
+
+def _result(
+    run: Any, options: LoadOptions, client_cpu: float, server_cpu: float | None
+) -> RunResult:
+    counts = run.counts()
+    window = options.duration_seconds
+    if counts["requests"] >= options.max_requests:  # Ended by the count.
+        window = counts["last_scheduled_seconds"]
+    window = max(window, 1e-9)
+    return RunResult(
+        options=options,
+        requests=counts["requests"],
+        by_code={CODE_NAMES[code]: count for code, count in counts["by_code"].items()},
+        messages={CODE_NAMES[code]: text for code, text in counts["messages"].items() if code},
+        examples_ok=counts["examples_ok"],
+        answer_bytes=counts["answer_bytes"],
+        latency=Distribution(counts["latency"]),
+        lag=Distribution(counts["lag"]),
+        window_seconds=window,
+        elapsed_seconds=max(window, counts["last_ok_seconds"]),
+        client_cpu_seconds=client_cpu,
+        server_cpu_seconds=server_cpu,
+        busiest_thread_share=run.busiest_thread_share(),
+        cores=len(os.sched_getaffinity(0)),
+    )
+
+
+def _check(name: str, value: float | None, low: float, high: float) -> None:
+    if value is not None and not low <= value <= high:
+        raise InputError(f"{name}: expected {low:g} .. {high:g}, got {value:g}")

@@ -1,0 +1,129 @@
+"""The server under load: where it is, what it serves, whether it takes what we send."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench.traffic import DrawnRequest
+from embershard.client import ServedModel
+from embershard.client.schema import served_model
+from embershard.client.status import error_of
+from embershard.errors import InputError, UnavailableError
+
+__all__ = ["PREDICT", "Target", "ask_model", "find_target", "try_requests"]
+
+PREDICT: Final = "/embershard.v1.Predictor/Predict"
+GET_MODEL: Final = "/embershard.v1.Predictor/GetModel"
+
+CHANNEL_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+)
+
+REFUSED = {
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+"""What every request like it would get. The others may pass, and are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address that is resolved once, so that all calls go to one place."""
+
+    host: str
+    """Numeric."""
+
+    port: int
+
+    @property
+    def name(self) -> str:
+        """As gRPC writes it."""
+        if ":" in self.host:
+            return f"ipv6:[{self.host}]:{self.port}"
+        return f"ipv4:{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a loopback address."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+
+def find_target(address: str, *, allow_remote: bool = False) -> Target:
+    """Resolve ``host:port``.
+
+    Raises:
+        InputError: not of that form, or an address that is not loopback without
+            ``allow_remote``: load on someone else's machine takes intent.
+        UnavailableError: a host that does not resolve.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InputError(f"target: expected HOST:PORT, got {address!r}")
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UnavailableError(f"target: {host!r} does not resolve: {error}") from error
+    targets = [Target(str(entry[4][0]), int(port)) for entry in found]
+    remote = [each for each in targets if not each.is_local]
+    if remote and not allow_remote:
+        raise InputError(
+            f"target: expected a loopback address, got {remote[0].host}: "
+            "--allow-remote puts load on another machine"
+        )
+    return targets[0]
+
+
+def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedModel:
+    """What the server says of a model.
+
+    Raises:
+        EmbershardError: what the server answers, as `Client.get_model` raises it.
+    """
+    with grpc.insecure_channel(target.name, options=CHANNEL_OPTIONS) as channel:
+        get_model = channel.unary_unary(
+            GET_MODEL,
+            request_serializer=pb.GetModelRequest.SerializeToString,
+            response_deserializer=pb.GetModelResponse.FromString,
+        )
+        try:
+            return served_model(get_model(pb.GetModelRequest(model=model), timeout=timeout_seconds))
+        except grpc.RpcError as failure:
+            raise error_of(failure, address=target.name) from failure
+
+
+def try_requests(
+    target: Target, requests: Sequence[DrawnRequest], *, timeout_seconds: float
+) -> dict[str, int]:
+    """Send a few requests one by one, so that a run begins with ones that are understood.
+
+    Returns:
+        How many ids the model did not know, by feature.
+
+    Raises:
+        RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
+    """
+    unknown: dict[str, int] = {}
+    with grpc.insecure_channel(target.name, options=CHANNEL_OPTIONS) as channel:
+        predict = channel.unary_unary(PREDICT, response_deserializer=pb.PredictResponse.FromString)
+        for request in requests:
+            try:
+                answer = predict(request.message, timeout=timeout_seconds)
+            except grpc.RpcError as failure:
+                if failure.code() in REFUSED:
+                    raise error_of(failure, address=target.name) from failure
+                continue
+            for feature in answer.unknown_ids:
+                unknown[feature.feature] = unknown.get(feature.feature, 0) + feature.count
+    return unknown

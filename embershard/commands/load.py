@@ -1,0 +1,125 @@
+"""The command ``embershard bench``: its flags, and what it prints and writes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from embershard.errors import InputError
+
+__all__ = ["add_bench"]
+
+
+def add_bench(commands: Any) -> None:
+    """Add the command to a parser's subcommands."""
+    command = commands.add_parser(
+        "bench",
+        help="put a server under load and measure it",
+        description="Put a server under load and measure it. Without a rate, an objective or a "
+        "number in flight it sends one request after the other.",
+    )
+    add = command.add_argument
+    add("--target", required=True, metavar="HOST:PORT", help="a loopback address")
+    add("--model", default="", help="(default: the only one served)")
+    how = command.add_mutually_exclusive_group()
+    how.add_argument(
+        "--rate", type=float, metavar="R", help="open loop: requests per second at random times"
+    )
+    how.add_argument(
+        "--in-flight", type=int, metavar="N", help="closed loop: this many wait for an answer"
+    )
+    add("--slo", metavar="'p99<10ms'", help="find the highest rate that holds; --rate: the first")
+    add("--duration", type=float, default=10.0, metavar="SECONDS", help="(default: %(default)s)")
+    add("--requests", type=int, default=1_000_000, metavar="N", help="at most (default: a million)")
+    add("--warmup", type=float, default=1.0, metavar="SECONDS", help="not counted (default: 1)")
+    add("--timeout", type=float, default=1.0, metavar="SECONDS", help="of a request (default: 1)")
+    add("--examples", default="1", metavar="N|A..B|mlperf", help="in a request (default: 1)")
+    add("--ids", default="zipf:1.05", metavar="zipf:ALPHA|uniform", help="(default: %(default)s)")
+    add(
+        "--lengths",
+        action="append",
+        default=[],
+        metavar="[FEATURE=]A..B",
+        help="ids of a list (default: up to the model's limit, at most 50; 1 where it has none)",
+    )
+    add(
+        "--id-range",
+        action="append",
+        default=[],
+        metavar="[FEATURE=]A..B",
+        help="ids to send where the server does not say which it knows",
+    )
+    add("--package", type=Path, help="the package that is served: its vocabularies' ids are sent")
+    add("--pool", type=int, default=1000, metavar="N", help="different requests (default: 1000)")
+    add("--seed", type=int, default=0, help="(default: 0)")
+    add("--max-in-flight", type=int, default=4096, metavar="N", help="of an open loop")
+    add("--threads", type=int, default=1, help="each sends, and has one that receives (default: 1)")
+    add("--connections", type=int, default=1, help="of each thread (default: 1)")
+    add("--server-pid", type=int, metavar="PID", help="(default: who listens on a local port)")
+    add("--json", type=Path, metavar="FILE", help="write the report there")
+    add("--svg", type=Path, metavar="FILE", help="draw the latency distribution there")
+    add("--allow-remote", action="store_true", help="let the target be another machine")
+    command.set_defaults(run=_bench)
+
+
+def _bench(given: argparse.Namespace) -> None:
+    from embershard.bench import LiveLine, latency_svg, report_json, report_table, run_bench
+
+    options = _bench_options(given)
+    with LiveLine(sys.stderr) as line:
+        report = run_bench(options, progress=line.show)
+    print(report_table(report), end="")
+    if given.json:
+        _write(given.json, json.dumps(report_json(report), indent=2) + "\n")
+    if given.svg:
+        rate = f"{report.result.ok_per_second:,.0f}/s"
+        title = f"{report.model.name} {report.model.version}, {rate}: latency"
+        _write(given.svg, latency_svg(report.result.latency, title))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _bench_options(given: argparse.Namespace) -> Any:
+    """A `BenchOptions`; the class loads numpy, which other commands do without."""
+    from embershard import bench
+
+    objective = bench.parse_objective(given.slo) if given.slo else None
+    if objective is not None and given.in_flight is not None:
+        raise InputError("expected either --slo or --in-flight, got both")
+    one_by_one = given.rate is None and given.in_flight is None
+    return bench.BenchOptions(
+        target=given.target,
+        model=given.model,
+        load=bench.LoadOptions(
+            rate=given.rate,
+            in_flight=max(1, given.threads) if one_by_one else given.in_flight,
+            duration_seconds=given.duration,
+            max_requests=given.requests,
+            warmup_seconds=given.warmup,
+            timeout_seconds=given.timeout,
+            max_in_flight=given.max_in_flight,
+            threads=given.threads,
+            connections=given.connections,
+            seed=given.seed,
+        ),
+        traffic=bench.TrafficOptions(
+            examples=bench.parse_examples(given.examples),
+            zipf_alpha=bench.parse_ids(given.ids),
+            lengths=bench.parse_spans("lengths", given.lengths, least=0, most=1_000_000),
+            pool_requests=given.pool,
+            seed=given.seed,
+        ),
+        id_ranges=bench.parse_spans("id-range", given.id_range, least=-(1 << 61), most=1 << 61),
+        package=given.package,
+        objective=objective,
+        server_process=given.server_pid,
+        allow_remote=given.allow_remote,
+    )

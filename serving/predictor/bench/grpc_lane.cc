@@ -1,0 +1,260 @@
+#include "bench/grpc_lane.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "bench/arrivals.h"
+
+namespace embershard {
+namespace {
+
+// Differs between lanes, and is the same in every run.
+uint64_t LaneSeed(uint64_t seed, size_t index) { return seed ^ (index * 0xd1342543de82ef95); }
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // What is measured is one attempt.
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+double ThreadCpuSeconds() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+}  // namespace
+
+GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool)
+    : options_(options),
+      pool_(pool),
+      max_requests_(ShareOf(options.max_requests, index, options.lanes)),
+      index_(index),
+      next_request_(pool->size() * index / options.lanes) {
+  for (size_t i = 0; i < options.connections_per_lane; ++i) {
+    channels_.push_back(MakeChannel(options.target));
+    stubs_.push_back(std::make_unique<grpc::GenericStub>(channels_.back()));
+  }
+  const size_t calls = ShareOf(options.in_flight, index, options.lanes);
+  for (size_t i = 0; i < calls; ++i) {
+    calls_.push_back(std::make_unique<Call>());
+    free_.push_back(calls_.back().get());
+  }
+}
+
+GrpcLane::~GrpcLane() {
+  Stop();
+  if (sender_.joinable()) {
+    sender_.join();
+    receiver_.join();
+    return;
+  }
+  queue_.Shutdown();  // Never started.
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) {
+  }
+}
+
+bool GrpcLane::Connect(Clock::time_point deadline) {
+  const auto system_deadline =
+      std::chrono::system_clock::now() +
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(deadline - Clock::now());
+  for (const auto& channel : channels_) channel->GetState(/*try_to_connect=*/true);
+  return std::all_of(channels_.begin(), channels_.end(), [&](const auto& channel) {
+    return channel->WaitForConnected(system_deadline);
+  });
+}
+
+void GrpcLane::Start(Clock::time_point start, std::function<void()> finished) {
+  start_ = start;
+  end_ = start + options_.warmup + options_.measure;
+  tally_ = Tally(start + options_.warmup);
+  sending_ = true;
+  sender_ = std::thread([this] { SendLoop(); });
+  receiver_ = std::thread([this, finished = std::move(finished)] { ReceiveLoop(finished); });
+}
+
+void GrpcLane::Stop() {
+  std::lock_guard lock(mutex_);
+  stopped_ = true;
+  for (const auto& call : calls_) {
+    if (call->context.has_value()) call->context->TryCancel();
+  }
+  changed_.notify_all();
+}
+
+Tally GrpcLane::tally() const {
+  std::lock_guard lock(mutex_);
+  return tally_;
+}
+
+double GrpcLane::busiest_thread_share() const {
+  std::lock_guard lock(mutex_);
+  return busiest_thread_share_;
+}
+
+void GrpcLane::SendLoop() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // Nanoseconds; 50,000 by default, too late for a sender.
+  if (options_.rate_per_second > 0) {
+    SendOpenLoop();
+  } else {
+    SendClosedLoop();
+  }
+  std::lock_guard lock(mutex_);
+  sender_cpu_seconds_ = ThreadCpuSeconds();
+  sending_ = false;
+  ShutdownIfIdleLocked();
+}
+
+void GrpcLane::SendOpenLoop() {
+  PoissonArrivals arrivals(options_.rate_per_second / static_cast<double>(options_.lanes),
+                           LaneSeed(options_.seed, index_));
+  for (;;) {
+    const Clock::time_point due = start_ + arrivals.Next();
+    if (!WaitUntil(std::min(due, end_))) return;
+    {
+      std::lock_guard lock(mutex_);
+      if (!AdmitLocked(due)) return;
+    }
+    if (Call* const call = WaitForCall(due)) {
+      Send(call);
+    } else if (stopped_) {
+      return;
+    } else {
+      Expire(due);
+    }
+  }
+}
+
+void GrpcLane::SendClosedLoop() {
+  WaitUntil(start_);
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    Call* call;
+    {
+      std::lock_guard lock(mutex_);
+      const Clock::time_point now = Clock::now();
+      if (stopped_ || free_.empty() || !AdmitLocked(now)) return;
+      call = free_.back();
+      free_.pop_back();
+      BeginLocked(call, now);
+    }
+    Send(call);
+  }
+}
+
+bool GrpcLane::WaitUntil(Clock::time_point due) {
+  if (Clock::now() >= due) return !stopped_;
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_until(lock, due, [this] { return stopped_.load(); });
+}
+
+GrpcLane::Call* GrpcLane::WaitForCall(Clock::time_point scheduled) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, scheduled + options_.timeout,
+                      [this] { return stopped_ || !free_.empty(); });
+  if (stopped_ || free_.empty() || Clock::now() >= scheduled + options_.timeout) return nullptr;
+  Call* const call = free_.back();
+  free_.pop_back();
+  BeginLocked(call, scheduled);
+  return call;
+}
+
+bool GrpcLane::AdmitLocked(Clock::time_point scheduled) {
+  if (scheduled >= end_) return false;
+  if (!tally_.Counts(scheduled)) return true;
+  if (max_requests_ > 0 && admitted_ == max_requests_) return false;
+  ++admitted_;
+  return true;
+}
+
+void GrpcLane::BeginLocked(Call* call, Clock::time_point scheduled) {
+  call->request = &(*pool_)[next_request_];
+  next_request_ = (next_request_ + 1) % pool_->size();
+  call->stub = stubs_[next_stub_].get();
+  next_stub_ = (next_stub_ + 1) % stubs_.size();
+  call->scheduled = scheduled;
+  call->context.emplace();
+}
+
+void GrpcLane::Send(Call* call) {
+  call->sent = Clock::now();
+  const Clock::duration remaining = call->scheduled + options_.timeout - call->sent;
+  call->context->set_deadline(
+      std::chrono::system_clock::now() +
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining));
+  call->reader = call->stub->PrepareUnaryCall(&*call->context, options_.method,
+                                              call->request->message, &queue_);
+  call->reader->StartCall();
+  call->reader->Finish(&call->answer, &call->status, call);
+}
+
+void GrpcLane::ReceiveLoop(const std::function<void()>& finished) {
+  const Clock::time_point since = Clock::now();
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) {
+    Call* const call = static_cast<Call*>(tag);
+    if (Receive(call, Clock::now())) Send(call);
+  }
+  const std::chrono::duration<double> lived = Clock::now() - since;
+  {
+    std::lock_guard lock(mutex_);  // The sender is done: it or an answer after it ended the queue.
+    const double busiest = std::max(sender_cpu_seconds_, ThreadCpuSeconds());
+    busiest_thread_share_ = std::min(1.0, busiest / std::max(lived.count(), 1e-9));
+  }
+  finished();
+}
+
+bool GrpcLane::Receive(Call* call, Clock::time_point now) {
+  const Outcome outcome = {.scheduled = call->scheduled,
+                           .sent = call->sent,
+                           .answered = now,
+                           .code = call->status.error_code(),
+                           .examples = call->request->examples,
+                           .answer_bytes = call->answer.Length()};
+  const std::string message = call->status.error_message();
+  call->answer.Clear();
+  call->status = grpc::Status::OK;
+  call->reader.reset();
+  std::lock_guard lock(mutex_);
+  call->context.reset();
+  if (!stopped_) tally_.Add(outcome, message);
+  const bool again = options_.rate_per_second <= 0 && !stopped_ && AdmitLocked(now);
+  if (again) {
+    BeginLocked(call, now);
+  } else {
+    free_.push_back(call);
+    if (free_.size() == 1) changed_.notify_all();
+    ShutdownIfIdleLocked();
+  }
+  return again;
+}
+
+void GrpcLane::Expire(Clock::time_point scheduled) {
+  const Clock::time_point now = Clock::now();
+  const Outcome outcome = {.scheduled = scheduled,
+                           .sent = now,
+                           .answered = now,
+                           .code = grpc::StatusCode::DEADLINE_EXCEEDED,
+                           .examples = 0,
+                           .answer_bytes = 0};
+  std::lock_guard lock(mutex_);
+  tally_.Add(outcome, "never sent: all calls in flight waited for answers");
+}
+
+void GrpcLane::ShutdownIfIdleLocked() {
+  if (!sending_ && free_.size() == calls_.size()) queue_.Shutdown();
+}
+
+}  // namespace embershard

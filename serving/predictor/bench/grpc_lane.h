@@ -1,0 +1,112 @@
+// One sending and one receiving thread of a run, with connections of their own.
+
+#ifndef EMBERSHARD_BENCH_GRPC_LANE_H_
+#define EMBERSHARD_BENCH_GRPC_LANE_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/load_options.h"
+#include "bench/request_pool.h"
+#include "bench/tally.h"
+
+namespace embershard {
+
+// Every request that is scheduled gets one outcome in the tally, at the latest when its
+// deadline passes. Stop() alone leaves requests out. Any thread may call.
+class GrpcLane {
+ public:
+  // `options` are those of the run, of which this lane takes its share. `pool` must
+  // outlive the lane and not be empty.
+  GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool);
+
+  GrpcLane(const GrpcLane&) = delete;
+  GrpcLane& operator=(const GrpcLane&) = delete;
+
+  ~GrpcLane();  // Stops and waits.
+
+  // Waits until its connections stand, or `deadline`. Whether they all do.
+  bool Connect(Clock::time_point deadline);
+
+  // Begins to send. `finished` is called on a thread of the lane after the last outcome.
+  // REQUIRES: called once.
+  void Start(Clock::time_point start, std::function<void()> finished);
+
+  // Sends nothing more and cancels what is under way, without an outcome.
+  void Stop();
+
+  Tally tally() const;
+
+  // The share of the run that the busier thread was on a core, 0..1. 0 until finished.
+  double busiest_thread_share() const;
+
+ private:
+  struct Call {
+    std::optional<grpc::ClientContext> context;  // While it is under way.
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    Clock::time_point scheduled;
+    Clock::time_point sent;
+    const PooledRequest* request = nullptr;
+    grpc::GenericStub* stub = nullptr;
+  };
+
+  void SendLoop();
+  void SendOpenLoop();
+  void SendClosedLoop();
+  void ReceiveLoop(const std::function<void()>& finished);
+
+  bool WaitUntil(Clock::time_point due);           // False: stopped.
+  Call* WaitForCall(Clock::time_point scheduled);  // Null: stopped, or its deadline passed.
+  bool AdmitLocked(Clock::time_point scheduled);   // Whether the run still takes a request.
+  void BeginLocked(Call* call, Clock::time_point scheduled);
+  void Send(Call* call);
+  bool Receive(Call* call, Clock::time_point now);  // True: it is to be sent again.
+  void Expire(Clock::time_point scheduled);
+  void ShutdownIfIdleLocked();
+
+  const LoadOptions options_;
+  const RequestPool* const pool_;
+  const uint64_t max_requests_;  // Of this lane. 0: no limit.
+  const size_t index_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+  std::vector<std::unique_ptr<Call>> calls_;  // Built at the start, then fixed.
+  grpc::CompletionQueue queue_;
+  Clock::time_point start_;
+  Clock::time_point end_;
+  std::atomic<bool> stopped_ = false;  // Written under mutex_.
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // A call became free, or stopped_.
+  std::vector<Call*> free_;          // Guarded by mutex_, as all below.
+  Tally tally_{Clock::time_point()};
+  uint64_t admitted_ = 0;  // That count.
+  size_t next_request_ = 0;
+  size_t next_stub_ = 0;
+  bool sending_ = false;
+  double sender_cpu_seconds_ = 0;
+  double busiest_thread_share_ = 0;
+
+  std::thread sender_;
+  std::thread receiver_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BENCH_GRPC_LANE_H_

@@ -1,0 +1,52 @@
+#include "bench/grpc_load_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace embershard {
+
+GrpcLoadRun::GrpcLoadRun(const LoadOptions& options, RequestPool pool)
+    : pool_(std::move(pool)), running_(options.lanes) {
+  for (size_t i = 0; i < options.lanes; ++i) {
+    lanes_.push_back(std::make_unique<GrpcLane>(options, i, &pool_));
+  }
+  const Clock::time_point connected_by = Clock::now() + options.timeout;
+  for (const auto& lane : lanes_) {
+    if (!lane->Connect(connected_by)) break;
+  }
+  const Clock::time_point start = Clock::now();
+  for (const auto& lane : lanes_) {
+    lane->Start(start, [this] {
+      std::lock_guard lock(mutex_);
+      if (--running_ == 0) changed_.notify_all();
+    });
+  }
+}
+
+GrpcLoadRun::~GrpcLoadRun() {
+  Stop();
+  lanes_.clear();  // Before the fields that their threads use.
+}
+
+bool GrpcLoadRun::WaitFor(Clock::duration timeout) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [this] { return running_ == 0; });
+}
+
+void GrpcLoadRun::Stop() {
+  for (const auto& lane : lanes_) lane->Stop();
+}
+
+Tally GrpcLoadRun::tally() const {
+  Tally all = lanes_[0]->tally();
+  for (size_t i = 1; i < lanes_.size(); ++i) all.Merge(lanes_[i]->tally());
+  return all;
+}
+
+double GrpcLoadRun::busiest_thread_share() const {
+  double share = 0;
+  for (const auto& lane : lanes_) share = std::max(share, lane->busiest_thread_share());
+  return share;
+}
+
+}  // namespace embershard

@@ -1,0 +1,47 @@
+#ifndef EMBERSHARD_BENCH_LOAD_OPTIONS_H_
+#define EMBERSHARD_BENCH_LOAD_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+
+namespace embershard {
+
+// What a run does. Open loop where there is a rate, closed loop otherwise.
+struct LoadOptions {
+  std::string target;  // As gRPC names it: ipv4:127.0.0.1:50051.
+  std::string method;  // "/package.Service/Method", unary.
+
+  // Requests per second over all lanes, at random times. 0: closed loop.
+  double rate_per_second = 0;
+
+  // Calls waiting for an answer, over all lanes, at least one a lane. Closed loop: kept
+  // at this number. Open loop: the most there may be; beyond it requests are sent late,
+  // and their wait counts.
+  size_t in_flight = 1;
+
+  Clock::duration warmup{};   // Before it is over nothing is counted.
+  Clock::duration measure{};  // Then requests are scheduled for this long...
+  uint64_t max_requests = 0;  // ...or until so many count. 0: no such limit.
+
+  // Deadline of a request, from its schedule.
+  Clock::duration timeout = std::chrono::seconds(1);
+
+  // Each lane is a thread that sends, one that receives, and connections of its own.
+  size_t lanes = 1;
+  size_t connections_per_lane = 1;
+
+  uint64_t seed = 0;
+};
+
+// The part of `total` that falls to one of several: they differ by 1 at most.
+// REQUIRES: index < of.
+inline uint64_t ShareOf(uint64_t total, size_t index, size_t of) {
+  return total / of + (index < total % of ? 1 : 0);
+}
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BENCH_LOAD_OPTIONS_H_

@@ -1,0 +1,90 @@
+"""A gRPC server in this process: describes a model, and answers as a test says."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench.target import Target, find_target
+
+Answer = Callable[[int, grpc.ServicerContext], pb.PredictResponse]
+"""Of the number of the request, from 0, and its call."""
+
+
+def described() -> pb.GetModelResponse:
+    """A model `ranker` with inputs of every kind."""
+    message = pb.GetModelResponse(model="ranker", version=7, schema=0xABC)
+    message.inputs.add(name="age", scope=pb.SCOPE_REQUEST).dense.SetInParent()
+    message.inputs.add(name="price", scope=pb.SCOPE_EXAMPLE).dense.SetInParent()
+    message.inputs.add(name="hour", scope=pb.SCOPE_EXAMPLE).dense.default = 0.5
+    user = message.inputs.add(name="user", scope=pb.SCOPE_REQUEST).sparse
+    user.known_ids = 1000
+    history = message.inputs.add(name="history", scope=pb.SCOPE_REQUEST).sparse
+    history.known_ids, history.max_ids = 500, 20
+    item = message.inputs.add(name="item", scope=pb.SCOPE_EXAMPLE).sparse
+    item.known_ids = 500
+    tags = message.inputs.add(name="tags", scope=pb.SCOPE_EXAMPLE).sparse
+    tags.known_ids, tags.max_ids, tags.weighted = 8, 3, True
+    message.outputs.add(name="score", scope=pb.SCOPE_EXAMPLE)
+    message.limits.max_examples = 100
+    message.limits.max_ids = 1000
+    message.limits.max_message_bytes = 1 << 20
+    return message
+
+
+def answers(number: int, context: grpc.ServicerContext) -> pb.PredictResponse:
+    return pb.PredictResponse(model="ranker", version=7)
+
+
+@dataclass
+class FakePredictor:
+    """One thread answers, so that one slow answer delays all behind it."""
+
+    model: pb.GetModelResponse
+    answer: Answer
+    target: Target = field(default_factory=lambda: Target("", 0))
+    requests: list[bytes] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"{self.target.host}:{self.target.port}"
+
+    def _predict(self, message: bytes, context: grpc.ServicerContext) -> pb.PredictResponse:
+        self.requests.append(message)
+        return self.answer(len(self.requests) - 1, context)
+
+    def service(self) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            "embershard.v1.Predictor",
+            {
+                "Predict": grpc.unary_unary_rpc_method_handler(
+                    self._predict, response_serializer=pb.PredictResponse.SerializeToString
+                ),
+                "GetModel": grpc.unary_unary_rpc_method_handler(
+                    lambda message, context: self.model,
+                    request_deserializer=pb.GetModelRequest.FromString,
+                    response_serializer=pb.GetModelResponse.SerializeToString,
+                ),
+            },
+        )
+
+
+@contextmanager
+def fake_predictor(
+    answer: Answer = answers, model: pb.GetModelResponse | None = None
+) -> Iterator[FakePredictor]:
+    """Serves on a free port until the block ends."""
+    fake = FakePredictor(model or described(), answer)
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        server = grpc.server(threads)
+        server.add_generic_rpc_handlers((fake.service(),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        fake.target = find_target(f"127.0.0.1:{port}")
+        server.start()
+        try:
+            yield fake
+        finally:
+            server.stop(None).wait()

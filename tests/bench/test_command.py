@@ -1,0 +1,126 @@
+"""`embershard bench` as people run it, against the fake and against the real server."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import grpc
+import pytest
+
+from embershard.cli import main
+from embershard.serving import Server, ServerOptions
+from tests.bench.fake_predictor import answers, fake_predictor
+from tests.house.sources import ROOT
+
+GOLDEN = ROOT / "tests" / "golden" / "format_0"
+QUICK = ("--timeout", "20", "--warmup", "0", "--pool", "50")
+
+
+def bench(server, *arguments):
+    return main(["bench", "--target", server.address, *QUICK, *arguments])
+
+
+def test_a_bench_prints_a_table_and_writes_its_files(capsys, tmp_path):
+    with fake_predictor() as fake:
+        code = bench(
+            fake,
+            *("--in-flight", "2", "--requests", "40", "--examples", "3"),
+            *("--json", str(tmp_path / "out.json"), "--svg", str(tmp_path / "out.svg")),
+        )
+    out, err = capsys.readouterr()
+    assert code == 0
+    assert out.startswith("model      ranker 7 at ipv4:127.0.0.1:")
+    assert "errors     none of 40" in out
+    assert "ids known from the server" in out
+    assert err.startswith("run: ")
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["requests"] == 40
+    assert document["by_code"] == {"OK": 40}
+    ElementTree.parse(tmp_path / "out.svg")
+
+
+def test_a_bench_without_a_rate_sends_one_request_after_the_other(capsys):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5") == 0
+    assert "closed loop, 1 in flight" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_said_after_the_table(capsys, tmp_path):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5", "--json", str(tmp_path / "no" / "out.json")) == 1
+    out, err = capsys.readouterr()
+    assert "errors     none of 5" in out
+    assert "out.json: cannot be written: No such file" in err
+
+
+def test_an_objective_is_searched_and_held(capsys):
+    """Ten seconds are more than the server takes, and the search goes up until its last trial."""
+    with fake_predictor() as fake:
+        code = bench(fake, *("--slo", "p50<10s", "--rate", "200", "--duration", "0.1"))
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "objective  p50<10000ms, tried 200 held, 300 held, 450 held" in out
+
+
+def test_an_objective_that_never_holds_is_an_error(capsys):
+    with fake_predictor() as fake:
+        code = bench(fake, *("--slo", "p50<0.001us", "--rate", "4", "--duration", "1.5"))
+    assert code == 1
+    assert "p50<1e-06ms held at none of the rates tried: 4, 2, 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["--target", "192.0.2.1:9"], "expected a loopback address", id="remote"),
+        pytest.param(["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected", id="rate"),
+        pytest.param(
+            ["--target", "127.0.0.1:1", "--slo", "p99<1ms", "--in-flight", "1"],
+            "either --slo or --in-flight",
+            id="slo-and-in-flight",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(capsys, arguments, message):
+    assert main(["bench", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_requests_that_the_server_refuses_are_an_error_at_once(capsys):
+    def answer(number, context):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "feature 'item': id 3 is not known")
+
+    with fake_predictor(answer) as fake:
+        assert bench(fake) == 1
+        assert len(fake.requests) == 1
+    assert "RequestError: feature 'item': id 3 is not known" in capsys.readouterr().err
+
+
+def test_unknown_ids_are_noted(capsys):
+    def answer(number, context):
+        message = answers(number, context)
+        message.unknown_ids.add(feature="item", count=2)
+        return message
+
+    with fake_predictor(answer) as fake:
+        assert bench(fake, "--requests", "3") == 0
+    note = "note       feature 'item': 16 ids of the first 8 requests are unknown to the model"
+    assert note in capsys.readouterr().out
+
+
+def test_the_real_server_knows_every_id_of_its_package(capsys):
+    with Server(GOLDEN, options=ServerOptions(port=0, threads=1)) as server:
+        package = str(GOLDEN / "tiny" / "1")
+        sizes = ("--in-flight", "4", "--requests", "300", "--examples", "1..8")
+        code = bench(server, *sizes, "--package", package)
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "errors     none of 300" in out
+    assert "unknown to the model" not in out
+
+
+def test_the_real_server_does_not_list_a_vocabulary(capsys):
+    with Server(GOLDEN, options=ServerOptions(port=0, threads=1)) as server:
+        assert bench(server, "--requests", "10") == 1
+        assert "feature 'user': the server does not say" in capsys.readouterr().err
+        assert bench(server, "--requests", "10", "--id-range", "user=0..9") == 0
+    assert "feature 'user': 8 ids of the first 8 requests are unknown" in capsys.readouterr().out

@@ -1,0 +1,189 @@
+"""What people and programs read: the table, JSON, the picture, the moving line."""
+
+import io
+import json
+import math
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+
+from embershard.bench.distribution import Distribution
+from embershard.bench.live import LiveLine
+from embershard.bench.report import duration_text, report_json, report_table
+from embershard.bench.run import LoadOptions, Progress, RunResult
+from embershard.bench.session import BenchOptions, BenchReport, tool_limits
+from embershard.bench.slo import Objective, Trial
+from embershard.bench.svg import latency_svg
+from embershard.bench.target import Target
+from embershard.client.schema import served_model
+from tests.bench.fake_predictor import described
+
+MS = 1_000_000
+LATENCY = Distribution([(MS, MS, 80), (2 * MS, 2 * MS, 15), (30 * MS, 30 * MS, 1)])
+LOAD = LoadOptions(rate=100)
+
+RESULT = RunResult(
+    options=LOAD,
+    requests=100,
+    by_code={"OK": 96, "UNAVAILABLE": 4},
+    messages={"UNAVAILABLE": "draining"},
+    examples_ok=960,
+    answer_bytes=1000,
+    latency=LATENCY,
+    lag=Distribution([(1000, 1000, 100)]),
+    window_seconds=1.0,
+    elapsed_seconds=2.0,
+    client_cpu_seconds=0.25,
+    server_cpu_seconds=0.5,
+    busiest_thread_share=0.2,
+    cores=4,
+)
+
+REPORT = BenchReport(
+    target=Target("127.0.0.1", 50051),
+    model=served_model(described()),
+    options=BenchOptions(target="localhost:50051", load=LOAD, objective=Objective(99, 0.05)),
+    result=RESULT,
+    traffic=["1,000 different requests"],
+    server=[42],
+    trials=[Trial(50, True), Trial(100, False)],
+    warnings=["take care"],
+)
+
+
+def test_the_table_says_it_all():
+    assert report_table(REPORT).splitlines() == [
+        "model      ranker 7 at ipv4:127.0.0.1:50051",
+        "requests   1,000 different requests",
+        "load       open loop, 100.0/s at random times, for 1.0 s, 1 x 1 connections",
+        "rate       asked 100.0/s, sent 100.0/s, answered 48.0/s",
+        "examples   480.0/s",
+        "latency    p50 1.00 ms  p90 2.00 ms  p99 30.0 ms  p99.9 30.0 ms  max 30.0 ms",
+        "           from the scheduled time",
+        "errors     4 of 100: UNAVAILABLE 4",
+        "           UNAVAILABLE: 'draining'",
+        "cpu        tool 0.25 s, server 0.50 s (192 requests each), of 4 cores for 2.0 s",
+        "objective  p99<50ms, tried 50 held, 100 did not",
+        "note       take care",
+    ]
+
+
+def test_a_closed_loop_says_so():
+    closed = replace(RESULT, options=LoadOptions(in_flight=8), server_cpu_seconds=None)
+    table = report_table(replace(REPORT, result=closed))
+    assert "closed loop, 8 in flight" in table
+    assert "from the sending" in table
+    assert "server unknown" in table
+
+
+def test_json_holds_the_numbers():
+    document = json.loads(json.dumps(report_json(REPORT), allow_nan=False))
+    assert document["latency_seconds"] == pytest.approx(
+        {"p50": 0.001, "p90": 0.002, "p99": 0.03, "p99.9": 0.03, "max": 0.03}
+    )
+    assert document["by_code"] == {"OK": 96, "UNAVAILABLE": 4}
+    assert document["ok_per_second"] == 48
+    assert document["examples_per_second"] == 480
+    assert document["client_cpu_seconds"] == 0.25
+    assert document["server_processes"] == [42]
+    assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
+    assert document["objective"] == "p99<50ms"
+    assert document["trials"] == [{"rate": 50, "held": True}, {"rate": 100, "held": False}]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1.234, "1.23 s"),
+        (0.01234, "12.3 ms"),
+        (0.000456, "456 us"),
+        (0, "0.00 us"),
+        (123.4, "123 s"),
+        (math.inf, "never"),
+    ],
+)
+def test_durations_have_three_digits(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_the_picture_is_one_file_without_scripts_or_links():
+    drawn = latency_svg(LATENCY, "a <b> & c")
+    root = ElementTree.fromstring(drawn)
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert names == {"svg", "rect", "path", "text"}
+    texts = [element.text for element in root.iter() if element.text]
+    assert "a <b> & c" in texts
+    assert {"p50 1.00 ms", "p99.9 30.0 ms", "max 30.0 ms"} <= set(texts)
+    assert drawn.count("http") == 1  # The name of the format.
+
+
+def test_bars_are_as_high_as_they_count():
+    root = ElementTree.fromstring(latency_svg(LATENCY, ""))
+    heights = [float(each.get("height")) for each in list(root)[1:] if each.get("height")]
+    assert len(heights) == 3
+    assert heights[1] / heights[0] == pytest.approx(15 / 80, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "buckets",
+    [
+        pytest.param([], id="none"),
+        pytest.param([(0, 0, 1)], id="zero"),
+        pytest.param([(5, 5, 1)], id="one"),
+        pytest.param([(10, 10, 1), (10**13, 10**13, 1)], id="twelve-decades"),
+    ],
+)
+def test_any_distribution_has_a_picture(buckets):
+    root = ElementTree.fromstring(latency_svg(Distribution(buckets), "t"))
+    places = [float(each.get("x")) for each in root.iter() if each.get("x")]
+    assert all(0 <= place <= 720 for place in places)
+
+
+def test_a_quiet_run_has_no_limits_of_the_tool():
+    assert tool_limits(RESULT) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(
+            {"lag": Distribution([(5 * MS, 5 * MS, 100)])}, "left 5.0 ms or more after", id="late"
+        ),
+        pytest.param({"busiest_thread_share": 0.95}, "busy for 95% of the run", id="thread"),
+        pytest.param({"client_cpu_seconds": 7.4}, "7.9 of 8.0 CPU seconds", id="machine"),
+    ],
+)
+def test_the_tool_says_when_it_was_the_limit(change, words):
+    (found,) = tool_limits(replace(RESULT, **change))
+    assert words in found
+
+
+NOW = Progress(seconds=1.5, requests=1200, requests_per_second=800, errors=3, latency=LATENCY)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_the_line_is_written_over_and_removed():
+    out = Terminal()
+    with LiveLine(out) as line:
+        line.show("run", NOW)
+    shown, blank, _ = out.getvalue().removeprefix("\r").split("\r")
+    assert shown == "run:   1.5 s  1,200 requests  800/s  3 errors  p50 1.00 ms  p99 30.0 ms"
+    assert blank == " " * len(shown)
+
+
+def test_elsewhere_there_is_a_line_every_two_seconds_of_a_run():
+    out = io.StringIO()
+    with LiveLine(out) as line:
+        for seconds in (0.5, 1.0, 2.0, 2.5, 3.0):
+            line.show("trial", replace(NOW, seconds=seconds))
+        line.show("run", replace(NOW, seconds=0.5))
+    assert [each[:13] for each in out.getvalue().splitlines()] == [
+        "trial:   0.5 ",
+        "trial:   2.5 ",
+        "run:   0.5 s ",
+    ]
