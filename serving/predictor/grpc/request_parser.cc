@@ -1,7 +1,10 @@
 #include "grpc/request_parser.h"
 
+#include <google/protobuf/stubs/logging.h>
+
 #include <algorithm>
 #include <charconv>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -56,6 +59,10 @@ Status FindInput(const Positions& positions, const Specs& specs, const char* kin
 
 RequestParser::RequestParser(const Engine* engine)
     : engine_(engine), schema_(engine->manifest().schema) {
+  // A message whose text is no UTF-8 is refused. protobuf would also write a line to standard
+  // error about each.
+  static std::once_flag silenced;
+  std::call_once(silenced, [] { google::protobuf::SetLogHandler(nullptr); });
   for (const DenseInput& input : schema_.dense) dense_.emplace(input.name, dense_.size());
   for (const SparseInput& input : schema_.sparse) sparse_.emplace(input.name, sparse_.size());
   for (const OutputSpec& output : schema_.outputs) outputs_.emplace(output.name, outputs_.size());

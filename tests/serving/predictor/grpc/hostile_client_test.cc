@@ -180,6 +180,18 @@ TEST(HostileClient, MaySendABodyThatIsNoMessage) {
   ExpectStillAnswers(&serving);
 }
 
+TEST(HostileClient, MaySendTextThatIsNotUtf8WithoutFillingTheLog) {
+  Serving serving;
+  ::testing::internal::CaptureStderr();
+  v1::PredictRequest message = NamedMessage();
+  message.set_label("label");
+  std::string bytes = message.SerializeAsString();
+  bytes.replace(bytes.find("label"), 2, "\xff\xfe");
+  EXPECT_FALSE(PredictBytes(&serving, bytes).ok());
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ExpectStillAnswers(&serving);
+}
+
 TEST(HostileClient, MaySendHalfAMessage) {
   Serving serving;
   const std::string whole = PackedMessage().SerializeAsString();
