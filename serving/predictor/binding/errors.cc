@@ -1,5 +1,7 @@
 #include "binding/errors.h"
 
+#include <string>
+
 namespace embershard {
 namespace {
 
@@ -31,7 +33,12 @@ const char* ClassName(StatusCode code) {
 
 py::object ToPythonError(const Status& status) {
   py::object errors = py::module_::import("embershard.errors");
-  return errors.attr(ClassName(status.code()))(status.message());
+  // A message may quote what is no UTF-8.
+  const std::string& message = status.message();
+  PyObject* const text = PyUnicode_DecodeUTF8(
+      message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace");
+  if (text == nullptr) throw py::error_already_set();
+  return errors.attr(ClassName(status.code()))(py::reinterpret_steal<py::str>(text));
 }
 
 void RaiseIfFailed(const Status& status) {
