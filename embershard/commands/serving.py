@@ -80,6 +80,7 @@ def add_serve(commands: Any) -> None:
 
 def _serve(given: argparse.Namespace) -> None:
     from embershard.serving import ServerOptions
+    from embershard.serving.process import prepare_process
 
     options = ServerOptions(
         host=given.host,
@@ -91,6 +92,7 @@ def _serve(given: argparse.Namespace) -> None:
     )
     # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    prepare_process()
     # Blocked before any thread starts, so that none but this one ever takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     with _started(given, options) as server:

@@ -1,6 +1,7 @@
 """`embershard serve`: where it listens, how it ends, and why it does not start."""
 
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import grpc
 import pytest
 
 from embershard.client import Client
+from embershard.errors import UnavailableError
 from tests.cli.running import run, serving
 from tests.serving.asking import named, outputs_of, random_request
 
@@ -54,6 +56,38 @@ def test_the_whole_request_is_one_of_options(repository):
         assert server.line.startswith("serving ranker 1 on localhost:")
         with Client(server.address, timeout_seconds=60) as client:
             assert client.predict(**REQUEST)["score"].shape == (2,)
+
+
+@pytest.fixture
+def few_files():
+    """Of the files that may be open, fewer are than might be: for each connection takes one."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] // 2, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_as_many_files_may_be_open_as_the_system_allows(repository, few_files):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serving(repository, "--threads", 1) as server:
+        assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE) == (most, most)
+
+
+def test_a_table_cut_short_while_it_is_served_ends_it_with_a_word(repository, tmp_path):
+    shutil.copytree(repository, tmp_path / "repository")
+    with serving(tmp_path / "repository", "--threads", 1) as server:
+        for chunk in (tmp_path / "repository/ranker/1/tables").rglob("*.safetensors"):
+            with chunk.open("r+b") as file:
+                file.truncate(0)
+        with (
+            Client(server.address, timeout_seconds=60) as client,
+            pytest.raises(UnavailableError),
+        ):
+            client.predict(dense=REQUEST["dense"], sparse={"user": ["u1"]})
+        assert server.process.wait(60) == -signal.SIGBUS
+        _, errors = server.process.communicate()
+    assert errors.startswith("embershard: a file of the package became shorter")
+    assert errors.count("\n") == 1
 
 
 def refused(*arguments):

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bus_error.h"
 #include "binding/errors.h"
 #include "engine/engine.h"
 #include "grpc/serialized.h"
@@ -181,6 +182,7 @@ void DefineLocalPredictor(py::module_& module) {
 PYBIND11_MODULE(_predictor, module) {
   DefineServer(module);
   DefineLocalPredictor(module);
+  module.def("explain_bus_errors", &ExplainBusErrors);
   module.def(
       "verify_package",
       [](const std::string& folder) {

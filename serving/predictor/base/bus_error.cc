@@ -1,0 +1,31 @@
+#include "base/bus_error.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <string_view>
+
+namespace embershard {
+namespace {
+
+constexpr std::string_view kExplanation =
+    "embershard: a file of the package became shorter while it was served, or could not be read; "
+    "packages are never changed in place: publish a new version beside the old one\n";
+
+// Calls only what a signal handler may call.
+extern "C" void Explain(int signal) {
+  // Nothing can be done where even this fails.
+  if (write(STDERR_FILENO, kExplanation.data(), kExplanation.size()) < 0) _exit(128 + signal);
+  raise(signal);  // By now the signal does again what it does by default.
+}
+
+}  // namespace
+
+void ExplainBusErrors() {
+  struct sigaction action = {};
+  action.sa_handler = &Explain;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+}  // namespace embershard

@@ -1,0 +1,21 @@
+"""What a process that does nothing but serve sets for itself."""
+
+from __future__ import annotations
+
+import resource
+
+from embershard.serving._native import load_extension
+
+__all__ = ["prepare_process"]
+
+
+def prepare_process() -> None:
+    """For the process of ``embershard serve``; a library changes nothing of the sort.
+
+    * Each connection is a file, and who lacks files cannot take connections: as many files may be
+      open as the system allows this process at most (``ulimit -Hn``).
+    * A table that is cut short while it is mapped ends the process by SIGBUS: not without a word.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    load_extension().explain_bus_errors()
