@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.address import check_address
+from embershard.client.arguments import check_timeout, name_of, names_of, version_of
 from embershard.client.packing import Inputs, pack
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
@@ -54,7 +54,8 @@ class Client:
         Args:
             address: ``host:port``, an IPv6 host in brackets. Nothing is sent before the first
                 call.
-            timeout_seconds: deadline of a call that states none, retries included.
+            timeout_seconds: deadline of a call that states none, retries included. More than a
+                year is a year.
             max_attempts: how often one call is sent at the most. 1: never retried. Retried are
                 UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says after how long.
 
@@ -63,10 +64,9 @@ class Client:
                 attempt.
         """
         self._address = check_address(address)
-        _check_timeout(timeout_seconds)
-        if max_attempts < 1:
-            raise InputError(f"max_attempts: expected at least 1, got {max_attempts}")
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = check_timeout(timeout_seconds)
+        if not isinstance(max_attempts, int) or max_attempts < 1:
+            raise InputError(f"max_attempts: expected at least 1, got {max_attempts!r}")
         self._rules = RetryRules(max_attempts=max_attempts)
         self._channel = grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS)
         self._predict = self._channel.unary_unary(
@@ -104,14 +104,18 @@ class Client:
             UnavailableError, DeadlineError: no answer.
         """
         deadline = self._deadline(timeout_seconds)
-        request = pb.GetModelRequest(model=model, version=version, label=label)
+        request = pb.GetModelRequest(
+            model=name_of("model", model),
+            version=version_of(version),
+            label=name_of("label", label),
+        )
         try:
             schema = served_model(self._send(self._get_model, request, deadline))
         except grpc.RpcError as failure:
             # gRPC's own words would bury the sentence; they stay in its __context__.
             raise error_of(failure, address=self._address) from None
         with self._lock:
-            self._models[(model, version, label)] = schema
+            self._models[(request.model, request.version, request.label)] = schema
         return schema
 
     def predict(
@@ -147,16 +151,19 @@ class Client:
             Outputs by name, float32, shape ``(num_examples, ...)`` or ``(1, ...)``.
 
         Raises:
+            InputError: an argument of another type than asked for.
             RequestError: an input contradicts the schema.
             NotFoundError: no such model, version, label or output.
             OverloadedError, UnavailableError, DeadlineError: no answer in time; try later.
         """
         deadline = self._deadline(timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        if isinstance(outputs, str):
-            raise InputError(f"outputs: expected a list of names, got the string {outputs!r}")
         request = pb.PredictRequest(
-            model=model, version=version, label=label, request_id=request_id, outputs=outputs
+            model=name_of("model", model),
+            version=version_of(version),
+            label=name_of("label", label),
+            request_id=name_of("request_id", request_id),
+            outputs=names_of("outputs", outputs),
         )
         known = self._known(request)
         schema = known or self._fetch(request, deadline)
@@ -196,8 +203,7 @@ class Client:
         """Seconds on the monotonic clock."""
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
-        _check_timeout(timeout_seconds)
-        return time.monotonic() + timeout_seconds
+        return time.monotonic() + check_timeout(timeout_seconds)
 
     def _known(self, request: pb.PredictRequest) -> ServedModel | None:
         with self._lock:
@@ -258,8 +264,3 @@ class Client:
         with self._lock:
             if self._closed:
                 raise InputError(f"{self._address}: expected an open client, got a closed one")
-
-
-def _check_timeout(timeout_seconds: float) -> None:
-    if not 0 < timeout_seconds < math.inf:
-        raise InputError(f"timeout_seconds: expected more than 0 and finite, got {timeout_seconds}")

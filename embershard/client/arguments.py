@@ -1,0 +1,68 @@
+"""What a call says beside its inputs, checked before it becomes a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from embershard.errors import InputError
+
+__all__ = ["check_timeout", "name_of", "names_of", "version_of"]
+
+TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
+"""Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
+
+VERSION_MAX = (1 << 63) - 1
+
+HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+"""What a Python string may hold and UTF-8 may not."""
+
+
+def check_timeout(seconds: object) -> float:
+    """Seconds to wait, at most a year.
+
+    Raises:
+        InputError: no number, not above 0, or not finite.
+    """
+    number = None if isinstance(seconds, bool) else seconds
+    if isinstance(number, (int, float, np.integer, np.floating)) and 0 < number < float("inf"):
+        return float(min(number, TIMEOUT_SECONDS_MAX))
+    raise InputError(f"timeout_seconds: expected more than 0 and finite, got {seconds!r:.40}")
+
+
+def name_of(what: str, given: object) -> str:
+    """Text that UTF-8 can hold.
+
+    Raises:
+        InputError: anything else.
+    """
+    if isinstance(given, str) and not HALF_A_PAIR.search(given):
+        return given
+    raise InputError(f"{what}: expected text, got {given!r:.40}")
+
+
+def names_of(what: str, given: object) -> list[str]:
+    """A list of texts.
+
+    Raises:
+        InputError: a single one, no sequence, or something else among them.
+    """
+    if isinstance(given, str):
+        raise InputError(f"{what}: expected a list of names, got the string {given!r}")
+    if not isinstance(given, Sequence):
+        raise InputError(f"{what}: expected a list of names, got {given!r:.40}")
+    return [name_of(f"{what}[{place}]", each) for place, each in enumerate(given)]
+
+
+def version_of(given: object) -> int:
+    """A version's number, or 0.
+
+    Raises:
+        InputError: anything else.
+    """
+    number = None if isinstance(given, bool) else given
+    if isinstance(number, (int, np.integer)) and 0 <= number <= VERSION_MAX:
+        return int(number)
+    raise InputError(f"version: expected 0..{VERSION_MAX}, got {given!r:.40}")

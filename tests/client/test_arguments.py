@@ -1,0 +1,87 @@
+"""Arguments of another kind are refused in one sentence, before anything is sent."""
+
+import numpy as np
+import pytest
+
+from embershard.client import Client, Lists
+from embershard.errors import InputError, RequestError
+from tests.client.fake_server import describes, fake_server, scores
+
+INPUTS = {"dense": {"price": [1, 2]}, "sparse": {"item": [[3], [4]]}}
+
+
+@pytest.fixture
+def fake():
+    with fake_server(get_model=[describes()], predict=[scores(0.5, 1.0)]) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        pytest.param({"model": 5}, "model: expected text, got 5", id="model-number"),
+        pytest.param({"model": "\udc80"}, r"model: expected text, got '\\udc80'", id="half-a-pair"),
+        pytest.param({"model": None}, "model: expected text, got None", id="model-none"),
+        pytest.param({"label": b"a"}, "label: expected text, got b'a'", id="label-bytes"),
+        pytest.param({"request_id": 5}, "request_id: expected text, got 5", id="request-id"),
+        pytest.param({"version": 1 << 63}, "version: expected 0..9223372036854775807", id="2^63"),
+        pytest.param({"version": -1}, "version: expected 0.*, got -1", id="version-negative"),
+        pytest.param({"version": "1"}, "version: expected 0.*, got '1'", id="version-text"),
+        pytest.param({"version": 1.0}, "version: expected 0.*, got 1.0", id="version-fraction"),
+        pytest.param({"version": True}, "version: expected 0.*, got True", id="version-true"),
+        pytest.param({"outputs": [1]}, r"outputs\[0\]: expected text, got 1", id="output-number"),
+        pytest.param({"outputs": 5}, "outputs: expected a list of names, got 5", id="outputs"),
+        pytest.param({"outputs": None}, "outputs: expected a list .*, got None", id="no-outputs"),
+        pytest.param({"timeout_seconds": "1"}, "timeout_seconds: .*got '1'", id="timeout-text"),
+        pytest.param({"timeout_seconds": True}, "timeout_seconds: .*got True", id="timeout-true"),
+    ],
+)
+def test_arguments_of_another_kind(fake, wrong, message):
+    with Client(fake.address) as client, pytest.raises(InputError, match=message):
+        client.predict(**{**INPUTS, **wrong})
+    assert fake.predict_calls == fake.get_model_calls == []
+
+
+@pytest.mark.parametrize("wrong", [{"timeout_seconds": "1"}, {"max_attempts": "1"}])
+def test_arguments_of_the_client_itself(wrong):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}: expected .*, got '1'"):
+        Client("127.0.0.1:1", **wrong)
+
+
+def test_the_kinds_that_stand_for_one_another_are_taken(fake):
+    with Client(fake.address, timeout_seconds=np.float32(30)) as client:
+        client.predict(**INPUTS, version=np.int64(7), outputs=("score",), timeout_seconds=30)
+    assert (fake.predict_calls[0].version, fake.predict_calls[0].outputs) == (7, ["score"])
+
+
+@pytest.mark.parametrize("timeout_seconds", [1e10, 1e300, 1 << 2000], ids=["1e10", "1e300", "int"])
+def test_a_timeout_of_centuries_is_a_long_one(fake, timeout_seconds):
+    with Client(fake.address, timeout_seconds=timeout_seconds) as client:
+        assert client.predict(**INPUTS)["score"].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param({"price": np.ma.array([1.0, 2.0], mask=[0, 1])}, id="dense"),
+        pytest.param({"item": np.ma.array([1, 2], mask=[0, 1])}, id="ids"),
+        pytest.param({"item": [np.ma.array([1, 2], mask=[0, 1]), [3]]}, id="one-list-of-ids"),
+        pytest.param({"item": [np.ma.masked, 3]}, id="one-id"),
+        pytest.param({"item": Lists([1, 1], np.ma.array([1, 2], mask=[0, 1]))}, id="flat-ids"),
+    ],
+)
+def test_values_under_a_mask_are_refused(fake, inputs):
+    dense = {"price": inputs.get("price", [1, 2])}
+    sparse = {"item": inputs.get("item", [3, 4])}
+    with (
+        Client(fake.address) as client,
+        pytest.raises(RequestError, match="expected values without a mask, got masked"),
+    ):
+        client.predict(dense=dense, sparse=sparse)
+    assert fake.predict_calls == []
+
+
+def test_a_masked_array_without_holes_is_an_array(fake):
+    with Client(fake.address) as client:
+        client.predict(dense={"price": np.ma.array([1.0, 2.0], mask=[0, 0])})
+    assert fake.predict_calls[0].num_examples == 2
