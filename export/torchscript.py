@@ -69,9 +69,14 @@ def run_program(
 
 
 def save_program(program: Any, path: Path) -> None:
-    """Write a program of `compile_program` as one file."""
+    """Write a program of `compile_program` as one file.
+
+    Raises:
+        OSError: the disk is full, say.
+    """
     with _known_warnings_ignored():
-        program.save(str(path))
+        data = program.save_to_buffer()  # Torch's own writer ends the process on a full disk.
+    path.write_bytes(data)
 
 
 def _author_line(error: Exception, graph: fx.Graph) -> str:

@@ -111,6 +111,8 @@ class PackageWriter:
     ) -> None:
         if not self._published:
             shutil.rmtree(self._folder)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(self._out)  # A full disk does not say which.
 
     def path(self, file: str) -> Path:
         """Where ``file``, a path inside the package, lies until the package is published."""

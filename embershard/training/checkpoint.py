@@ -91,6 +91,9 @@ def save_checkpoint(
         schema: inputs and id maps.
         samples: requests without outputs, at least one.
         metrics: figures to keep with it.
+
+    Raises:
+        OSError: it cannot be written there.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,8 +109,10 @@ def save_checkpoint(
         write_samples(partial / SAMPLES, samples)
         write_state(module, partial / STATE)
         _move(partial, path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)  # A full disk does not say which.
         raise
 
 
@@ -130,7 +135,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         raise DataError(str(error)) from error
     try:
         module = build_model(document.model.name, document.model.arguments)
-    except InputError as error:
+    except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch's, of its sizes.
         raise DataError(f"{file}: {error}") from error
     load_state(module, path)
     return Checkpoint(module=module, schema=schema, samples=samples, metrics=document.metrics)

@@ -23,9 +23,19 @@ NAMES_SHOWN = 3
 
 
 def write_state(module: nn.Module, folder: Path) -> None:
-    """Write a module's state dict."""
-    with _one_process():
-        state_dict_saver.save(module.state_dict(), checkpoint_id=folder, no_dist=True)
+    """Write a module's state dict.
+
+    Raises:
+        OSError: the disk is full, say.
+    """
+    try:
+        with _one_process():
+            state_dict_saver.save(module.state_dict(), checkpoint_id=folder, no_dist=True)
+    except CheckpointException as error:
+        for failure in _failures(error):
+            if isinstance(failure, OSError):
+                raise OSError(failure.errno, failure.strerror, str(folder)) from error
+        raise
 
 
 def read_state(module: nn.Module, folder: Path) -> None:
@@ -40,8 +50,12 @@ def read_state(module: nn.Module, folder: Path) -> None:
     try:
         with _one_process():
             state_dict_loader.load(module.state_dict(), checkpoint_id=folder, no_dist=True)
-    except (CheckpointException, ValueError, RuntimeError, OSError) as error:
-        raise DataError(f"{folder}: expected the model's weights, got {error}") from error
+    except (CheckpointException, Exception) as error:  # Damaged files fail in many ways.
+        failure = _failures(error)[0]
+        said = str(failure).partition("\n")[0] or "no more said"
+        raise DataError(
+            f"{folder}: expected the model's weights, got {type(failure).__name__}: {said}"
+        ) from error
 
 
 def check_state(module: nn.Module, given: Mapping[str, torch.Size | None], *, where: Path) -> None:
@@ -71,6 +85,17 @@ def check_state(module: nn.Module, given: Mapping[str, torch.Size | None], *, wh
         own = getattr(expected[name], "shape", None)
         if own != shape:
             raise DataError(f"{where}: {name}: expected shape {_text(own)}, got {_text(shape)}")
+
+
+def _failures(error: BaseException) -> list[BaseException]:
+    """What failed in this process, and what that came from; not empty."""
+    ranks = error.failures if isinstance(error, CheckpointException) else {}
+    failure: BaseException | None = next((each for each, _ in ranks.values()), error)
+    found = list[BaseException]()
+    while failure is not None:
+        found.append(failure)
+        failure = failure.__cause__ or failure.__context__
+    return found
 
 
 def _shapes(folder: Path) -> dict[str, torch.Size | None]:

@@ -118,6 +118,17 @@ def test_what_is_not_published_is_removed(tmp_path, end):
     assert os.listdir(tmp_path / "m") == []
 
 
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_package(tmp_path, file_limit):
+    out = tmp_path / "repository" / "model" / "1"
+    file_limit(8000)
+    with (
+        pytest.raises(OSError, match=r"File too large: '.*/repository/model/1'"),
+        PackageWriter(out) as writer,
+    ):
+        fill(writer, [ROWS])
+    assert list(out.parent.iterdir()) == []
+
+
 def test_contents_that_contradict_the_files_are_refused_and_not_published(tmp_path):
     out = tmp_path / "m" / "1"
     with PackageWriter(out) as writer:

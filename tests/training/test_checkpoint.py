@@ -192,6 +192,16 @@ def set_rows(document):
             id="no-tables",
         ),
         pytest.param(
+            edit(lambda d: d["model"].update(arguments=None)),
+            "checkpoint.json: model.arguments: expected an object, got None",
+            id="arguments-null",
+        ),
+        pytest.param(
+            edit(lambda d: d["model"]["arguments"]["dense_arch_layer_sizes"].insert(0, 1 << 62)),
+            "checkpoint.json: .*verflow",
+            id="layer-too-large",
+        ),
+        pytest.param(
             edit(set_rows), r"state: .*weight: expected shape \(5, 4\), got \(60, 4\)", id="rows"
         ),
         pytest.param(
@@ -208,7 +218,19 @@ def set_rows(document):
             id="no-state",
         ),
         pytest.param(
-            truncate("state/*.distcp"), "state: expected the model's weights", id="weights"
+            truncate("state/*.distcp"),
+            "state: expected the model's weights, got [A-Za-z]+Error: [^\n]+$",
+            id="weights",
+        ),
+        pytest.param(
+            lambda p: next(p.glob("state/*.distcp")).write_bytes(b""),
+            "state: expected the model's weights, got [A-Za-z]+Error: [^\n]+$",
+            id="weights-empty",
+        ),
+        pytest.param(
+            lambda p: next(p.glob("state/*.distcp")).unlink(),
+            "state: expected the model's weights, got FileNotFoundError: [^\n]+$",
+            id="no-weights",
         ),
         pytest.param(
             lambda p: shutil.rmtree(p / "state"), "state: expected the metadata", id="no-folder"
@@ -234,6 +256,24 @@ def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):
         metrics={},
     )
     assert load_checkpoint(tmp_path / "8").schema == schema
+
+    shutil.rmtree(tmp_path / "8" / "ids")
+    with pytest.raises(DataError, match=r"No such file or directory: '.*/8/ids/"):
+        load_checkpoint(tmp_path / "8")
+
+
+@pytest.mark.parametrize(
+    ("size", "where"),
+    [pytest.param(2000, "/7", id="samples"), pytest.param(6000, r"/\.7\..*/state", id="weights")],
+)
+def test_a_full_disk_is_an_error_of_the_system_that_names_the_folder(
+    size, where, saved, tmp_path, file_limit
+):
+    path, module = saved
+    file_limit(size)
+    with pytest.raises(OSError, match=rf"File too large: '.*{where}'"):
+        save(path, module, model(fused=True))
+    assert [child.name for child in tmp_path.iterdir()] == ["7"]
 
 
 def test_other_warnings_are_still_seen(saved, monkeypatch):
