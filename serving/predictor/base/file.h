@@ -22,6 +22,9 @@ class File {
   bool is_open() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
 
+  // The descriptor, which is the caller's to close from now on.
+  int Release() { return std::exchange(descriptor_, -1); }
+
   // Size of the moment; 0 where the system does not say.
   uint64_t size_bytes() const;
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "grpc/listener.h"
 #include "grpc/predictor_service.h"
 
 namespace embershard {
@@ -25,13 +26,8 @@ constexpr int kKeepaliveTimeoutMilliseconds = 20000;
 // and the word to those who watch.
 constexpr std::chrono::milliseconds kLastWords{200};
 
-// "host:port", where an IPv6 address stands in brackets.
-std::string AddressOf(const GrpcServerOptions& options) {
-  const bool bare_ipv6 =
-      options.host.find(':') != std::string::npos && !options.host.starts_with('[');
-  const std::string host = bare_ipv6 ? "[" + options.host + "]" : options.host;
-  return host + ":" + std::to_string(options.port);
-}
+using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
 
 }  // namespace
 
@@ -41,19 +37,20 @@ struct GrpcServer::State {
 
   const std::shared_ptr<Engine> engine;
   PredictorService service;
-  int port = 0;
   std::once_flag drained;
-  std::unique_ptr<grpc::Server> server;  // Last: ends before what it calls.
+  std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
+  std::unique_ptr<Acceptor> acceptor;
+  std::unique_ptr<Listener> listener;  // Last: it calls the acceptor.
 };
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> engine,
                                                       const GrpcServerOptions& options) {
   auto state = std::make_unique<State>(std::move(engine), options);
-  const std::string address = AddressOf(options);
+  Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
+  if (!listener.ok()) return listener.status();
+  state->listener = std::move(*listener);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  // Two servers on one port would each get some of the connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                              static_cast<int>(options.connection_idle.count()));
@@ -62,15 +59,19 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> en
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &state->port);
+  state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      ExternalConnections::FROM_FD, grpc::InsecureServerCredentials());
   builder.RegisterService(&state->service);
   state->server = builder.BuildAndStart();
-  if (state->server == nullptr || state->port == 0) {
-    return Status(StatusCode::kUnavailable,
-                  "cannot listen on " + address + ": in use, or no address of this machine");
-  }
+  if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
   state->server->GetHealthCheckService()->SetServingStatus("embershard.v1.Predictor", true);
+  state->listener->Start([acceptor = state->acceptor.get()](int listening, File connection) {
+    Acceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listening;
+    parameters.fd = connection.Release();
+    acceptor->HandleNewConnection(&parameters);
+  });
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(state)));
 }
 
@@ -78,7 +79,7 @@ GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 GrpcServer::~GrpcServer() { Drain(std::chrono::milliseconds(0)); }
 
-int GrpcServer::port() const { return state_->port; }
+int GrpcServer::port() const { return state_->listener->port(); }
 
 void GrpcServer::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {
@@ -87,6 +88,7 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
     // moment that it closes, gRPC can only tell them CANCELLED.
     const Clock::time_point deadline = Clock::now() + timeout;
     state_->service.RefuseNew(deadline);
+    state_->listener->Stop();
     const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());
     state_->server->Shutdown(std::chrono::system_clock::now() + left);
   });
