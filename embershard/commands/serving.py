@@ -92,9 +92,9 @@ def _serve(given: argparse.Namespace) -> None:
     )
     # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    prepare_process()
     # Blocked before any thread starts, so that none but this one ever takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    prepare_process()
     with _started(given, options) as server:
         served = server.package
         print(f"serving {served.model} {served.version} on {server.address}", flush=True)
