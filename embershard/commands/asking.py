@@ -69,6 +69,8 @@ def _read_request(path: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text()
         document = json.loads(text)
+    except RecursionError as error:
+        raise InputError(f"{name}: expected JSON, got one that is nested too deep") from error
     except ValueError as error:
         raise InputError(f"{name}: expected JSON, got {error}") from error
     if not isinstance(document, dict):

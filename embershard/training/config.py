@@ -83,9 +83,9 @@ class TrainingConfig(Section):
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     """Of initial weights, order and dropout. Same seed, same numbers."""
 
-    threads: Annotated[int, Field(ge=0)] = 0
-    """Of torch, for the whole process. 0: as torch chooses, which is one a core. Small models are
-    quicker with 1, and far quicker where other work shares the machine."""
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Of torch, for the whole process, at most 1024. 0: as torch chooses, which is one a core.
+    Small models are quicker with 1, and far quicker where other work shares the machine."""
 
 
 class CheckpointConfig(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from embershard.errors import ConfigError
 from embershard.kernels import FusedOptimizer
 from embershard.models import ModelConfig
 from embershard.modules import EmbeddingBagConfig, PoolingType
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.training.config import TrainingConfig
 
 __all__ = ["dense_optimizer", "model_arguments"]
@@ -23,11 +25,16 @@ def model_arguments(
     """The arguments for ``build_model``: one table for each of the data set's hints.
 
     Raises:
-        ConfigError: a table without an id map to tell its rows.
+        ConfigError: a table without an id map to tell its rows, or one that no package could hold
+            for its name.
     """
     ids = {item.name: item.ids for item in dataset.schema.sparse}
     tables = []
     for hint in dataset.tables:
+        if not re.fullmatch(NAME_PATTERN, hint.name):
+            raise ConfigError(
+                f"table {hint.name!r}: expected a name of {PATTERN_WORDS[NAME_PATTERN]}"
+            )
         id_map = ids[hint.features[0]]
         if id_map is None:
             raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")

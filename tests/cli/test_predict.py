@@ -70,6 +70,10 @@ def test_without_a_request_it_says_what_the_model_takes(address, capsys):
     ("content", "words"),
     [
         pytest.param("{", "InputError: {path}: expected JSON, got Expecting property", id="syntax"),
+        pytest.param("[" * 200_000, "InputError: {path}: expected JSON, got one that", id="deep"),
+        pytest.param(
+            {**REQUEST, "outputs": 5}, "InputError: outputs: expected a list of names", id="outputs"
+        ),
         pytest.param("[]", "InputError: {path}: expected an object, got []", id="a-list"),
         pytest.param(
             '{"dens": 1}', "{path}: key 'dens': expected one of dense, sparse, weights", id="key"

@@ -150,6 +150,11 @@ def test_the_example_that_the_demo_trains_is_read():
             id="too-small",
         ),
         pytest.param(
+            SMALLEST + "[training]\nthreads = 100000\n",
+            "run.toml:8: key 'training.threads': expected less than or equal to 1024, got 100000",
+            id="too-many-threads",
+        ),
+        pytest.param(
             SMALLEST + "[training]\ndense_learning_rate = nan\n",
             "run.toml:8: .*learning_rate': expected",
             id="not-a-number",

@@ -30,6 +30,13 @@ def same(a, b):
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.parametrize("name", ["a b", "-x", "é"])
+def test_a_table_name_that_export_would_refuse_is_refused_before_training(name, tmp_path):
+    data = replace(DATA, tables=(replace(DATA.tables[0], name=name), *DATA.tables[1:]))
+    with pytest.raises(ConfigError, match=f"table '{name}': expected a name of letters, digits"):
+        train(config(tmp_path), data)
+
+
 def test_a_run_learns_what_was_planted(tmp_path):
     data = dataset(examples=20_000)
     result = train(config(tmp_path, epochs=4, dense_learning_rate=0.05), data)
