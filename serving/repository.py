@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embershard.errors import NotFoundError, PackageError
-from embershard.package.folder_checks import read_manifest
 
 __all__ = ["ServedPackage", "check_folder", "find_package"]
 
@@ -55,6 +54,9 @@ def check_folder(package: ServedPackage) -> None:
     Raises:
         PackageError: it says another model or version, or is damaged.
     """
+    # Not above: it brings numpy, whose threads must not begin before a command has blocked signals.
+    from embershard.package.folder_checks import read_manifest
+
     manifest = read_manifest(package.folder)
     for field, folder, said in (
         ("model", package.model, manifest.model),

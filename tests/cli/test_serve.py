@@ -5,6 +5,8 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -29,6 +31,20 @@ def test_it_prints_where_it_listens_and_answers_there(repository):
 def test_a_signal_ends_it_in_order(repository, number):
     with serving(repository, "--threads", 1) as server:
         assert server.stop(number) == (0, "", "draining\n")
+
+
+THREADS_WHEN_BLOCKING = """
+import os, signal, sys
+from embershard.cli import main
+signal.pthread_sigmask = lambda *_: sys.exit(len(os.listdir("/proc/self/task")))
+main(["serve", "nowhere"])
+"""
+
+
+def test_no_thread_begins_before_it_has_blocked_the_signals():
+    """One that had would take them, and end the process without draining."""
+    code = subprocess.run([sys.executable, "-c", THREADS_WHEN_BLOCKING], timeout=60).returncode
+    assert code == 1
 
 
 def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(repository):
