@@ -115,7 +115,7 @@ def floats_of(name: str, values: object) -> Float32Array:
 def array_of(name: str, values: object) -> Array:
     """Any array, or a refusal of what numpy cannot hold: ragged rows, tensors on a GPU, holes."""
     if np.ma.is_masked(values):  # Its array would hold what lies under the mask.
-        raise RequestError(f"input {name!r}: expected values without a mask, got {values!r:.80}")
+        raise RequestError(f"input {name!r}: expected values without a mask, got masked ones")
     try:
         return np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:

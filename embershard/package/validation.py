@@ -67,7 +67,9 @@ def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]
 
 def _check_keys(model: type[BaseModel], document: Any, file: str) -> None:
     """Refuses missing keys, before pydantic keeps one copy of the document for each."""
-    if not isinstance(document, dict) or issubclass(model, RootModel):
+    if not isinstance(document, dict):
+        raise refusal(file, "json", expected="an object", got=document)
+    if issubclass(model, RootModel):
         return
     for name, field in model.model_fields.items():
         key = field.alias or name
