@@ -7,6 +7,7 @@ arguments.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -37,13 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         given.run(given)
+        print(end="", flush=True)  # What fails at exit would be a traceback.
     except (EmbershardError, OSError) as error:
+        _drop_output()
         print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"embershard {given.command}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
         return 130
     return 0
+
+
+def _drop_output() -> None:
+    """Lets go of what standard output does not take, which Python would try again at exit."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,5 +1,6 @@
 """The command line as a whole."""
 
+import os
 import re
 import subprocess
 import sys
@@ -57,6 +58,28 @@ def test_ctrl_c_ends_with_130_and_says_so(message, words, monkeypatch, capsys):
     monkeypatch.setattr(packages, "_inspect", interrupted)
     assert cli.main(["inspect", "."]) == 130
     assert capsys.readouterr().err == f"embershard inspect: {words}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("inspect", "ranker/1"), ("serve", "", "--port", "0")],
+    ids=["inspect", "serve"],
+)
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_output_that_nothing_takes_ends_with_one_sentence(repository, command, buffered):
+    name, where, *options = command
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "embershard", name, str(repository / where), *options],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONUNBUFFERED": buffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    words = f"embershard {name}: OSError: [Errno 28] No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, words)
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "predict"])

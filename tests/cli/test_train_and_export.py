@@ -90,6 +90,34 @@ def test_a_second_run_into_the_same_folder_must_be_told_to_overwrite(config, tmp
     assert main(["train", file, "--overwrite"]) == 0
 
 
+def test_a_checkpoint_folder_that_cannot_be_is_named(config, tmp_path, capsys):
+    (tmp_path / "checkpoints").write_text("a file")
+    assert main(["train", str(config(CONFIG.replace("{folder}", "{folder}/run")))]) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("embershard train: NotADirectoryError: ")
+    assert told.endswith(f"'{tmp_path}/checkpoints/run'")
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        pytest.param(None, "FileExistsError: [Errno 17] File exists: '{out}'", id="no-folder"),
+        pytest.param(5000, "OSError: [Errno 27] File too large: '{out}/1'", id="full-disk"),
+    ],
+)
+def test_a_package_that_cannot_be_written_is_named(tmp_path, capsys, file_limit, limit, words):
+    module, _ = make_ranker()
+    torch.save(module.state_dict(), tmp_path / "weights.pt")
+    out = tmp_path / "ranker"
+    if limit is None:
+        out.write_text("a file")
+    else:
+        file_limit(limit)
+    arguments = [str(tmp_path / "weights.pt"), "--out", str(out / "1"), "--model", FACTORY]
+    assert main(["export", *arguments]) == 1
+    assert capsys.readouterr().err.startswith(f"embershard export: {words.format(out=out)}")
+
+
 def test_a_model_of_ones_own(tmp_path, capsys):
     module, _ = make_ranker()
     torch.save(module.state_dict(), tmp_path / "weights.pt")
