@@ -6,6 +6,7 @@ And `file_limit`, a stand-in for a full disk.
 import os
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -23,8 +24,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def file_limit() -> Iterator[Callable[[int], None]]:
-    """From its call to the test's end no file grows beyond so many bytes: EFBIG in its place."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+def file_limit() -> Callable[[int], AbstractContextManager[None]]:
+    """In a block of it no file grows beyond so many bytes: EFBIG in its place.
+
+    A block, since the limit is the whole process's: outside it pytest writes its report, perhaps
+    to a file that is longer already.
+    """
+
+    @contextmanager
+    def limited(size: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited

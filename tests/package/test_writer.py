@@ -120,9 +120,9 @@ def test_what_is_not_published_is_removed(tmp_path, end):
 
 def test_a_full_disk_is_an_error_of_the_system_that_names_the_package(tmp_path, file_limit):
     out = tmp_path / "repository" / "model" / "1"
-    file_limit(8000)
     with (
         pytest.raises(OSError, match=r"File too large: '.*/repository/model/1'"),
+        file_limit(8000),
         PackageWriter(out) as writer,
     ):
         fill(writer, [ROWS])

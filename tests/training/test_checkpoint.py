@@ -270,8 +270,7 @@ def test_a_full_disk_is_an_error_of_the_system_that_names_the_folder(
     size, where, saved, tmp_path, file_limit
 ):
     path, module = saved
-    file_limit(size)
-    with pytest.raises(OSError, match=rf"File too large: '.*{where}'"):
+    with pytest.raises(OSError, match=rf"File too large: '.*{where}'"), file_limit(size):
         save(path, module, model(fused=True))
     assert [child.name for child in tmp_path.iterdir()] == ["7"]
 
