@@ -1,0 +1,178 @@
+// The least a C++ gRPC server can do with our messages: parses each PredictRequest and
+// answers a PredictResponse as large as ours, of zeros.
+//
+//   echo_server async|callback OUTPUT...
+//
+// async: one completion queue and one thread a core; callback: gRPC's own threads. OUTPUT:
+// names of the outputs in an answer, one value an example each. Serves until SIGTERM or
+// SIGINT.
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/cpp/serving.h"
+#include "embershard/v1/predictor.grpc.pb.h"
+
+namespace embershard::benchmarks {
+namespace {
+
+// Calls that wait on each completion queue for a client.
+constexpr int kCallsPerQueue = 256;
+
+using Outputs = std::vector<std::string>;
+
+void FillAnswer(const v1::PredictRequest& request, const Outputs& outputs,
+                v1::PredictResponse* response) {
+  response->set_model(request.model());
+  response->set_version(request.version());
+  response->set_request_id(request.request_id());
+  for (const std::string& name : outputs) {
+    v1::Output* const output = response->add_outputs();
+    output->set_name(name);
+    output->mutable_values()->resize(request.num_examples() * sizeof(float));
+    output->add_shape(request.num_examples());
+  }
+  v1::Timing* const timing = response->mutable_timing();
+  timing->set_queue_us(100);  // As many bytes as times of ours take.
+  timing->set_lookup_us(100);
+  timing->set_dense_us(100);
+  timing->set_total_us(300);
+}
+
+// One call of the async API, used again for the next client when it is over.
+class AsyncCall {
+ public:
+  AsyncCall(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
+            const Outputs* outputs)
+      : service_(service), queue_(queue), outputs_(outputs) {
+    Await();
+  }
+
+  // What the queue says of it: whether the last step went well.
+  void Proceed(bool ok) {
+    if (!ok && !answering_) return;  // The server shuts down: no client comes.
+    if (answering_) {
+      Await();
+      return;
+    }
+    answering_ = true;
+    FillAnswer(state_->request, *outputs_, &state_->response);
+    state_->writer.Finish(state_->response, grpc::Status::OK, this);
+  }
+
+ private:
+  // Of one client's call; gRPC wants it fresh for each.
+  struct State {
+    grpc::ServerContext context;
+    v1::PredictRequest request;
+    v1::PredictResponse response;
+    grpc::ServerAsyncResponseWriter<v1::PredictResponse> writer{&context};
+  };
+
+  void Await() {
+    answering_ = false;
+    state_ = std::make_unique<State>();
+    service_->RequestPredict(&state_->context, &state_->request, &state_->writer, queue_, queue_,
+                             this);
+  }
+
+  v1::Predictor::AsyncService* const service_;
+  grpc::ServerCompletionQueue* const queue_;
+  const Outputs* const outputs_;
+  std::unique_ptr<State> state_;
+  bool answering_ = false;
+};
+
+// Serves calls of one queue until it is shut down.
+void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
+                const Outputs* outputs) {
+  std::vector<std::unique_ptr<AsyncCall>> calls;
+  for (int i = 0; i < kCallsPerQueue; ++i) {
+    calls.push_back(std::make_unique<AsyncCall>(service, queue, outputs));
+  }
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) static_cast<AsyncCall*>(tag)->Proceed(ok);
+}
+
+class CallbackEcho final : public v1::Predictor::CallbackService {
+ public:
+  explicit CallbackEcho(const Outputs* outputs) : outputs_(outputs) {}
+
+  grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
+                                    const v1::PredictRequest* request,
+                                    v1::PredictResponse* response) override {
+    FillAnswer(*request, *outputs_, response);
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+ private:
+  const Outputs* const outputs_;
+};
+
+void AddPort(grpc::ServerBuilder* builder, int* port) {
+  builder->AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), port);
+  builder->SetMaxReceiveMessageSize(64 << 20);
+}
+
+int RunAsync(const StopSignals& stop, const Outputs& outputs) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  AddPort(&builder, &port);
+  v1::Predictor::AsyncService service;
+  builder.RegisterService(&service);
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
+  for (unsigned core = 0; core < std::thread::hardware_concurrency(); ++core) {
+    queues.push_back(builder.AddCompletionQueue());
+  }
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return EXIT_FAILURE;
+  std::vector<std::thread> threads;
+  for (const auto& queue : queues) {
+    threads.emplace_back(ServeQueue, &service, queue.get(), &outputs);
+  }
+  stop.ServeUntilOne(port);
+  // Calls that wait for a client go down with the process: ending them one by one would
+  // race with threads that ask for the next.
+  std::fflush(stdout);
+  std::_Exit(EXIT_SUCCESS);
+}
+
+int RunCallback(const StopSignals& stop, const Outputs& outputs) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  AddPort(&builder, &port);
+  CallbackEcho service(&outputs);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return EXIT_FAILURE;
+  stop.ServeUntilOne(port);
+  server->Shutdown(std::chrono::system_clock::now());
+  return EXIT_SUCCESS;
+}
+
+int Main(int count, char** arguments) {
+  const std::string_view api = count > 2 ? arguments[1] : "";
+  if (api != "async" && api != "callback") {
+    std::fprintf(stderr, "usage: echo_server async|callback OUTPUT...\n");
+    return EXIT_FAILURE;
+  }
+  const Outputs outputs(arguments + 2, arguments + count);
+  const StopSignals stop;
+  return api == "async" ? RunAsync(stop, outputs) : RunCallback(stop, outputs);
+}
+
+}  // namespace
+}  // namespace embershard::benchmarks
+
+int main(int count, char** arguments) { return embershard::benchmarks::Main(count, arguments); }
