@@ -1,34 +1,87 @@
-"""`make bench`: runs every benchmark and writes RESULTS.md and results.json beside this file."""
+"""``python -m benchmarks [NAME...]``: runs benchmarks, each in a process of its own, and writes
+RESULTS.md and results.json beside this file.
+
+A benchmark is a file in ``rows/`` with ``measure(folder) -> list[Row]``; one that needs
+``.venv-peers`` says ``PEERS = True``.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
+import pkgutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import merging, training_step
-from benchmarks.harness import machine, table
+from benchmarks import report, rows
+from benchmarks.children import PEER_PYTHON, ROOT
+from benchmarks.harness import Row
 
 HERE = Path(__file__).parent
 
 
-def main() -> None:
-    """Run, print, write."""
-    comparisons = []
-    for benchmark in (merging, training_step):
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 1 if a benchmark failed; what the others found is written all the same."""
+    known = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    parser.add_argument("--peers", action="store_true", help="all that need .venv-peers")
+    parser.add_argument("--dry", action="store_true", help="print the rows, write no file")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.names) - set(known)):
+        parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known)}")
+    if options.into:
+        [name] = options.names
+        options.into.write_text(json.dumps([asdict(row) for row in _measure(name)]))
+        return 0
+    names = options.names or [name for name in known if _needs_peers(name) == options.peers]
+    if any(map(_needs_peers, names)) and not PEER_PYTHON.exists():
+        parser.error(f"{', '.join(names)} need {PEER_PYTHON.parent.parent}: `make bench-peers`")
+    return _run(names, dry=options.dry)
+
+
+def _run(names: Sequence[str], *, dry: bool) -> int:
+    failed = []
+    run = report.Run(
+        machine=report.machine(),
+        commit=report.commit(ROOT),
+        command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
+        date=datetime.now(UTC).date().isoformat(),
+    )
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            comparisons.append(benchmark.measure(Path(folder)))
-        print(table(comparisons[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    where = machine(HERE.parent)
-    about = ", ".join(f"{name} {value}" for name, value in where.items())
-    text = f"# Results\n\n`make bench` on {about}.\n\n{table(comparisons)}\n"
-    (HERE / "RESULTS.md").write_text(text)
-    document = {"machine": where, "comparisons": [asdict(each) for each in comparisons]}
-    (HERE / "results.json").write_text(json.dumps(document, indent=1) + "\n")
-    print(text)
+            into = Path(folder) / "rows.json"
+            command = [sys.executable, "-m", "benchmarks", name, "--into", str(into)]
+            if subprocess.run(command, cwd=ROOT, check=False).returncode:
+                failed.append(name)
+                continue
+            found = [Row(**row) for row in json.loads(into.read_text())]
+        alone = report.merge({"runs": [], "rows": []}, name, found, run)
+        print(report.markdown(alone).split("## Runs")[0].split("\n\n", 1)[1], flush=True)
+        if not dry:
+            report.write(HERE, report.merge(report.read(HERE), name, found, run))
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
+
+
+def _measure(name: str) -> list[Row]:
+    module = importlib.import_module(f"benchmarks.rows.{name}")
+    with tempfile.TemporaryDirectory() as folder:
+        measured: list[Row] = module.measure(Path(folder))
+    return measured
+
+
+def _needs_peers(name: str) -> bool:
+    return bool(getattr(importlib.import_module(f"benchmarks.rows.{name}"), "PEERS", False))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Comparison, Side, compare
+from benchmarks.harness import Row, compare, loop
 from benchmarks.models import export_small
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.packing import Inputs, pack
@@ -18,7 +18,7 @@ __all__ = ["measure"]
 REQUESTS = 64
 
 
-def measure(folder: Path) -> Comparison:
+def measure(folder: Path) -> list[Row]:
     """In process, without gRPC: a *small* model (26 tables x D64, 13 dense), one thread."""
     predictor = LocalPredictor(export_small(folder), threads=1)
     model = served_model(pb.GetModelResponse.FromString(predictor.get_model()))
@@ -41,9 +41,11 @@ def measure(folder: Path) -> Comparison:
     def alone() -> int:
         return sum(len(predictor.predict_merged([request])) for request in requests)
 
-    return compare(
-        f"{REQUESTS} requests of 1 example, *small* model",
+    row = compare(
+        "merging/small",
+        f"{REQUESTS} requests of 1 example, *small* model, in process, 1 thread",
         "requests/s",
-        ours=Side(name="one batch", run=merged),
-        theirs=Side(name="one by one", run=alone),
+        ours=loop("one batch", merged),
+        theirs=loop("one by one", alone),
     )
+    return [row]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.harness import Comparison, Side, compare
+from benchmarks.harness import Row, Side, compare, loop
 from benchmarks.models import DENSE, ROWS, SPARSE, small_dlrm, small_tables
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM
@@ -18,7 +18,7 @@ BATCH = 512
 RATE = 0.01
 
 
-def measure(folder: Path) -> Comparison:
+def measure(folder: Path) -> list[Row]:
     """512 examples a step, SGD on all weights, one thread. ``folder`` is not used."""
     del folder
     torch.set_num_threads(1)
@@ -47,11 +47,13 @@ def measure(folder: Path) -> Comparison:
             optimizer.step()
             return BATCH
 
-        return Side(name=name, run=step)
+        return loop(name, step)
 
-    return compare(
-        f"training step of {BATCH} examples, *small* model",
+    row = compare(
+        "training_step/small",
+        f"training step of {BATCH} examples, *small* model, SGD, 1 thread",
         "examples/s",
         ours=side("fused tables", fused),
         theirs=side("plain torch", plain),
     )
+    return [row]

@@ -1,0 +1,3 @@
+"""One file a benchmark."""
+
+__all__: list[str] = []
