@@ -1,0 +1,155 @@
+"""Servers in processes of their own, and the load tool on them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.children import ROOT
+from embershard.bench import LoadOptions, RunResult, TrafficOptions, run_load
+from embershard.bench.id_sources import find_id_sources
+from embershard.bench.target import Target, ask_model, find_target
+from embershard.bench.traffic import DrawnRequest, draw_requests
+
+__all__ = [
+    "PROGRAMS",
+    "Served",
+    "closed_loop",
+    "cores_used",
+    "drawn",
+    "embershard_serve",
+    "output_names",
+    "per_cpu_second",
+    "send",
+    "serving",
+]
+
+PROGRAMS = ROOT / "build" / "benchmarks" / "programs"
+"""Where `make bench` builds the programs of ``benchmarks/cpp``."""
+
+SERVING = re.compile(r"^serving .*?\bon (?P<address>[^ ,]+:\d+)")
+
+WARMUP_SECONDS = 0.1
+"""Of each block: the load tool connects anew."""
+
+PATIENCE_SECONDS = 10.0
+
+BUSY_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that answers."""
+
+    target: Target
+    process: int
+
+
+@contextmanager
+def serving(command: Sequence[str | Path]) -> Iterator[Served]:
+    """Starts a server that says ``serving ... on HOST:PORT`` first, and ends it afterwards.
+
+    Args:
+        command: runs in the root of the repository.
+
+    Raises:
+        RuntimeError: it ended before it listened.
+    """
+    process = subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        said = SERVING.match(line)
+        if said is None:
+            raise RuntimeError(f"{command[0]}: expected `serving ... on HOST:PORT`, got {line!r}")
+        yield Served(find_target(said["address"]), process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def embershard_serve(package: Path, *flags: str) -> list[str | Path]:
+    """The command that serves a package on a free port.
+
+    Args:
+        package: ``<repository>/<model>/<version>``.
+        flags: as `embershard serve` knows them.
+    """
+    repository, model, version = package.parent.parent, package.parent.name, package.name
+    return [sys.executable, "-m", "embershard", "serve", repository, "--model", model,
+            "--model-version", version, "--port", "0", *flags]  # fmt: skip
+
+
+def drawn(served: Served, traffic: TrafficOptions) -> list[DrawnRequest]:
+    """Requests for the model that a server describes, ids as the load tool draws them."""
+    model = ask_model(served.target, "", timeout_seconds=PATIENCE_SECONDS)
+    return draw_requests(model, find_id_sources(model, ranges={}, package=None), traffic)
+
+
+def output_names(served: Served) -> list[str]:
+    """What the answers of a server hold."""
+    model = ask_model(served.target, "", timeout_seconds=PATIENCE_SECONDS)
+    return [output.name for output in model.outputs]
+
+
+def send(
+    served: Served, pool: Sequence[DrawnRequest], load: LoadOptions, *, all_ok: bool = True
+) -> RunResult:
+    """One run of the load tool, the server's CPU time with it.
+
+    Raises:
+        RuntimeError: a request was not answered OK, where ``all_ok``; none was, where not.
+    """
+    result = run_load(served.target, pool, load, server=[served.process])
+    if result.ok == 0 or (all_ok and result.ok < result.requests):
+        raise RuntimeError(
+            f"expected answers OK, got {dict(result.by_code)}: {dict(result.messages)}"
+        )
+    return result
+
+
+def closed_loop(
+    served: Served, pool: Sequence[DrawnRequest], *, in_flight: int, seconds: float
+) -> Callable[[], RunResult]:
+    """A side of `interleaved`: so many requests wait for an answer at any time."""
+    load = LoadOptions(
+        in_flight=in_flight,
+        duration_seconds=seconds,
+        warmup_seconds=WARMUP_SECONDS,
+        timeout_seconds=PATIENCE_SECONDS,
+    )
+    return lambda: send(served, pool, load)
+
+
+def per_cpu_second(result: RunResult) -> float:
+    """Examples answered for each second of the server's processors."""
+    assert result.server_cpu_seconds is not None
+    return result.examples_ok / result.server_cpu_seconds
+
+
+def cores_used(results: Sequence[RunResult]) -> str:
+    """For a row's note: what server and load tool took, and whether the tool was the limit."""
+    clock = sum(each.elapsed_seconds for each in results)
+    server = sum(each.server_cpu_seconds or 0.0 for each in results) / clock
+    client = sum(each.client_cpu_seconds for each in results) / clock
+    text = f"cores used: server {server:.2f}, load tool {client:.2f}"
+    busiest = float(np.median([each.busiest_thread_share for each in results]))
+    if busiest > BUSY_SHARE:
+        text += f"; the tool was the limit, its busiest thread ran {busiest:.0%} of the time"
+    elif server + client > BUSY_SHARE * results[0].cores:
+        text += "; they took the cores from each other"
+    return text
