@@ -1,10 +1,10 @@
 """Generate the messages of proto/ as the Python package embershard/_proto.
 
-    embershard/_proto/predictor_pb2.py    the messages
-    embershard/_proto/predictor_pb2.pyi   their types
+    embershard/_proto/<name>_pb2.py    the messages of proto/embershard/v1/<name>.proto
+    embershard/_proto/<name>_pb2.pyi   their types
 
-The service needs no stub: the client names its methods. The file keeps the name
-``embershard/v1/predictor.proto`` in protobuf's registry, where a name may stand once.
+The service needs no stub: the client names its methods. Files keep the name
+``embershard/v1/<name>.proto`` in protobuf's registry, where a name may stand once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def generate(target: Path) -> None:
     Raises:
         RuntimeError: the compiler refused a file; it has said why on stderr.
     """
-    source = ROOT / "proto" / "embershard" / "v1" / "predictor.proto"
+    sources = sorted((ROOT / "proto" / "embershard" / "v1").glob("*.proto"))
     well_known = importlib.resources.files("grpc_tools") / "_proto"
     with tempfile.TemporaryDirectory() as scratch:
         arguments = [
@@ -37,14 +37,13 @@ def generate(target: Path) -> None:
             f"--proto_path={well_known}",
             f"--python_out={scratch}",
             f"--pyi_out={scratch}",
-            str(source),
+            *map(str, sources),
         ]
         if protoc.main(arguments) != 0:
-            raise RuntimeError(f"protoc refused {source}")
+            raise RuntimeError(f"protoc refused one of {', '.join(map(str, sources))}")
         target.mkdir(exist_ok=True)
         (target / "__init__.py").write_text(INIT)
-        for suffix in (".py", ".pyi"):
-            generated = Path(scratch) / "embershard" / "v1" / f"predictor_pb2{suffix}"
+        for generated in (Path(scratch) / "embershard" / "v1").iterdir():
             shutil.copyfile(generated, target / generated.name)
 
 

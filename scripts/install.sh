@@ -98,7 +98,7 @@ PYTHON
     done_now python "$key"
   fi
 
-  key=$(hash_of proto/embershard/v1/predictor.proto scripts/generate_proto.py constraints.txt)
+  key=$(hash_of proto/embershard/v1/*.proto scripts/generate_proto.py constraints.txt)
   if ! done_before proto "$key" || [ ! -e embershard/_proto/predictor_pb2.py ]; then
     say "protocol messages"
     $venv/bin/python scripts/generate_proto.py

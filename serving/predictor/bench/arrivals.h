@@ -14,14 +14,15 @@ class PoissonArrivals {
  public:
   // REQUIRES: rate_per_second > 0.
   PoissonArrivals(double rate_per_second, uint64_t seed)
-      : mean_gap_seconds_(1.0 / rate_per_second), state_(seed) {}
+      : mean_gap_seconds_(1.0 / rate_per_second), seed_(seed) {}
 
   // Since the start. Never goes backwards.
   std::chrono::nanoseconds Next();
 
  private:
   double mean_gap_seconds_;
-  uint64_t state_;
+  uint64_t seed_;
+  uint64_t count_ = 0;
   double seconds_ = 0;
 };
 

@@ -1,0 +1,25 @@
+// Pseudorandom numbers that a seed and a place in the row tell alone: no state to share.
+// Source: SplitMix64 of Steele, Lea and Flood, "Fast splittable pseudorandom number
+// generators", 2014.
+
+#ifndef EMBERSHARD_BASE_SPLIT_MIX_H_
+#define EMBERSHARD_BASE_SPLIT_MIX_H_
+
+#include <cstdint>
+
+namespace embershard {
+
+// The number at `place`, from 1, of a seed's row. All 64 bits are as good.
+inline uint64_t SplitMix64(uint64_t seed, uint64_t place) {
+  uint64_t bits = seed + place * 0x9e3779b97f4a7c15;
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+  return bits ^ (bits >> 31);
+}
+
+// Of such bits, a number of [0, 1).
+inline double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BASE_SPLIT_MIX_H_

@@ -1,0 +1,215 @@
+#include "grpc/recorder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "base/split_mix.h"
+#include "embershard/v1/predictor.pb.h"
+#include "embershard/v1/recording.pb.h"
+#include "grpc/status_map.h"
+
+namespace embershard {
+namespace {
+
+constexpr char kMagic[] = "embershard recording";
+constexpr uint32_t kFormat = 1;
+
+// A message as it stands in the file.
+std::string Framed(const google::protobuf::MessageLite& message) {
+  const auto size = static_cast<uint32_t>(message.ByteSizeLong());
+  std::string bytes;
+  bytes.reserve(sizeof(size) + size);
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(size >> shift));
+  message.AppendToString(&bytes);
+  return bytes;
+}
+
+// Whether all of it was written; errno says why not.
+bool WriteAll(int descriptor, const std::string& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    done += static_cast<size_t>(count);
+  }
+  return true;
+}
+
+Status CannotBeMade(const std::string& path, int error) {
+  if (error == EEXIST) return InvalidArgument("record: " + path + " exists: give a new file");
+  return InvalidArgument("record: " + path + " cannot be made: " + std::strerror(error));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Recorder>> Recorder::Open(const RecorderOptions& options,
+                                                 const RecordedModel& model) {
+  if (options.max_requests == 0) {
+    return InvalidArgument("record_requests: expected at least 1, got 0");
+  }
+  if (!(options.share > 0 && options.share <= 1)) {
+    return InvalidArgument("record_share: expected a number above 0 and at most 1, got " +
+                           std::to_string(options.share));
+  }
+  v1::RecordingHeader header;
+  header.set_magic(kMagic);
+  header.set_format(kFormat);
+  header.set_model(model.name);
+  header.set_version(model.version);
+  header.set_schema(model.schema);
+  header.set_share(options.share);
+  const std::string first = Framed(header);
+
+  File file(open(options.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (!file.is_open()) return CannotBeMade(options.path, errno);
+  if (!WriteAll(file.descriptor(), first)) {
+    const int error = errno;
+    unlink(options.path.c_str());
+    return CannotBeMade(options.path, error);
+  }
+  return std::unique_ptr<Recorder>(new Recorder(options, std::move(file), first.size()));
+}
+
+Recorder::Recorder(const RecorderOptions& options, File file, uint64_t header_bytes)
+    : options_(options),
+      file_(std::move(file)),
+      file_bytes_(header_bytes),
+      writer_([this] { WriteLoop(); }) {}
+
+Recorder::~Recorder() { Close(); }
+
+void Recorder::Close() {
+  ended_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  std::call_once(joined_, [this] { writer_.join(); });
+}
+
+RecorderCounts Recorder::counts() const {
+  const std::lock_guard lock(mutex_);
+  return {.recorded = recorded_, .dropped = dropped_, .bytes = file_bytes_, .problem = problem_};
+}
+
+void Recorder::Offer(const v1::PredictRequest& request, const Status& status,
+                     const v1::PredictResponse& response,
+                     std::chrono::system_clock::time_point arrival) noexcept {
+  if (ended_ || !Sampled()) return;
+  const size_t bytes = sizeof(Waiting) + request.ByteSizeLong() + response.ByteSizeLong();
+  if (!Reserve(bytes)) return;
+  try {
+    Waiting call;
+    call.bytes = bytes;
+    call.arrival_unix_us =
+        std::chrono::duration_cast<std::chrono::microseconds>(arrival.time_since_epoch()).count();
+    request.SerializeToString(&call.request);
+    if (status.ok()) {
+      response.SerializeToString(&call.response);
+    } else {
+      const grpc::Status answered = ToGrpcStatus(status);
+      call.code = answered.error_code();
+      call.message = answered.error_message();
+    }
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(call));
+  } catch (const std::exception&) {  // No memory.
+    waiting_bytes_ -= bytes;
+    ++dropped_;
+    return;
+  }
+  changed_.notify_all();
+}
+
+bool Recorder::Sampled() {
+  const uint64_t place = ++offered_;
+  return options_.share >= 1 || UnitInterval(SplitMix64(options_.seed, place)) < options_.share;
+}
+
+bool Recorder::Reserve(size_t bytes) {
+  if (waiting_bytes_.fetch_add(bytes) + bytes > options_.max_waiting_bytes) {
+    waiting_bytes_ -= bytes;
+    ++dropped_;
+    return false;
+  }
+  if (++reserved_ > options_.max_requests) {
+    ended_ = true;
+    waiting_bytes_ -= bytes;
+    return false;
+  }
+  return true;
+}
+
+void Recorder::WriteLoop() {
+  for (;;) {
+    std::vector<Waiting> taken;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      taken.swap(waiting_);
+    }
+    for (Waiting& call : taken) {
+      const size_t bytes = call.bytes;
+      Write(std::move(call));
+      waiting_bytes_ -= bytes;
+    }
+  }
+}
+
+void Recorder::Write(Waiting call) {
+  std::string bytes;
+  try {
+    v1::RecordedCall record;
+    record.set_arrival_unix_us(call.arrival_unix_us);
+    record.set_request(std::move(call.request));
+    record.set_code(call.code);
+    record.set_message(std::move(call.message));
+    record.set_response(std::move(call.response));
+    bytes = Framed(record);
+  } catch (const std::exception&) {  // No memory.
+    ++dropped_;
+    return;
+  }
+  const uint64_t before = file_bytes_;
+  if (before + bytes.size() > options_.max_bytes) {
+    ended_ = true;
+    return;
+  }
+  if (!problem_.empty()) {  // Which this thread alone sets.
+    ++dropped_;
+    return;
+  }
+  if (!WriteAll(file_.descriptor(), bytes)) {
+    std::string problem = std::strerror(errno);
+    ++dropped_;
+    // A part of it may be there.
+    if (ftruncate(file_.descriptor(), static_cast<off_t>(before)) != 0) {
+      problem += ", and its last record is cut short";
+    }
+    return End(problem);
+  }
+  file_bytes_ = before + bytes.size();
+  ++recorded_;
+}
+
+void Recorder::End(const std::string& problem) {
+  ended_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    problem_ = problem;
+  }
+  const std::string line = "embershard: recording to " + options_.path + " has ended: " + problem +
+                           "; requests are served as before\n";
+  std::fputs(line.c_str(), stderr);
+}
+
+}  // namespace embershard

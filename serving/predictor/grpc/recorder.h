@@ -1,0 +1,126 @@
+// Writes a sample of the calls to a file, for replay. Free of protobuf on this side.
+// The file: proto/embershard/v1/recording.proto.
+
+#ifndef EMBERSHARD_GRPC_RECORDER_H_
+#define EMBERSHARD_GRPC_RECORDER_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "base/status.h"
+
+namespace embershard {
+
+namespace v1 {
+class PredictRequest;
+class PredictResponse;
+}  // namespace v1
+
+struct RecorderOptions {
+  // The file to make. Empty: nothing is recorded.
+  std::string path;
+
+  // The file ends with whichever is reached first. Bytes are those of the file.
+  uint64_t max_requests = 10'000;
+  uint64_t max_bytes = uint64_t{1} << 30;
+
+  // Share of the calls that are recorded, above 0, at most 1. Lower it to spread the file
+  // over more time.
+  double share = 1.0;
+
+  // Which calls make up the share.
+  uint64_t seed = 0;
+
+  // Memory of what waits to be written. Beyond it calls are left out.
+  size_t max_waiting_bytes = 64 << 20;
+};
+
+// What the calls are answered by.
+struct RecordedModel {
+  std::string name;
+  int64_t version = 0;
+  uint64_t schema = 0;  // The fingerprint.
+};
+
+struct RecorderCounts {
+  uint64_t recorded = 0;
+  uint64_t dropped = 0;  // Sampled, and left out for want of memory or because of the problem.
+  uint64_t bytes = 0;    // Of the file.
+  std::string problem;   // Why the file ended before its time. Empty: it did not.
+};
+
+// A thread of its own writes. Once the system has a record, killing this process does not
+// take it back. What goes wrong while writing, such as a full disk, is said once on
+// standard error and ends the file after its last whole record; calls go on. Any thread may
+// call.
+class Recorder {
+ public:
+  // kInvalidArgument: the options make no sense, or the file exists or cannot be made. Only
+  // its owner may read it: it holds what users sent.
+  static Result<std::unique_ptr<Recorder>> Open(const RecorderOptions& options,
+                                                const RecordedModel& model);
+
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  ~Recorder();  // Calls Close().
+
+  // Hands over a call that has ended, if it is in the sample. Never waits for the disk.
+  void Offer(const v1::PredictRequest& request, const Status& status,
+             const v1::PredictResponse& response,
+             std::chrono::system_clock::time_point arrival) noexcept;
+
+  // Writes what waits. Later offers have no effect. Safe to call more than once.
+  void Close();
+
+  RecorderCounts counts() const;
+
+ private:
+  // A call, serialized.
+  struct Waiting {
+    int64_t arrival_unix_us = 0;
+    int code = 0;
+    std::string request, message, response;
+    size_t bytes = 0;  // That it takes of max_waiting_bytes.
+  };
+
+  Recorder(const RecorderOptions& options, File file, uint64_t header_bytes);
+
+  bool Sampled();
+  bool Reserve(size_t bytes);
+  void WriteLoop();
+  void Write(Waiting call);
+  void End(const std::string& problem);
+
+  const RecorderOptions options_;
+  const File file_;
+
+  std::atomic<bool> ended_ = false;  // Nothing more is taken.
+  std::atomic<uint64_t> offered_ = 0;
+  std::atomic<uint64_t> reserved_ = 0;  // Requests of the file that are spoken for.
+  std::atomic<size_t> waiting_bytes_ = 0;
+  std::atomic<uint64_t> recorded_ = 0;
+  std::atomic<uint64_t> dropped_ = 0;
+  std::atomic<uint64_t> file_bytes_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // Signalled when the fields below change.
+  std::vector<Waiting> waiting_;     // Guarded by mutex_, as all below.
+  std::string problem_;
+  bool closing_ = false;
+
+  std::once_flag joined_;
+  std::thread writer_;  // Last, so that WriteLoop() sees every field built.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_RECORDER_H_
