@@ -7,13 +7,13 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu demo bench docs data
+.PHONY: install format lint test test-python test-cpp test-gpu demo bench bench-peers benchmark-programs docs data
 
 bin := .venv/bin
 cores := $(shell nproc)
 # ccache: checkouts share what was compiled.
 export CCACHE_BASEDIR := $(CURDIR)
-cpp = $(shell find serving tests -name '*.h' -o -name '*.cc')
+cpp = $(shell find benchmarks serving tests -name '*.h' -o -name '*.cc')
 
 install:
 	@scripts/install.sh
@@ -63,8 +63,19 @@ data: install
 demo: install
 	$(bin)/python examples/movielens/demo.py
 
-bench: install
-	$(bin)/python -m benchmarks
+# BENCH=NAME... runs those alone.
+bench: benchmark-programs
+	$(bin)/python -m benchmarks $(BENCH)
+
+# Against peers, in an environment of their own.
+bench-peers: benchmark-programs
+	scripts/bench_peers.sh
+	$(bin)/python -m benchmarks --peers $(BENCH)
+
+benchmark-programs: install
+	cmake -G Ninja -S . -B build/benchmarks -DEMBERSHARD_BENCHMARKS=ON \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(bin)/python >/dev/null
+	cmake --build build/benchmarks --parallel $(cores) --target benchmark_programs
 
 docs:
 	@scripts/install.sh python
