@@ -1,4 +1,5 @@
-"""DLRM in words: as a run's file asks for it, and as a checkpoint rebuilds it."""
+"""DLRM in words: as a run's file asks for it, and as a checkpoint rebuilds it. With it DLRM_DCN,
+whose arguments are a few more."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from embershard.kernels import FusedOptimizer
 from embershard.models.dlrm import DLRM
+from embershard.models.dlrm_dcn import DLRM_DCN
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
@@ -18,7 +20,7 @@ from embershard.modules import (
     PoolingType,
 )
 
-__all__ = ["DLRMConfig", "build_dlrm"]
+__all__ = ["DLRMConfig", "build_dlrm", "build_dlrm_dcn"]
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -104,6 +106,37 @@ def build_dlrm(arguments: Mapping[str, Any], device: torch.device | str | None) 
         InputError: one that does not fit.
     """
     given = _Arguments.model_validate(dict(arguments))
+    return DLRM(
+        embedding_bag_collection=_embeddings(given, device),
+        dense_in_features=given.dense_in_features,
+        dense_arch_layer_sizes=given.dense_arch_layer_sizes,
+        over_arch_layer_sizes=given.over_arch_layer_sizes,
+        dense_device=device,
+    )
+
+
+def build_dlrm_dcn(arguments: Mapping[str, Any], device: torch.device | str | None) -> nn.Module:
+    """A new DLRM_DCN: of a DLRM's arguments, ``dcn_num_layers`` and ``dcn_low_rank_dim``.
+
+    Raises:
+        ValidationError: pydantic's: an argument that is unknown, missing or of another type.
+        InputError: one that does not fit.
+    """
+    given = _DCNArguments.model_validate(dict(arguments))
+    return DLRM_DCN(
+        embedding_bag_collection=_embeddings(given, device),
+        dense_in_features=given.dense_in_features,
+        dense_arch_layer_sizes=given.dense_arch_layer_sizes,
+        over_arch_layer_sizes=given.over_arch_layer_sizes,
+        dcn_num_layers=given.dcn_num_layers,
+        dcn_low_rank_dim=given.dcn_low_rank_dim,
+        dense_device=device,
+    )
+
+
+def _embeddings(
+    given: _Arguments, device: torch.device | str | None
+) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
     tables = [
         EmbeddingBagConfig(
             name=table.name,
@@ -114,18 +147,9 @@ def build_dlrm(arguments: Mapping[str, Any], device: torch.device | str | None) 
         )
         for table in given.tables
     ]
-    embeddings: EmbeddingBagCollection | FusedEmbeddingBagCollection
     if given.fused is None:
-        embeddings = EmbeddingBagCollection(tables, device=device)
-    else:
-        embeddings = FusedEmbeddingBagCollection(tables, device=device, **given.fused.model_dump())
-    return DLRM(
-        embedding_bag_collection=embeddings,
-        dense_in_features=given.dense_in_features,
-        dense_arch_layer_sizes=given.dense_arch_layer_sizes,
-        over_arch_layer_sizes=given.over_arch_layer_sizes,
-        dense_device=device,
-    )
+        return EmbeddingBagCollection(tables, device=device)
+    return FusedEmbeddingBagCollection(tables, device=device, **given.fused.model_dump())
 
 
 class _Part(BaseModel):
@@ -152,3 +176,8 @@ class _Arguments(_Part):
     dense_arch_layer_sizes: list[int]
     over_arch_layer_sizes: list[int]
     fused: _Fused | None = None
+
+
+class _DCNArguments(_Arguments):
+    dcn_num_layers: int
+    dcn_low_rank_dim: int

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.models.dlrm_config import DLRMConfig, build_dlrm
+from embershard.models.dlrm_config import DLRMConfig, build_dlrm, build_dlrm_dcn
 
 __all__ = ["ModelConfig", "build_model", "model_names"]
 
@@ -30,7 +30,8 @@ def build_model(
             ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``, and ``pooling``
             "sum" or "mean"), ``dense_in_features``, ``dense_arch_layer_sizes``,
             ``over_arch_layer_sizes``, and ``fused``: null for plain tables, or ``optimizer``,
-            ``learning_rate`` and ``eps`` of tables that train in backward.
+            ``learning_rate`` and ``eps`` of tables that train in backward. Of ``dlrm_dcn`` the
+            same, ``dcn_num_layers`` and ``dcn_low_rank_dim``.
         device: where the model lies. None: torch's default for plain tables, cpu for fused.
 
     Raises:
@@ -53,4 +54,4 @@ def model_names() -> list[str]:
     return list(_BUILDERS)
 
 
-_BUILDERS = MappingProxyType({"dlrm": build_dlrm})
+_BUILDERS = MappingProxyType({"dlrm": build_dlrm, "dlrm_dcn": build_dlrm_dcn})

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.errors import InputError
-from embershard.models import DLRM, build_model, model_names
+from embershard.models import DLRM, DLRM_DCN, build_model, model_names
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
 
 ARGUMENTS = {
@@ -34,7 +34,7 @@ def embeddings_of(model):
 
 
 def test_every_name_is_listed():
-    assert model_names() == ["dlrm"]
+    assert model_names() == ["dlrm", "dlrm_dcn"]
 
 
 def test_dlrm_has_the_tables_and_layers_asked_for():
@@ -50,6 +50,15 @@ def test_dlrm_has_the_tables_and_layers_asked_for():
     assert [t.pooling for t in tables] == [PoolingType.SUM, PoolingType.MEAN]
     shapes = [tuple(p.shape) for n, p in model.named_parameters() if n.endswith("weight")]
     assert shapes == [(5, 4), (7, 4), (6, 3), (4, 6), (5, 4 + 6), (1, 5)]
+
+
+def test_dlrm_dcn_has_the_cross_layers_asked_for():
+    model = build_model("dlrm_dcn", ARGUMENTS | {"dcn_num_layers": 2, "dcn_low_rank_dim": 5})
+
+    assert isinstance(model, DLRM_DCN)
+    width = 4 * (1 + 3)  # The dense vector, user, item and history.
+    kernels = [tuple(w.shape) for w in model.inter_arch.crossnet.W_kernels]
+    assert kernels == [(width, 5), (width, 5)]
 
 
 def test_fused_dlrm_has_the_optimizer_asked_for():
@@ -85,7 +94,9 @@ def test_a_fused_state_dict_loads_into_the_plain_model():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        pytest.param("dlmr", {}, "model: expected one of dlrm; got 'dlmr'", id="unknown-name"),
+        pytest.param(
+            "dlmr", {}, "model: expected one of dlrm, dlrm_dcn; got 'dlmr'", id="unknown-name"
+        ),
         pytest.param(
             "dlrm", {"depth": 3}, "argument 'depth': .*not permitted; got 3", id="unknown-argument"
         ),

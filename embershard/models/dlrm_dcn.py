@@ -1,0 +1,114 @@
+"""DLRM with a deep cross network in place of dot products, as MLPerf's DLRM-v2 has it.
+
+Source: arXiv 1906.00091 for the towers, arXiv 2008.13535 for the cross network.
+
+::
+
+    dense  [B, n] --- dense_arch ---> [B, D] ----+
+                                                 +-- concat -- cross net --> over_arch --> [B, 1]
+    sparse KJT ------ sparse_arch --> [B, F, D] -+
+
+Names of classes, arguments and state dict keys are TorchRec's, so that its checkpoints load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.models.base import LogitModel
+from embershard.models.dlrm import DenseArch, OverArch, SparseArch
+from embershard.modules import (
+    EmbeddingBagCollection,
+    FusedEmbeddingBagCollection,
+    LowRankCrossNet,
+)
+
+__all__ = ["DLRM_DCN", "InteractionDCNArch"]
+
+
+class InteractionDCNArch(nn.Module):
+    """The dense vector and the F sparse ones, one behind the other, through a cross network.
+
+    Args:
+        num_sparse_features: F.
+        crossnet: ``(B, (F + 1) * D)`` to the same.
+    """
+
+    def __init__(self, num_sparse_features: int, crossnet: nn.Module) -> None:
+        super().__init__()
+        self.F = num_sparse_features
+        self.crossnet = crossnet
+
+    def forward(self, dense_features: Tensor, sparse_features: Tensor) -> Tensor:
+        """``(B, D)`` and ``(B, F, D)`` to ``(B, (F + 1) * D)``."""
+        vectors = torch.cat([dense_features, sparse_features.flatten(1)], dim=1)
+        output: Tensor = self.crossnet(vectors)
+        return output
+
+
+class DLRM_DCN(LogitModel):  # noqa: N801
+    """The model.
+
+    Args:
+        embedding_bag_collection: all of its tables of one width, D.
+        dense_in_features: number of dense features.
+        dense_arch_layer_sizes: width of each layer; the last must be D.
+        over_arch_layer_sizes: width of each layer, at least two; the last must be 1.
+        dcn_num_layers: layers of the cross network, at least 1.
+        dcn_low_rank_dim: rank of their matrices, at least 1.
+        dense_device: where the dense layers lie. None: torch's default.
+
+    Raises:
+        InputError: sizes that do not fit together.
+    """
+
+    def __init__(
+        self,
+        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        dense_in_features: int,
+        dense_arch_layer_sizes: Sequence[int],
+        over_arch_layer_sizes: Sequence[int],
+        dcn_num_layers: int,
+        dcn_low_rank_dim: int,
+        dense_device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.sparse_arch = SparseArch(embedding_bag_collection)
+        features, dim = self.sparse_arch.F, self.sparse_arch.D
+        if not dense_arch_layer_sizes or dense_arch_layer_sizes[-1] != dim:
+            raise InputError(
+                f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' "
+                f"embedding_dim; got {list(dense_arch_layer_sizes)}"
+            )
+        if not over_arch_layer_sizes or over_arch_layer_sizes[-1] != 1:
+            raise InputError(
+                "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "
+                f"got {list(over_arch_layer_sizes)}"
+            )
+        width = (features + 1) * dim
+        self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
+        self.inter_arch = InteractionDCNArch(
+            features,
+            LowRankCrossNet(width, dcn_num_layers, dcn_low_rank_dim, device=dense_device),
+        )
+        self.over_arch = OverArch(width, over_arch_layer_sizes, device=dense_device)
+
+    def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
+        """Rate examples.
+
+        Args:
+            dense_features: float32 ``(B, dense_in_features)``.
+            sparse_features: rows of B examples.
+
+        Returns:
+            Logits, float32 ``(B, 1)``.
+        """
+        embedded_dense = self.dense_arch(dense_features)
+        embedded_sparse = self.sparse_arch(sparse_features)
+        logits: Tensor = self.over_arch(self.inter_arch(embedded_dense, embedded_sparse))
+        return logits
