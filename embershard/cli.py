@@ -1,4 +1,5 @@
-"""The command line: `embershard train | export | inspect | verify | serve | predict | bench`.
+"""The command line: `embershard train | export | inspect | verify | serve | predict |
+explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 
 from embershard.commands import (
     add_bench,
+    add_explain,
     add_export,
     add_inspect,
     add_predict,
@@ -70,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         add_verify,
         add_serve,
         add_predict,
+        add_explain,
         add_bench,
     ):
         add(commands)

@@ -1,6 +1,7 @@
 """One file a few commands: their arguments, and what they do."""
 
 from embershard.commands.asking import add_predict
+from embershard.commands.explaining import add_explain
 from embershard.commands.load import add_bench
 from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.serving import add_serve
@@ -8,6 +9,7 @@ from embershard.commands.training import add_export, add_train
 
 __all__ = [
     "add_bench",
+    "add_explain",
     "add_export",
     "add_inspect",
     "add_predict",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
-from embershard.errors import InputError
+from embershard.commands.request_file import REQUEST_HELP, read_request
 
 __all__ = ["add_predict"]
 
@@ -22,9 +20,7 @@ def add_predict(commands: Any) -> None:
         "request",
         metavar="REQUEST.json",
         nargs="?",
-        help="an object with the keys dense ({name: values}), sparse ({name: lists of ids}), "
-        "weights ({name: lists of weights}), num_examples (a number) and outputs (names of those "
-        "wanted), all optional; - reads standard input; left out, the model's inputs are printed",
+        help=f"{REQUEST_HELP}; left out, the model's inputs are printed",
     )
     add("--model", default="", help="which to ask (default: the only one served)")
     add(
@@ -47,7 +43,7 @@ def _predict(given: argparse.Namespace) -> None:
     from embershard.client import Client
 
     which = {"model": given.model, "version": given.model_version}
-    asked = None if given.request is None else _read_request(given.request)
+    asked = None if given.request is None else read_request(given.request)
     with Client(given.address, timeout_seconds=given.timeout) as client:
         if asked is None:
             print(_described(client.get_model(**which)))
@@ -60,25 +56,6 @@ def _predict(given: argparse.Namespace) -> None:
         "unknown_ids": dict(answer.unknown_ids),
     }
     print(json.dumps(document))
-
-
-def _read_request(path: str) -> dict[str, Any]:
-    """The keyword arguments of `Client.predict` in a JSON file, or in standard input for "-"."""
-    keys = ("dense", "sparse", "weights", "num_examples", "outputs")
-    name = "standard input" if path == "-" else path
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text()
-        document = json.loads(text)
-    except RecursionError as error:
-        raise InputError(f"{name}: expected JSON, got one that is nested too deep") from error
-    except ValueError as error:
-        raise InputError(f"{name}: expected JSON, got {error}") from error
-    if not isinstance(document, dict):
-        raise InputError(f"{name}: expected an object, got {document!r:.80}")
-    for key in document:
-        if key not in keys:
-            raise InputError(f"{name}: key {key!r}: expected one of {', '.join(keys)}")
-    return document
 
 
 def _described(model: Any) -> str:

@@ -8,17 +8,18 @@ from typing import Any
 
 from embershard.errors import PackageError
 
-__all__ = ["add_inspect", "add_verify"]
+__all__ = ["add_inspect", "add_package", "add_verify", "package_folder"]
 
 
 def add_inspect(commands: Any) -> None:
     """Adds `inspect` to the commands of a parser."""
     command = commands.add_parser("inspect", help="say what a package holds")
-    _add_package(command)
+    add_package(command)
     command.set_defaults(run=_inspect)
 
 
-def _add_package(command: argparse.ArgumentParser) -> None:
+def add_package(command: argparse.ArgumentParser) -> None:
+    """Adds the argument `package`."""
     command.add_argument(
         "package",
         type=Path,
@@ -27,7 +28,7 @@ def _add_package(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _package_folder(given: Path) -> Path:
+def package_folder(given: Path) -> Path:
     """Refuses a folder one or two levels too high, naming the packages below."""
     if not (given / "manifest.json").exists():
         for pattern, kind in (("*", "the folder of one model"), ("*/*", "a repository")):
@@ -43,13 +44,13 @@ def _package_folder(given: Path) -> Path:
 def _inspect(given: argparse.Namespace) -> None:
     from embershard.package import Package, describe_package
 
-    print(describe_package(Package.open(_package_folder(given.package))), end="")
+    print(describe_package(Package.open(package_folder(given.package))), end="")
 
 
 def add_verify(commands: Any) -> None:
     """Adds `verify` to the commands of a parser."""
     command = commands.add_parser("verify", help="check every byte of a package")
-    _add_package(command)
+    add_package(command)
     command.set_defaults(run=_verify)
 
 
@@ -57,7 +58,7 @@ def _verify(given: argparse.Namespace) -> None:
     from embershard.console import verify_bar
     from embershard.package import verify_package
 
-    folder = _package_folder(given.package)
+    folder = package_folder(given.package)
     with verify_bar(str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest

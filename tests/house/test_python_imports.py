@@ -20,8 +20,9 @@ ALLOWED = {
     "serving": {"package"},
     "client": {"_proto"},
     "bench": {"_proto", "client", "package"},
+    "explain": {"_proto", "client", "package", "serving"},
 }
-TORCH_FREE = {"errors", "version", "package", "serving", "client", "bench"}
+TORCH_FREE = {"errors", "version", "package", "serving", "client", "bench", "explain"}
 TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
 COMMANDS = {"cli", "commands"}
 LAZY = {"", "__main__"} | COMMANDS

@@ -1,0 +1,87 @@
+"""`embershard explain`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from embershard.commands.packages import add_package, package_folder
+from embershard.commands.request_file import REQUEST_HELP, read_request
+from embershard.errors import InputError
+
+__all__ = ["add_explain"]
+
+UNBOUNDED_COLUMNS = 10_000
+"""Where no terminal folds the lines."""
+
+
+def add_explain(commands: Any) -> None:
+    """Adds `explain` to the commands of a parser."""
+    command = commands.add_parser(
+        "explain",
+        help="take one request apart: ids, rows, vectors, scores",
+        description="Take one request apart as a server sees it: what every id becomes, where its "
+        "row lies, and how the scores change when an input is left out. The package is loaded into "
+        "this process; no server is asked.",
+    )
+    add_package(command)
+    add = command.add_argument
+    which = command.add_mutually_exclusive_group()
+    which.add_argument(
+        "request",
+        metavar="REQUEST.json",
+        nargs="?",
+        help=f"{REQUEST_HELP}; left out, a request that the package keeps is explained",
+    )
+    which.add_argument(
+        "--sample",
+        type=int,
+        metavar="NUMBER",
+        help="which of the requests that the package keeps, from 0 (default: the first)",
+    )
+    add("--example", type=int, metavar="NUMBER", help="show one example only, from 0")
+    add("--plan", default="", metavar="NAME", help="places the rows (default: the package's)")
+    add("--all", action="store_true", help="show every example, and every id of a list")
+    add(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="json has everything, for programs (default: %(default)s)",
+    )
+    command.set_defaults(run=_explain)
+
+
+def _explain(given: argparse.Namespace) -> None:
+    from embershard.explain import (
+        explain_request,
+        explain_sample,
+        explanation_json,
+        explanation_tables,
+    )
+
+    folder = package_folder(given.package)
+    if given.request is None:
+        explanation = explain_sample(folder, given.sample or 0, plan=given.plan)
+    else:
+        explanation = explain_request(folder, plan=given.plan, **read_request(given.request))
+    if given.example is not None and not 0 <= given.example < explanation.num_examples:
+        raise InputError(
+            f"example: expected 0 .. {explanation.num_examples - 1}, got {given.example}"
+        )
+    examples = [] if given.example is None else [given.example]
+    if given.format == "json":
+        print(json.dumps(explanation_json(explanation, examples=examples)))
+    else:
+        _print(explanation_tables(explanation, examples=examples, everything=given.all))
+
+
+def _print(tables: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNBOUNDED_COLUMNS
+    with console.capture() as captured:
+        console.print(tables)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))

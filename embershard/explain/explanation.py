@@ -1,0 +1,170 @@
+"""A request as a server sees it: what its ids become, and what each input does to the scores.
+
+request ──▶ the door, in C++ ──▶ scores, and scores without each input in turn
+                 │
+                 └─ taken ──▶ id maps ──▶ rows ──▶ places by plan, vectors ──▶ lengths
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.arguments import names_of
+from embershard.client.packing import Inputs
+from embershard.client.schema import served_model
+from embershard.client.strings import with_string
+from embershard.errors import InputError, InternalError, PackageError, RequestError
+from embershard.explain.features import SparseExplained, explain_sparse
+from embershard.explain.leave_out import LeftOut, leave_out
+from embershard.explain.request import Asked, DenseAsked, asked_inputs, asked_sample
+from embershard.package import Manifest, Package, Plan
+from embershard.serving import LocalPredictor
+
+__all__ = ["Explanation", "explain_request", "explain_sample"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Explanation:
+    """One request of N examples, taken apart."""
+
+    manifest: Manifest
+    """Of the package that was asked."""
+
+    plan: Plan
+    """Says where rows lie."""
+
+    scored_with: str
+    """Name of the plan that gave the scores: ``plan`` where this machine can serve it. Where the
+    rows lie makes no difference to a score."""
+
+    not_scored_with: str
+    """Why it is another plan. Empty: it is not."""
+
+    num_examples: int
+
+    scores: Mapping[str, NDArray[np.float32]]
+    """Outputs by name: ``(num_examples, ...)``, or ``(1, ...)`` in request scope."""
+
+    dense: tuple[DenseAsked, ...]
+    sparse: tuple[SparseExplained, ...]
+
+    left_out: tuple[LeftOut, ...]
+    """For each dense input, then each sparse one."""
+
+
+def explain_request(
+    package: str | Path,
+    *,
+    dense: object | None = None,
+    sparse: Mapping[str, object] | None = None,
+    weights: Mapping[str, object] | None = None,
+    num_examples: int | None = None,
+    outputs: Sequence[str] = (),
+    plan: str = "",
+) -> Explanation:
+    """Explain a request that a client would send.
+
+    Args:
+        package: folder of one version.
+        dense, sparse, weights, num_examples, outputs: as :meth:`embershard.Client.predict` takes
+            them.
+        plan: which of the package's plans places the rows. Empty: the default one.
+
+    Raises:
+        InputError: an argument of another type than asked for.
+        RequestError: the request contradicts the schema, or a server would refuse it.
+        NotFoundError: no such plan or output.
+        PackageError: the package is damaged, or its samples give other scores.
+    """
+    wanted = names_of("outputs", outputs)
+    inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+    opened = Package.open(package)
+    runner = _start(opened, plan)
+    model = served_model(pb.GetModelResponse.FromString(runner.predictor.get_model()))
+    asked = asked_inputs(opened.manifest, model, inputs, outputs=wanted)
+    try:
+        return _explain(opened, runner, asked)
+    except RequestError as error:
+        raise RequestError(with_string(str(error), sparse)) from None
+
+
+def explain_sample(package: str | Path, sample: int = 0, *, plan: str = "") -> Explanation:
+    """Explain one of the requests that a package keeps.
+
+    Args:
+        package: folder of one version.
+        sample: its number, from 0.
+        plan: as in :func:`explain_request`.
+
+    Raises:
+        InputError: no sample of that number.
+        NotFoundError: no such plan.
+        PackageError: the package is damaged, or its samples give other scores.
+    """
+    opened = Package.open(package)
+    samples = opened.samples()
+    if not 0 <= sample < len(samples):
+        raise InputError(f"sample: expected 0 .. {len(samples) - 1}, got {sample}")
+    asked = asked_sample(opened.manifest, samples[sample])
+    return _explain(opened, _start(opened, plan), asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """A predictor, the plan asked for, and the one that it runs by."""
+
+    predictor: LocalPredictor
+    plan: Plan
+    scored_with: str
+    refusal: str
+
+
+def _start(package: Package, plan: str) -> _Runner:
+    """A plan for other devices than this machine's still says where rows lie: another one runs."""
+    asked = package.plan(plan)
+    refusals = list[PackageError]()
+    for name in dict.fromkeys([asked.name, package.manifest.default_plan, *package.plans]):
+        try:
+            predictor = LocalPredictor(package.path, plan=name)
+        except PackageError as error:
+            if not str(error).startswith(f"plans/{name}.json: "):
+                raise
+            refusals.append(error)
+            continue
+        return _Runner(predictor, asked, name, str(refusals[0]) if refusals else "")
+    raise refusals[0]
+
+
+def _explain(package: Package, runner: _Runner, asked: Asked) -> Explanation:
+    answer, left_out = leave_out(runner.predictor, asked)
+    schema = package.schema()
+    sparse = tuple(
+        explain_sparse(each, item.ids, package, runner.plan)
+        for each, item in zip(asked.sparse, schema.sparse, strict=True)
+        if item.ids is not None  # In a package, every input has a map.
+    )
+    counted = {each.spec.name: each.unknown_ids for each in sparse if each.unknown_ids}
+    if counted != answer.unknown_ids:
+        raise InternalError(
+            f"unknown ids: expected {dict(answer.unknown_ids)}, as the server counts them, "
+            f"got {counted} from the package's id maps"
+        )
+    return Explanation(
+        manifest=package.manifest,
+        plan=runner.plan,
+        scored_with=runner.scored_with,
+        not_scored_with=runner.refusal,
+        num_examples=asked.num_examples,
+        scores=answer.outputs,
+        dense=asked.dense,
+        sparse=sparse,
+        left_out=tuple(left_out),
+    )

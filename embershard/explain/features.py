@@ -1,0 +1,167 @@
+"""What the ids of one sparse input become: rows, vectors, places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.explain.placement import RowPlaces, place_rows
+from embershard.explain.request import GivenId, SparseAsked
+from embershard.package import IdMap, Package, Plan
+from embershard.package.id_maps import ZERO_ROW
+from embershard.package.manifest import Lookup, SparseInputSpec, TableSpec
+
+__all__ = ["Fate", "LookedUp", "SparseExplained", "explain_sparse"]
+
+Fate: TypeAlias = Literal["known", "oov", "zero", "cut"]
+"""``known``: the id has a row. Unknown ids: ``oov``, the row of all unknown ones; ``zero``, a zero
+vector. ``cut``: beyond max_ids, never looked at. (The policy ``reject`` refuses the request.)"""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LookedUp:
+    """The vectors of one input from one table."""
+
+    lookup: Lookup
+    table: TableSpec
+
+    norms: NDArray[np.float64]
+    """``[ids]``: length (L2) of each id's row as stored, before its weight; 0 for a zero vector,
+    NaN for an id that is cut."""
+
+    pooled: NDArray[np.float64]
+    """``[lists]``: length (L2) of each list's pooled vector."""
+
+    places: RowPlaces
+    """Where each id's row lies."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparseExplained:
+    """One sparse input: N lists, or 1 in request scope; ids and what became of them."""
+
+    spec: SparseInputSpec
+
+    offsets: NDArray[np.int64]
+    """``[lists + 1]``: where the ids of each list begin, and the end of the last."""
+
+    ids: NDArray[np.int64]
+    """``[ids]``: list after list."""
+
+    given: tuple[GivenId, ...] | None
+    """Each id as the caller wrote it. None: as in ``ids``."""
+
+    weights: NDArray[np.float32] | None
+    """``[ids]``. None: not weighted."""
+
+    rows: NDArray[np.int64]
+    """``[ids]``: the row of each, -1 where there is none."""
+
+    fates: tuple[Fate, ...]
+    """Of each id."""
+
+    lookups: tuple[LookedUp, ...]
+    """In the order of the input's lookups."""
+
+    def places_in(self, number: int) -> range:
+        """Where the ids of one list stand among ``ids``."""
+        return range(int(self.offsets[number]), int(self.offsets[number + 1]))
+
+    @property
+    def unknown_ids(self) -> int:
+        """Ids that count and that the map does not know."""
+        return sum(fate in ("oov", "zero") for fate in self.fates)
+
+    @property
+    def cut_ids(self) -> int:
+        """Ids that max_ids leaves out."""
+        return sum(fate == "cut" for fate in self.fates)
+
+
+def explain_sparse(asked: SparseAsked, ids: IdMap, package: Package, plan: Plan) -> SparseExplained:
+    """Follow the ids of one input to their rows.
+
+    Args:
+        asked: lists that the server takes: without ids that its map rejects.
+        ids: the input's map.
+        package: holds the tables.
+        plan: one of the package's.
+
+    Raises:
+        InputError: an id that the map rejects.
+        PackageError: a damaged table.
+    """
+    kept = _kept(asked)
+    known = ids.lookup(asked.ids) != ZERO_ROW
+    rows = np.full(len(asked.ids), ZERO_ROW, np.int64)
+    rows[kept] = ids.rows_of(asked.ids[kept])
+    fates = np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
+    return SparseExplained(
+        spec=asked.spec,
+        offsets=offsets_of(asked.lengths),
+        ids=asked.ids,
+        given=asked.given,
+        weights=asked.weights,
+        rows=rows,
+        fates=tuple(fates.tolist()),
+        lookups=tuple(
+            _look_up(asked, kept, rows, lookup, package, plan) for lookup in asked.spec.lookups
+        ),
+    )
+
+
+def _kept(asked: SparseAsked) -> NDArray[np.bool_]:
+    """Which ids count, bool ``[ids]``: of a list that is too long, its first or its last."""
+    most, lengths = asked.spec.max_ids, asked.lengths
+    if not most:
+        return np.ones(len(asked.ids), np.bool_)
+    ends = np.cumsum(lengths)
+    position = np.arange(len(asked.ids)) - np.repeat(ends - lengths, lengths)
+    if asked.spec.keep == "last":
+        return np.asarray(position >= np.repeat(lengths - most, lengths))
+    return np.asarray(position < most)
+
+
+def _look_up(
+    asked: SparseAsked,
+    kept: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+    lookup: Lookup,
+    package: Package,
+    plan: Plan,
+) -> LookedUp:
+    table = package.manifest.table(lookup.table)
+    has_row = rows != ZERO_ROW
+    distinct, which = np.unique(rows[has_row], return_inverse=True)
+    stored = package.read_rows(table.name, distinct)
+    vectors = table.row_format.dequantize_rows(stored)
+    norms = np.where(kept, 0.0, np.nan)
+    norms[has_row] = np.sqrt(np.einsum("rc,rc->r", vectors, vectors, dtype=np.float64))[which]
+
+    factors = np.ones(len(rows)) if asked.weights is None else asked.weights.astype(np.float64)
+    factors = factors[has_row]
+    offsets = offsets_of(asked.lengths)
+    edges = offsets_of(has_row)[offsets]  # Where each list begins among the ids with a row.
+    pooled = np.zeros(len(asked.lengths))
+    for place, (first, end) in enumerate(pairwise(edges)):
+        pooled[place] = np.linalg.norm(factors[first:end] @ vectors[which[first:end]])
+    if lookup.pooling == "mean":
+        pooled /= np.maximum(np.diff(offsets_of(kept)[offsets]), 1)  # A zero vector counts.
+    return LookedUp(
+        lookup=lookup,
+        table=table,
+        norms=norms,
+        pooled=pooled,
+        places=place_rows(plan, table.name, rows),
+    )
+
+
+def offsets_of(lengths: NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[np.int64]:
+    """``[n + 1]``: how much comes before each of n, and in all."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

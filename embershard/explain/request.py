@@ -1,0 +1,207 @@
+"""One request, input by input, and the messages that ask a server about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.arrays import flatten
+from embershard.client.packing import Inputs, pack
+from embershard.client.schema import ServedModel
+from embershard.package import Manifest, SampleRequest
+from embershard.package.manifest import DenseInputSpec, SparseInputSpec
+
+__all__ = ["Asked", "DenseAsked", "SparseAsked", "asked_inputs", "asked_sample"]
+
+GivenId: TypeAlias = str | int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DenseAsked:
+    """A dense input of one request."""
+
+    spec: DenseInputSpec
+
+    values: NDArray[np.float32]
+    """``[N]``, or ``[1]`` in request scope."""
+
+    given: bool
+    """Whether the request has it; else its default stands in."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparseAsked:
+    """A sparse input of one request. Left out of it, every list is empty."""
+
+    spec: SparseInputSpec
+
+    lengths: NDArray[np.int64]
+    """``[N]``, or ``[1]`` in request scope."""
+
+    ids: NDArray[np.int64]
+    """``[sum of lengths]``, as the server sees them."""
+
+    weights: NDArray[np.float32] | None
+    """``[sum of lengths]``. None: not weighted."""
+
+    given: tuple[GivenId, ...] | None
+    """Each id as the caller wrote it: a string, or a number. None: as ``ids`` has it."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Asked:
+    """A request of N examples: one entry for each input of the model, in its order."""
+
+    num_examples: int
+    dense: tuple[DenseAsked, ...]
+    sparse: tuple[SparseAsked, ...]
+
+    outputs: tuple[str, ...]
+    """Those wanted. Empty: all."""
+
+    whole: bytes
+    """The request itself, as a serialized message in the packed form."""
+
+    def without(self, left_out: str) -> bytes:
+        """The serialized request without one input, in the named form.
+
+        A sparse input is empty then. A dense one gets its default from the server, or 0 where it
+        has none.
+        """
+        message = pb.PredictRequest(num_examples=self.num_examples, outputs=self.outputs)
+        for dense in self.dense:
+            values = dense.values
+            if dense.spec.name == left_out:
+                if dense.spec.default is not None:
+                    continue
+                values = np.zeros_like(values)
+            message.dense.add(name=dense.spec.name, values=_little(values))
+        for each in self.sparse:
+            if each.spec.name != left_out:
+                message.sparse.add(
+                    name=each.spec.name,
+                    lengths=_little(each.lengths.astype(np.int32)),
+                    values=_little(each.ids),
+                    weights=b"" if each.weights is None else _little(each.weights),
+                )
+        return bytes(message.SerializeToString())
+
+
+def asked_inputs(
+    manifest: Manifest, model: ServedModel, inputs: Inputs, *, outputs: Sequence[str] = ()
+) -> Asked:
+    """A request as a caller of the client has it.
+
+    Args:
+        manifest: of the package.
+        model: the same, as its server describes it.
+        inputs: as :meth:`embershard.Client.predict` takes them.
+        outputs: names of those wanted. Empty: all.
+
+    Raises:
+        RequestError: as the client raises it.
+    """
+    packed = pb.Packed()
+    num_examples = pack(model, inputs, packed)
+    sample = SampleRequest(
+        num_examples=num_examples,
+        request_dense=np.frombuffer(packed.request_dense, "<f4"),
+        example_dense=np.frombuffer(packed.example_dense, "<f4").reshape(
+            num_examples, sum(each.scope == "example" for each in manifest.dense)
+        ),
+        lengths=np.frombuffer(packed.lengths, "<i4"),
+        values=np.frombuffer(packed.values, "<i8"),
+        weights=np.frombuffer(packed.weights, "<f4"),
+        outputs={},
+    )
+    given = {
+        name: tuple(flatten(name, lists, _as_given).values.tolist())
+        for name, lists in (inputs.sparse or {}).items()
+    }
+    dense: object = {} if inputs.dense is None else inputs.dense
+    # A matrix, which is no mapping, holds every input.
+    names = set(dense) if isinstance(dense, Mapping) else {each.name for each in manifest.dense}
+    return _asked(manifest, sample, given_dense=names, given_ids=given, outputs=tuple(outputs))
+
+
+def asked_sample(manifest: Manifest, sample: SampleRequest) -> Asked:
+    """A request that a package keeps."""
+    names = {each.name for each in manifest.dense}
+    return _asked(manifest, sample, given_dense=names, given_ids={}, outputs=())
+
+
+def _asked(
+    manifest: Manifest,
+    sample: SampleRequest,
+    *,
+    given_dense: set[str],
+    given_ids: Mapping[str, tuple[GivenId, ...]],
+    outputs: tuple[str, ...],
+) -> Asked:
+    packed = pb.Packed(
+        schema=int(manifest.fingerprint, 16),
+        request_dense=_little(sample.request_dense),
+        example_dense=_little(sample.example_dense),
+        lengths=_little(sample.lengths),
+        values=_little(sample.values),
+        weights=_little(sample.weights),
+    )
+    message = pb.PredictRequest(num_examples=sample.num_examples, packed=packed, outputs=outputs)
+    columns = {
+        "request": iter(sample.request_dense[:, None]),
+        "example": iter(sample.example_dense.T),
+    }
+    dense = tuple(
+        DenseAsked(spec=spec, values=next(columns[spec.scope]), given=spec.name in given_dense)
+        for spec in manifest.dense
+    )
+    return Asked(
+        num_examples=sample.num_examples,
+        dense=dense,
+        sparse=tuple(_sparse(manifest, sample, given_ids)),
+        outputs=outputs,
+        whole=message.SerializeToString(),
+    )
+
+
+def _sparse(
+    manifest: Manifest, sample: SampleRequest, given: Mapping[str, tuple[GivenId, ...]]
+) -> Iterator[SparseAsked]:
+    """Cuts the arrays of all inputs into those of each."""
+    list_at = id_at = weight_at = 0
+    for spec in manifest.sparse:
+        lists = 1 if spec.scope == "request" else sample.num_examples
+        lengths = sample.lengths[list_at : list_at + lists].astype(np.int64)
+        count = int(lengths.sum())
+        weights = sample.weights[weight_at : weight_at + count] if spec.weighted else None
+        yield SparseAsked(
+            spec=spec,
+            lengths=lengths,
+            ids=sample.values[id_at : id_at + count],
+            weights=weights,
+            given=given.get(spec.name),
+        )
+        list_at, id_at = list_at + lists, id_at + count
+        weight_at += count if spec.weighted else 0
+
+
+def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> NDArray[Any]:
+    """Values as they are, in one dimension; ``ids_of`` has refused what is no id."""
+    if isinstance(values, np.ndarray):
+        return values
+    kept = np.empty(len(values), dtype=object)
+    kept[:] = values
+    return kept
+
+
+def _little(array: NDArray[Any]) -> bytes:
+    """The array's bytes, little endian."""
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -1,0 +1,222 @@
+"""`embershard explain`: a package's own request or one in a file, as tables or JSON."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from embershard.cli import main
+from embershard.client import Client
+from embershard.explain import explain_request, explain_sample, explanation_json
+
+REQUEST = {
+    "dense": {"age": 1.0, "price": [1.0, 2.0, 3.0]},
+    "sparse": {
+        "user": ["u1", "nobody"],
+        "item": [[100], [7], []],
+        "history": [1, 2, 3, 100, 101, 102, 103, 104],
+        "query": ["[bold]red"],
+        "tags": [[1, 99], [], []],
+    },
+    "weights": {"tags": [[0.5, 2.0], [], []]},
+}
+
+
+@pytest.fixture
+def package(repository):
+    return repository / "ranker" / "1"
+
+
+@pytest.fixture
+def request_file(tmp_path):
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(REQUEST))
+    return path
+
+
+def explain(capsys, *arguments):
+    """Exit code, standard output and standard error."""
+    code = main(["explain", *map(str, arguments)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def lines_of(text):
+    """Its lines, blanks squeezed."""
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_without_a_request_the_first_sample_is_explained(package, capsys):
+    code, out, err = explain(capsys, package, "--format", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == explanation_json(explain_sample(package, 0))
+
+
+def test_another_sample(package, capsys):
+    _, out, _ = explain(capsys, package, "--sample", 1, "--format", "json")
+    assert json.loads(out) == explanation_json(explain_sample(package, 1))
+    assert json.loads(out)["num_examples"] == 3
+
+
+def test_scores_are_those_that_predict_prints(package, address, request_file, capsys):
+    _, out, _ = explain(capsys, package, request_file, "--format", "json")
+    found = json.loads(out)
+    with Client(address, timeout_seconds=60) as client:
+        answer = client.predict(**REQUEST)
+    assert list(found["outputs"]) == list(answer)
+    for name, values in answer.items():
+        assert np.array(found["outputs"][name]) == pytest.approx(values, abs=1e-6)
+    unknown = {each["name"]: each["unknown_ids"] for each in found["sparse"]}
+    assert {name: count for name, count in unknown.items() if count} == answer.unknown_ids
+
+
+def test_tables_say_what_every_id_became(package, request_file, capsys):
+    code, out, err = explain(capsys, package, request_file, "--plan", "2xcpu")
+    assert (code, err) == (0, "")
+    lines = lines_of(out)
+    assert lines[0] == "ranker 1 3 examples plan 2xcpu (cpu:0, cpu:1)"
+    sparse = lines[lines.index("sparse input map example id row table on norm") :]
+    explanation = explain_request(package, **REQUEST)
+    features = {each.spec.name: each for each in explanation.sparse}
+    users = features["user"].lookups[0]
+    assert f"user vocab 'u1' 1 users cpu:0 {users.norms[0]:.4f}" in sparse
+    assert f"'nobody' 42 (unknown) users cpu:0 {users.norms[1]:.4f}" in sparse
+    assert "1 7 zero (unknown) 0.0000" in sparse
+    assert "... 3 more cut: last 5 kept" in sparse
+    assert "... 1 more" in sparse
+    history = features["history"].lookups[0]
+    assert f"mean of 5 items {history.pooled[0]:.4f}" in sparse
+    assert f"'[bold]red' {features['query'].rows[0]} queries cpu:0" in "\n".join(sparse)
+    assert "hour request 0.5 (its default: not given)" in lines
+    changes = next(line for line in lines if line.startswith("age 0 "))
+    change = explanation.left_out[0].change["score"]
+    assert changes.split()[2:4] == [f"{value:+.4f}" for value in change[:2]]
+
+
+def test_all_shows_every_id_and_example(package, request_file, capsys):
+    _, short, _ = explain(capsys, package, request_file)
+    _, out, _ = explain(capsys, package, request_file, "--all")
+    assert "1 more example not shown" in lines_of(short)
+    lines = lines_of(out)
+    assert not [line for line in lines if "more" in line]
+    assert "history vocab 1 cut: last 5 kept" in lines
+    assert "2 mean of 0 items 0.0000" in lines
+
+
+def test_one_example(package, request_file, capsys):
+    _, out, _ = explain(capsys, package, request_file, "--example", 1, "--format", "json")
+    found = json.loads(out)
+    whole = explanation_json(explain_request(package, **REQUEST))
+    assert found["examples"] == [1]
+    assert found["outputs"]["score"] == whole["outputs"]["score"][1:2]
+    for one, every in zip(found["sparse"], whole["sparse"], strict=True):
+        lists = every["lists"] if every["scope"] == "request" else every["lists"][1:2]
+        assert one["lists"] == lists
+    _, out, _ = explain(capsys, package, request_file, "--example", 1)
+    assert "2 more examples not shown" in lines_of(out)
+
+
+def test_a_request_from_standard_input(package, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({**REQUEST, "outputs": ["score"]})))
+    code, out, _ = explain(capsys, package, "-", "--format", "json")
+    assert code == 0
+    assert list(json.loads(out)["outputs"]) == ["score"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param("[]", "InputError: {path}: expected an object, got []", id="no-object"),
+        pytest.param(
+            {"dense": {"age": 1}},
+            "RequestError: input 'price': expected a value, got none (no default)",
+            id="missing",
+        ),
+        pytest.param(
+            {"dense": REQUEST["dense"], "sparse": {"category": [[6], [], []]}},
+            "RequestError: feature 'category': id 6 at example 0, position 0 is not in 0..5 "
+            "(policy: reject)",
+            id="rejected-id",
+        ),
+        pytest.param(
+            {"dense": REQUEST["dense"], "sparse": {"category": [["six"], [], []]}},
+            "it stands for the string 'six'",
+            id="rejected-string",
+        ),
+        pytest.param(
+            {"dense": REQUEST["dense"], "sparse": {"category": [[0, 1, 2, 3], [], []]}},
+            "RequestError: feature 'category': list at example 0 has 4 ids, expected at most 3",
+            id="too-long",
+        ),
+        pytest.param(
+            {"dense": {"age": float("nan"), "price": [1.0]}},
+            "RequestError: feature 'age': value must be finite, got nan",
+            id="nan",
+        ),
+        pytest.param(
+            {"dense": REQUEST["dense"], "outputs": ["scor"]},
+            "NotFoundError: output 'scor' is not there, expected one of 'score', ",
+            id="output",
+        ),
+    ],
+)
+def test_what_a_server_would_refuse(package, address, tmp_path, capsys, content, words):
+    path = tmp_path / "bad.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    code, out, err = explain(capsys, package, path)
+    assert (code, out) == (1, "")
+    assert words.replace("{path}", str(path)) in err
+    assert err.count("\n") == 1
+    assert main(["predict", "--timeout", "60", address, str(path)]) == 1
+    told = capsys.readouterr().err
+    assert told.removeprefix("embershard predict") == err.removeprefix("embershard explain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(
+            ["--sample", "9"], "InputError: sample: expected 0 .. 2, got 9", id="no-such-sample"
+        ),
+        pytest.param(
+            ["--sample", "-1"], "InputError: sample: expected 0 .. 2, got -1", id="negative-sample"
+        ),
+        pytest.param(
+            ["--example", "1"], "InputError: example: expected 0 .. 0, got 1", id="no-such-example"
+        ),
+        pytest.param(
+            ["--plan", "4xcuda"],
+            "NotFoundError: plan: expected one of default, 2xcpu, got '4xcuda'",
+            id="no-such-plan",
+        ),
+    ],
+)
+def test_options_that_name_nothing(package, capsys, arguments, words):
+    code, out, err = explain(capsys, package, *arguments)
+    assert (code, out) == (1, "")
+    assert err == f"embershard explain: {words}\n"
+
+
+def test_a_folder_too_high_is_refused_by_name(repository, capsys):
+    code, _, err = explain(capsys, repository)
+    assert code == 1
+    assert "expected a package (REPOSITORY/MODEL/VERSION), got a repository" in err
+
+
+def test_a_request_and_a_sample_are_too_much(package, request_file, capsys):
+    with pytest.raises(SystemExit):
+        main(["explain", str(package), str(request_file), "--sample", "0"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_in_a_process_of_its_own_python_loads_no_torch(package):
+    code = (
+        "import sys; from embershard.cli import main; code = main(['explain', sys.argv[1]]); "
+        "sys.exit(code or ('torch' in sys.modules) * 7)"
+    )
+    command = [sys.executable, "-c", code, str(package)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,153 @@
+"""The change of a score without an input, against the oracle's answer to the shorter request."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.errors import InternalError
+from embershard.explain import explain_request, explanation_json
+from embershard.explain import leave_out as room
+from tests.serving.asking import Asked, random_request
+from tests.serving.models import SCHEMA
+
+TOLERANCE = 2e-6
+
+ASKED = Asked(
+    num_examples=3,
+    dense={"age": [1.5], "price": [1.0, -2.0, 0.25], "likes": [2.0, 1.0, 0.0]},
+    sparse={
+        "user": [["u1", "nobody"]],
+        "item": [[100, 7], [], [2**64 - 2]],
+        "history": [[100, 101, 8, 102, 103, 9, -3]],
+        "query": [["red", ""]],
+        "category": [[0, 5], [1], []],
+        "tags": [[1, 99], [-1], [3]],
+        "topics": [[1, 2, 3, 4, 5, 6]],
+    },
+    weights={
+        "tags": [[0.5, -2.0], [1.5], [1.0]],
+        "topics": [[1.0, -1.0, 0.5, 2.0, 3.0, 4.0]],
+    },
+)
+
+
+def without(asked: Asked, name: str) -> Asked:
+    """The request without one input: empty, its default, or 0."""
+    dense = {each: values for each, values in asked.dense.items() if each != name}
+    for item in SCHEMA.dense:
+        if item.name == name and item.default is None:
+            dense[name] = [0.0] * (1 if item.scope == "request" else asked.num_examples)
+    return replace(
+        asked,
+        dense=dense,
+        sparse={each: lists for each, lists in asked.sparse.items() if each != name},
+        weights={each: lists for each, lists in asked.weights.items() if each != name},
+    )
+
+
+def explained(package, asked, **options):
+    return explain_request(
+        package, dense=asked.dense, sparse=asked.sparse, weights=asked.weights, **options
+    )
+
+
+@pytest.mark.parametrize("plan", ["default", "2xcpu"])
+def test_changes_are_those_of_the_request_without_the_input(package, oracle, plan):
+    explanation = explained(package, ASKED, plan=plan)
+    scores = oracle.answer(ASKED)
+    assert explanation.scored_with == plan
+    assert [each.input for each in explanation.left_out] == [
+        item.name for item in (*SCHEMA.dense, *SCHEMA.sparse)
+    ]
+    moved = 0.0
+    for each in explanation.left_out:
+        other = oracle.answer(without(ASKED, each.input))
+        assert each.failed == ""
+        assert set(each.change) == {"score", "parts", "user_vector"}
+        for name, change in each.change.items():
+            assert explanation.scores[name] == pytest.approx(scores[name], abs=TOLERANCE)
+            assert change.shape == scores[name].shape
+            assert change == pytest.approx(other[name] - scores[name], abs=TOLERANCE)
+            moved = max(moved, float(np.abs(change).max()))
+    assert moved > 0.01  # Else the above compares zeros.
+
+
+def test_it_says_what_stands_in_the_place_of_an_input(package):
+    places = {each.input: each.in_its_place for each in explained(package, ASKED).left_out}
+    assert places == {
+        "age": "0",
+        "price": "0",
+        "hour": "default 0.5",
+        "likes": "default -1.25",
+        **{item.name: "no ids" for item in SCHEMA.sparse},
+    }
+
+
+def test_only_the_outputs_asked_for_are_explained(package):
+    found = explanation_json(explained(package, ASKED, outputs=["parts"]))
+    assert list(found["outputs"]) == ["parts"]
+    assert all(list(each["left_out"]["change"]) == ["parts"] for each in found["sparse"])
+
+
+class Counting:
+    """Notes the sizes of calls."""
+
+    def __init__(self, predictor) -> None:
+        self.predictor = predictor
+        self.calls = []
+
+    def predict_merged(self, requests):
+        self.calls.append(len(requests))
+        return self.predictor.predict_merged(requests)
+
+
+def asked_with(package, asked):
+    """The request as the explain room holds it, and a predictor."""
+    from embershard.client.packing import Inputs
+    from embershard.client.schema import served_model
+    from embershard.explain.request import asked_inputs
+    from embershard.package import Package
+    from embershard.serving import LocalPredictor
+
+    predictor = LocalPredictor(package, threads=1)
+    model = served_model(pb.GetModelResponse.FromString(predictor.get_model()))
+    inputs = Inputs(dense=asked.dense, sparse=asked.sparse, weights=asked.weights)
+    return asked_inputs(Package.open(package).manifest, model, inputs), predictor
+
+
+def test_a_small_request_is_one_merged_call(package):
+    asked, predictor = asked_with(package, ASKED)
+    counting = Counting(predictor)
+    room.leave_out(counting, asked)
+    assert counting.calls == [1 + len(SCHEMA.dense) + len(SCHEMA.sparse)]
+
+
+def test_a_large_request_is_several_calls_and_the_same_changes(package, oracle):
+    asked = random_request(4000, seed=5)
+    prepared, predictor = asked_with(package, asked)
+    counting = Counting(predictor)
+    answer, found = room.leave_out(counting, prepared)
+    assert max(counting.calls) * 4000 <= room.CALL_EXAMPLES
+    assert sum(counting.calls) == len(found) + len(counting.calls)
+    scores = oracle.answer(asked)["score"]
+    assert answer["score"] == pytest.approx(scores, abs=TOLERANCE)
+    for each in found:
+        expected = oracle.answer(without(asked, each.input))["score"] - scores
+        assert each.change["score"] == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_an_input_without_which_there_is_no_score_says_so(package):
+    asked, predictor = asked_with(package, ASKED)
+
+    class Failing:
+        def predict_merged(self, requests):
+            answers = predictor.predict_merged(requests)
+            answers[2] = InternalError("output 'score' at example 1 is not finite")
+            return answers
+
+    _, found = room.leave_out(Failing(), asked)
+    assert found[1].failed == "output 'score' at example 1 is not finite"
+    assert found[1].change == {}
+    assert [each.failed for each in (found[0], *found[2:])] == [""] * (len(found) - 1)

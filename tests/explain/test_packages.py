@@ -1,0 +1,132 @@
+"""Packages of other kinds: an input of two tables, plans for other machines, rare disagreement."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+from embershard.errors import InternalError, PackageError
+from embershard.explain import explain_request, explain_sample, explanation, explanation_json
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
+from embershard.package import Identity, Schema, SparseInput
+from tests.serving.models import seal
+
+ROWS = 20
+
+
+class TwoTables(nn.Module):
+    """One input, looked up as a sum in int4 and as a mean in fp16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bags = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name=name,
+                    num_embeddings=ROWS,
+                    embedding_dim=dim,
+                    feature_names=["item"],
+                    pooling=pooling,
+                )
+                for name, dim, pooling in (
+                    ("deep", 8, PoolingType.SUM),
+                    ("wide", 4, PoolingType.MEAN),
+                )
+            ]
+        )
+
+    def forward(self, dense, sparse):
+        pooled = self.bags(sparse)
+        return pooled.values().sum(dim=1)
+
+
+@pytest.fixture(scope="module")
+def two_tables(tmp_path_factory):
+    schema = Schema(sparse=[SparseInput("item", ids=Identity(ROWS, unknown="zero"))])
+    out = tmp_path_factory.mktemp("two") / "two" / "1"
+    weights = {"deep": "int4", "wide": "fp16"}
+    return export_model(TwoTables(), schema, out, weights=weights, devices="1xcpu")
+
+
+def stored(package, table):
+    return load_file(package / f"tables/{table}/00000.safetensors")["rows"]
+
+
+def test_an_input_of_two_tables_has_vectors_of_both(two_tables):
+    found = explanation_json(explain_request(two_tables, sparse={"item": [[3, 7, 99]]}))
+    (item,) = found["sparse"]
+    assert [each["table"] for each in item["lookups"]] == ["deep", "wide"]
+    assert [each["weights"] for each in item["lookups"]] == ["int4", "fp16"]
+    deep = stored(two_tables, "deep")
+    header = deep[:, :4].copy().view("<f2").astype(np.float64)
+    codes = np.stack([deep[:, 4:] % 16, deep[:, 4:] // 16], axis=2).reshape(ROWS, 8)
+    deep = codes * header[:, :1] + header[:, 1:]
+    wide = stored(two_tables, "wide").view("<f2").astype(np.float64)
+    (only,) = item["lists"]
+    for row, each in zip((3, 7), only["ids"], strict=False):
+        norms = [np.linalg.norm(deep[row]), np.linalg.norm(wide[row])]
+        assert each["norms"] == pytest.approx(norms, rel=1e-5)
+    assert only["ids"][2]["norms"] == [0.0, 0.0]
+    summed, mean = deep[3] + deep[7], (wide[3] + wide[7]) / 3  # A zero vector counts.
+    norms = [np.linalg.norm(summed), np.linalg.norm(mean)]
+    assert only["pooled_norms"] == pytest.approx(norms, rel=1e-5)
+    (name,) = found["outputs"]
+    assert item["left_out"]["change"][name] == pytest.approx([-summed.sum() - mean.sum()], rel=1e-5)
+
+
+@pytest.fixture
+def made_for_gpus(package, tmp_path):
+    """A copy whose second plan wants devices that the server here does not serve."""
+    out = tmp_path / "ranker" / "1"
+    shutil.copytree(package, out)
+    file = out / "plans" / "2xcpu.json"
+    file.write_text(file.read_text().replace("cpu:", "cuda:"))
+    return seal(out, json.loads((out / "manifest.json").read_text()))
+
+
+def test_a_plan_for_other_devices_says_where_rows_lie_and_another_gives_the_scores(
+    made_for_gpus, package
+):
+    found = explain_sample(made_for_gpus, 1, plan="2xcpu")
+    assert found.plan.devices == ("cuda:0", "cuda:1")
+    assert found.scored_with == "default"
+    assert found.not_scored_with.startswith("plans/2xcpu.json: table ")
+    users = found.sparse[0].lookups[0].places
+    assert {place.devices for entry in users.entries for place in entry} == {("cuda:0",)}
+    expected = explain_sample(package, 1).scores
+    assert all(np.array_equal(found.scores[name], expected[name]) for name in expected)
+
+
+def test_a_package_with_no_plan_for_this_machine_is_refused(made_for_gpus):
+    file = made_for_gpus / "plans" / "default.json"
+    file.write_text(file.read_text().replace("cpu:", "cuda:"))
+    seal(made_for_gpus, json.loads((made_for_gpus / "manifest.json").read_text()))
+    with pytest.raises(PackageError, match=r"^plans/2xcpu\.json: table .* got device 'cuda:"):
+        explain_sample(made_for_gpus, plan="2xcpu")
+
+
+def test_a_damaged_package_is_refused(made_for_gpus):
+    file = made_for_gpus / "programs" / "dense.pt"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+    with pytest.raises(PackageError, match=r"^programs/dense\.pt: sha256: expected "):
+        explain_sample(made_for_gpus)
+
+
+def test_counting_unknown_ids_otherwise_than_the_server_is_a_bug(package, monkeypatch):
+    def miscounted(predictor, asked):
+        answer, found = explanation_of(predictor, asked)
+        return replace(answer, unknown_ids={**answer.unknown_ids, "item": 77}), found
+
+    explanation_of = explanation.leave_out
+    monkeypatch.setattr(explanation, "leave_out", miscounted)
+    with pytest.raises(InternalError, match=r"unknown ids: expected .*'item': 77"):
+        explain_sample(package, 2)

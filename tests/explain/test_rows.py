@@ -1,0 +1,154 @@
+"""Rows, places and norms of the golden package, whose every value is known from a formula:
+
+table   rows   value of row r, column c      id map               halves
+users      5   (16 r + c) / 128 - 1          vocab, oov row 4     cpu:0
+items    600   ((r + c) % 16) / 2 - 1        identity             cut in rows and columns
+tags       7   r + c / 4                     hash, seed 3         replicas
+"""
+
+import math
+
+import numpy as np
+import pytest
+import xxhash
+
+from embershard.explain import explain_request, explain_sample, explanation_json
+from tests.hostile.draft import GOLDEN
+
+USERS = (16 * np.arange(5)[:, None] + np.arange(4)) / 128 - 1
+ITEMS = ((np.arange(600)[:, None] + np.arange(8)) % 16) / 2 - 1
+TAGS = np.arange(7)[:, None] + np.arange(4) / 4
+EVERY_COLUMN_OF = {"users": [0, 4], "items": [0, 8], "tags": [0, 4]}
+
+REQUEST = {
+    "dense": {"age": 0.5},
+    "sparse": {
+        "user": ["eve"],
+        "tags": [10, 11, 12, -1, 2**64 - 5],
+        "item": [[0, 299, 300], [], [599]],
+    },
+    "weights": {"tags": [9.0, 9.0, 0.5, 2.0, -1.0]},
+}
+
+
+def explained(plan="halves", **request):
+    found = explanation_json(explain_request(GOLDEN, **(request or REQUEST), plan=plan))
+    return found, {each["name"]: each for each in found["sparse"]}
+
+
+def bucket(number):
+    data = (number % 2**64).to_bytes(8, "little")
+    return xxhash.xxh3_64_intdigest(data, seed=3) % 7
+
+
+def norm(vector):
+    return math.sqrt(float((np.asarray(vector, np.float64) ** 2).sum()))
+
+
+def test_an_id_that_nobody_knows_has_the_oov_row():
+    _, inputs = explained()
+    user = inputs["user"]
+    assert user["unknown_ids"] == 1
+    assert user["ids"]["oov_row"] == 4
+    (only,) = user["lists"]
+    (found,) = only["ids"]
+    hashed = xxhash.xxh3_64_intdigest(b"eve")
+    assert found["id"] == (hashed + 2**63) % 2**64 - 2**63
+    assert (found["given"], found["fate"], found["row"]) == ("eve", "oov", 4)
+    assert found["norms"] == pytest.approx([norm(USERS[4])], rel=1e-6)
+    assert only["pooled_norms"] == pytest.approx([norm(USERS[4])], rel=1e-6)
+
+
+def test_a_known_string_has_its_row():
+    _, inputs = explained(dense={"age": 0.5}, sparse={"user": ["bob"]})
+    (found,) = inputs["user"]["lists"][0]["ids"]
+    assert (found["given"], found["fate"], found["row"]) == ("bob", "known", 1)
+    assert inputs["user"]["unknown_ids"] == 0
+
+
+def test_hashed_ids_have_the_rows_of_their_buckets():
+    _, inputs = explained()
+    tags = inputs["tags"]["lists"][0]
+    assert [each["row"] for each in tags["ids"][2:]] == [bucket(12), bucket(-1), bucket(-5)]
+    assert [each["id"] for each in tags["ids"]] == [10, 11, 12, -1, -5]
+    assert tags["ids"][4]["given"] == 2**64 - 5
+
+
+def test_what_max_ids_cuts_counts_for_nothing():
+    _, inputs = explained()
+    tags = inputs["tags"]
+    assert (tags["max_ids"], tags["keep"], tags["cut_ids"]) == (3, "last", 2)
+    for cut in tags["lists"][0]["ids"][:2]:
+        assert (cut["fate"], cut["row"], cut["norms"]) == ("cut", None, [None])
+        assert cut["places"] == [[]]
+    kept = 0.5 * TAGS[bucket(12)] + 2.0 * TAGS[bucket(-1)] - TAGS[bucket(-5)]
+    assert tags["lists"][0]["pooled_norms"] == pytest.approx([norm(kept)], rel=1e-6)
+
+
+def test_the_norm_of_a_row_is_that_of_the_row_before_its_weight():
+    _, inputs = explained()
+    for found in inputs["tags"]["lists"][0]["ids"][2:]:
+        assert found["norms"] == pytest.approx([norm(TAGS[found["row"]])], rel=1e-6)
+    assert [each["weight"] for each in inputs["tags"]["lists"][0]["ids"]] == [9, 9, 0.5, 2, -1]
+
+
+def test_a_mean_is_of_the_whole_list_and_nothing_of_none():
+    _, inputs = explained()
+    first, empty, last = inputs["item"]["lists"]
+    assert [each["row"] for each in first["ids"]] == [0, 299, 300]
+    assert first["pooled_norms"] == pytest.approx([norm(ITEMS[[0, 299, 300]].mean(axis=0))])
+    assert (empty["ids"], empty["pooled_norms"]) == ([], [0.0])
+    assert last["pooled_norms"] == pytest.approx([norm(ITEMS[599])])
+    assert [each["example"] for each in inputs["item"]["lists"]] == [0, 1, 2]
+    assert inputs["user"]["lists"][0]["example"] is None
+
+
+def test_places_follow_the_rows_and_columns_of_the_plan():
+    found, inputs = explained()
+    assert found["plan"] == {"name": "halves", "devices": ["cpu:0", "cpu:1"]}
+    halves = [
+        {"columns": [0, 4], "devices": ["cpu:0"]},
+        {"columns": [4, 8], "devices": ["cpu:1"]},
+    ]
+    whole = [{"columns": [0, 8], "devices": ["cpu:1"]}]
+    first, _, last = inputs["item"]["lists"]
+    assert [each["places"] for each in first["ids"]] == [[halves], [halves], [whole]]
+    assert [each["places"] for each in last["ids"]] == [[whole]]
+
+
+def test_replicas_are_all_named():
+    _, inputs = explained()
+    (places,) = inputs["tags"]["lists"][0]["ids"][2]["places"]
+    assert places == [{"columns": [0, 4], "devices": ["cpu:0", "cpu:1"]}]
+
+
+def test_by_another_plan_rows_lie_elsewhere_and_are_the_same():
+    _, halves = explained()
+    found, inputs = explained(plan="")
+    assert found["plan"]["name"] == found["scored_with"] == "default"
+    for name, feature in inputs.items():
+        table = feature["lookups"][0]["table"]
+        for mine, other in zip(feature["lists"], halves[name]["lists"], strict=True):
+            assert mine["pooled_norms"] == other["pooled_norms"]
+            assert [each["row"] for each in mine["ids"]] == [each["row"] for each in other["ids"]]
+            for each in mine["ids"]:
+                (places,) = each["places"]
+                columns = [place["columns"] for place in places]
+                assert columns == ([] if each["row"] is None else [EVERY_COLUMN_OF[table]])
+
+
+def test_a_sample_is_explained_with_the_scores_that_the_package_says():
+    found = explanation_json(explain_sample(GOLDEN, 1))
+    (user,) = found["sparse"][0]["lists"][0]["ids"]
+    assert (user["given"], user["fate"]) == (None, "oov")
+    assert found["num_examples"] == 2
+    pooled = np.concatenate([USERS[4], np.zeros(4)]).mean()
+    logits = 0.125 + pooled + np.array([-0.5, 0.5]) + np.array([0.0, ITEMS[17].mean()])
+    assert found["outputs"]["score"] == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
+
+
+def test_dense_inputs_say_whether_they_were_given():
+    found, _ = explained()
+    age, price = found["dense"]
+    assert (age["given"], age["values"], age["default"]) == (True, [0.5], None)
+    assert (price["given"], price["values"], price["default"]) == (False, [0.25] * 3, 0.25)
