@@ -29,7 +29,7 @@ class Timing:
     """The dense program of the whole batch."""
 
     total_us: int
-    """From the parsed request to the answer."""
+    """From the arrival of the request to the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,15 +12,16 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<system>[^>]+)>
 ALLOWED = {
     "base": [],
     "package": ["base"],
+    "telemetry": ["base"],
     "lookup": ["base", "package"],
     "dense": ["base", "package"],
     "model": ["base", "package", "lookup", "dense"],
     "batching": ["base", "package", "lookup", "dense", "model"],
-    "engine": ["base", "package", "lookup", "dense", "model", "batching"],
-    "grpc": ["base", "package", "lookup", "dense", "model", "batching", "engine"],
+    "engine": ["base", "package", "telemetry", "lookup", "dense", "model", "batching"],
+    "grpc": ["base", "package", "telemetry", "lookup", "dense", "model", "batching", "engine"],
     "bench": ["base"],
-    "binding": ["base", "package", "lookup", "dense", "model", "batching", "engine", "grpc"],
 }
+ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
 
 # The load tool sends without messages, and keeps its rules free of gRPC.
 GRPC_IN_BENCH = ("bench/grpc_", "bench/request_pool", "bench/module")

@@ -23,17 +23,30 @@ enum class StatusCode {
   kInternal,            // A bug.
 };
 
+// Which rule it was, for those who count. Stated only where the code leaves it open.
+enum class StatusReason {
+  kUnstated,
+  kMalformed,    // kInvalidArgument: not to be read as a request for this model.
+  kTooLarge,     // kInvalidArgument: more than the queue can hold at all.
+  kAbandoned,    // kDeadlineExceeded: the client has left.
+  kNotFinite,    // kInternal: the model gave a NaN or an infinity.
+  kOutOfMemory,  // kInternal.
+};
+
 class [[nodiscard]] Status {
  public:
   Status() = default;  // Ok.
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message, StatusReason reason = StatusReason::kUnstated)
+      : code_(code), reason_(reason), message_(std::move(message)) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
+  StatusReason reason() const { return reason_; }
   const std::string& message() const { return message_; }
 
  private:
   StatusCode code_ = StatusCode::kOk;
+  StatusReason reason_ = StatusReason::kUnstated;
   std::string message_;
 };
 

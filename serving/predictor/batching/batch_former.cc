@@ -8,7 +8,10 @@ namespace embershard {
 namespace {
 
 QueueSize SizeOf(const Request& request) {
-  return {request.num_examples, request.num_ids, request.held_bytes};
+  return {.examples = request.num_examples,
+          .ids = request.num_ids,
+          .bytes = request.held_bytes,
+          .requests = 1};
 }
 
 bool IsExpired(const Request& request, Clock::time_point now) { return request.deadline <= now; }
@@ -37,6 +40,7 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, Clock::time_point 
     return Admission::kQueueFull;
   }
   waiting_.push_back(std::move(request));
+  ++queued_.requests;
   queued_.examples += size.examples;
   queued_.ids += size.ids;
   queued_.bytes += size.bytes;
@@ -46,13 +50,15 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, Clock::time_point 
 Due BatchFormer::Take(Clock::time_point now) {
   Due due;
   try {
-    QueueSize room = {options_.max_batch_examples, options_.max_batch_ids};
+    QueueSize room;
+    room.examples = options_.max_batch_examples;
+    room.ids = options_.max_batch_ids;
     while (!waiting_.empty() && TakeOldest(now, &room, &due)) {
     }
   } catch (const std::exception&) {
     // What has been taken is due, and the rest is for the next call. Where nothing has,
     // the oldest goes: the next call might fail at it again, and so for ever.
-    if (due.batch.empty() && due.expired.empty()) {
+    if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
       due.failed = std::move(waiting_.front());
       Pop(SizeOf(*due.failed));
     }
@@ -63,13 +69,15 @@ Due BatchFormer::Take(Clock::time_point now) {
 bool BatchFormer::TakeOldest(Clock::time_point now, QueueSize* room, Due* due) {
   std::unique_ptr<Request>& oldest = waiting_.front();
   const QueueSize size = SizeOf(*oldest);
-  bool expired = IsExpired(*oldest, now);
-  // One that does not fit ends the batch: none is overtaken for ever.
-  if (!expired && (size.examples > room->examples || size.ids > room->ids)) return false;
-  expired = expired || IsAbandoned(*oldest);
-  (expired ? due->expired : due->batch).push_back(std::move(oldest));
+  Batch* part = IsExpired(*oldest, now) ? &due->expired : &due->batch;
+  if (part == &due->batch) {
+    // One that does not fit ends the batch: none is overtaken for ever.
+    if (size.examples > room->examples || size.ids > room->ids) return false;
+    if (IsAbandoned(*oldest)) part = &due->abandoned;
+  }
+  part->push_back(std::move(oldest));
   Pop(size);
-  if (!expired) {
+  if (part == &due->batch) {
     room->examples -= size.examples;
     room->ids -= size.ids;
   }
@@ -78,6 +86,7 @@ bool BatchFormer::TakeOldest(Clock::time_point now, QueueSize* room, Due* due) {
 
 void BatchFormer::Pop(const QueueSize& size) {
   waiting_.pop_front();
+  --queued_.requests;
   queued_.examples -= size.examples;
   queued_.ids -= size.ids;
   queued_.bytes -= size.bytes;

@@ -27,8 +27,9 @@ using Batch = std::vector<std::unique_ptr<Request>>;
 
 // What leaves the queue at one moment. Each of the requests is still to be answered.
 struct Due {
-  Batch batch;    // To run.
-  Batch expired;  // Not worth running: the deadline has passed, or the client has left.
+  Batch batch;                      // To run.
+  Batch expired;                    // Not worth running: the deadline has passed.
+  Batch abandoned;                  // Not worth running: the client has left.
   std::unique_ptr<Request> failed;  // Given up, because memory has run out; else null.
 };
 
@@ -37,6 +38,7 @@ struct QueueSize {
   size_t examples = 0;
   uint64_t ids = 0;
   uint64_t bytes = 0;
+  size_t requests = 0;
 };
 
 // Not thread-safe. Times passed in must not go backwards.

@@ -72,9 +72,9 @@ struct Request {
   // Memory that is kept until the request is answered: the message under the views.
   uint64_t held_bytes = 0;
 
-  // Called exactly once, from any thread, must not throw or block. The response
-  // means something only when the status is ok. The bytes under the views live as long as
-  // this does, or until it has been called.
+  // Called exactly once, from any thread, must not throw or block. Where the status is not ok
+  // the response holds nothing but timings, as far as the request came. The bytes under the
+  // views live as long as this does, or until it has been called, as does the request.
   std::function<void(Status, Response)> answer;
 };
 

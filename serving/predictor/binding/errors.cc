@@ -34,11 +34,14 @@ const char* ClassName(StatusCode code) {
 py::object ToPythonError(const Status& status) {
   py::object errors = py::module_::import("embershard.errors");
   // A message may quote what is no UTF-8.
-  const std::string& message = status.message();
-  PyObject* const text = PyUnicode_DecodeUTF8(
-      message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace");
-  if (text == nullptr) throw py::error_already_set();
-  return errors.attr(ClassName(status.code()))(py::reinterpret_steal<py::str>(text));
+  return errors.attr(ClassName(status.code()))(ToPythonText(status.message()));
+}
+
+py::str ToPythonText(const std::string& text) {
+  PyObject* const decoded =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (decoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(decoded);
 }
 
 void RaiseIfFailed(const Status& status) {

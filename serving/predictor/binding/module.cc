@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "base/bus_error.h"
+#include "base/clock.h"
 #include "binding/errors.h"
+#include "binding/snapshot_dict.h"
 #include "engine/engine.h"
 #include "grpc/serialized.h"
 #include "grpc/server.h"
@@ -30,6 +32,16 @@ template <class T>
 T ValueOrRaise(Result<T> result) {
   RaiseIfFailed(result.status());
   return std::move(*result);
+}
+
+// `value` times `seconds`, for an argument that a person may have set.
+Result<Clock::duration> DurationOf(const std::string& name, double value, double seconds) {
+  constexpr double kMost = (1U << 31) - 1;
+  if (!(value >= 0 && value <= kMost)) {
+    return InvalidArgument(name + ": expected 0..2147483647, got " + std::to_string(value));
+  }
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(value * seconds));
 }
 
 // Runs `action` without the GIL.
@@ -69,21 +81,23 @@ class Server {
 
   void Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
-    Released([this, timeout] { server_->Drain(timeout); });
+    Released([this, timeout] {
+      server_->Drain(timeout);
+      engine_->telemetry().slow_log().Close();
+    });
+  }
+
+  py::dict Snapshot() const {
+    return ToDict(Released([this] { return engine_->Snapshot(); }));
   }
 
   py::dict Counters() const {
-    const EngineCounters counters = engine_->counters();
-    py::dict named;
-    named["requests_ok"] = counters.requests_ok;
-    named["requests_refused"] = counters.requests_refused;
-    named["requests_overloaded"] = counters.requests_overloaded;
-    named["requests_expired"] = counters.requests_expired;
-    named["requests_failed"] = counters.requests_failed;
-    named["examples"] = counters.examples;
-    named["batches"] = counters.batches;
-    named["queued_examples"] = counters.queued_examples;
-    return named;
+    return ToCounters(Released([this] { return engine_->Snapshot(); }));
+  }
+
+  py::list WaitSlow(double timeout_seconds) {
+    const Clock::duration timeout = ValueOrRaise(DurationOf("timeout_seconds", timeout_seconds, 1));
+    return ToList(Released([&] { return engine_->telemetry().slow_log().Wait(timeout); }));
   }
 
  private:
@@ -133,35 +147,40 @@ ModelOptions ModelOptionsFrom(const std::string& fbgemm_folder, const std::strin
 
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
-      .def(
-          py::init([](const std::string& folder, const std::string& fbgemm_folder,
-                      const std::string& plan, bool resident, int threads, float sample_tolerance,
-                      size_t max_batch_examples, uint64_t max_batch_ids, size_t max_queued_examples,
-                      uint64_t max_queued_ids, uint64_t max_queued_bytes, const std::string& host,
-                      int port, int64_t default_timeout_ms, int max_message_bytes) {
-            EngineOptions engine;
-            engine.sample_tolerance = sample_tolerance;
-            engine.batching.max_batch_examples = max_batch_examples;
-            engine.batching.max_batch_ids = max_batch_ids;
-            engine.batching.max_queued_examples = max_queued_examples;
-            engine.batching.max_queued_ids = max_queued_ids;
-            engine.batching.max_queued_bytes = max_queued_bytes;
-            GrpcServerOptions server;
-            server.host = host;
-            server.port = port;
-            server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
-            server.max_message_bytes = max_message_bytes;
-            return std::make_unique<Server>(
-                folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads), engine, server);
-          }),
-          py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
-          py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
-          py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("max_queued_examples"),
-          py::arg("max_queued_ids"), py::arg("max_queued_bytes"), py::arg("host"), py::arg("port"),
-          py::arg("default_timeout_ms"), py::arg("max_message_bytes"))
+      .def(py::init([](const std::string& folder, const std::string& fbgemm_folder,
+                       const std::string& plan, bool resident, int threads, float sample_tolerance,
+                       size_t max_batch_examples, uint64_t max_batch_ids,
+                       size_t max_queued_examples, uint64_t max_queued_ids,
+                       uint64_t max_queued_bytes, const std::string& host, int port,
+                       int64_t default_timeout_ms, int max_message_bytes, double slow_request_ms) {
+             EngineOptions engine;
+             engine.sample_tolerance = sample_tolerance;
+             engine.slow_request =
+                 ValueOrRaise(DurationOf("slow_request_ms", slow_request_ms, 1e-3));
+             engine.batching.max_batch_examples = max_batch_examples;
+             engine.batching.max_batch_ids = max_batch_ids;
+             engine.batching.max_queued_examples = max_queued_examples;
+             engine.batching.max_queued_ids = max_queued_ids;
+             engine.batching.max_queued_bytes = max_queued_bytes;
+             GrpcServerOptions server;
+             server.host = host;
+             server.port = port;
+             server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
+             server.max_message_bytes = max_message_bytes;
+             return std::make_unique<Server>(
+                 folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads), engine, server);
+           }),
+           py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
+           py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
+           py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("max_queued_examples"),
+           py::arg("max_queued_ids"), py::arg("max_queued_bytes"), py::arg("host"), py::arg("port"),
+           py::arg("default_timeout_ms"), py::arg("max_message_bytes"),
+           py::arg("slow_request_ms") = 0.0)
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
-      .def("counters", &Server::Counters);
+      .def("snapshot", &Server::Snapshot)
+      .def("counters", &Server::Counters)
+      .def("wait_slow", &Server::WaitSlow, py::arg("timeout_seconds"));
 }
 
 void DefineLocalPredictor(py::module_& module) {

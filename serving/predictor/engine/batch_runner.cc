@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -40,7 +41,7 @@ Status CheckFinite(const Schema& schema, const Response& response) {
       const auto position = static_cast<size_t>(bad - values.begin());
       where += " at example " + std::to_string(position / spec.width);
     }
-    return Internal(where + " is not finite");
+    return {StatusCode::kInternal, where + " is not finite", StatusReason::kNotFinite};
   }
   return {};
 }
@@ -48,21 +49,27 @@ Status CheckFinite(const Schema& schema, const Response& response) {
 }  // namespace
 
 Result<std::vector<Result<Response>>> BatchRunner::Run(
-    std::span<const std::unique_ptr<Request>> requests) {
+    std::span<const std::unique_ptr<Request>> requests, BatchTimes* times) {
   const std::lock_guard lock(mutex_);
+  *times = {.start = Clock::now()};
   try {
-    return RunUnguarded(requests);
+    return RunUnguarded(requests, times);
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory);
   } catch (const std::exception& error) {
     return Internal(std::string("the batch failed: ") + error.what());
   }
 }
 
 Result<std::vector<Result<Response>>> BatchRunner::RunUnguarded(
-    std::span<const std::unique_ptr<Request>> requests) {
-  const Clock::time_point start = Clock::now();
+    std::span<const std::unique_ptr<Request>> requests, BatchTimes* times) {
   const Schema& schema = model_->manifest().schema;
   BuildBatch(*model_, requests, &slot_, &unknown_ids_);
-  if (Status status = model_->Run(slot_); !status.ok()) return status;
+  slot_.lookup_us = slot_.dense_us = 0;
+  const Status ran = model_->Run(slot_);
+  times->lookup_us = slot_.lookup_us;
+  times->dense_us = slot_.dense_us;
+  if (!ran.ok()) return ran;
   if (Status status = CheckOutputs(schema, slot_); !status.ok()) return status;
 
   std::vector<Response> responses(requests.size());
@@ -74,7 +81,7 @@ Result<std::vector<Result<Response>>> BatchRunner::RunUnguarded(
   }
   const Clock::time_point end = Clock::now();
   for (size_t i = 0; i < requests.size(); ++i) {
-    responses[i].timing = {.queue_us = MicrosecondsBetween(requests[i]->arrival, start),
+    responses[i].timing = {.queue_us = MicrosecondsBetween(requests[i]->arrival, times->start),
                            .lookup_us = slot_.lookup_us,
                            .dense_us = slot_.dense_us,
                            .total_us = MicrosecondsBetween(requests[i]->arrival, end)};

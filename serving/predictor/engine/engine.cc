@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <string>
@@ -16,12 +17,6 @@
 namespace embershard {
 namespace {
 
-using Counter = std::atomic<uint64_t>;
-
-void Count(Counter& counter, uint64_t count = 1) {
-  counter.fetch_add(count, std::memory_order_relaxed);
-}
-
 Status CheckTolerance(float tolerance) {
   if (tolerance >= 0 && std::isfinite(tolerance)) return {};
   return InvalidArgument("sample_tolerance: expected a finite number of at least 0, got " +
@@ -34,66 +29,86 @@ Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
           .max_ids = std::min(package.max_ids, batching.max_batch_ids)};
 }
 
+TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& batching,
+                                    std::chrono::nanoseconds slow_request) {
+  return {.sparse_inputs = model.manifest().schema.sparse.size(),
+          .max_batch_examples = batching.max_batch_examples,
+          .slow_request = slow_request};
+}
+
+Status OutOfMemory() {  // So short that it lies in the string.
+  return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
+}
+
+// Of a request that was not answered by the model.
+Response Waited(const Request& request, Clock::time_point until) {
+  Response response;
+  response.timing.queue_us = MicrosecondsBetween(request.arrival, until);
+  return response;
+}
+
 }  // namespace
 
 Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
 
 struct Engine::State {
-  State(std::unique_ptr<Model> loaded, const BatchingOptions& complete)
+  State(std::unique_ptr<Model> loaded, const BatchingOptions& complete,
+        std::chrono::nanoseconds slow_request)
       : model(std::move(loaded)),
         batching(complete),
         limits(LesserOf(model->manifest().limits, batching)),
+        telemetry(TelemetryOptionsOf(*model, batching, slow_request)),
         runner(model.get()) {}
+
+  // The door.
+  Status Admit(Request* request);
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
 
   // Answers every request in it. Never throws.
   void Answer(Due due);
-  // Runs checked requests as one batch. The two leave null where they have answered.
+  // Runs checked requests as one batch. Those that answer leave null where they have.
   void RunAndAnswer(Batch* batch);
-  void AnswerExpired(Batch* late);
+  void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
+                const BatchTimes& times);
+  void AnswerLate(Batch* late, StatusReason why);
   // Answers what is left, without taking memory.
   void AnswerFailed(std::unique_ptr<Request>& request);
 
   const std::unique_ptr<Model> model;
   const BatchingOptions batching;
   const Limits limits;
+  Telemetry telemetry;
   BatchRunner runner;
+  std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
   std::atomic<bool> stopping = false;
-
-  Counter ok = 0;
-  Counter refused = 0;
-  Counter overloaded = 0;
-  Counter expired = 0;
-  Counter failed = 0;
-  Counter examples = 0;
-  Counter batches = 0;
 
   // Last, so that its thread sees every field built and ends before they go.
   std::unique_ptr<BatchingQueue> queue;
 };
 
+Status Engine::State::Admit(Request* request) {
+  Status status = CheckRequest(*model, limits, request);
+  if (status.ok()) telemetry.CountAdmitted(request->num_examples, request->num_ids);
+  return status;
+}
+
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
-  if (Status status = CheckRequest(*model, limits, request.get()); !status.ok()) {
-    Count(refused);
-    return status;
-  }
+  if (Status status = Admit(request.get()); !status.ok()) return status;
   switch (queue->Submit(request)) {
     case Admission::kAccepted:
       return {};
     case Admission::kTooLarge:  // Only in bytes: the door has counted the rest.
-      Count(refused);
-      return InvalidArgument("request: expected at most " +
-                             std::to_string(batching.max_queued_bytes) + " bytes, got " +
-                             std::to_string(request->held_bytes));
+      return {StatusCode::kInvalidArgument,
+              "request: expected at most " + std::to_string(batching.max_queued_bytes) +
+                  " bytes, got " + std::to_string(request->held_bytes),
+              StatusReason::kTooLarge};
     case Admission::kQueueFull:
-      Count(overloaded);
       return {StatusCode::kResourceExhausted,
               "the queue is full: " + std::to_string(queue->queued().examples) +
                   " examples are waiting; try again after a pause"};
     case Admission::kExpired:
-      Count(expired);
       return {StatusCode::kDeadlineExceeded, "the deadline had passed when the request arrived"};
     case Admission::kStopped:
       break;
@@ -103,48 +118,71 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
 
 void Engine::State::Answer(Due due) {
   try {
-    AnswerExpired(&due.expired);
+    AnswerLate(&due.expired, StatusReason::kUnstated);
+    AnswerLate(&due.abandoned, StatusReason::kAbandoned);
     if (!due.batch.empty()) RunAndAnswer(&due.batch);
   } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
   }
-  for (Batch* part : {&due.expired, &due.batch}) {
+  for (Batch* part : {&due.expired, &due.abandoned, &due.batch}) {
     for (auto& request : *part) AnswerFailed(request);
   }
   AnswerFailed(due.failed);
 }
 
 void Engine::State::RunAndAnswer(Batch* batch) {
-  Result<std::vector<Result<Response>>> responses = runner.Run(*batch);
-  Count(batches);
+  BatchTimes times;
+  Result<std::vector<Result<Response>>> responses = runner.Run(*batch, &times);
+  CountRun(*batch, responses, times);
   for (size_t i = 0; i < batch->size(); ++i) {
-    const Status status = responses.ok() ? (*responses)[i].status() : responses.status();
+    Status status = responses.ok() ? (*responses)[i].status() : responses.status();
     const std::unique_ptr<Request> request = std::move((*batch)[i]);
-    if (!status.ok()) {
-      Count(failed);
-      request->answer(status, {});
-      continue;
+    if (status.ok()) {
+      request->answer({}, std::move(*(*responses)[i]));
+    } else {
+      Response failed = Waited(*request, times.start);
+      failed.timing.lookup_us = times.lookup_us;
+      failed.timing.dense_us = times.dense_us;
+      request->answer(std::move(status), std::move(failed));
     }
-    Count(ok);
-    Count(examples, request->num_examples);
-    request->answer({}, std::move(*(*responses)[i]));
   }
 }
 
-void Engine::State::AnswerExpired(Batch* late) {
+void Engine::State::CountRun(const Batch& batch,
+                             const Result<std::vector<Result<Response>>>& responses,
+                             const BatchTimes& times) {
+  uint64_t examples = 0;
+  for (const auto& request : batch) {
+    telemetry.CountQueued(times.start - request->arrival);
+    examples += request->num_examples;
+  }
+  if (!responses.ok()) return telemetry.CountFailedBatch();
+  telemetry.CountBatch({.requests = batch.size(),
+                        .examples = examples,
+                        .lookup_us = times.lookup_us,
+                        .dense_us = times.dense_us});
+  for (const Result<Response>& response : *responses) {
+    if (!response.ok()) continue;
+    for (const UnknownIdCount& unknown : response->unknown_ids) {
+      telemetry.CountUnknownIds(unknown.sparse_input, unknown.count);
+    }
+  }
+}
+
+void Engine::State::AnswerLate(Batch* late, StatusReason why) {
+  if (late->empty()) return;
+  const Clock::time_point now = Clock::now();
   for (auto& waiting : *late) {
     Status status = {StatusCode::kDeadlineExceeded,
-                     "the deadline passed, or the client left, while the request waited"};
+                     "the deadline passed, or the client left, while the request waited", why};
     const std::unique_ptr<Request> request = std::move(waiting);
-    Count(expired);
-    request->answer(std::move(status), {});
+    request->answer(std::move(status), Waited(*request, now));
   }
 }
 
 void Engine::State::AnswerFailed(std::unique_ptr<Request>& request) {
   if (request == nullptr) return;
   const std::unique_ptr<Request> answered = std::move(request);
-  Count(failed);
-  answered->answer(Internal("out of memory"), {});  // So short that it lies in the string.
+  answered->answer(OutOfMemory(), {});
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
@@ -153,9 +191,10 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
   const Result<BatchingOptions> batching =
       CompleteOptions(options.batching, model->manifest().limits);
   if (!batching.ok()) return batching.status();
-  auto state = std::make_unique<State>(std::move(model), *batching);
+  auto state = std::make_unique<State>(std::move(model), *batching, options.slow_request);
   Status status = CheckSamples(*state->model, options.sample_tolerance, &state->runner);
   if (!status.ok()) return status;
+  state->loads_at_start = state->model->device_loads();
   State* const running = state.get();
   state->queue = std::make_unique<BatchingQueue>(
       *batching, [running](Due due) { running->Answer(std::move(due)); });
@@ -193,8 +232,8 @@ void Engine::Predict(std::unique_ptr<Request> request) {
   Status status;
   try {
     status = state_->Accept(request);
-  } catch (const std::exception& error) {
-    status = Internal(std::string("the request failed: ") + error.what());
+  } catch (const std::exception&) {  // Memory has run out.
+    status = OutOfMemory();
   }
   if (request != nullptr) request->answer(std::move(status), {});
 }
@@ -202,8 +241,7 @@ void Engine::Predict(std::unique_ptr<Request> request) {
 void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   Batch batch;
   for (auto& request : requests) {
-    Status status = CheckRequest(*state_->model, state_->limits, request.get());
-    if (!status.ok()) Count(state_->refused);
+    Status status = state_->Admit(request.get());
     if (status.ok() && state_->stopping) status = ShuttingDown();
     if (status.ok()) {
       batch.push_back(std::move(request));
@@ -211,7 +249,9 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
       request->answer(std::move(status), {});
     }
   }
-  state_->Answer({.batch = std::move(batch), .expired = {}, .failed = nullptr});
+  Due due;
+  due.batch = std::move(batch);
+  state_->Answer(std::move(due));
 }
 
 void Engine::Stop() {
@@ -219,16 +259,26 @@ void Engine::Stop() {
   state_->queue->Stop();
 }
 
-EngineCounters Engine::counters() const {
-  const auto read = [](const Counter& counter) { return counter.load(std::memory_order_relaxed); };
-  return {.requests_ok = read(state_->ok),
-          .requests_refused = read(state_->refused),
-          .requests_overloaded = read(state_->overloaded),
-          .requests_expired = read(state_->expired),
-          .requests_failed = read(state_->failed),
-          .examples = read(state_->examples),
-          .batches = read(state_->batches),
-          .queued_examples = state_->queue->queued().examples};
+Telemetry& Engine::telemetry() { return state_->telemetry; }
+
+EngineSnapshot Engine::Snapshot() const {
+  EngineSnapshot snapshot;
+  snapshot.model = manifest().model;
+  snapshot.version = manifest().version;
+  for (const SparseInput& input : manifest().schema.sparse) {
+    snapshot.sparse_inputs.push_back(input.name);
+  }
+  snapshot.max_batch_examples = state_->batching.max_batch_examples;
+  snapshot.telemetry = state_->telemetry.Read();
+  snapshot.queued = state_->queue->queued();
+  snapshot.devices = state_->model->device_loads();
+  for (size_t i = 0; i < state_->loads_at_start.size(); ++i) {
+    const DeviceLoad& before = state_->loads_at_start[i];
+    snapshot.devices[i].lookup_ns -= before.lookup_ns;
+    snapshot.devices[i].batches -= before.batches;
+    snapshot.devices[i].rows -= before.rows;
+  }
+  return snapshot;
 }
 
 }  // namespace embershard

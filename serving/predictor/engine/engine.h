@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_ENGINE_ENGINE_H_
 #define EMBERSHARD_ENGINE_ENGINE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -11,7 +12,9 @@
 #include "base/status.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
+#include "engine/engine_snapshot.h"
 #include "model/model.h"
+#include "telemetry/telemetry.h"
 
 namespace embershard {
 
@@ -22,22 +25,13 @@ struct EngineOptions {
   // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = 1e-5F;
+
+  // Calls that take as long or longer are described in the slow log. 0: none is.
+  std::chrono::nanoseconds slow_request{0};
 };
 
 // What is answered from Engine::Stop() on.
 Status ShuttingDown();
-
-// Counts since the start. Read at any time, from any thread.
-struct EngineCounters {
-  uint64_t requests_ok = 0;
-  uint64_t requests_refused = 0;  // By the door.
-  uint64_t requests_overloaded = 0;
-  uint64_t requests_expired = 0;  // Too late, or the client had left.
-  uint64_t requests_failed = 0;   // The model failed, or gave what is not finite.
-  uint64_t examples = 0;          // Of the ok ones.
-  uint64_t batches = 0;
-  uint64_t queued_examples = 0;  // Of the moment.
-};
 
 // Thread-safe.
 class Engine {
@@ -71,7 +65,11 @@ class Engine {
   // call more than once, but not from an answer.
   void Stop();
 
-  EngineCounters counters() const;
+  // What is counted. Whoever hands requests to this engine counts its calls there.
+  Telemetry& telemetry();
+
+  // Read at any time, from any thread. Waits for nobody longer than a copy takes.
+  EngineSnapshot Snapshot() const;
 
  private:
   struct State;

@@ -70,7 +70,8 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
 Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests,
                   size_t first, float tolerance, BatchRunner* runner) {
   const Manifest& manifest = model.manifest();
-  const Result<std::vector<Result<Response>>> responses = runner->Run(requests);
+  BatchTimes times;
+  const Result<std::vector<Result<Response>>> responses = runner->Run(requests, &times);
   if (!responses.ok()) return responses.status();
   const char* const how = requests.size() > 1 ? "merged with the others: " : "";
   for (size_t r = 0; r < requests.size(); ++r) {

@@ -5,80 +5,141 @@
 #include <chrono>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/text.h"
 #include "grpc/responses.h"
 #include "grpc/status_map.h"
 
 namespace embershard {
 namespace {
 
-// No exception leaves a handler or an answer.
+constexpr size_t kSlowLogChars = 128;  // Of what the client chose to say of itself.
+
+// No exception leaves a handler or an answer. Here only memory can run out.
 template <class Action>
 Status Guarded(Action action) {
   try {
     return action();
   } catch (const std::exception& error) {
-    return Internal(std::string("the call failed: ") + error.what());
+    return {StatusCode::kInternal, std::string("the call failed: ") + error.what(),
+            StatusReason::kOutOfMemory};
   }
+}
+
+double UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+// Empty where the client sent no such header.
+std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char* key) {
+  const auto& headers = context.client_metadata();
+  const auto found = headers.find(key);
+  if (found == headers.end()) return {};
+  return {found->second.data(), found->second.size()};
 }
 
 }  // namespace
 
-// Ends itself when gRPC is done with its call.
-class PredictorService::Reactor final : public grpc::ServerUnaryReactor {
+// One Predict call and its messages. Ends itself when gRPC is done with it.
+class PredictorService::Call final : public grpc::ServerUnaryReactor {
  public:
-  explicit Reactor(PredictorService* service) : service_(service), counted_(service->Enter()) {}
+  Call(PredictorService* service, grpc::CallbackServerContext* context,
+       const v1::PredictRequest& message, v1::PredictResponse* response)
+      : context(context),
+        message(message),
+        response(response),
+        arrival(Clock::now()),
+        service_(service),
+        in_time_(service->Enter()) {
+    service->telemetry_->CountArrival();
+  }
 
-  // Whether the call came in time. If not, it is to be refused.
-  bool counted() const { return counted_; }
+  // If not, it is to be refused.
+  bool in_time() const { return in_time_; }
 
   void OnDone() override {
-    if (counted_) service_->Leave();
+    if (in_time_) service_->Leave();
     delete this;
   }
 
+  grpc::CallbackServerContext* const context;
+  const v1::PredictRequest& message;
+  v1::PredictResponse* const response;
+  const Clock::time_point arrival;
+  const Request* request = nullptr;  // Once the engine has it.
+
  private:
   PredictorService* const service_;
-  const bool counted_;
+  const bool in_time_;
 };
 
 PredictorService::PredictorService(Engine* engine, const GrpcServerOptions& options)
-    : engine_(engine), options_(options), parser_(engine) {}
+    : engine_(engine), telemetry_(&engine->telemetry()), options_(options), parser_(engine) {}
 
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,
                                                     const v1::PredictRequest* message,
                                                     v1::PredictResponse* response) {
-  auto* const reactor = new Reactor(this);
+  auto* const call = new Call(this, context, *message, response);
   const Status status = Guarded([&] {
-    if (!reactor->counted()) return ShuttingDown();
-    return StartPredict(context, *message, response, reactor);
+    if (!call->in_time()) return ShuttingDown();
+    return StartPredict(call);
   });
-  if (!status.ok()) Finish(context, reactor, status);
-  return reactor;
+  if (!status.ok()) End(call, status, {});
+  return call;
 }
 
-// Once the engine has the request, its answer finishes the call, and this is ok.
-Status PredictorService::StartPredict(grpc::CallbackServerContext* context,
-                                      const v1::PredictRequest& message,
-                                      v1::PredictResponse* response,
-                                      grpc::ServerUnaryReactor* reactor) {
+Status PredictorService::StartPredict(Call* call) {
   auto request = std::make_unique<Request>();
-  if (Status status = parser_.Parse(message, request.get()); !status.ok()) return status;
-  request->arrival = Clock::now();
-  request->deadline = DeadlineOf(*context, request->arrival);
-  request->abandoned = [context] { return context->IsCancelled(); };
-  request->answer = [this, context, &message, response, reactor](Status status, Response answer) {
+  if (Status status = parser_.Parse(call->message, request.get()); !status.ok()) {
+    if (status.code() != StatusCode::kInvalidArgument) return status;
+    return {status.code(), status.message(), StatusReason::kMalformed};
+  }
+  request->arrival = call->arrival;
+  request->deadline = DeadlineOf(*call->context, request->arrival);
+  request->abandoned = [call] { return call->context->IsCancelled(); };
+  request->answer = [this, call](Status status, Response answer) {
     if (status.ok()) {
       status = Guarded([&] {
-        FillResponse(engine_->manifest(), message, answer, response);
+        FillResponse(engine_->manifest(), call->message, answer, call->response);
         return Status();
       });
     }
-    Finish(context, reactor, status);
+    End(call, status, answer.timing);
   };
+  call->request = request.get();
   engine_->Predict(std::move(request));
   return {};
+}
+
+void PredictorService::End(Call* call, const Status& status, const Timing& timing) const {
+  const Outcome outcome = OutcomeOf(status);
+  const Clock::time_point now = Clock::now();
+  const uint64_t bytes = call->message.ByteSizeLong();
+  telemetry_->slow_log().Offer(now - call->arrival, [&] {
+    return SlowRequest{
+        .unix_seconds = UnixSeconds(),
+        .outcome = outcome,
+        .message = status.message(),
+        .examples = call->message.num_examples(),
+        .ids = call->request == nullptr ? 0 : call->request->num_ids,
+        .bytes = bytes,
+        .peer = call->context->peer(),
+        .traceparent = PrintableAscii(HeaderOf(*call->context, "traceparent"), kSlowLogChars),
+        .request_id = std::string(CutUtf8(call->message.request_id(), kSlowLogChars)),
+        .queue_us = timing.queue_us,
+        .lookup_us = timing.lookup_us,
+        .dense_us = timing.dense_us,
+        .total_us = MicrosecondsBetween(call->arrival, now)};
+  });
+  telemetry_->CountEnd({.outcome = outcome,
+                        .total = now - call->arrival,
+                        .examples = call->message.num_examples(),
+                        .bytes_received = bytes,
+                        .bytes_sent = status.ok() ? call->response->ByteSizeLong() : 0});
+  Finish(call->context, call, status);
 }
 
 grpc::ServerUnaryReactor* PredictorService::GetModel(grpc::CallbackServerContext* context,

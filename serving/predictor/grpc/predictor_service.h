@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "grpc/request_parser.h"
 #include "grpc/server.h"
+#include "telemetry/telemetry.h"
 
 namespace embershard {
 
@@ -20,8 +21,9 @@ namespace embershard {
 // until it is finished, which is when its request is answered: a client that cancels
 // or hangs up ends neither early.
 //
-// A call counts from when it has arrived until its answer is on its way and gRPC is done
-// with it.
+// A call is counted by Telemetry from when its message has been received until its answer goes
+// out; RefuseNew() waits until gRPC is done with it, too. Calls that gRPC ends by itself are not
+// seen: a message too large, or one that is no PredictRequest at all.
 class PredictorService final : public v1::Predictor::CallbackService {
  public:
   // Does not own `engine`, which must outlive it.
@@ -40,10 +42,13 @@ class PredictorService final : public v1::Predictor::CallbackService {
                                      v1::GetModelResponse* response) override;
 
  private:
-  class Reactor;
+  class Call;
 
-  Status StartPredict(grpc::CallbackServerContext* context, const v1::PredictRequest& message,
-                      v1::PredictResponse* response, grpc::ServerUnaryReactor* reactor);
+  // Once the engine has the request, its answer ends the call, and this is ok.
+  Status StartPredict(Call* call);
+  // The one end of every Predict call, whatever became of it: counts it and sends the answer.
+  // `timing`: as far as the request came. Called once a call; as Finish() for what is behind it.
+  void End(Call* call, const Status& status, const Timing& timing) const;
   Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
   // Counts a call, unless new ones are refused. If it does, Leave() must follow.
   bool Enter();
@@ -55,6 +60,7 @@ class PredictorService final : public v1::Predictor::CallbackService {
                                Clock::time_point now) const;
 
   Engine* const engine_;
+  Telemetry* const telemetry_;  // The engine's.
   const GrpcServerOptions options_;
   const RequestParser parser_;
 

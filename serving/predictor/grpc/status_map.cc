@@ -2,18 +2,17 @@
 
 #include <string>
 
+#include "base/text.h"
+
 namespace embershard {
 namespace {
 
 // Headers may hold 8 KiB by default, where a byte of a message takes up to three.
 constexpr size_t kMessageBytesMax = 2000;
 
-// Cut between two characters of UTF-8.
 std::string Cut(const std::string& message) {
   if (message.size() <= kMessageBytesMax) return message;
-  size_t end = kMessageBytesMax;
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
-  return message.substr(0, end) + "...";
+  return std::string(CutUtf8(message, kMessageBytesMax)) + "...";
 }
 
 grpc::StatusCode CodeOf(StatusCode code) {

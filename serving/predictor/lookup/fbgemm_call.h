@@ -54,6 +54,9 @@ class FbgemmCall {
   // Fills the columns of its parts. Throws what torch throws.
   Status Run(std::span<const JaggedRows> sparse, PooledMatrix request, PooledMatrix example);
 
+  // How many rows the last Run() looked up.
+  size_t rows() const { return rows_.size(); }
+
  private:
   Status Merge(std::span<const JaggedRows> sparse, size_t bags);
   Status MergePart(const FbgemmLookupPart& part, const JaggedRows& lists, size_t bags);

@@ -4,12 +4,14 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <exception>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/thread_count.h"
 #include "lookup/device_thread.h"
 #include "lookup/fbgemm_call.h"
@@ -26,8 +28,11 @@ struct LookupBatch {
 // The tables of one device and the thread that reads them.
 class Device {
  public:
-  Device(std::string name, std::vector<FbgemmCall> calls)
-      : name_(std::move(name)), calls_(std::move(calls)), thread_([this] { status_ = RunAll(); }) {}
+  Device(std::string name, uint64_t table_bytes, std::vector<FbgemmCall> calls)
+      : name_(std::move(name)),
+        table_bytes_(table_bytes),
+        calls_(std::move(calls)),
+        thread_([this] { status_ = RunTimed(); }) {}
 
   // REQUIRES: `batch` lives until Wait() has returned.
   void Start(const LookupBatch& batch) {
@@ -40,7 +45,28 @@ class Device {
     return std::move(status_);
   }
 
+  DeviceLoad load() const {
+    return {.name = name_,
+            .table_bytes = table_bytes_,
+            .lookup_ns = lookup_ns_,
+            .batches = batches_,
+            .rows = rows_};
+  }
+
  private:
+  Status RunTimed() {
+    const Clock::time_point start = Clock::now();
+    Status status = RunAll();
+    const std::chrono::nanoseconds elapsed = Clock::now() - start;
+    lookup_ns_.fetch_add(static_cast<uint64_t>(elapsed.count()), std::memory_order_relaxed);
+    batches_.fetch_add(1, std::memory_order_relaxed);
+    if (!status.ok()) return status;
+    for (const FbgemmCall& call : calls_) {
+      rows_.fetch_add(call.rows(), std::memory_order_relaxed);
+    }
+    return status;
+  }
+
   Status RunAll() {
     try {
       // The device's lookups are the unit of parallel work: a team inside torch would only
@@ -60,6 +86,12 @@ class Device {
   }
 
   const std::string name_;
+  const uint64_t table_bytes_;
+
+  // Sums over batches.
+  std::atomic<uint64_t> lookup_ns_ = 0;
+  std::atomic<uint64_t> batches_ = 0;
+  std::atomic<uint64_t> rows_ = 0;
 
   // Used by the thread between Start() and Wait().
   std::vector<FbgemmCall> calls_;
@@ -84,6 +116,12 @@ class FbgemmLookup final : public Lookup {
       if (first.ok()) first = std::move(status);
     }
     return first;
+  }
+
+  std::vector<DeviceLoad> device_loads() const override {
+    std::vector<DeviceLoad> loads;
+    for (const auto& device : devices_) loads.push_back(device->load());
+    return loads;
   }
 
  private:
@@ -123,6 +161,17 @@ Result<std::vector<size_t>> DeviceOfTable(const Package& package) {
   return devices;
 }
 
+// The bytes of the rows on each device.
+std::vector<uint64_t> BytesOfDevices(const Package& package,
+                                     const std::vector<size_t>& device_of_table) {
+  std::vector<uint64_t> bytes(package.plan().devices.size());
+  for (size_t i = 0; i < device_of_table.size(); ++i) {
+    const TableSpec& table = package.manifest().tables[i];
+    bytes[device_of_table[i]] += static_cast<uint64_t>(table.rows * table.row_bytes);
+  }
+  return bytes;
+}
+
 using Calls = std::map<FbgemmCallKind, std::vector<FbgemmLookupPart>>;
 
 // The calls of each device.
@@ -158,14 +207,15 @@ Result<std::unique_ptr<Lookup>> MakeFbgemmLookup(const Package& package) {
   std::vector<std::unique_ptr<Device>> devices;
   try {
     std::vector<Calls> calls = CallsOfDevices(package, *device_of_table);
+    const std::vector<uint64_t> bytes = BytesOfDevices(package, *device_of_table);
     for (size_t device = 0; device < calls.size(); ++device) {
       if (calls[device].empty()) continue;
       std::vector<FbgemmCall> device_calls;
       for (auto& [kind, parts] : calls[device]) {
         device_calls.emplace_back(kind, package.tables(), std::move(parts));
       }
-      devices.push_back(
-          std::make_unique<Device>(package.plan().devices[device], std::move(device_calls)));
+      devices.push_back(std::make_unique<Device>(package.plan().devices[device], bytes[device],
+                                                 std::move(device_calls)));
     }
   } catch (const c10::Error& error) {
     return Internal(std::string("lookup: ") + error.what_without_backtrace());

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -26,6 +28,15 @@ struct PooledMatrix {
   size_t columns = 0;
 };
 
+// What one device holds, and has done since it was made.
+struct DeviceLoad {
+  std::string name;          // "cpu:0", as in the plan.
+  uint64_t table_bytes = 0;  // Of the rows that lie on it.
+  uint64_t lookup_ns = 0;    // Sum of the time its lookups took.
+  uint64_t batches = 0;
+  uint64_t rows = 0;  // Looked up.
+};
+
 // Final implementations: FbgemmLookup.
 class Lookup {
  public:
@@ -35,6 +46,9 @@ class Lookup {
   // the schema. An empty bag gives zeros. One call at a time.
   virtual Status Run(std::span<const JaggedRows> sparse, PooledMatrix request,
                      PooledMatrix example) = 0;
+
+  // Those that tables lie on, in the plan's order. Any thread, at any time.
+  virtual std::vector<DeviceLoad> device_loads() const { return {}; }
 };
 
 }  // namespace embershard

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "lookup/lookup.h"
 #include "model/slot.h"
 #include "package/package.h"
 
@@ -26,6 +27,9 @@ class Model {
   // Runs the batch in `slot`: reads what the builder filled, fills the rest. One
   // call at a time. Never throws.
   virtual Status Run(Slot& slot) = 0;
+
+  // What its devices hold and have done since it was loaded. Any thread, at any time.
+  virtual std::vector<DeviceLoad> device_loads() const { return {}; }
 };
 
 struct ModelOptions {

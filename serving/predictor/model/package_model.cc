@@ -34,6 +34,8 @@ class PackageModel final : public Model {
     }
   }
 
+  std::vector<DeviceLoad> device_loads() const override { return lookup_->device_loads(); }
+
  private:
   Status RunLookup(Slot& slot) {
     const Schema& schema = package_->schema();

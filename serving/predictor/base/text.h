@@ -1,0 +1,20 @@
+// What is left of text that came from somewhere else.
+
+#ifndef EMBERSHARD_BASE_TEXT_H_
+#define EMBERSHARD_BASE_TEXT_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace embershard {
+
+// The beginning of `text`, at most `bytes_max` bytes, cut between two characters of UTF-8.
+std::string_view CutUtf8(std::string_view text, size_t bytes_max);
+
+// The first `chars_max` characters, with '?' for each that is no printable ASCII (space to '~').
+std::string PrintableAscii(std::string_view text, size_t chars_max);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BASE_TEXT_H_

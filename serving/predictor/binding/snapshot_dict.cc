@@ -1,0 +1,101 @@
+#include "binding/snapshot_dict.h"
+
+#include <pybind11/stl.h>
+
+#include "binding/errors.h"
+
+namespace embershard {
+namespace {
+
+namespace py = pybind11;
+using py::literals::operator""_a;
+
+py::list Requests(const TelemetrySnapshot& telemetry) {
+  py::list requests;
+  for (size_t i = 0; i < kOutcomes; ++i) {
+    const OutcomeName name = NameOf(static_cast<Outcome>(i));
+    requests.append(
+        py::dict("code"_a = name.code, "reason"_a = name.reason, "count"_a = telemetry.calls[i]));
+  }
+  return requests;
+}
+
+py::dict Histograms(const TelemetrySnapshot& telemetry) {
+  py::dict histograms;
+  for (const auto& [name, values] : telemetry.histograms) {
+    histograms[name] =
+        py::dict("bounds"_a = values.bounds, "counts"_a = values.counts, "sum"_a = values.sum);
+  }
+  return histograms;
+}
+
+py::dict UnknownIdCounts(const EngineSnapshot& snapshot) {
+  py::dict unknown_ids;
+  for (size_t i = 0; i < snapshot.sparse_inputs.size(); ++i) {
+    unknown_ids[ToPythonText(snapshot.sparse_inputs[i])] = snapshot.telemetry.unknown_ids[i];
+  }
+  return unknown_ids;
+}
+
+py::list Devices(const EngineSnapshot& snapshot) {
+  py::list devices;
+  for (const DeviceLoad& load : snapshot.devices) {
+    devices.append(py::dict("name"_a = ToPythonText(load.name), "table_bytes"_a = load.table_bytes,
+                            "lookup_seconds"_a = static_cast<double>(load.lookup_ns) / 1e9,
+                            "batches"_a = load.batches, "rows"_a = load.rows));
+  }
+  return devices;
+}
+
+}  // namespace
+
+py::dict ToDict(const EngineSnapshot& snapshot) {
+  const TelemetrySnapshot& telemetry = snapshot.telemetry;
+  const QueueSize& queued = snapshot.queued;
+  return py::dict(
+      "model"_a = ToPythonText(snapshot.model), "version"_a = snapshot.version,
+      "start_unix_seconds"_a = telemetry.start_unix_seconds,
+      "max_batch_examples"_a = snapshot.max_batch_examples, "requests"_a = Requests(telemetry),
+      "histograms"_a = Histograms(telemetry), "examples"_a = telemetry.examples,
+      "batches"_a = telemetry.batches, "unknown_ids"_a = UnknownIdCounts(snapshot),
+      "bytes_received"_a = telemetry.bytes_received, "bytes_sent"_a = telemetry.bytes_sent,
+      "queued"_a = py::dict("requests"_a = queued.requests, "examples"_a = queued.examples,
+                            "ids"_a = queued.ids, "bytes"_a = queued.bytes),
+      "in_flight"_a = telemetry.in_flight, "devices"_a = Devices(snapshot),
+      "slow"_a = py::dict("seen"_a = telemetry.slow_seen, "dropped"_a = telemetry.slow_dropped));
+}
+
+py::dict ToCounters(const EngineSnapshot& snapshot) {
+  const TelemetrySnapshot& telemetry = snapshot.telemetry;
+  const auto sum = [&telemetry](std::initializer_list<Outcome> outcomes) {
+    uint64_t calls = 0;
+    for (const Outcome outcome : outcomes) calls += telemetry.Count(outcome);
+    return calls;
+  };
+  return py::dict("requests_ok"_a = sum({Outcome::kOk}),
+                  "requests_refused"_a = sum({Outcome::kRefused, Outcome::kTooLarge}),
+                  "requests_overloaded"_a = sum({Outcome::kQueueFull}),
+                  "requests_expired"_a = sum({Outcome::kExpired, Outcome::kAbandoned}),
+                  "requests_failed"_a =
+                      sum({Outcome::kModelFailed, Outcome::kNotFinite, Outcome::kOutOfMemory}),
+                  "examples"_a = telemetry.examples, "batches"_a = telemetry.batches,
+                  "queued_examples"_a = snapshot.queued.examples);
+}
+
+py::list ToList(const std::vector<SlowRequest>& requests) {
+  py::list list;
+  for (const SlowRequest& request : requests) {
+    const OutcomeName outcome = NameOf(request.outcome);
+    list.append(py::dict("unix_seconds"_a = request.unix_seconds, "code"_a = outcome.code,
+                         "reason"_a = outcome.reason, "message"_a = ToPythonText(request.message),
+                         "examples"_a = request.examples, "ids"_a = request.ids,
+                         "bytes"_a = request.bytes, "peer"_a = ToPythonText(request.peer),
+                         "traceparent"_a = ToPythonText(request.traceparent),
+                         "request_id"_a = ToPythonText(request.request_id),
+                         "queue_us"_a = request.queue_us, "lookup_us"_a = request.lookup_us,
+                         "dense_us"_a = request.dense_us, "total_us"_a = request.total_us));
+  }
+  return list;
+}
+
+}  // namespace embershard

@@ -1,0 +1,44 @@
+// How a Predict call may end, as it is counted: a closed set of pairs of code and reason.
+
+#ifndef EMBERSHARD_TELEMETRY_OUTCOME_H_
+#define EMBERSHARD_TELEMETRY_OUTCOME_H_
+
+#include <cstddef>
+
+#include "base/status.h"
+
+namespace embershard {
+
+enum class Outcome {
+  kOk,
+  kMalformed,     // Not to be read as a request for this model: the parser.
+  kRefused,       // By the door.
+  kTooLarge,      // More bytes than the queue may ever hold.
+  kNotFound,      // No such model, version, label or output.
+  kStaleSchema,   // Packed for another schema than the one served.
+  kQueueFull,     // Refused to protect others.
+  kExpired,       // The deadline had passed before it ran.
+  kAbandoned,     // The client had left before it ran.
+  kShuttingDown,  // Came after the server had begun to stop.
+  kModelFailed,
+  kNotFinite,  // The model gave a NaN or an infinity.
+  kOutOfMemory,
+};
+
+inline constexpr size_t kOutcomes = static_cast<size_t>(Outcome::kOutOfMemory) + 1;
+
+// As operators read it.
+struct OutcomeName {
+  const char* code;    // gRPC's: "OK", "INVALID_ARGUMENT", ...
+  const char* reason;  // "" for OK, else for example "queue_full".
+};
+
+OutcomeName NameOf(Outcome outcome);
+
+// Where a status ends. One that states no reason, or one that does not go with its code, ends
+// where most of its code do.
+Outcome OutcomeOf(const Status& status);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TELEMETRY_OUTCOME_H_

@@ -1,0 +1,84 @@
+#include "telemetry/telemetry.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace embershard {
+namespace {
+
+double UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+uint64_t Value(const std::atomic<uint64_t>& counter) {
+  return counter.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Telemetry::Telemetry(const TelemetryOptions& options)
+    : start_unix_seconds_(UnixSeconds()),
+      slow_log_(options.slow_request),
+      unknown_ids_(options.sparse_inputs),
+      batch_fill_(BucketedHistogram::OfPercent(options.max_batch_examples)) {}
+
+void Telemetry::CountEnd(const EndedCall& call) {
+  Count(bytes_received_, call.bytes_received);
+  if (call.outcome == Outcome::kOk) {
+    Count(bytes_sent_, call.bytes_sent);
+    Count(examples_, call.examples);
+    request_seconds_.Add(Nanoseconds(call.total));
+  }
+  // Last: who reads of this call's end sees what is above, and its arrival.
+  ended_[static_cast<size_t>(call.outcome)].fetch_add(1, std::memory_order_release);
+}
+
+void Telemetry::CountAdmitted(uint64_t examples, uint64_t ids) {
+  request_examples_.Add(examples);
+  request_ids_.Add(ids);
+}
+
+void Telemetry::CountBatch(const RanBatch& batch) {
+  Count(batches_);
+  batch_requests_.Add(batch.requests);
+  batch_examples_.Add(batch.examples);
+  batch_fill_.Add(100 * batch.examples);
+  lookup_seconds_.Add(uint64_t{1000} * batch.lookup_us);
+  dense_seconds_.Add(uint64_t{1000} * batch.dense_us);
+}
+
+uint64_t Telemetry::Nanoseconds(Clock::duration duration) {
+  const auto count = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+  return static_cast<uint64_t>(std::max<int64_t>(count, 0));
+}
+
+TelemetrySnapshot Telemetry::Read() const {
+  TelemetrySnapshot read;
+  read.start_unix_seconds = start_unix_seconds_;
+  uint64_t ended = 0;
+  for (size_t i = 0; i < kOutcomes; ++i) {
+    read.calls[i] = ended_[i].load(std::memory_order_acquire);
+    ended += read.calls[i];
+  }
+  read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
+  read.examples = Value(examples_);
+  read.batches = Value(batches_);
+  for (const Counter& count : unknown_ids_) read.unknown_ids.push_back(Value(count));
+  read.bytes_received = Value(bytes_received_);
+  read.bytes_sent = Value(bytes_sent_);
+  read.slow_seen = slow_log_.seen();
+  read.slow_dropped = slow_log_.dropped();
+  read.histograms = {{"request_seconds", request_seconds_.Read()},
+                     {"queue_seconds", queue_seconds_.Read()},
+                     {"lookup_seconds", lookup_seconds_.Read()},
+                     {"dense_seconds", dense_seconds_.Read()},
+                     {"batch_examples", batch_examples_.Read()},
+                     {"batch_requests", batch_requests_.Read()},
+                     {"batch_fill", batch_fill_.Read()},
+                     {"request_ids", request_ids_.Read()},
+                     {"request_examples", request_examples_.Read()}};
+  return read;
+}
+
+}  // namespace embershard

@@ -1,0 +1,129 @@
+// What the server counts about its calls and batches: a few relaxed additions a request, no
+// lock and no memory taken.
+//
+//   counted by     what
+//   every adapter  calls as they arrive and end, bytes, examples of the OK ones, slow ones
+//   the engine     requests past the door, time in the queue, batches, unknown ids
+
+#ifndef EMBERSHARD_TELEMETRY_TELEMETRY_H_
+#define EMBERSHARD_TELEMETRY_TELEMETRY_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "telemetry/bucketed_histogram.h"
+#include "telemetry/outcome.h"
+#include "telemetry/slow_log.h"
+
+namespace embershard {
+
+struct TelemetryOptions {
+  size_t sparse_inputs = 0;         // Of the schema.
+  uint64_t max_batch_examples = 1;  // At least 1: what a full batch holds.
+  Clock::duration slow_request{0};  // From here on a call is slow. 0: none is.
+};
+
+// One call, at its end.
+struct EndedCall {
+  Outcome outcome = Outcome::kOk;
+  Clock::duration total{0};  // From arrival to answer.
+  uint32_t examples = 0;
+  uint64_t bytes_received = 0;
+  uint64_t bytes_sent = 0;
+};
+
+// One batch that the model ran.
+struct RanBatch {
+  uint64_t requests = 0;
+  uint64_t examples = 0;
+  uint32_t lookup_us = 0;
+  uint32_t dense_us = 0;
+};
+
+struct NamedHistogram {
+  const char* name = "";
+  HistogramSnapshot values;
+};
+
+// All since the start. A request that has been answered before is in all of it.
+struct TelemetrySnapshot {
+  double start_unix_seconds = 0;
+  std::array<uint64_t, kOutcomes> calls{};  // That have ended, by outcome.
+  uint64_t in_flight = 0;                   // That have arrived and not ended.
+  uint64_t examples = 0;                    // Of OK calls.
+  uint64_t batches = 0;                     // Those that failed, too.
+  std::vector<uint64_t> unknown_ids;        // One for each sparse input.
+  uint64_t bytes_received = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t slow_seen = 0;
+  uint64_t slow_dropped = 0;
+  std::vector<NamedHistogram> histograms;
+
+  uint64_t Count(Outcome outcome) const { return calls[static_cast<size_t>(outcome)]; }
+};
+
+// Thread-safe.
+class Telemetry {
+ public:
+  explicit Telemetry(const TelemetryOptions& options);
+
+  // A call has arrived. CountEnd() must follow, once, before its client can know.
+  void CountArrival() { Count(arrived_); }
+  void CountEnd(const EndedCall& call);
+
+  // A request has passed the door.
+  void CountAdmitted(uint64_t examples, uint64_t ids);
+
+  // A request waited so long for the batch that ran it.
+  void CountQueued(Clock::duration waited) { queue_seconds_.Add(Nanoseconds(waited)); }
+
+  // A batch ran. Of one that failed nothing is known but that it was there.
+  void CountBatch(const RanBatch& batch);
+  void CountFailedBatch() { Count(batches_); }
+
+  // REQUIRES: sparse_input < TelemetryOptions::sparse_inputs.
+  void CountUnknownIds(size_t sparse_input, uint64_t count) {
+    Count(unknown_ids_[sparse_input], count);
+  }
+
+  SlowLog& slow_log() { return slow_log_; }
+
+  TelemetrySnapshot Read() const;
+
+ private:
+  using Counter = std::atomic<uint64_t>;
+
+  static void Count(Counter& counter, uint64_t count = 1) {
+    counter.fetch_add(count, std::memory_order_relaxed);
+  }
+  static uint64_t Nanoseconds(Clock::duration duration);
+
+  const double start_unix_seconds_;
+  SlowLog slow_log_;
+
+  Counter arrived_ = 0;
+  std::array<Counter, kOutcomes> ended_{};
+  Counter examples_ = 0;
+  Counter batches_ = 0;
+  Counter bytes_received_ = 0;
+  Counter bytes_sent_ = 0;
+  std::vector<Counter> unknown_ids_;
+
+  BucketedHistogram request_seconds_ = BucketedHistogram::OfSeconds();
+  BucketedHistogram queue_seconds_ = BucketedHistogram::OfSeconds();
+  BucketedHistogram lookup_seconds_ = BucketedHistogram::OfSeconds();
+  BucketedHistogram dense_seconds_ = BucketedHistogram::OfSeconds();
+  BucketedHistogram batch_examples_ = BucketedHistogram::OfCounts(16);
+  BucketedHistogram batch_requests_ = BucketedHistogram::OfCounts(12);
+  BucketedHistogram batch_fill_;
+  BucketedHistogram request_ids_ = BucketedHistogram::OfCounts(20);
+  BucketedHistogram request_examples_ = BucketedHistogram::OfCounts(16);
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TELEMETRY_TELEMETRY_H_
