@@ -1,0 +1,160 @@
+// Asks the server every second for what is new, and draws it.
+
+import { Chart, SPAN_SECONDS } from "./chart.js";
+import { bytes, clock, count, duration, number, percent, seconds } from "./format.js";
+
+const POLL_MILLISECONDS = 1000;
+const ANSWER_MILLISECONDS = 3000;
+const SAMPLES_MAX = 600;
+
+const $ = (id) => document.getElementById(id);
+let start = null; // Of the server whose figures these are: another one begins anew.
+let taken = 0;
+let samples = { unix_seconds: [] };
+let totals = null;
+let charts = [];
+let pointed = null; // Seconds before now.
+let answered = null; // When the last answer came.
+
+function plan(devices) {
+  const load = devices.map(({ name }) => ({ key: `device:${name}`, name })).slice(0, 4);
+  return [
+    { title: "Requests", note: "per s", show: number, series: [
+      { key: "answered", name: "answered" }, { key: "overloaded", name: "overload" },
+      { key: "refused", name: "refused" }, { key: "failed", name: "failed" }] },
+    { title: "Latency", show: seconds, series: [
+      { key: "p50", name: "p50" }, { key: "p90", name: "p90" }, { key: "p99", name: "p99" }] },
+    { title: "Examples", note: "per s", show: number, series: [{ key: "examples", name: "answered" }] },
+    { title: "Where time goes", note: "means", show: seconds, series: [
+      { key: "queue_seconds", name: "queue" }, { key: "lookup_seconds", name: "lookup" },
+      { key: "dense_seconds", name: "dense" }] },
+    { title: "Batch fill", show: percent, most: 1, series: [{ key: "batch_fill", name: "mean" }] },
+    { title: "Examples in a batch", show: number, least: 2, series: [{ key: "batch_examples", name: "mean" }] },
+    { title: "Waiting", note: "now", show: number, least: 10, series: [
+      { key: "queued_examples", name: "examples queued" }, { key: "in_flight", name: "requests in flight" }] },
+    { title: "Load", note: "share of time", show: percent, least: 1, series: [
+      ...load, { key: "dense_share", name: "dense" }] },
+    { title: "Unknown ids", note: "of all", show: percent, least: 0.01, most: 1, series: [
+      { key: "unknown_share", name: "share" }] },
+    { title: "Processor", note: "cores", show: number, least: 1, series: [{ key: "cpu_cores", name: "busy" }] },
+    { title: "Memory", note: "resident", show: bytes, series: [{ key: "resident_bytes", name: "process" }] },
+    { title: "Traffic", note: "bytes per s", show: bytes, least: 1000, series: [
+      { key: "received_bytes", name: "in" }, { key: "sent_bytes", name: "out" }] },
+  ];
+}
+
+function begin(status) {
+  [start, taken, totals, samples] = [status.start_unix_seconds, 0, null, { unix_seconds: [] }];
+  $("charts").replaceChildren();
+  charts = plan(status.devices).map((chart) => new Chart($("charts"), chart));
+  for (const chart of charts) {
+    for (const { key } of chart.series) samples[key] = [];
+    chart.svg.addEventListener("pointermove", point);
+    chart.svg.addEventListener("pointerleave", () => { pointed = null; draw(); });
+  }
+}
+
+function point(event) {
+  const box = event.currentTarget.getBoundingClientRect();
+  pointed = SPAN_SECONDS * (1 - (event.clientX - box.left) / box.width);
+  draw();
+}
+
+function add(status) {
+  const fresh = Math.min(status.taken - taken, status.samples.unix_seconds?.length ?? 0);
+  for (const [key, column] of Object.entries(samples)) {
+    if (fresh > 0) column.push(...status.samples[key].slice(-fresh));
+    column.splice(0, Math.max(0, column.length - SAMPLES_MAX));
+  }
+  taken = status.taken;
+}
+
+function draw() {
+  const times = samples.unix_seconds;
+  if (!times.length) return;
+  const end = times.at(-1);
+  let at = null;
+  if (pointed !== null) {
+    at = times.findIndex((time) => time >= end - pointed);
+    if (at < 0) at = null;
+  }
+  for (const chart of charts) chart.draw(samples, end, at);
+}
+
+function fill(id, rows) {
+  $(id).tBodies[0].replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    for (const cell of cells) row.insertCell().append(cell);
+    row.dataset.row = cells[0];
+    return row;
+  }));
+}
+
+function tabulate(status) {
+  const before = totals ?? status;
+  const passed = status.unix_seconds - before.unix_seconds;
+  const rate = (now, then) => number(passed > 0 ? (now - then) / passed : null);
+  const unanswered = status.requests.filter(({ code }) => code !== "OK");
+  fill("totals", [
+    ["requests answered", count(status.requests.find(({ code }) => code === "OK").count)],
+    ["requests not answered", count(unanswered.reduce((sum, each) => sum + each.count, 0))],
+    ["examples answered", count(status.examples)],
+    ["batches", count(status.batches)],
+    ["p50", seconds(status.quantiles.p50)],
+    ["p90", seconds(status.quantiles.p90)],
+    ["p99", seconds(status.quantiles.p99)],
+    ["received", bytes(status.bytes_received)],
+    ["sent", bytes(status.bytes_sent)],
+    ["slow requests", count(status.slow.seen)],
+  ]);
+  const ended = status.requests.map((each, place) => ({ ...each, then: before.requests[place].count }));
+  fill("requests", ended.filter((each) => each.count || each.code === "OK").map((each) =>
+    [each.code, each.reason, count(each.count), rate(each.count, each.then)]));
+  fill("devices", status.devices.map((each, place) => [
+    each.name, bytes(each.table_bytes), seconds(each.lookup_seconds), count(each.rows),
+    rate(each.rows, before.devices[place].rows)]));
+  fill("unknown", Object.entries(status.unknown_ids).map(([name, sum]) =>
+    [name, count(sum), rate(sum, before.unknown_ids[name])]));
+  totals = status;
+}
+
+function say(state, text) {
+  $("state").className = state;
+  $("state").textContent = text;
+  document.body.classList.toggle("gone", state === "gone");
+}
+
+function show(status) {
+  if (status.start_unix_seconds !== start) begin(status);
+  add(status);
+  $("model").textContent = status.model;
+  $("version").textContent = `version ${status.version}`;
+  document.title = `${status.model} ${status.version} · embershard`;
+  $("uptime").textContent = `up ${duration(status.unix_seconds - start)}`;
+  say(status.state, status.state);
+  tabulate(status);
+  draw();
+}
+
+async function ask(after) {
+  const answer = await fetch(`status.json?after=${after}`, {
+    signal: AbortSignal.timeout(ANSWER_MILLISECONDS),
+  });
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  return answer.json();
+}
+
+async function poll() {
+  try {
+    let status = await ask(taken);
+    // Another server than before: what it has seen is wanted whole.
+    if (start !== null && status.start_unix_seconds !== start) status = await ask(0);
+    answered = status.unix_seconds;
+    show(status);
+  } catch {
+    say("gone", answered === null ? "no answer" : `no answer since ${clock(answered)}`);
+  }
+  setTimeout(poll, POLL_MILLISECONDS);
+}
+
+poll();

@@ -1,0 +1,83 @@
+"""Metrics and the status page of a server, over HTTP, on a port of their own."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+from embershard.serving.metrics.exposition import CONTENT_TYPE, Exposition
+from embershard.serving.metrics.history import History
+from embershard.serving.metrics.http_server import HttpServer, Response
+from embershard.serving.metrics.status import page_routes
+from embershard.serving.snapshot import Snapshot
+
+__all__ = ["MetricsPort", "Watched"]
+
+
+class Watched(Protocol):
+    """What a metrics port shows: a `Server`."""
+
+    @property
+    def state(self) -> str: ...
+
+    def snapshot(self) -> Snapshot: ...
+
+
+class MetricsPort:
+    """``/metrics`` for Prometheus, and ``/``, a page for people.
+
+    ::
+
+        with MetricsPort(port=9400) as metrics, Server("repository") as server:
+            metrics.show(server)
+
+    Whoever can connect can read; nothing can be changed there. What it holds and every wait is
+    bounded, so that its clients cannot harm the server.
+    """
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Take the port; nobody can connect yet.
+
+        Args:
+            host: address to listen on. ``0.0.0.0`` lets other machines in.
+            port: 0: a free one.
+
+        Raises:
+            UnavailableError: the address is not to be had.
+        """
+        self._http = HttpServer(host=host, port=port)
+
+    @property
+    def url(self) -> str:
+        """``http://host:port/``."""
+        return self._http.url
+
+    def show(self, server: Watched) -> None:
+        """Answer from here on, in a thread of its own, until `close`.
+
+        Raises:
+            UnavailableError: another process has taken the port meanwhile.
+        """
+        history = History(server.snapshot)
+        exposition = Exposition(server.snapshot)
+
+        def metrics(_: str) -> Response:
+            return Response(content_type=CONTENT_TYPE, body=exposition.text())
+
+        routes = page_routes(server.snapshot, lambda: server.state, history)
+        self._http.start({**routes, "/metrics": metrics}, tick=history.take)
+
+    def close(self) -> None:
+        """Close the port. Safe to repeat."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,98 @@
+"""What a running server counts, in the form in which the extension hands it out."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+__all__ = ["Device", "Histogram", "Outcome", "Queued", "Slow", "SlowRequest", "Snapshot"]
+
+
+class Outcome(TypedDict):
+    """Requests that ended alike."""
+
+    code: str
+    """As gRPC names it: ``OK``, ``INVALID_ARGUMENT``, ..."""
+    reason: str
+    """Why, of a closed set. Empty: answered."""
+    count: int
+
+
+class Histogram(TypedDict):
+    """Observations, counted by the least bound that they do not exceed."""
+
+    bounds: list[float]
+    """Upper bounds, ascending."""
+    counts: list[int]
+    """One for each bound, not cumulative, and one for what exceeds them all."""
+    sum: float
+
+
+class Queued(TypedDict):
+    """What waits now."""
+
+    requests: int
+    examples: int
+    ids: int
+    bytes: int
+
+
+class Device(TypedDict):
+    """A device of the plan, and what it has looked up."""
+
+    name: str
+    table_bytes: int
+    lookup_seconds: float
+    batches: int
+    rows: int
+
+
+class Slow(TypedDict):
+    """Requests above the threshold: all of them, and those that nobody fetched in time."""
+
+    seen: int
+    dropped: int
+
+
+class Snapshot(TypedDict):
+    """Everything since the start, as of one moment."""
+
+    model: str
+    version: int
+    start_unix_seconds: float
+    requests: list[Outcome]
+    """Every pair of code and reason that there can be, in the same order each time."""
+    histograms: dict[str, Histogram]
+    examples: int
+    """Of answered requests."""
+    batches: int
+    compute_seconds: float
+    """Lookup and dense program of the batch that a request was in, summed over answered requests:
+    a batch of ten counts ten times."""
+    unknown_ids: dict[str, int]
+    """By sparse input."""
+    bytes_received: int
+    bytes_sent: int
+    queued: Queued
+    in_flight: int
+    devices: list[Device]
+    slow: Slow
+    max_batch_examples: int
+
+
+class SlowRequest(TypedDict):
+    """One request above the threshold. Texts come from its client or quote it: trust none."""
+
+    unix_seconds: float
+    code: str
+    reason: str
+    message: str
+    examples: int
+    ids: int
+    bytes: int
+    peer: str
+    traceparent: str
+    request_id: str
+    queue_us: int
+    lookup_us: int
+    dense_us: int
+    total_us: int

@@ -1,0 +1,110 @@
+"""Snapshots made by hand, and something that hands them out as a server would."""
+
+from dataclasses import dataclass, field
+
+from embershard.serving.snapshot import Histogram, Snapshot
+
+SECONDS = [0.001, 0.002, 0.005, 0.01]
+COUNTS = [1.0, 2.0, 4.0, 8.0, 16.0]
+SHARES = [0.25, 0.5, 0.75, 1.0]
+
+PAIRS = [
+    ("OK", ""),
+    ("INVALID_ARGUMENT", "malformed"),
+    ("INVALID_ARGUMENT", "refused"),
+    ("NOT_FOUND", "not_found"),
+    ("FAILED_PRECONDITION", "stale_schema"),
+    ("RESOURCE_EXHAUSTED", "too_large"),
+    ("RESOURCE_EXHAUSTED", "queue_full"),
+    ("DEADLINE_EXCEEDED", "expired"),
+    ("CANCELLED", "abandoned"),
+    ("UNAVAILABLE", "shutting_down"),
+    ("INTERNAL", "model_failed"),
+    ("INTERNAL", "not_finite"),
+    ("RESOURCE_EXHAUSTED", "out_of_memory"),
+]
+
+
+def histogram(bounds: list[float], counts: list[int] | None = None, total: float = 0) -> Histogram:
+    return {"bounds": bounds, "counts": counts or [0] * (len(bounds) + 1), "sum": total}
+
+
+def empty() -> Snapshot:
+    """A server that nobody has asked yet."""
+    return {
+        "model": "ranker",
+        "version": 3,
+        "start_unix_seconds": 1_700_000_000.25,
+        "requests": [{"code": code, "reason": reason, "count": 0} for code, reason in PAIRS],
+        "histograms": {
+            "request_seconds": histogram(SECONDS),
+            "queue_seconds": histogram(SECONDS),
+            "lookup_seconds": histogram(SECONDS),
+            "dense_seconds": histogram(SECONDS),
+            "batch_examples": histogram(COUNTS),
+            "batch_requests": histogram(COUNTS),
+            "batch_fill": histogram(SHARES),
+            "request_ids": histogram(COUNTS),
+            "request_examples": histogram(COUNTS),
+        },
+        "examples": 0,
+        "batches": 0,
+        "compute_seconds": 0.0,
+        "unknown_ids": {"user": 0, "item": 0},
+        "bytes_received": 0,
+        "bytes_sent": 0,
+        "queued": {"requests": 0, "examples": 0, "ids": 0, "bytes": 0},
+        "in_flight": 0,
+        "devices": [
+            {"name": "cpu:0", "table_bytes": 640, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
+            {"name": "cpu:1", "table_bytes": 320, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
+        ],
+        "slow": {"seen": 0, "dropped": 0},
+        "max_batch_examples": 16,
+    }
+
+
+def busy() -> Snapshot:
+    """The same server later: every figure differs from every other."""
+    snapshot = empty()
+    for number, outcome in enumerate(snapshot["requests"]):
+        outcome["count"] = 40 - number
+    snapshot["histograms"].update(
+        request_seconds=histogram(SECONDS, [10, 20, 7, 2, 1], 0.1875),
+        queue_seconds=histogram(SECONDS, [30, 5, 4, 3, 0], 0.0625),
+        lookup_seconds=histogram(SECONDS, [9, 2, 0, 0, 0], 0.03125),
+        dense_seconds=histogram(SECONDS, [0, 6, 5, 0, 0], 0.046875),
+        batch_examples=histogram(COUNTS, [1, 0, 2, 3, 4, 1], 93),
+        batch_requests=histogram(COUNTS, [3, 3, 5, 0, 0, 0], 29),
+        batch_fill=histogram(SHARES, [3, 3, 4, 1, 0], 5.8125),
+        request_ids=histogram(COUNTS, [8, 8, 8, 8, 8, 3], 500),
+        request_examples=histogram(COUNTS, [20, 10, 6, 5, 2, 0], 111),
+    )
+    snapshot.update(
+        examples=91,
+        batches=11,
+        compute_seconds=0.5,
+        unknown_ids={"user": 17, "item": 26},
+        bytes_received=123_456,
+        bytes_sent=65_432,
+        queued={"requests": 14, "examples": 15, "ids": 161, "bytes": 1024},
+        in_flight=18,
+        slow={"seen": 19, "dropped": 13},
+    )
+    first, second = snapshot["devices"]
+    first.update(lookup_seconds=0.25, batches=11, rows=701)
+    second.update(lookup_seconds=0.125, batches=10, rows=702)
+    return snapshot
+
+
+@dataclass
+class FakeServer:
+    """What a `MetricsPort` shows."""
+
+    now: Snapshot = field(default_factory=empty)
+    state: str = "serving"
+    snapshots_taken: int = 0
+
+    def snapshot(self) -> Snapshot:
+        self.snapshots_taken += 1
+        return self.now

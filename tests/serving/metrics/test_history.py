@@ -1,0 +1,124 @@
+"""Quantiles, what a second's figures are, and what is kept of them."""
+
+import pytest
+
+from embershard.serving.metrics.history import SAMPLES_MAX, History, between
+from embershard.serving.metrics.quantiles import quantile
+from tests.serving.metrics.snapshots import FakeServer, busy, empty
+
+
+@pytest.mark.parametrize(
+    ("share", "counts", "expected"),
+    [
+        pytest.param(0.5, [0, 0, 0, 0], None, id="nothing-observed"),
+        pytest.param(0.5, [10, 0, 0, 0], 0.5, id="half-of-the-first-bucket"),
+        pytest.param(0.5, [4, 4, 2, 0], 1.25, id="a-quarter-into-the-second"),
+        pytest.param(0.9, [5, 0, 5, 0], 3.6, id="an-empty-bucket-is-passed"),
+        pytest.param(1.0, [1, 1, 0, 0], 2.0, id="all"),
+        pytest.param(0.99, [1, 0, 0, 9], 4.0, id="beyond-the-last-bound"),
+    ],
+)
+def test_a_quantile_lies_where_histogram_quantile_puts_it(share, counts, expected):
+    assert quantile(share, [1.0, 2.0, 4.0], counts) == pytest.approx(expected)
+
+
+def test_figures_of_the_time_between_two_snapshots():
+    sample = between(empty(), busy(), 2.0)
+    expected = {
+        "answered": 20,
+        "overloaded": (35 + 34 + 33 + 31 + 28) / 2,
+        "refused": (39 + 38 + 37 + 36 + 32) / 2,
+        "failed": (30 + 29) / 2,
+        "examples": 45.5,
+        "received_bytes": 61_728,
+        "sent_bytes": 32_716,
+        "p50": 0.0015,  # The 20th of 40: half of the second bucket's 20 from 1 to 2 ms.
+        "p90": 0.002 + 0.003 * 6 / 7,  # The 36th: 6 of 7 from 2 to 5 ms.
+        "p99": 0.01,  # Beyond the last bound.
+        "queue_seconds": 0.0625 / 42,
+        "lookup_seconds": 0.03125 / 11,
+        "dense_seconds": 0.046875 / 11,
+        "batch_fill": 5.8125 / 11,
+        "batch_examples": 93 / 11,
+        "unknown_share": 43 / 500,
+        "dense_share": 0.046875 / 2,
+        "device:cpu:0": 0.125,
+        "device:cpu:1": 0.0625,
+        "queued_examples": 15,
+        "in_flight": 18,
+    }
+    assert sample == pytest.approx(expected)
+
+
+def test_a_second_without_traffic_has_rates_of_0_and_no_means():
+    sample = between(busy(), busy(), 1.0)
+    assert (sample["answered"], sample["examples"], sample["dense_share"]) == (0, 0, 0)
+    for name in ("p50", "p99", "queue_seconds", "batch_fill", "unknown_share"):
+        assert sample[name] is None
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def server():
+    return FakeServer()
+
+
+@pytest.fixture
+def history(server, clock):
+    return History(
+        server.snapshot,
+        monotonic=clock,
+        wall=lambda: 1000 + clock.now,
+        cpu=lambda: clock.now / 4,
+        memory=lambda: 4096.0,
+    )
+
+
+def test_samples_are_what_changed_since_the_last(history, server, clock):
+    history.take()
+    assert (history.taken, history.after(0)) == (0, [])
+    clock.now, server.now = 2.0, busy()
+    history.take()
+    clock.now = 3.0
+    history.take()
+    first, second = history.after(0)
+    assert (first["answered"], second["answered"]) == (20, 0)
+    assert (first["cpu_cores"], first["resident_bytes"]) == (0.25, 4096)
+    assert [first["unix_seconds"], second["unix_seconds"]] == [1002, 1003]
+
+
+def test_only_what_is_new_is_handed_out(history, clock):
+    for second in range(6):
+        clock.now = float(second)
+        history.take()
+    assert history.taken == 5
+    assert [sample["unix_seconds"] for sample in history.after(3)] == [1004, 1005]
+    assert history.after(5) == []
+    assert history.after(6) == []
+
+
+def test_ten_minutes_are_kept(history, clock):
+    for second in range(SAMPLES_MAX + 101):
+        clock.now = float(second)
+        history.take()
+    kept = history.after(0)
+    assert (len(kept), history.taken) == (600, 700)
+    assert (kept[0]["unix_seconds"], kept[-1]["unix_seconds"]) == (1101, 1700)
+
+
+def test_a_clock_that_stands_still_gives_no_sample(history):
+    history.take()
+    history.take()
+    assert history.taken == 0
