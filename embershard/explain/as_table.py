@@ -52,7 +52,7 @@ class _Tables:
         if self.asked_examples:
             return list(self.asked_examples)
         outputs = sum(each.scope == "example" for each in self.outputs)
-        most = max(1, COLUMNS_SHOWN // max(outputs, 2))
+        most = max(1, COLUMNS_SHOWN // max(outputs, 1))
         count = self.explanation.num_examples
         return list(range(count if self.everything else min(count, most)))
 
@@ -154,7 +154,10 @@ class _Tables:
         for at in shown:
             yield _id_line(feature, looked_up, at)
         if len(shown) < len(counted):
-            yield [f"... {len(counted) - len(shown)} more", "", "", "", ""]
+            hidden = counted[len(shown) :]
+            unknown = sum(feature.fates[at] in ("oov", "zero") for at in hidden)
+            note = f"{unknown} of them unknown" if unknown else ""
+            yield [f"... {len(hidden)} more", note, "", "", ""]
         if len(counted) < len(here) and not self.everything:
             yield [f"... {len(here) - len(counted)} more", _cut(feature), "", "", ""]
         pooled = f"{looked_up.lookup.pooling} of {len(counted)}"

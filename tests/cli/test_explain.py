@@ -96,6 +96,16 @@ def test_tables_say_what_every_id_became(package, request_file, capsys):
     assert changes.split()[2:4] == [f"{value:+.4f}" for value in change[:2]]
 
 
+def test_unknown_ids_that_are_not_shown_are_counted(package, tmp_path, capsys):
+    dense = {"age": 1.0, "price": [1.0]}
+    path = tmp_path / "request.json"
+    path.write_text(
+        json.dumps({"dense": dense, "sparse": {"item": [[100, 101, 102, 103, 7, 8, 9]]}})
+    )
+    _, out, _ = explain(capsys, package, path)
+    assert "... 3 more 3 of them unknown" in lines_of(out)
+
+
 def test_all_shows_every_id_and_example(package, request_file, capsys):
     _, short, _ = explain(capsys, package, request_file)
     _, out, _ = explain(capsys, package, request_file, "--all")

@@ -62,6 +62,7 @@ def test_imports_point_one_way():
         pytest.param("serving.server", "from embershard.models import DLRM", id="from-training"),
         pytest.param("client.client", "from embershard.package import hash_string", id="client"),
         pytest.param("client.client", "import torch", id="torch-in-the-client"),
+        pytest.param("explain.features", "from embershard.kernels import f", id="explain"),
         pytest.param("package.reader", "def f():\n    import torch", id="torch-in-a-function"),
         pytest.param("serving.server", "from fbgemm_gpu import x", id="fbgemm-in-serving"),
         pytest.param("modules.mlp", "import embershard", id="the-root-from-inside"),
