@@ -1,4 +1,5 @@
-"""Data sets in one in-memory form: MovieLens-100K, and click logs with a known teacher."""
+"""Data sets in one in-memory form: MovieLens-100K, click logs with a known teacher; and the
+workloads of benchmarks."""
 
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
 from embershard.data.fetch import fetch_movielens
@@ -18,10 +19,12 @@ from embershard.data.synthetic import (
     SyntheticConfig,
     planted_click_log,
 )
+from embershard.data.workloads import WORKLOADS, Workload, workload
 
 __all__ = [
     "DATASETS",
     "DEFAULT_CACHE",
+    "WORKLOADS",
     "Batch",
     "ClientRequest",
     "DataConfig",
@@ -35,6 +38,7 @@ __all__ = [
     "RowExamples",
     "SyntheticConfig",
     "TableHint",
+    "Workload",
     "batches",
     "client_requests",
     "fetch_movielens",
@@ -44,4 +48,5 @@ __all__ = [
     "planted_click_log",
     "sample_requests",
     "to_rows",
+    "workload",
 ]

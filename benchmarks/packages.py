@@ -1,0 +1,67 @@
+"""Workloads as packages, exported once and kept in the cache folder, and their requests."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import embershard
+from embershard._proto import predictor_pb2 as pb
+from embershard.data import DEFAULT_CACHE, Workload
+from embershard.export import export_model
+from embershard.package import Package, SampleRequest
+
+__all__ = ["message", "messages", "package_of"]
+
+ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
+"""Where a change may change a package."""
+
+
+def package_of(workload: Workload) -> Path:
+    """An int8 package of the workload's model, with its own requests as samples.
+
+    Kept under the digest of the sources that write it; what older sources wrote is removed.
+    """
+    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / workload.name
+    out = kept / _digest() / workload.name / "1"
+    if not out.exists():
+        random = np.random.default_rng(1)
+        samples = [workload.request(random, count) for count in (1, workload.examples)]
+        export_model(workload.model(), workload.schema(), out, samples=samples)
+        for old in kept.iterdir():
+            if old.name != _digest():
+                shutil.rmtree(old)
+    return out
+
+
+def messages(workload: Workload, package: Path, count: int, examples: int) -> list[bytes]:
+    """So many serialized requests of so many examples, always the same."""
+    random = np.random.default_rng(2)
+    fingerprint = int(Package.open(package).manifest.fingerprint, 16)
+    return [message(workload.request(random, examples), fingerprint) for _ in range(count)]
+
+
+def message(request: SampleRequest, fingerprint: int) -> bytes:
+    """One request as the server reads it."""
+    packed = pb.Packed(
+        schema=fingerprint,
+        request_dense=request.request_dense.tobytes(),
+        example_dense=request.example_dense.tobytes(),
+        lengths=request.lengths.tobytes(),
+        values=request.values.tobytes(),
+    )
+    return pb.PredictRequest(num_examples=request.num_examples, packed=packed).SerializeToString()
+
+
+def _digest() -> str:
+    digest = hashlib.sha256(torch.__version__.encode())
+    home = Path(embershard.__file__).parent
+    for room in ROOMS:
+        path = home / room
+        for source in [path] if path.is_file() else sorted(path.glob("*.py")):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
