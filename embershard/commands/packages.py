@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embershard.errors import PackageError
+
+if TYPE_CHECKING:
+    from embershard.package import Package
 
 __all__ = ["add_inspect", "add_package", "add_verify", "package_folder"]
 
@@ -51,6 +54,12 @@ def add_verify(commands: Any) -> None:
     """Adds `verify` to the commands of a parser."""
     command = commands.add_parser("verify", help="check every byte of a package")
     add_package(command)
+    command.add_argument(
+        "--samples",
+        action="store_true",
+        help="also load the package as a server does, and compare the scores of its samples with "
+        "those that it says they have",
+    )
     command.set_defaults(run=_verify)
 
 
@@ -63,4 +72,16 @@ def _verify(given: argparse.Namespace) -> None:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest
     size = sum(spec.bytes for spec in manifest.files.values())
-    print(f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, good")
+    scored = _scored_samples(package) if given.samples else ""
+    print(
+        f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, "
+        f"good{scored}"
+    )
+
+
+def _scored_samples(package: Package) -> str:
+    """Runs the samples; the predictor refuses a package whose scores differ."""
+    from embershard.serving import LocalPredictor
+
+    LocalPredictor(package.path)
+    return f", samples with the right scores: {len(package.samples())}"

@@ -1,11 +1,15 @@
 """`embershard inspect` and `embershard verify`."""
 
+import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from embershard.cli import main
-from embershard.package import Package, describe_package
+from embershard.package import Package, describe_package, read_samples, write_samples
+from tests.serving.models import seal
 
 
 @pytest.fixture
@@ -38,6 +42,26 @@ def test_verify_finds_one_bit(damaged, capsys):
     assert told.out == ""
     words = "embershard verify: PackageError: tables/items/00000.safetensors: sha256: expected "
     assert words in told.err
+
+
+def test_verify_runs_the_samples_where_it_is_asked_to(repository, capsys):
+    assert main(["verify", "--samples", str(repository / "ranker" / "1")]) == 0
+    assert capsys.readouterr().out.endswith(" bytes, good, samples with the right scores: 3\n")
+
+
+def test_verify_with_samples_finds_scores_that_no_byte_shows(repository, tmp_path, capsys):
+    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
+    file = package / "samples.safetensors"
+    samples = read_samples(file)
+    wrong = {**samples[1].outputs, "score": samples[1].outputs["score"] + np.float32(0.01)}
+    write_samples(file, [samples[0], replace(samples[1], outputs=wrong), *samples[2:]])
+    seal(package, json.loads((package / "manifest.json").read_text()))
+    assert main(["verify", str(package)]) == 0
+    capsys.readouterr()
+    assert main(["verify", "--samples", str(package)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "PackageError: samples.safetensors: sample 1: output 'score' at example 0" in told.err
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
