@@ -41,6 +41,7 @@ void Telemetry::CountAdmitted(uint64_t examples, uint64_t ids) {
 
 void Telemetry::CountBatch(const RanBatch& batch) {
   Count(batches_);
+  Count(compute_us_, batch.requests * (uint64_t{batch.lookup_us} + batch.dense_us));
   batch_requests_.Add(batch.requests);
   batch_examples_.Add(batch.examples);
   batch_fill_.Add(100 * batch.examples);
@@ -64,6 +65,7 @@ TelemetrySnapshot Telemetry::Read() const {
   read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
   read.examples = Value(examples_);
   read.batches = Value(batches_);
+  read.compute_seconds = static_cast<double>(Value(compute_us_)) / 1e6;
   for (const Counter& count : unknown_ids_) read.unknown_ids.push_back(Value(count));
   read.bytes_received = Value(bytes_received_);
   read.bytes_sent = Value(bytes_sent_);

@@ -56,6 +56,7 @@ struct TelemetrySnapshot {
   uint64_t in_flight = 0;                   // That have arrived and not ended.
   uint64_t examples = 0;                    // Of OK calls.
   uint64_t batches = 0;                     // Those that failed, too.
+  double compute_seconds = 0;               // Of each request's batch: one of ten counts ten times.
   std::vector<uint64_t> unknown_ids;        // One for each sparse input.
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
@@ -109,6 +110,7 @@ class Telemetry {
   std::array<Counter, kOutcomes> ended_{};
   Counter examples_ = 0;
   Counter batches_ = 0;
+  Counter compute_us_ = 0;
   Counter bytes_received_ = 0;
   Counter bytes_sent_ = 0;
   std::vector<Counter> unknown_ids_;
