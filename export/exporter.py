@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +85,6 @@ def export_model(
         InputError: something is at ``out`` already, or devices that cannot be read.
     """
     _check_kinds(module, schema)
-    started = time.monotonic()
     model, version = _identity(Path(out))
     placed = _served(devices)
     limits = limits or default_limits()
@@ -109,9 +107,7 @@ def export_model(
         writer.add_plan(plan)
         writer.add_samples(checked)
         save_program(program.script, writer.new_file(PROGRAM_FILE))
-        seconds = time.monotonic() - started
-        report = report_json(tables, samples=len(checked), seconds=seconds)
-        writer.add_file("report/report.json", report)
+        writer.add_file("report/report.json", report_json(tables, samples=len(checked)))
         return writer.publish(
             contents_of(
                 model,

@@ -10,13 +10,12 @@ from embershard.package.manifest import TableSpec
 __all__ = ["report_json"]
 
 
-def report_json(tables: Sequence[TableSpec], *, samples: int, seconds: float) -> bytes:
-    """The bytes of report.json.
+def report_json(tables: Sequence[TableSpec], *, samples: int) -> bytes:
+    """The bytes of report.json. No time and no path: two exports of a module are alike.
 
     Args:
         tables: as the manifest has them.
         samples: how many requests were scored.
-        seconds: how long the export took.
     """
     stored = sum(table.table_bytes for table in tables)
     fp32 = sum(table.fp32_bytes for table in tables)
@@ -37,6 +36,5 @@ def report_json(tables: Sequence[TableSpec], *, samples: int, seconds: float) ->
         "bytes": stored,
         "bytes_fp32": fp32,
         "samples": samples,
-        "seconds": round(seconds, 3),
     }
     return (json.dumps(report, indent=1) + "\n").encode()

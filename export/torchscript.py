@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from embershard.errors import ExportError
 from embershard.export.tracing import line_of
 
 __all__ = ["compile_program", "run_program", "save_program"]
+
+WRITERS_OWN = ("version", ".data/serialization_id")
+"""Records that every writer of archives adds by itself."""
 
 
 def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
@@ -71,12 +75,32 @@ def run_program(
 def save_program(program: Any, path: Path) -> None:
     """Write a program of `compile_program` as one file.
 
+    The bytes say nothing of the machine, the folder or the time: the same module, exported first
+    thing in another process, gives the same ones.
+
     Raises:
         OSError: the disk is full, say.
     """
     with _known_warnings_ignored():
-        data = program.save_to_buffer()  # Torch's own writer ends the process on a full disk.
-    path.write_bytes(data)
+        # As the server does once more when it loads it. TorchScript writes what a class of modules
+        # holds in the order of a set, which differs between processes; frozen, there are none.
+        frozen = torch.jit.freeze(program.eval(), optimize_numerics=False)
+        data = frozen.save_to_buffer()  # Torch's own writer ends the process on a full disk.
+    path.write_bytes(_without_sources(data))
+
+
+def _without_sources(archive: bytes) -> bytes:
+    """Drops the records that say which line of which file each operation came from."""
+    reader = torch._C.PyTorchFileReader(io.BytesIO(archive))
+    stripped = io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(stripped)
+    writer.set_min_version(int(reader.get_record("version")))
+    for name in reader.get_all_records():
+        if not name.endswith(".debug_pkl") and name not in WRITERS_OWN:
+            record = reader.get_record(name)
+            writer.write_record(name, record, len(record))
+    writer.write_end_of_file()
+    return stripped.getvalue()
 
 
 def _author_line(error: Exception, graph: fx.Graph) -> str:

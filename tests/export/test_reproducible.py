@@ -1,0 +1,55 @@
+"""The same module exported by two processes in two folders: the same bytes, and none of theirs."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXPORT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tests.serving.models import export_ranker
+export_ranker(Path.cwd() / "repository")
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """Exported with sets in different orders: strings hash with another seed in each process."""
+    found = []
+    for seed in ("1", "2"):
+        folder = tmp_path_factory.mktemp(f"machine-{seed}")
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", EXPORT, str(ROOT)]
+        subprocess.run(command, cwd=folder, env=environment, check=True, timeout=100)
+        found.append(folder / "repository" / "ranker" / "1")
+    return found
+
+
+def contents(package):
+    return {
+        file.relative_to(package).as_posix(): file.read_bytes()
+        for file in sorted(package.rglob("*"))
+        if file.is_file()
+    }
+
+
+def test_every_file_is_the_same(packages):
+    first, second = map(contents, packages)
+    assert list(first) == list(second)
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_no_file_names_the_exporters_folders(packages):
+    paths = [str(ROOT), str(packages[0].parents[2]), sys.prefix, "site-packages"]
+    with zipfile.ZipFile(packages[0] / "programs" / "dense.pt") as archive:
+        files = {
+            **contents(packages[0]),
+            **{name: archive.read(name) for name in archive.namelist()},
+        }
+    assert [(name, path) for name in files for path in paths if path.encode() in files[name]] == []
