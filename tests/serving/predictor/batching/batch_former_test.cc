@@ -137,7 +137,7 @@ TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   EXPECT_EQ(former.queued().examples, 0U);
 }
 
-TEST(BatchFormer, TakesRequestsWhoseClientHasLeftAsExpired) {
+TEST(BatchFormer, NeverRunsARequestWhoseClientHasLeft) {
   BatchFormer former(Small());
   auto left = Waiting(6, 9);
   left->abandoned = [] { return true; };
@@ -147,8 +147,21 @@ TEST(BatchFormer, TakesRequestsWhoseClientHasLeftAsExpired) {
   EXPECT_EQ(Add(&former, std::move(stays)), Admission::kAccepted);
   const Due due = former.Take(kStart);
   EXPECT_EQ(Examples(due.batch), Counts{5});
-  EXPECT_EQ(Examples(due.expired), Counts{6});
+  EXPECT_EQ(Examples(due.abandoned), Counts{6});
+  EXPECT_TRUE(due.expired.empty());
   EXPECT_EQ(former.queued().ids, 0U);
+  EXPECT_EQ(former.queued().requests, 0U);
+}
+
+TEST(BatchFormer, TakesARequestThatIsBothLateAndLeftAsLate) {
+  BatchFormer former(Small());
+  auto both = Waiting(6, 9, kStart + milliseconds(1));
+  both->abandoned = [] { return true; };
+  EXPECT_EQ(Add(&former, std::move(both)), Admission::kAccepted);
+  EXPECT_EQ(former.queued().requests, 1U);
+  const Due due = former.Take(kStart + milliseconds(1));
+  EXPECT_EQ(Examples(due.expired), Counts{6});
+  EXPECT_TRUE(due.abandoned.empty());
 }
 
 TEST(BatchFormer, LooksAtNothingBehindTheBatch) {
@@ -161,7 +174,7 @@ TEST(BatchFormer, LooksAtNothingBehindTheBatch) {
   }
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{6});
   EXPECT_EQ(asked, 1);
-  EXPECT_EQ(Examples(former.Take(kStart).expired), (Counts{5, 1}));
+  EXPECT_EQ(Examples(former.Take(kStart).abandoned), (Counts{5, 1}));
   EXPECT_EQ(asked, 3);
 }
 

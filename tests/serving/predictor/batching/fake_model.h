@@ -104,10 +104,14 @@ class FakeModel final : public Model {
   std::function<Status(const Slot&)> before_run = [](const Slot&) { return Status(); };
   // Called at the end of each run.
   std::function<void(Slot*)> after_run = [](Slot*) {};
+  // What device_loads() gives.
+  std::function<std::vector<DeviceLoad>()> loads = [] { return std::vector<DeviceLoad>(); };
 
   const Manifest& manifest() const override { return manifest_; }
   const IdMap& id_map(size_t sparse_input) const override { return id_maps_[sparse_input]; }
   const std::vector<SampleRequest>& samples() const override { return samples_; }
+
+  std::vector<DeviceLoad> device_loads() const override { return loads(); }
 
   Status Run(Slot& slot) override {
     if (Status status = before_run(slot); !status.ok()) return status;

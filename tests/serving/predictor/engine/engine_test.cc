@@ -4,81 +4,16 @@
 
 #include <atomic>
 #include <future>
-#include <latch>
 #include <limits>
 #include <new>
 #include <thread>
 #include <vector>
 
-#include "batching/fake_model.h"
+#include "engine/asking.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
-
-struct Answer {
-  Status status;
-  Response response;
-};
-
-// A request whose answer can be waited for; a second answer throws and fails the test.
-std::pair<std::unique_ptr<Request>, std::future<Answer>> Ask(const FakeInputs& inputs) {
-  auto request = FakeRequest(inputs);
-  const auto promise = std::make_shared<std::promise<Answer>>();
-  request->answer = [promise, inputs_kept = std::move(request->answer)](Status status,
-                                                                        Response response) {
-    promise->set_value({std::move(status), std::move(response)});
-  };
-  return {std::move(request), promise->get_future()};
-}
-
-std::future<Answer> Predict(Engine* engine, const FakeInputs& inputs) {
-  auto [request, answer] = Ask(inputs);
-  engine->Predict(std::move(request));
-  return std::move(answer);
-}
-
-std::unique_ptr<Engine> StartWith(std::unique_ptr<Model> model, const EngineOptions& options = {}) {
-  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(model), options);
-  EXPECT_TRUE(engine.ok()) << engine.status().message();
-  return std::move(*engine);
-}
-
-void ExpectGood(const Answer& answer) {
-  ASSERT_TRUE(answer.status.ok()) << answer.status.message();
-  ASSERT_EQ(answer.response.outputs.size(), 2U);
-  EXPECT_EQ(answer.response.outputs[0].values, kGoodScores);
-  EXPECT_EQ(answer.response.outputs[1].values, kGoodProfile);
-}
-
-FakeInputs BadInputs() {
-  FakeInputs inputs = GoodInputs();
-  inputs.sparse[1].values[1] = -5;
-  return inputs;
-}
-
-// A model whose first run stands still until it is let go.
-class Gate {
- public:
-  std::unique_ptr<FakeModel> model() {
-    auto model = std::make_unique<FakeModel>();
-    model->before_run = [this](const Slot&) {
-      if (first_.exchange(false)) {
-        running_.count_down();
-        open_.wait();
-      }
-      return Status();
-    };
-    return model;
-  }
-  void WaitUntilRunning() { running_.wait(); }
-  void Open() { open_.count_down(); }
-
- private:
-  std::atomic<bool> first_ = true;
-  std::latch running_{1};
-  std::latch open_{1};
-};
 
 TEST(Engine, AnswersWithOutputsUnknownIdsAndTimings) {
   const auto engine = StartWith(std::make_unique<FakeModel>());
@@ -90,9 +25,6 @@ TEST(Engine, AnswersWithOutputsUnknownIdsAndTimings) {
   EXPECT_EQ(answer.response.timing.lookup_us, 11U);
   EXPECT_EQ(answer.response.timing.dense_us, 22U);
   EXPECT_GE(answer.response.timing.total_us, answer.response.timing.queue_us);
-  EXPECT_EQ(engine->counters().requests_ok, 1U);
-  EXPECT_EQ(engine->counters().examples, 2U);
-  EXPECT_EQ(engine->counters().batches, 1U);
 }
 
 TEST(Engine, RefusesABadRequestAndAnswersItsNeighbours) {
@@ -105,7 +37,6 @@ TEST(Engine, RefusesABadRequestAndAnswersItsNeighbours) {
             "feature 'item': id -5 at example 1, position 0 is not in 0..1999 (policy: reject)");
   ExpectGood(before.get());
   ExpectGood(after.get());
-  EXPECT_EQ(engine->counters().requests_refused, 1U);
 }
 
 TEST(Engine, AnswersAFailedBatchWithTheModelsStatusAndGoesOn) {
@@ -119,7 +50,6 @@ TEST(Engine, AnswersAFailedBatchWithTheModelsStatusAndGoesOn) {
   EXPECT_EQ(failed.status.code(), StatusCode::kInternal);
   EXPECT_EQ(failed.status.message(), "the dense program failed");
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
-  EXPECT_EQ(engine->counters().requests_failed, 1U);
 }
 
 TEST(Engine, AnswersABatchInWhichMemoryRanOutAndGoesOn) {
@@ -130,7 +60,10 @@ TEST(Engine, AnswersABatchInWhichMemoryRanOutAndGoesOn) {
     return {};
   };
   const auto engine = StartWith(std::move(model));
-  EXPECT_EQ(Predict(engine.get(), GoodInputs()).get().status.code(), StatusCode::kInternal);
+  const Status failed = Predict(engine.get(), GoodInputs()).get().status;
+  EXPECT_EQ(failed.code(), StatusCode::kInternal);
+  EXPECT_EQ(failed.message(), "out of memory");
+  EXPECT_EQ(failed.reason(), StatusReason::kOutOfMemory);
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
 }
 
@@ -153,10 +86,9 @@ TEST(Engine, AnswersARequestWhoseOutputsAreNotFiniteAloneWithWhere) {
   const Status first = answers[0].get().status;
   EXPECT_EQ(first.code(), StatusCode::kInternal);
   EXPECT_EQ(first.message(), "output 'score' at example 1 is not finite");
+  EXPECT_EQ(first.reason(), StatusReason::kNotFinite);
   ExpectGood(answers[1].get());
   EXPECT_EQ(answers[2].get().status.message(), "output 'profile' is not finite");
-  EXPECT_EQ(engine->counters().requests_ok, 1U);
-  EXPECT_EQ(engine->counters().requests_failed, 2U);
 }
 
 TEST(Engine, AnswersWithoutAnOutputThatIsNotFiniteWhereItIsNotWanted) {
@@ -189,7 +121,7 @@ TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
   auto running = Predict(engine.get(), GoodInputs());
   gate.WaitUntilRunning();
   auto waiting = Predict(engine.get(), GoodInputs());
-  EXPECT_EQ(engine->counters().queued_examples, 2U);
+  EXPECT_EQ(engine->Snapshot().queued.examples, 2U);
   const Answer refused = Predict(engine.get(), GoodInputs()).get();
   EXPECT_EQ(refused.status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.status.message(),
@@ -197,8 +129,7 @@ TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
   gate.Open();
   ExpectGood(running.get());
   ExpectGood(waiting.get());
-  EXPECT_EQ(engine->counters().requests_overloaded, 1U);
-  EXPECT_EQ(engine->counters().queued_examples, 0U);
+  EXPECT_EQ(engine->Snapshot().queued.examples, 0U);
 }
 
 TEST(Engine, RefusesWhatNoBatchCanHold) {
@@ -217,8 +148,9 @@ TEST(Engine, RefusesWhatNoBatchCanHold) {
   const auto narrow = StartWith(std::make_unique<FakeModel>(), options);
   request->held_bytes = 1000;
   narrow->Predict(std::move(request));
-  EXPECT_EQ(too_large.get().status.message(), "request: expected at most 999 bytes, got 1000");
-  EXPECT_EQ(narrow->counters().requests_refused, 1U);
+  const Status refused = too_large.get().status;
+  EXPECT_EQ(refused.message(), "request: expected at most 999 bytes, got 1000");
+  EXPECT_EQ(refused.reason(), StatusReason::kTooLarge);
 }
 
 TEST(Engine, HonoursAPackageThatAllowsMoreThanTheDefaultBatch) {
@@ -237,8 +169,8 @@ TEST(Engine, AnswersARequestWhoseBatchCouldNotBeFormedAndGoesOn) {
   const Answer answer = failed.get();
   EXPECT_EQ(answer.status.code(), StatusCode::kInternal);
   EXPECT_EQ(answer.status.message(), "out of memory");
+  EXPECT_EQ(answer.status.reason(), StatusReason::kOutOfMemory);
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
-  EXPECT_EQ(engine->counters().requests_failed, 1U);
 }
 
 TEST(Engine, NeverRunsARequestWhoseDeadlineHasPassed) {
@@ -252,10 +184,28 @@ TEST(Engine, NeverRunsARequestWhoseDeadlineHasPassed) {
   engine->Predict(std::move(request));
   EXPECT_TRUE(WaitFor([deadline] { return Clock::now() >= deadline; }));
   gate.Open();
-  EXPECT_EQ(late.get().status.code(), StatusCode::kDeadlineExceeded);
+  const Answer answer = late.get();
+  EXPECT_EQ(answer.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(answer.status.reason(), StatusReason::kUnstated);
+  EXPECT_GE(answer.response.timing.queue_us, 19000U);
   ExpectGood(running.get());
-  EXPECT_EQ(engine->counters().requests_expired, 1U);
-  EXPECT_EQ(engine->counters().requests_ok, 1U);
+  EXPECT_EQ(engine->Snapshot().telemetry.batches, 1U);
+}
+
+TEST(Engine, NeverRunsARequestWhoseClientHasLeft) {
+  Gate gate;
+  const auto engine = StartWith(gate.model());
+  auto running = Predict(engine.get(), GoodInputs());
+  gate.WaitUntilRunning();
+  auto [request, left] = Ask(GoodInputs());
+  request->abandoned = [] { return true; };
+  engine->Predict(std::move(request));
+  gate.Open();
+  const Status status = left.get().status;
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.reason(), StatusReason::kAbandoned);
+  ExpectGood(running.get());
+  EXPECT_EQ(engine->Snapshot().telemetry.batches, 1U);
 }
 
 TEST(Engine, StopAnswersTheAcceptedAndRefusesTheRest) {
@@ -320,8 +270,6 @@ TEST(Engine, ThreadsAskingQueuedAndMergedAreEachAnsweredOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(good, 800);
-  EXPECT_EQ(engine->counters().requests_ok, 800U);
-  EXPECT_EQ(engine->counters().examples, 1600U);
 }
 
 TEST(Engine, KnowsTheNamesOfWhatIsServed) {

@@ -20,6 +20,10 @@ using grpc::StatusCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+uint64_t CountOf(Serving* serving, Outcome outcome) {
+  return serving->engine()->telemetry().Read().Count(outcome);
+}
+
 // Calls /grpc.health.v1.Health/Check by hand: field 1 of the request is the service's
 // name, field 1 of the answer its status.
 struct Health {
@@ -109,8 +113,7 @@ TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
   // Of two that find the model busy, one waits and one is refused.
   Call first(serving.stub(), NamedMessage());
   Call second(serving.stub(), NamedMessage());
-  EXPECT_TRUE(
-      WaitFor([&serving] { return serving.engine()->counters().requests_overloaded == 1; }));
+  EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kQueueFull) == 1; }));
   gate.Open();
   const bool first_refused = !first.Wait().ok();
   Call& refused = first_refused ? first : second;
@@ -135,8 +138,7 @@ TEST(GrpcServer, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
   large.set_request_id(std::string(2000000, 'x'));
   Call first(serving.stub(), large);
   Call second(serving.stub(), large);
-  EXPECT_TRUE(
-      WaitFor([&serving] { return serving.engine()->counters().requests_overloaded == 1; }));
+  EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kQueueFull) == 1; }));
   gate.Open();
   const bool first_refused = !first.Wait().ok();
   EXPECT_EQ((first_refused ? first : second).Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
@@ -174,16 +176,15 @@ TEST(GrpcServer, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
       calls.push_back(std::make_unique<Call>(serving.stub(), NamedMessage()));
     }
     EXPECT_TRUE(
-        WaitFor([&serving] { return serving.engine()->counters().queued_examples == 100; }));
+        WaitFor([&serving] { return serving.engine()->Snapshot().queued.examples == 100; }));
     for (const auto& call : calls) call->Cancel();
   }
   // Answered behind the cancellations, which came first on the same connection.
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Check(serving.channel(), "").answer, kServing);
   gate.Open();
   serving.server()->Drain(seconds(30));
-  const EngineCounters counters = serving.engine()->counters();
-  EXPECT_GT(counters.requests_expired, 0U);
-  EXPECT_EQ(counters.requests_expired + counters.requests_ok, 51U);
+  EXPECT_GT(CountOf(&serving, Outcome::kAbandoned), 0U);
+  EXPECT_EQ(CountOf(&serving, Outcome::kAbandoned) + CountOf(&serving, Outcome::kOk), 51U);
 }
 
 TEST(GrpcServer, NeverRunsACallWhoseDeadlinePassedInTheQueue) {
@@ -193,7 +194,7 @@ TEST(GrpcServer, NeverRunsACallWhoseDeadlinePassedInTheQueue) {
   gate.WaitUntilRunning();
   Call late(serving.stub(), NamedMessage(), milliseconds(50));
   EXPECT_TRUE(WaitFor([&serving, &late] {
-    return serving.engine()->counters().queued_examples > 0 || late.Done();
+    return serving.engine()->Snapshot().queued.examples > 0 || late.Done();
   }));
   // The server counts from when it got the call: its deadline is the later one.
   const Clock::time_point passed = Clock::now() + milliseconds(60);
@@ -202,7 +203,7 @@ TEST(GrpcServer, NeverRunsACallWhoseDeadlinePassedInTheQueue) {
   gate.Open();
   ExpectGood(running.Wait(), running.response());
   serving.server()->Drain(seconds(30));
-  EXPECT_EQ(serving.engine()->counters().requests_ok, 1U);
+  EXPECT_EQ(CountOf(&serving, Outcome::kOk), 1U);
 }
 
 TEST(GrpcServer, GivesACallWithoutADeadlineTheDefault) {
@@ -218,8 +219,8 @@ TEST(GrpcServer, GivesACallWithoutADeadlineTheDefault) {
     done.set_value(std::move(status));
   });
   EXPECT_TRUE(WaitFor([&serving] {
-    const EngineCounters counters = serving.engine()->counters();
-    return counters.queued_examples > 0 || counters.requests_expired > 0;
+    return serving.engine()->Snapshot().queued.examples > 0 ||
+           CountOf(&serving, Outcome::kExpired) > 0;
   }));
   const Clock::time_point passed = Clock::now() + milliseconds(30);
   EXPECT_TRUE(WaitFor([passed] { return Clock::now() >= passed; }));
@@ -252,7 +253,7 @@ TEST(GrpcServer, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
   Call waiting(serving.stub(), NamedMessage());
-  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->counters().queued_examples > 0; }));
+  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.examples > 0; }));
   std::thread drain([&serving] { serving.server()->Drain(seconds(60)); });
   // Refused from some moment on, while the two above still wait for the model. Until then
   // a request that is bad shows that the server still takes requests.
@@ -314,7 +315,7 @@ TEST(GrpcServer, LosesNoCallWhenDrainedUnderLoad) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(refused, kThreads);
   EXPECT_EQ(other, 0);
-  EXPECT_EQ(serving.engine()->counters().requests_ok, static_cast<uint64_t>(good));
+  EXPECT_EQ(CountOf(&serving, Outcome::kOk), static_cast<uint64_t>(good));
 }
 
 }  // namespace

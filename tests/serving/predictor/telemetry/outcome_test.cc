@@ -1,0 +1,70 @@
+#include "telemetry/outcome.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+struct Case {
+  StatusCode code;
+  StatusReason reason;
+  const char* name_of_code;
+  const char* name_of_reason;
+};
+
+// Every outcome there is, by hand.
+const Case kCases[] = {
+    {StatusCode::kOk, StatusReason::kUnstated, "OK", ""},
+    {StatusCode::kInvalidArgument, StatusReason::kMalformed, "INVALID_ARGUMENT", "malformed"},
+    {StatusCode::kInvalidArgument, StatusReason::kUnstated, "INVALID_ARGUMENT", "refused"},
+    {StatusCode::kInvalidArgument, StatusReason::kTooLarge, "INVALID_ARGUMENT", "too_large"},
+    {StatusCode::kNotFound, StatusReason::kUnstated, "NOT_FOUND", "not_found"},
+    {StatusCode::kFailedPrecondition, StatusReason::kUnstated, "FAILED_PRECONDITION",
+     "stale_schema"},
+    {StatusCode::kResourceExhausted, StatusReason::kUnstated, "RESOURCE_EXHAUSTED", "queue_full"},
+    {StatusCode::kDeadlineExceeded, StatusReason::kUnstated, "DEADLINE_EXCEEDED", "expired"},
+    {StatusCode::kDeadlineExceeded, StatusReason::kAbandoned, "DEADLINE_EXCEEDED", "abandoned"},
+    {StatusCode::kUnavailable, StatusReason::kUnstated, "UNAVAILABLE", "shutting_down"},
+    {StatusCode::kInternal, StatusReason::kUnstated, "INTERNAL", "model_failed"},
+    {StatusCode::kInternal, StatusReason::kNotFinite, "INTERNAL", "not_finite"},
+    {StatusCode::kInternal, StatusReason::kOutOfMemory, "INTERNAL", "out_of_memory"},
+};
+
+TEST(Outcome, IsAPairOfCodeAndReasonForEveryStatus) {
+  std::set<Outcome> seen;
+  for (const Case& each : kCases) {
+    const Outcome outcome = OutcomeOf(Status(each.code, "", each.reason));
+    EXPECT_STREQ(NameOf(outcome).code, each.name_of_code);
+    EXPECT_STREQ(NameOf(outcome).reason, each.name_of_reason);
+    seen.insert(outcome);
+  }
+  EXPECT_EQ(seen.size(), kOutcomes);
+}
+
+TEST(Outcome, EveryOneIsNamedOnce) {
+  std::set<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < kOutcomes; ++i) {
+    const OutcomeName name = NameOf(static_cast<Outcome>(i));
+    names.emplace(name.code, name.reason);
+  }
+  EXPECT_EQ(names.size(), kOutcomes);
+}
+
+TEST(Outcome, IgnoresAReasonThatDoesNotGoWithTheCode) {
+  EXPECT_EQ(OutcomeOf(Status(StatusCode::kOk, "", StatusReason::kOutOfMemory)), Outcome::kOk);
+  EXPECT_EQ(OutcomeOf(Status(StatusCode::kInvalidArgument, "", StatusReason::kAbandoned)),
+            Outcome::kRefused);
+  EXPECT_EQ(OutcomeOf(Status(StatusCode::kInternal, "", StatusReason::kMalformed)),
+            Outcome::kModelFailed);
+}
+
+TEST(Outcome, OfABadPackageIsThatOfAModelThatFailed) {
+  EXPECT_EQ(OutcomeOf(BadPackage("a table is gone")), Outcome::kModelFailed);
+}
+
+}  // namespace
+}  // namespace embershard
