@@ -75,6 +75,10 @@ class ServerOptions:
     max_message_bytes: int = 64 << 20
     """Largest message taken, in bytes, below 2**31."""
 
+    slow_request_ms: float = 0.0
+    """From this long on, in milliseconds, a request is kept for `Server.wait_slow`, and so for the
+    log of ``embershard serve``. 0: none is."""
+
     drain_timeout_seconds: float = 30.0
     """How long a stopping server works on what it has accepted. 0: not at all."""
 
@@ -93,7 +97,6 @@ class ServerOptions:
         for name, least in LEAST.items():
             if not least <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name}: expected {least}..{MOST}, got {getattr(self, name)}")
-        if not 0 <= self.drain_timeout_seconds <= MOST:
-            raise ConfigError(
-                f"drain_timeout_seconds: expected 0..{MOST}, got {self.drain_timeout_seconds}"
-            )
+        for name in ("slow_request_ms", "drain_timeout_seconds"):
+            if not 0 <= getattr(self, name) <= MOST:
+                raise ConfigError(f"{name}: expected 0..{MOST}, got {getattr(self, name)}")

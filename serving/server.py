@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import ServerOptions
 from embershard.serving.repository import ServedPackage, check_folder, find_package
+from embershard.serving.snapshot import SlowRequest, Snapshot
 
 __all__ = ["Server"]
 
@@ -63,7 +64,9 @@ class Server:
             port=self._options.port,
             default_timeout_ms=self._options.default_timeout_ms,
             max_message_bytes=self._options.max_message_bytes,
+            slow_request_ms=self._options.slow_request_ms,
         )
+        self._state: Literal["serving", "draining", "stopped"] = "serving"
 
     @property
     def package(self) -> ServedPackage:
@@ -76,13 +79,35 @@ class Server:
         bare_ipv6 = ":" in host and not host.startswith("[")
         return f"{f'[{host}]' if bare_ipv6 else host}:{self._native.port}"
 
+    @property
+    def state(self) -> Literal["serving", "draining", "stopped"]:
+        """``draining``: `stop` is at work."""
+        return self._state
+
+    def snapshot(self) -> Snapshot:
+        """Everything counted since the start, as of now. Requests do not notice."""
+        snapshot: Snapshot = self._native.snapshot()
+        return snapshot
+
+    def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]:
+        """Take the requests that took at least ``slow_request_ms``, and that nobody took yet.
+
+        Args:
+            timeout_seconds: how long to wait for a first one. Once the server has stopped it does
+                not wait.
+        """
+        return list(self._native.wait_slow(timeout_seconds))
+
     def counters(self) -> dict[str, int]:
         """Requests by outcome, examples and batches since the start; examples queued now."""
         return dict(self._native.counters())
 
     def stop(self) -> None:
         """Refuse new requests, answer the accepted ones, close the port. Safe to repeat."""
+        if self._state == "serving":
+            self._state = "draining"
         self._native.stop(self._options.drain_timeout_seconds)
+        self._state = "stopped"
 
     def __enter__(self) -> Self:
         return self

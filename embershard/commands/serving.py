@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.errors import UnavailableError
+from embershard.version import __version__
 
 if TYPE_CHECKING:
     from embershard.serving import Server, ServerOptions
+    from embershard.serving.logs import EventLog
+    from embershard.serving.metrics import MetricsPort
 
 __all__ = ["add_serve"]
 
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+
+# Options of the server that are numbers: flag, kind, placeholder, what help says.
+BATCHES = (
+    ("threads", int, "N", "threads of the dense program; 0: one a core"),
+    ("max-batch-examples", int, "N", "most examples run at once; 0: what the package allows"),
+    ("max-batch-ids", int, "N", "most ids looked up at once; 0: what the package allows"),
+)
+LIMITS = (
+    ("default-timeout-ms", int, "MS", "deadline of requests that state none"),
+    ("max-queued-examples", int, "N", "examples that may wait; 0: eight batches"),
+    ("max-queued-ids", int, "N", "ids that may wait; 0: eight batches"),
+    ("max-queued-bytes", int, "BYTES", "memory of the messages that may wait"),
+    ("max-message-bytes", int, "BYTES", "largest message taken"),
+    ("drain-timeout-seconds", float, "S", "how long a stopping server works on; 0: not at all"),
+)
+START = (
+    (
+        "sample-tolerance",
+        float,
+        "X",
+        "largest difference allowed from the scores that the package says its samples have",
+    ),
+)
 
 
 def add_serve(commands: Any) -> None:
@@ -26,12 +54,7 @@ def add_serve(commands: Any) -> None:
     default = ServerOptions()
     command = commands.add_parser("serve", help="answer requests over gRPC")
     add = command.add_argument
-    add(
-        "repository",
-        type=Path,
-        metavar="REPOSITORY",
-        help="folder of models, each a folder of its versions",
-    )
+    add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
     add("--model", default="", help="which to serve (default: the only one there)")
     add(
         "--model-version",
@@ -51,12 +74,6 @@ def add_serve(commands: Any) -> None:
         help="port to listen on; 0: a free one, which is printed (default: %(default)s)",
     )
     add(
-        "--threads",
-        type=int,
-        default=default.threads,
-        help="threads of the dense program; 0: one a core (default: %(default)s)",
-    )
-    add(
         "--plan",
         default=default.plan,
         metavar="NAME",
@@ -69,40 +86,100 @@ def add_serve(commands: Any) -> None:
         help="mmap: read from the files as needed; resident: copied into memory at the start "
         "(default: %(default)s)",
     )
-    add(
-        "--default-timeout-ms",
-        type=int,
-        default=default.default_timeout_ms,
-        help="deadline, in milliseconds, of requests that state none (default: %(default)s)",
-    )
+    for title, flags in (("start", START), ("batches", BATCHES), ("limits", LIMITS)):
+        group = command.add_argument_group(title)
+        for flag, kind, placeholder, words in flags:
+            value = getattr(default, flag.replace("-", "_"))
+            words = (
+                f"{words} (default: {value:g})" if kind is float else f"{words} (default: {value})"
+            )
+            group.add_argument(
+                f"--{flag}", type=kind, default=value, metavar=placeholder, help=words
+            )
+    _add_watching(command.add_argument_group("metrics and logs"))
     command.set_defaults(run=_serve)
 
 
+def _add_watching(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--metrics-port",
+        type=int,
+        metavar="N",
+        help="port of metrics and the status page, over HTTP; 0: a free one, which is printed "
+        "(default: none)",
+    )
+    add(
+        "--metrics-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address of that port; 0.0.0.0 lets other machines read (default: %(default)s)",
+    )
+    add(
+        "--slow-ms",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="log each request that takes as long; 0: none (default: 0)",
+    )
+    add("--log-json", action="store_true", help="log to standard error as JSON, one object a line")
+
+
 def _serve(given: argparse.Namespace) -> None:
-    from embershard.serving import ServerOptions
     from embershard.serving.process import prepare_process
 
-    options = ServerOptions(
-        host=given.host,
-        port=given.port,
-        threads=given.threads,
-        plan=given.plan,
-        tables=given.tables,
-        default_timeout_ms=given.default_timeout_ms,
-    )
+    options = _options(given)
     # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Blocked before any thread starts, so that none but this one ever takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     prepare_process()
-    with _started(given, options) as server:
-        served = server.package
-        print(f"serving {served.model} {served.version} on {server.address}", flush=True)
-        signal.sigwait(STOP_SIGNALS)
-        print("draining", file=sys.stderr, flush=True)
-        for number in STOP_SIGNALS:  # A second one ends the process at once.
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    from embershard.serving.logs import EventLog, LogRecords, SlowRequestLog
+
+    log = EventLog(sys.stderr, as_json=given.log_json)
+    logging.basicConfig(handlers=[LogRecords(log)])
+    # Taken before the tables are loaded: what is wrong with it shows at once.
+    with _metrics(given) as metrics:
+        said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
+        log.write("start", said)
+        with _started(given, options) as server:
+            slow = SlowRequestLog(server, log) if options.slow_request_ms else None
+            _listening(server, metrics, log)
+            signal.sigwait(STOP_SIGNALS)
+            log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
+            for number in STOP_SIGNALS:  # A second one ends the process at once.
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        if slow:
+            slow.join()
+        outcomes = server.snapshot()["requests"]
+        answered = sum(each["count"] for each in outcomes if each["code"] == "OK")
+        log.write("stopped", {"requests_answered": answered})
+
+
+def _options(given: argparse.Namespace) -> ServerOptions:
+    from embershard.serving import ServerOptions
+
+    numbers = [flag.replace("-", "_") for flag, *_ in (*START, *BATCHES, *LIMITS)]
+    return ServerOptions(
+        host=given.host,
+        port=given.port,
+        plan=given.plan,
+        tables=given.tables,
+        slow_request_ms=given.slow_ms,
+        **{name: getattr(given, name) for name in numbers},
+    )
+
+
+def _metrics(given: argparse.Namespace) -> AbstractContextManager[MetricsPort | None]:
+    if given.metrics_port is None:
+        return nullcontext()
+    from embershard.serving.metrics import MetricsPort
+
+    try:
+        return MetricsPort(host=given.metrics_host, port=given.metrics_port)
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; --metrics-port 0 picks a free port") from error
 
 
 def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
@@ -114,3 +191,15 @@ def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
         )
     except UnavailableError as error:
         raise UnavailableError(f"{error}; --port 0 picks a free port") from error
+
+
+def _listening(server: Server, metrics: MetricsPort | None, log: EventLog) -> None:
+    """Says where; whoever started this process waits for it."""
+    served = server.package
+    where = {"model": served.model, "version": served.version, "address": server.address}
+    print(f"serving {served.model} {served.version} on {server.address}", flush=True)
+    if metrics:
+        metrics.show(server)
+        where["metrics"] = metrics.url
+        print(f"metrics and status page on {metrics.url}", flush=True)
+    log.write("listening", where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
+from embershard.errors import ConfigError
 from embershard.serving.metrics.exposition import CONTENT_TYPE, Exposition
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.http_server import HttpServer, Response
@@ -43,8 +44,11 @@ class MetricsPort:
             port: 0: a free one.
 
         Raises:
+            ConfigError: no port has that number.
             UnavailableError: the address is not to be had.
         """
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"metrics_port: expected 0..65535, got {port}")
         self._http = HttpServer(host=host, port=port)
 
     @property

@@ -25,6 +25,7 @@ def test_the_defaults_are_those_of_the_command():
         ("max_queued_ids", [-1, 2**31]),
         ("max_queued_bytes", [0, 2**31]),
         ("max_message_bytes", [0, 2**31]),
+        ("slow_request_ms", [-1, float("nan"), float("inf")]),
         ("drain_timeout_seconds", [-1, float("nan"), float("inf")]),
     ],
 )

@@ -1,0 +1,115 @@
+"""`embershard serve` with a metrics port and a log."""
+
+import json
+import signal
+import socket
+import urllib.request
+
+import grpc
+import pytest
+
+from embershard.client import Client
+from tests.cli.running import run, serving
+from tests.serving.asking import Asked, named
+
+REQUEST = {"dense": {"age": 1, "price": [1, 2]}}
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def fetched(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def test_the_second_line_says_where_metrics_are(repository):
+    with serving(repository, "--threads", 1, "--metrics-port", 0) as server:
+        assert server.line.startswith("serving ranker 1 on 127.0.0.1:")
+        words, _, url = server.process.stdout.readline().strip().rpartition(" ")
+        assert words == "metrics and status page on"
+        assert "embershard_requests_total" in fetched(f"{url}metrics")
+        assert "<!doctype html>" in fetched(url)
+        assert json.loads(fetched(f"{url}status.json"))["state"] == "serving"
+        code, _, errors = server.stop(signal.SIGTERM)
+    assert code == 0
+    (listening,) = [line for line in errors.splitlines() if " listening " in line]
+    assert f" address={server.address} " in listening
+    assert listening.endswith(f" metrics={url}")
+
+
+def refused(*arguments):
+    ended = run("serve", *arguments)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.count("\n") == 1
+    return ended.stderr
+
+
+def test_a_metrics_port_that_is_taken_is_said_before_anything_is_loaded(repository):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = refused(repository, "--port", 0, "--metrics-port", port)
+    assert words == (
+        f"embershard serve: UnavailableError: metrics: cannot listen on 127.0.0.1:{port}: "
+        "Address already in use; --metrics-port 0 picks a free port\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(
+            ["--metrics-port", 70000], "ConfigError: metrics_port: expected 0..65535", id="port"
+        ),
+        pytest.param(
+            ["--slow-ms", -1], "ConfigError: slow_request_ms: expected 0..2147483647", id="slow"
+        ),
+        pytest.param(
+            ["--sample-tolerance", -1], "ConfigError: sample_tolerance: expected", id="tolerance"
+        ),
+        pytest.param(
+            ["--max-queued-bytes", 0], "ConfigError: max_queued_bytes: expected 1..", id="bytes"
+        ),
+    ],
+)
+def test_flags_that_cannot_be_used(repository, arguments, words):
+    assert words in refused(repository, "--port", 0, *arguments)
+
+
+def test_a_slow_request_is_logged_with_who_asked_and_what(repository):
+    with serving(repository, "--threads", 1, "--slow-ms", "0.001", "--log-json") as server:
+        with grpc.insecure_channel(server.address) as channel:
+            message = named(Asked(num_examples=2, dense={"age": [1], "price": [1, 2]}))
+            message.request_id = "a\nb"
+            predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
+            predict(message.SerializeToString(), metadata=[("traceparent", TRACE)], timeout=60)
+        code, _, errors = server.stop(signal.SIGTERM)
+    assert code == 0
+    events = [json.loads(line) for line in errors.splitlines()]
+    names = [event["event"] for event in events]
+    assert names[:2] == ["start", "listening"]
+    assert set(names[2:]) == {"slow_request", "draining", "stopped"}
+    assert events[-1]["requests_answered"] == 1
+    (slow,) = [event for event in events if event["event"] == "slow_request"]
+    assert (slow["code"], slow["examples"], slow["request_id"]) == ("OK", 2, "a\nb")
+    assert (slow["traceparent"], slow["bytes"]) == (TRACE, message.ByteSize())
+    assert slow["peer"].startswith("ipv4:127.0.0.1:")
+    assert slow["total_us"] >= slow["queue_us"] + slow["lookup_us"] + slow["dense_us"] > 0
+
+
+def test_without_the_flag_no_request_is_logged(repository):
+    with serving(repository, "--threads", 1) as server:
+        with Client(server.address, timeout_seconds=60) as client:
+            client.predict(**REQUEST)
+        _, _, errors = server.stop(signal.SIGTERM)
+    assert "slow_request" not in errors
+
+
+def test_limits_given_as_flags_hold(repository):
+    limits = ["--max-batch-examples", 5, "--max-batch-ids", 70, "--max-queued-examples", 6]
+    limits += ["--max-queued-ids", 80, "--max-queued-bytes", 100_000, "--max-message-bytes", 90_000]
+    limits += ["--sample-tolerance", "1e-3", "--drain-timeout-seconds", 5]
+    with (
+        serving(repository, *limits) as server,
+        Client(server.address, timeout_seconds=60) as asking,
+    ):
+        model = asking.get_model()
+        assert (model.max_examples, model.max_ids) == (5, 70)

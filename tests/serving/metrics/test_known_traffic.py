@@ -1,0 +1,133 @@
+"""A real server: what it was asked is what a scrape shows, figure by figure."""
+
+import urllib.request
+from contextlib import contextmanager
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from embershard.serving import Server, ServerOptions
+from embershard.serving.metrics import MetricsPort
+from tests.serving.asking import Asked, named
+from tests.serving.refused import Code
+
+DENSE = {"age": [1.0]}
+
+
+def asked(examples, **sparse):
+    return named(
+        Asked(num_examples=examples, dense={**DENSE, "price": [0.5] * examples}, sparse=sparse)
+    ).SerializeToString()
+
+
+@contextmanager
+def shown(repository, **options):
+    served = ServerOptions(port=0, threads=1, **options)
+    with MetricsPort(port=0) as metrics, Server(repository, options=served) as server:
+        metrics.show(server)
+        yield server, metrics
+
+
+def scraped(metrics):
+    """Values by name and labels; those of the process, and model and version, left out."""
+    with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        text = answer.read().decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            served = labels.pop("model", None), labels.pop("version", None)
+            if not sample.name.startswith("process_"):
+                assert served == ("ranker", "1")
+                found[sample.name, *labels.values()] = sample.value
+    return found
+
+
+def predicted(channel, message):
+    call = channel.unary_unary("/embershard.v1.Predictor/Predict").future(message, timeout=60)
+    return call.code(), call.result() if call.code() is Code.OK else b""
+
+
+REQUESTS = [
+    # One example; an item that is not in the vocabulary, of two ids.
+    (asked(1, item=[[100, 5]]), Code.OK),
+    # Three examples; an unknown user, which has a row, an unknown item, and seven ids more.
+    (
+        asked(3, user=[["nobody"]], item=[[101], [6], []], category=[[1], [2, 3], [4, 5, 0]]),
+        Code.OK,
+    ),
+    (asked(2, category=[[99], []]), Code.INVALID_ARGUMENT),  # Not one of six.
+    (asked(2, history=[[100], [101], [102]]), Code.INVALID_ARGUMENT),  # One list, or none.
+    (asked(1, colour=[[1]]), Code.INVALID_ARGUMENT),  # No such input.
+    (named(Asked(num_examples=1)).SerializeToString() + b"\x0a\x05other", Code.NOT_FOUND),
+]
+
+
+def test_every_figure_of_known_traffic_is_shown_exactly(repository):
+    with shown(repository) as (server, metrics), grpc.insecure_channel(server.address) as channel:
+        before = scraped(metrics)
+        sent = 0
+        for message, expected in REQUESTS:  # One after the other: each is a batch of its own.
+            code, answer = predicted(channel, message)
+            assert code is expected
+            sent += len(answer)
+        after = scraped(metrics)
+        seconds = server.snapshot()["histograms"]
+    changed = {
+        key: after[key] - before[key]
+        for key in after
+        if after[key] != before[key] and not key[0].endswith("_bucket")
+    }
+    timed = {
+        "embershard_request_seconds": seconds["request_seconds"]["sum"],
+        "embershard_queue_seconds": seconds["queue_seconds"]["sum"],
+        "embershard_lookup_seconds": seconds["lookup_seconds"]["sum"],
+        "embershard_dense_seconds": seconds["dense_seconds"]["sum"],
+    }
+    for name, expected in timed.items():
+        assert changed.pop((f"{name}_sum",), 0) == pytest.approx(expected, abs=1e-9)
+    compute = timed["embershard_lookup_seconds"] + timed["embershard_dense_seconds"]
+    for name, expected in (
+        ("request", timed["embershard_request_seconds"]),
+        ("queue", timed["embershard_queue_seconds"]),
+        ("compute_infer", compute),  # Each request was a batch of its own.
+    ):
+        got = changed.pop((f"nv_inference_{name}_duration_us",), 0)
+        assert got == pytest.approx(expected * 1e6, abs=1)
+    lookups = changed.pop(("embershard_device_lookup_seconds_total", "cpu:0"))
+    assert 0 < lookups <= timed["embershard_lookup_seconds"] + 1e-5
+    ids = 2 + 9
+    assert changed == {
+        ("embershard_requests_total", "OK", ""): 2,
+        ("embershard_requests_total", "INVALID_ARGUMENT", "refused"): 2,
+        ("embershard_requests_total", "INVALID_ARGUMENT", "malformed"): 1,
+        ("embershard_requests_total", "NOT_FOUND", "not_found"): 1,
+        ("embershard_examples_total",): 4,
+        ("embershard_batches_total",): 2,
+        ("embershard_unknown_ids_total", "item"): 2,
+        ("embershard_unknown_ids_total", "user"): 1,
+        ("embershard_received_bytes_total",): sum(len(message) for message, _ in REQUESTS),
+        ("embershard_sent_bytes_total",): sent,
+        ("embershard_request_seconds_count",): 2,
+        ("embershard_queue_seconds_count",): 2,
+        ("embershard_lookup_seconds_count",): 2,
+        ("embershard_dense_seconds_count",): 2,
+        ("embershard_batch_examples_count",): 2,
+        ("embershard_batch_examples_sum",): 4,
+        ("embershard_batch_requests_count",): 2,
+        ("embershard_batch_requests_sum",): 2,
+        ("embershard_batch_fill_ratio_count",): 2,
+        ("embershard_batch_fill_ratio_sum",): 4 / 4096,
+        ("embershard_request_ids_count",): 2,
+        ("embershard_request_ids_sum",): ids,
+        ("embershard_request_examples_count",): 2,
+        ("embershard_request_examples_sum",): 4,
+        ("embershard_device_batches_total", "cpu:0"): 2,
+        ("embershard_device_rows_total", "cpu:0"): ids - 2,  # Unknown items have none.
+        ("nv_inference_request_success",): 2,
+        ("nv_inference_request_failure", "OTHER"): 4,
+        ("nv_inference_count",): 4,
+        ("nv_inference_exec_count",): 2,
+    }
