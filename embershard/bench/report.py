@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from embershard.bench.distribution import Distribution
+from embershard.bench.replay import TOLERANCE, AnswerCheck
 from embershard.bench.run import RunResult
 from embershard.bench.session import BenchReport
+from embershard.bench.slo import Trial
 from embershard.version import __version__
 
 __all__ = ["PERCENTS", "duration_text", "report_json", "report_table"]
@@ -26,16 +30,15 @@ def report_table(report: BenchReport) -> str:
         ("rate", _rate_text(result)),
         ("examples", f"{result.examples_per_second:,.1f}/s"),
         ("latency", _latency_text(result.latency)),
-        ("", "from the scheduled time" if load.rate is not None else "from the sending"),
+        ("", "from the scheduled time" if load.is_open else "from the sending"),
         ("errors", _errors_text(result)),
         *(("", f"{code}: {text!r}") for code, text in sorted(result.messages.items())),
         ("cpu", _cpu_text(report)),
     ]
+    if report.answers is not None:
+        rows.append(("answers", _answers_text(report.answers)))
     if report.options.objective is not None:
-        tried = ", ".join(
-            f"{trial.rate:,.0f} {'held' if trial.held else 'did not'}" for trial in report.trials
-        )
-        rows.append(("objective", f"{report.options.objective}, tried {tried}"))
+        rows.append(("objective", f"{report.options.objective}, {_trials_text(report.trials)}"))
     rows += [("note" if not n else "", text) for n, text in enumerate(report.warnings)]
     return "".join(f"{name:<10} {text}\n" for name, text in rows)
 
@@ -52,6 +55,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "traffic": list(report.traffic),
         "load": {
             "rate": load.rate,
+            "recorded_times": load.recorded_times,
             "in_flight": load.in_flight,
             "warmup_seconds": load.warmup_seconds,
             "timeout_seconds": load.timeout_seconds,
@@ -76,7 +80,9 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "busiest_thread_share": result.busiest_thread_share,
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,
-        "trials": [{"rate": trial.rate, "held": trial.held} for trial in report.trials],
+        "trials": [asdict(trial) for trial in report.trials],
+        "replay": str(report.options.replay) if report.options.replay else None,
+        "answers": asdict(report.answers) if report.answers else None,
         "warnings": list(report.warnings),
     }
 
@@ -97,17 +103,18 @@ def _load_text(result: RunResult) -> str:
     how = f"closed loop, {load.in_flight} in flight"
     if load.rate is not None:
         how = f"open loop, {load.rate:,.1f}/s at random times"
+    elif load.recorded_times:
+        how = "open loop, at the recorded times"
     threads = f"{load.threads} x {load.connections} connections"
     return f"{how}, for {result.window_seconds:.1f} s, {threads}"
 
 
 def _rate_text(result: RunResult) -> str:
     answered = f"answered {result.ok_per_second:,.1f}/s"
-    if result.options.rate is None:
+    if not result.options.is_open:
         return answered
-    return (
-        f"asked {result.options.rate:,.1f}/s, sent {result.scheduled_per_second:,.1f}/s, {answered}"
-    )
+    asked = f"asked {result.options.rate:,.1f}/s, " if result.options.rate is not None else ""
+    return f"{asked}sent {result.scheduled_per_second:,.1f}/s, {answered}"
 
 
 def _latency_text(latency: Distribution) -> str:
@@ -125,6 +132,37 @@ def _errors_text(result: RunResult) -> str:
         f"{code} {count:,}" for code, count in sorted(result.by_code.items()) if code != "OK"
     )
     return f"{failed:,} of {result.requests:,}: {counts}"
+
+
+def _answers_text(check: AnswerCheck) -> str:
+    found = f"{check.compared:,} compared with the recorded ones, "
+    if check.different:
+        found += (
+            f"{check.different:,} differ, the first is that to request {check.first_different:,}, "
+            f"values by up to {check.largest_difference:.2g}"
+        )
+    else:
+        found += f"none differs by more than {TOLERANCE:g}"
+    if check.other_version:
+        found += f"; {check.other_version:,} by another version"
+    return found
+
+
+def _trials_text(trials: Sequence[Trial]) -> str:
+    """Rates in the order tried, each with how often it held."""
+    rates = dict.fromkeys((each.rate, each.whole) for each in trials)
+    words = []
+    for rate, whole in rates:
+        held = [each.held for each in trials if (each.rate, each.whole) == (rate, whole)]
+        what = "whole run " if whole else ""
+        words.append(f"{what}{rate:,.0f} {_held_text(held)}")
+    return "tried " + ", ".join(words)
+
+
+def _held_text(held: Sequence[bool]) -> str:
+    if len(held) == 1:
+        return "held" if held[0] else "did not"
+    return f"held {sum(held)} of {len(held)}"
 
 
 def _cpu_text(report: BenchReport) -> str:

@@ -26,14 +26,17 @@ CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """How a run sends. Either ``rate`` or ``in_flight``.
+    """How a run sends. One of ``rate``, ``recorded_times`` and ``in_flight``.
 
     Raises:
-        InputError: both or none of the two, or a number out of range.
+        InputError: several or none of the three, or a number out of range.
     """
 
     rate: float | None = None
     """Open loop: requests per second at random times, whatever the server does."""
+
+    recorded_times: bool = False
+    """Open loop: when the requests of the pool are due; all of it again after the last."""
 
     in_flight: int | None = None
     """Closed loop: requests that wait for an answer at any time."""
@@ -62,7 +65,7 @@ class LoadOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if (self.rate is None) == (self.in_flight is None):
+        if (self.rate is not None) + (self.in_flight is not None) + self.recorded_times != 1:
             raise InputError("expected either a rate or a number in flight")
         _check("rate", self.rate, 0.001, 1e7)
         _check("in_flight", self.in_flight, 1, 100_000)
@@ -78,6 +81,11 @@ class LoadOptions:
             raise InputError(
                 f"threads: expected at most as many as requests in flight, got {self.threads}"
             )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests leave when they are due, whatever the server does."""
+        return self.in_flight is None
 
     @property
     def calls(self) -> int:
@@ -138,6 +146,9 @@ class RunResult:
     cores: int
     """That this process may use."""
 
+    answers: Sequence[bytes | None] = ()
+    """To each request of the pool the first that was OK, where a run was to keep them."""
+
     @property
     def ok(self) -> int:
         return self.by_code.get("OK", 0)
@@ -165,6 +176,7 @@ def run_load(
     options: LoadOptions,
     *,
     server: Sequence[int] = (),
+    keep_answers: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
     """Run to the end. Ctrl-C cancels what is under way and is passed on.
@@ -174,13 +186,20 @@ def run_load(
         pool: sent in turn.
         options: bounds the run: warm-up, duration and timeout are the longest it takes.
         server: processes whose CPU time counts as the server's; none: unknown.
+        keep_answers: fill the result's ``answers``.
         progress: called about twice a second.
+
+    Raises:
+        InputError: a pool without times, where they are to be kept.
     """
+    times, period_seconds = _times(pool) if options.recorded_times else ([], 0.0)
     run = load_run(
         requests=[(request.message, request.examples) for request in pool],
         target=target.name,
         method=PREDICT,
         rate=options.rate or 0.0,
+        times=times,
+        times_period_seconds=period_seconds,
         in_flight=options.calls,
         warmup_seconds=options.warmup_seconds,
         measure_seconds=options.duration_seconds,
@@ -189,6 +208,7 @@ def run_load(
         lanes=options.threads,
         connections_per_lane=options.connections,
         seed=options.seed,
+        keep_answers=keep_answers,
     )
     begin = time.monotonic()
     try:
@@ -203,6 +223,17 @@ def run_load(
     if server and server_before is not None and server_after is not None:
         server_cpu = server_after - server_before
     return _result(run, options, client_cpu, server_cpu)
+
+
+def _times(pool: Sequence[DrawnRequest]) -> tuple[list[float], float]:
+    """When requests are due, and after how long all of them are due again, in seconds: their mean
+    gap after the last."""
+    times = [request.due_seconds for request in pool]
+    if times[-1] <= 0:
+        raise InputError(
+            "expected requests recorded at different times; --rate R sends them at any"
+        )
+    return times, times[-1] * len(times) / (len(times) - 1)
 
 
 def _watch(
@@ -258,6 +289,7 @@ def _result(
         server_cpu_seconds=server_cpu,
         busiest_thread_share=run.busiest_thread_share(),
         cores=len(os.sched_getaffinity(0)),
+        answers=run.take_answers(),
     )
 
 

@@ -7,19 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from embershard.bench.id_sources import find_id_sources
 from embershard.bench.processes import listening_processes
+from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
+from embershard.bench.sending import drawn_traffic, recorded_traffic
 from embershard.bench.slo import Objective, RateSearch, Trial
 from embershard.bench.target import Target, ask_model, find_target, try_requests
-from embershard.bench.traffic import DrawnRequest, Span, TrafficOptions, draw_requests
+from embershard.bench.traffic import Span, TrafficOptions
 from embershard.client import ServedModel
 from embershard.errors import UnavailableError
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
-
-TRIED_FIRST: Final = 8
-"""Requests that are sent one by one before the load."""
 
 PROBE_IN_FLIGHT: Final = 32
 """Of the closed loop that finds where a search starts."""
@@ -40,6 +38,9 @@ class BenchOptions:
 
     load: LoadOptions
     """With an objective: of the last run, at the rate found; its rate is where to start."""
+
+    replay: Path | None = None
+    """A recording, whose requests are sent in place of drawn ones."""
 
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
 
@@ -77,6 +78,9 @@ class BenchReport:
     warnings: Sequence[str]
     """What a reader of the numbers must know: when the tool was the limit, and the like."""
 
+    answers: AnswerCheck | None = None
+    """Of a replay."""
+
 
 def run_bench(
     options: BenchOptions, *, progress: Callable[[str, Progress], None] | None = None
@@ -94,42 +98,57 @@ def run_bench(
     """
     target = find_target(options.target, allow_remote=options.allow_remote)
     patience = max(5.0, options.load.timeout_seconds)
-    model = ask_model(target, options.model, timeout_seconds=patience)
-    sources = find_id_sources(model, ranges=options.id_ranges, package=options.package)
-    pool = draw_requests(model, sources, options.traffic)
-    tried = pool[:TRIED_FIRST]
-    unknown = try_requests(target, tried, timeout_seconds=patience)
-    traffic = [
-        *_describe(pool, options.traffic),
-        *sorted({f"ids known from {source.where}" for source in sources.values()}),
-    ]
+    replay = read_replay(options.replay) if options.replay is not None else None
+    name = options.model or (replay.recording.model if replay is not None else "")
+    model = ask_model(target, name, timeout_seconds=patience)
+    if replay is not None:
+        sent = recorded_traffic(replay, model)
+    else:
+        sent = drawn_traffic(
+            model, options.traffic, id_ranges=options.id_ranges, package=options.package
+        )
+    unknown = try_requests(target, sent.tried, timeout_seconds=patience)
     warnings = [
-        f"feature {name!r}: {count} ids of the first {len(tried)} requests are unknown to the model"
-        for name, count in sorted(unknown.items())
+        *sent.warnings,
+        *(
+            f"feature {name!r}: {count} ids of the first {len(sent.tried)} requests are unknown to "
+            "the model"
+            for name, count in sorted(unknown.items())
+        ),
     ]
     server = _server(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
-        watch = (lambda now: progress(name, now)) if progress else None
-        return run_load(target, pool, load, server=server, progress=watch)
-
-    load, trials = options.load, list[Trial]()
-    if options.objective is not None:
-        load, trials = _search(options, options.objective, run)
-    result = run("run", load)
-    if options.objective is not None and not options.objective.holds(result):
-        warnings.append(
-            f"{options.objective} did not hold in the last run, which was longer than the trials"
+        return run_load(
+            target,
+            sent.pool,
+            load,
+            server=server,
+            keep_answers=replay is not None,
+            progress=(lambda now: progress(name, now)) if progress else None,
         )
+
+    trials = list[Trial]()
+    if options.objective is None:
+        result = run("run", options.load)
+    else:
+        result, search = search_rate(options, options.objective, run)
+        trials = search.trials
+        if search.confirmed is None:
+            warnings.append(
+                f"{options.objective} did not hold in the last run, which was longer than the "
+                "trials"
+            )
     return BenchReport(
         target=target,
         model=model,
         options=options,
         result=result,
-        traffic=traffic,
+        traffic=sent.words,
         server=server,
         trials=trials,
         warnings=[*warnings, *tool_limits(result)],
+        answers=check_answers(replay, result.answers) if replay is not None else None,
     )
 
 
@@ -137,9 +156,7 @@ def tool_limits(result: RunResult) -> list[str]:
     """Where the numbers are the tool's own rather than the server's."""
     found = []
     late = result.lag.percentile_seconds(99)
-    if result.options.rate is not None and late > max(
-        1e-3, 0.1 * result.latency.percentile_seconds(99)
-    ):
+    if result.options.is_open and late > max(1e-3, 0.1 * result.latency.percentile_seconds(99)):
         found.append(
             f"1 % of the requests left {late * 1e3:.1f} ms or more after their time, which their "
             "latency counts: the machine is busy, or as many were unanswered as the tool may have "
@@ -159,53 +176,50 @@ def tool_limits(result: RunResult) -> list[str]:
     return found
 
 
-def _search(
+def search_rate(
     options: BenchOptions,
     objective: Objective,
     run: Callable[[str, LoadOptions], RunResult],
-) -> tuple[LoadOptions, list[Trial]]:
-    """The load of the last run, and the trials that led to it.
+) -> tuple[RunResult, RateSearch]:
+    """The last run, at the highest rate that holds, and the search that led to it.
 
     Raises:
         UnavailableError: the objective held at no rate.
     """
     load = options.load
-
-    def trial(*, rate: float | None = None, in_flight: int | None = None) -> LoadOptions:
-        return replace(
-            load,
-            rate=rate,
-            in_flight=in_flight,
-            duration_seconds=min(options.trial_seconds, load.duration_seconds),
-            warmup_seconds=min(0.5, load.warmup_seconds),
-        )
-
     start = load.rate
     if start is None:
-        probe = run("probe", trial(in_flight=max(PROBE_IN_FLIGHT, load.threads)))
+        in_flight = max(PROBE_IN_FLIGHT, load.threads)
+        probe = run("probe", _short(options, in_flight=in_flight))
         start = START_SHARE * probe.ok_per_second
-    search = RateSearch(start=max(start, 1.0))
-    while (rate := search.next_rate()) is not None:
-        name = f"trial {len(search.trials) + 1}, {rate:,.0f}/s"
-        search.tell(rate, held=objective.holds(run(name, trial(rate=rate))))
-    if search.best is None:
+    search, last = RateSearch(start=max(start, 1.0)), None
+    while (step := search.next_step()) is not None:
+        if step.whole:
+            name, sends = "run", replace(load, rate=step.rate, in_flight=None)
+        else:
+            name, sends = f"trial {len(search.trials) + 1}", _short(options, rate=step.rate)
+        result = run(f"{name}, {step.rate:,.0f}/s", sends)
+        search.tell(step, held=objective.holds(result))
+        last = result if step.whole else last
+    if last is None:
         tried = ", ".join(f"{each.rate:,.0f}" for each in search.trials)
         raise UnavailableError(f"{objective} held at none of the rates tried: {tried} per second")
-    return replace(load, rate=search.best, in_flight=None), search.trials
+    return last, search
+
+
+def _short(
+    options: BenchOptions, *, rate: float | None = None, in_flight: int | None = None
+) -> LoadOptions:
+    return replace(
+        options.load,
+        rate=rate,
+        in_flight=in_flight,
+        duration_seconds=min(options.trial_seconds, options.load.duration_seconds),
+        warmup_seconds=min(0.5, options.load.warmup_seconds),
+    )
 
 
 def _server(options: BenchOptions, target: Target) -> list[int]:
     if options.server_process is not None:
         return [options.server_process]
     return listening_processes(target.port) if target.is_local else []
-
-
-def _describe(pool: Sequence[DrawnRequest], options: TrafficOptions) -> list[str]:
-    law = "uniform" if options.zipf_alpha is None else f"zipf {options.zipf_alpha:g}"
-    count = len(pool)
-    return [
-        f"{count:,} different requests, sent in turn, seed {options.seed}",
-        f"on average {sum(each.examples for each in pool) / count:,.1f} examples, "
-        f"{sum(each.ids for each in pool) / count:,.1f} ids ({law}), "
-        f"{sum(len(each.message) for each in pool) / count:,.0f} bytes",
-    ]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from embershard.bench.run import RunResult
 from embershard.errors import InputError
 
-__all__ = ["Objective", "RateSearch", "Trial", "parse_objective"]
+__all__ = ["Objective", "RateSearch", "Step", "Trial", "parse_objective"]
 
 OBJECTIVE = re.compile(
     r"\s*p(?P<percent>\d+(\.\d+)?)\s*<\s*(?P<limit>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)\s*"
 )
+
+GIVEN_UP_AFTER: Final = 2
+"""Failures of a rate that never held."""
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -49,33 +53,56 @@ def parse_objective(text: str) -> Objective:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A rate to try."""
+
+    rate: float
+
+    whole: bool = False
+    """For a whole run rather than a short trial."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """A rate that was tried."""
 
     rate: float
     held: bool
 
+    whole: bool = False
+    """For a whole run rather than a short one."""
+
 
 @dataclass(slots=True, kw_only=True)
 class RateSearch:
-    """Which rate to try next: upwards by half while it holds, down by half while nothing has,
-    then between the two, geometrically. No clock, no server.
+    """Which rate to try next. No clock, no server.
+
+    Short trials find a rate: upwards by half while it holds, down by half while nothing has, then
+    between the two, geometrically. On a machine that others share a trial may fail for a reason
+    that is not the server's. So a rate is given up when it has failed twice and never held, and
+    the lowest of those is tried once more before the search is over. A short trial may also hold
+    by luck. So whole runs have the last word: at the rate found, and lower each time that one
+    fails.
 
     ::
 
         search = RateSearch(start=1000)
-        while (rate := search.next_rate()) is not None:
-            search.tell(rate, held=...)
-        search.best
+        while (step := search.next_step()) is not None:
+            search.tell(step, held=...)
+        search.confirmed
     """
 
     start: float
     """The first rate tried, per second, above 0."""
 
-    max_trials: int = 12
+    max_trials: int = 16
+    """Short ones."""
+
+    max_whole_runs: int = 4
 
     tolerance: float = 0.05
-    """Ends when the best is as close to one that did not hold."""
+    """The rate found is as close to one that was given up; the second whole run is as much lower
+    than the first, and the next ones by twice the step before."""
 
     least: float = 1.0
     """Ends when nothing this low holds."""
@@ -84,27 +111,64 @@ class RateSearch:
 
     @property
     def best(self) -> float | None:
-        """The highest rate that held, below all that did not. None: none has."""
+        """The highest rate that held for a short trial, below all that were given up. None: none
+        has."""
         limit = self._limit()
-        held = [each.rate for each in self.trials if each.held and each.rate < limit]
+        held = [each.rate for each in self._short() if each.held and each.rate < limit]
         return max(held, default=None)
 
-    def next_rate(self) -> float | None:
+    @property
+    def confirmed(self) -> float | None:
+        """The rate that held for a whole run."""
+        return next((each.rate for each in self.trials if each.whole and each.held), None)
+
+    def next_step(self) -> Step | None:
         """None: it is over."""
-        best, limit = self.best, self._limit()
+        whole = [each for each in self.trials if each.whole]
+        if whole:
+            if whole[-1].held or len(whole) == self.max_whole_runs:
+                return None
+            return Step(whole[-1].rate / (1 + self.tolerance * 2 ** (len(whole) - 1)), whole=True)
+        rate = self._next_rate() if len(self.trials) < self.max_trials else None
+        if rate is not None:
+            return Step(rate)
+        best = self.best
+        return Step(best, whole=True) if best is not None else None
+
+    def tell(self, step: Step, *, held: bool) -> None:
+        """What came of a step."""
+        self.trials.append(Trial(step.rate, held, step.whole))
+
+    def _next_rate(self) -> float | None:
+        """Of a short trial; None: these are over."""
         if not self.trials:
             return self.start
-        if len(self.trials) >= self.max_trials:
-            return None
+        last, best, limit = self.trials[-1], self.best, self._limit()
         if best is None:
-            return limit / 2 if limit > self.least else None
+            lowest = min(each.rate for each in self.trials)
+            return lowest / 2 if lowest > self.least else None
+        if not last.held and last.rate < limit:
+            return last.rate
         if limit == math.inf:
             return best * 1.5
-        return None if limit / best <= 1 + self.tolerance else math.sqrt(best * limit)
-
-    def tell(self, rate: float, *, held: bool) -> None:
-        """What came of a rate."""
-        self.trials.append(Trial(rate, held))
+        if limit / best > 1 + self.tolerance:
+            return math.sqrt(best * limit)
+        return limit if len(self._outcomes(limit)) == GIVEN_UP_AFTER else None
 
     def _limit(self) -> float:
-        return min((each.rate for each in self.trials if not each.held), default=math.inf)
+        """The lowest rate that was given up."""
+        return min(
+            (
+                each.rate
+                for each in self._short()
+                if len(self._outcomes(each.rate)) >= GIVEN_UP_AFTER
+                and not any(self._outcomes(each.rate))
+            ),
+            default=math.inf,
+        )
+
+    def _short(self) -> list[Trial]:
+        return [each for each in self.trials if not each.whole]
+
+    def _outcomes(self, rate: float) -> list[bool]:
+        return [each.held for each in self._short() if each.rate == rate]

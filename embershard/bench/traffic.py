@@ -72,6 +72,9 @@ class DrawnRequest:
     examples: int
     ids: int
 
+    due_seconds: float = 0.0
+    """When it leaves, since the first of its pool, where a run keeps recorded times."""
+
 
 def draw_requests(
     model: ServedModel, sources: Mapping[str, IdSource], options: TrafficOptions

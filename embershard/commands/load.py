@@ -6,11 +6,16 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from embershard.errors import InputError
 
 __all__ = ["add_bench"]
+
+RECORDED: Final = "recorded"
+
+DRAWN: Final = ("examples", "ids", "lengths", "id_range", "package", "pool")
+"""What shapes drawn requests."""
 
 
 def add_bench(commands: Any) -> None:
@@ -26,7 +31,10 @@ def add_bench(commands: Any) -> None:
     add("--model", default="", help="(default: the only one served)")
     how = command.add_mutually_exclusive_group()
     how.add_argument(
-        "--rate", type=float, metavar="R", help="open loop: requests per second at random times"
+        "--rate",
+        type=_rate,
+        metavar="R|recorded",
+        help="open loop: requests per second at random times; recorded: as --replay has them",
     )
     how.add_argument(
         "--in-flight", type=int, metavar="N", help="closed loop: this many wait for an answer"
@@ -36,8 +44,9 @@ def add_bench(commands: Any) -> None:
     add("--requests", type=int, default=1_000_000, metavar="N", help="at most (default: a million)")
     add("--warmup", type=float, default=1.0, metavar="SECONDS", help="not counted (default: 1)")
     add("--timeout", type=float, default=1.0, metavar="SECONDS", help="of a request (default: 1)")
-    add("--examples", default="1", metavar="N|A..B|mlperf", help="in a request (default: 1)")
-    add("--ids", default="zipf:1.05", metavar="zipf:ALPHA|uniform", help="(default: %(default)s)")
+    add("--replay", type=Path, metavar="FILE", help="send what embershard serve --record wrote")
+    add("--examples", metavar="N|A..B|mlperf", help="in a request (default: 1)")
+    add("--ids", metavar="zipf:ALPHA|uniform", help="(default: zipf:1.05)")
     add(
         "--lengths",
         action="append",
@@ -53,7 +62,7 @@ def add_bench(commands: Any) -> None:
         help="ids to send where the server does not say which it knows",
     )
     add("--package", type=Path, help="the package that is served: its vocabularies' ids are sent")
-    add("--pool", type=int, default=1000, metavar="N", help="different requests (default: 1000)")
+    add("--pool", type=int, metavar="N", help="different requests (default: 1000)")
     add("--seed", type=int, default=0, help="(default: 0)")
     add("--max-in-flight", type=int, default=4096, metavar="N", help="of an open loop")
     add("--threads", type=int, default=1, help="each sends, and has one that receives (default: 1)")
@@ -87,19 +96,38 @@ def _write(path: Path, text: str) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+def _rate(text: str) -> float | str:
+    return text if text == RECORDED else float(text)
+
+
+def _check_together(given: argparse.Namespace) -> None:
+    if given.slo and given.in_flight is not None:
+        raise InputError("expected either --slo or --in-flight, got both")
+    if given.rate == RECORDED and given.slo:
+        raise InputError("expected either --slo or --rate recorded, got both")
+    if given.rate == RECORDED and given.replay is None:
+        raise InputError("expected --replay FILE with --rate recorded, got none")
+    if given.replay is not None:
+        for name in DRAWN:
+            if getattr(given, name) not in (None, []):
+                flag = "--" + name.replace("_", "-")
+                raise InputError(f"--replay sends what was recorded: expected no {flag} with it")
+
+
 def _bench_options(given: argparse.Namespace) -> Any:
     """A `BenchOptions`; the class loads numpy, which other commands do without."""
     from embershard import bench
 
     objective = bench.parse_objective(given.slo) if given.slo else None
-    if objective is not None and given.in_flight is not None:
-        raise InputError("expected either --slo or --in-flight, got both")
+    _check_together(given)
     one_by_one = given.rate is None and given.in_flight is None
+    recorded = given.rate == RECORDED
     return bench.BenchOptions(
         target=given.target,
         model=given.model,
         load=bench.LoadOptions(
-            rate=given.rate,
+            rate=None if recorded else given.rate,
+            recorded_times=recorded,
             in_flight=max(1, given.threads) if one_by_one else given.in_flight,
             duration_seconds=given.duration,
             max_requests=given.requests,
@@ -110,11 +138,12 @@ def _bench_options(given: argparse.Namespace) -> Any:
             connections=given.connections,
             seed=given.seed,
         ),
+        replay=given.replay,
         traffic=bench.TrafficOptions(
-            examples=bench.parse_examples(given.examples),
-            zipf_alpha=bench.parse_ids(given.ids),
+            examples=bench.parse_examples(given.examples or "1"),
+            zipf_alpha=bench.parse_ids(given.ids or "zipf:1.05"),
             lengths=bench.parse_spans("lengths", given.lengths, least=0, most=1_000_000),
-            pool_requests=given.pool,
+            pool_requests=1000 if given.pool is None else given.pool,
             seed=given.seed,
         ),
         id_ranges=bench.parse_spans("id-range", given.id_range, least=-(1 << 61), most=1 << 61),

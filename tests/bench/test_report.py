@@ -10,6 +10,7 @@ import pytest
 
 from embershard.bench.distribution import Distribution
 from embershard.bench.live import LiveLine
+from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import duration_text, report_json, report_table
 from embershard.bench.run import LoadOptions, Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
@@ -47,7 +48,7 @@ REPORT = BenchReport(
     result=RESULT,
     traffic=["1,000 different requests"],
     server=[42],
-    trials=[Trial(50, True), Trial(100, False)],
+    trials=[Trial(50, True), Trial(100, False), Trial(100, False), Trial(50, True, True)],
     warnings=["take care"],
 )
 
@@ -64,7 +65,7 @@ def test_the_table_says_it_all():
         "errors     4 of 100: UNAVAILABLE 4",
         "           UNAVAILABLE: 'draining'",
         "cpu        tool 0.25 s, server 0.50 s (192 requests each), of 4 cores for 2.0 s",
-        "objective  p99<50ms, tried 50 held, 100 did not",
+        "objective  p99<50ms, tried 50 held, 100 held 0 of 2, whole run 50 held",
         "note       take care",
     ]
 
@@ -75,6 +76,43 @@ def test_a_closed_loop_says_so():
     assert "closed loop, 8 in flight" in table
     assert "from the sending" in table
     assert "server unknown" in table
+
+
+def test_recorded_times_say_so():
+    recorded = replace(RESULT, options=LoadOptions(recorded_times=True))
+    table = report_table(replace(REPORT, result=recorded))
+    assert "open loop, at the recorded times, for 1.0 s" in table
+    assert "rate       sent 100.0/s, answered 48.0/s" in table
+    assert "from the scheduled time" in table
+
+
+@pytest.mark.parametrize(
+    ("different", "other_version", "words"),
+    [
+        pytest.param(
+            0,
+            0,
+            "1,200 compared with the recorded ones, none differs by more than 1e-05",
+            id="none",
+        ),
+        pytest.param(
+            3, 0, "3 differ, the first is that to request 17, values by up to 0.25", id="some"
+        ),
+        pytest.param(0, 9, "more than 1e-05; 9 by another version", id="another-version"),
+    ],
+)
+def test_a_replay_says_how_many_answers_differ(different, other_version, words):
+    check = AnswerCheck(
+        compared=1200,
+        different=different,
+        largest_difference=0.25,
+        first_different=17 if different else None,
+        other_version=other_version,
+    )
+    report = replace(REPORT, answers=check)
+    (line,) = (line for line in report_table(report).splitlines() if line.startswith("answers"))
+    assert line.endswith(words)
+    assert report_json(report)["answers"]["different"] == different
 
 
 def test_json_holds_the_numbers():
@@ -89,7 +127,10 @@ def test_json_holds_the_numbers():
     assert document["server_processes"] == [42]
     assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
     assert document["objective"] == "p99<50ms"
-    assert document["trials"] == [{"rate": 50, "held": True}, {"rate": 100, "held": False}]
+    assert document["trials"][1:3] == [{"rate": 100, "held": False, "whole": False}] * 2
+    assert document["trials"][3] == {"rate": 50, "held": True, "whole": True}
+    assert document["replay"] is None
+    assert document["answers"] is None
 
 
 @pytest.mark.parametrize(

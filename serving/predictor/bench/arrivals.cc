@@ -11,4 +11,11 @@ std::chrono::nanoseconds PoissonArrivals::Next() {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds_ * 1e9));
 }
 
+std::chrono::nanoseconds RecordedArrivals::Next() {
+  const uint64_t round = place_ / times_.size();
+  const std::chrono::nanoseconds time = times_[place_ % times_.size()];
+  place_ += step_;
+  return time + static_cast<int64_t>(round) * period_;
+}
+
 }  // namespace embershard

@@ -40,7 +40,8 @@ GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* 
       pool_(pool),
       max_requests_(ShareOf(options.max_requests, index, options.lanes)),
       index_(index),
-      next_request_(pool->size() * index / options.lanes) {
+      answers_(options.keep_answers ? pool->size() : 0),
+      next_request_(index) {
   for (size_t i = 0; i < options.connections_per_lane; ++i) {
     channels_.push_back(MakeChannel(options.target));
     stubs_.push_back(std::make_unique<grpc::GenericStub>(channels_.back()));
@@ -99,6 +100,11 @@ Tally GrpcLane::tally() const {
   return tally_;
 }
 
+std::vector<std::optional<grpc::ByteBuffer>> GrpcLane::TakeAnswers() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(answers_, {});
+}
+
 double GrpcLane::busiest_thread_share() const {
   std::lock_guard lock(mutex_);
   return busiest_thread_share_;
@@ -106,7 +112,7 @@ double GrpcLane::busiest_thread_share() const {
 
 void GrpcLane::SendLoop() {
   prctl(PR_SET_TIMERSLACK, 1000);  // Nanoseconds; 50,000 by default, too late for a sender.
-  if (options_.rate_per_second > 0) {
+  if (options_.open_loop()) {
     SendOpenLoop();
   } else {
     SendClosedLoop();
@@ -118,10 +124,9 @@ void GrpcLane::SendLoop() {
 }
 
 void GrpcLane::SendOpenLoop() {
-  PoissonArrivals arrivals(options_.rate_per_second / static_cast<double>(options_.lanes),
-                           LaneSeed(options_.seed, index_));
+  const std::function<std::chrono::nanoseconds()> next_arrival = Arrivals();
   for (;;) {
-    const Clock::time_point due = start_ + arrivals.Next();
+    const Clock::time_point due = start_ + next_arrival();
     if (!WaitUntil(std::min(due, end_))) return;
     {
       std::lock_guard lock(mutex_);
@@ -135,6 +140,17 @@ void GrpcLane::SendOpenLoop() {
       Expire(due);
     }
   }
+}
+
+std::function<std::chrono::nanoseconds()> GrpcLane::Arrivals() const {
+  if (options_.rate_per_second > 0) {
+    const double rate = options_.rate_per_second / static_cast<double>(options_.lanes);
+    return [arrivals = PoissonArrivals(rate, LaneSeed(options_.seed, index_))]() mutable {
+      return arrivals.Next();
+    };
+  }
+  return [arrivals = RecordedArrivals(&options_.times, options_.times_period, index_,
+                                      options_.lanes)]() mutable { return arrivals.Next(); };
 }
 
 void GrpcLane::SendClosedLoop() {
@@ -179,8 +195,8 @@ bool GrpcLane::AdmitLocked(Clock::time_point scheduled) {
 }
 
 void GrpcLane::BeginLocked(Call* call, Clock::time_point scheduled) {
-  call->request = &(*pool_)[next_request_];
-  next_request_ = (next_request_ + 1) % pool_->size();
+  call->request = next_request_ % pool_->size();
+  next_request_ += options_.lanes;
   call->stub = stubs_[next_stub_].get();
   next_stub_ = (next_stub_ + 1) % stubs_.size();
   call->scheduled = scheduled;
@@ -194,7 +210,7 @@ void GrpcLane::Send(Call* call) {
       std::chrono::system_clock::now() +
       std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining));
   call->reader = call->stub->PrepareUnaryCall(&*call->context, options_.method,
-                                              call->request->message, &queue_);
+                                              (*pool_)[call->request].message, &queue_);
   call->reader->StartCall();
   call->reader->Finish(&call->answer, &call->status, call);
 }
@@ -221,16 +237,19 @@ bool GrpcLane::Receive(Call* call, Clock::time_point now) {
                            .sent = call->sent,
                            .answered = now,
                            .code = call->status.error_code(),
-                           .examples = call->request->examples,
+                           .examples = (*pool_)[call->request].examples,
                            .answer_bytes = call->answer.Length()};
   const std::string message = call->status.error_message();
-  call->answer.Clear();
   call->status = grpc::Status::OK;
   call->reader.reset();
   std::lock_guard lock(mutex_);
+  if (options_.keep_answers && outcome.code == 0 && !answers_[call->request].has_value()) {
+    answers_[call->request] = call->answer;  // Shares its bytes.
+  }
+  call->answer.Clear();
   call->context.reset();
   if (!stopped_) tally_.Add(outcome, message);
-  const bool again = options_.rate_per_second <= 0 && !stopped_ && AdmitLocked(now);
+  const bool again = !options_.open_loop() && !stopped_ && AdmitLocked(now);
   if (again) {
     BeginLocked(call, now);
   } else {
@@ -243,13 +262,14 @@ bool GrpcLane::Receive(Call* call, Clock::time_point now) {
 
 void GrpcLane::Expire(Clock::time_point scheduled) {
   const Clock::time_point now = Clock::now();
+  std::lock_guard lock(mutex_);
+  next_request_ += options_.lanes;  // The one that was due.
   const Outcome outcome = {.scheduled = scheduled,
                            .sent = now,
                            .answered = now,
                            .code = grpc::StatusCode::DEADLINE_EXCEEDED,
                            .examples = 0,
                            .answer_bytes = 0};
-  std::lock_guard lock(mutex_);
   tally_.Add(outcome, "never sent: all calls in flight waited for answers");
 }
 

@@ -51,6 +51,10 @@ class GrpcLane {
 
   Tally tally() const;
 
+  // With keep_answers: for each request of the pool the first answer that was OK, if any.
+  // REQUIRES: `finished` has been called. Leaves none here.
+  std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers();
+
   // The share of the run that the busier thread was on a core, 0..1. 0 until finished.
   double busiest_thread_share() const;
 
@@ -62,13 +66,14 @@ class GrpcLane {
     grpc::Status status;
     Clock::time_point scheduled;
     Clock::time_point sent;
-    const PooledRequest* request = nullptr;
+    size_t request = 0;  // Its place in the pool.
     grpc::GenericStub* stub = nullptr;
   };
 
   void SendLoop();
   void SendOpenLoop();
   void SendClosedLoop();
+  std::function<std::chrono::nanoseconds()> Arrivals() const;
   void ReceiveLoop(const std::function<void()>& finished);
 
   bool WaitUntil(Clock::time_point due);           // False: stopped.
@@ -95,9 +100,10 @@ class GrpcLane {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // A call became free, or stopped_.
   std::vector<Call*> free_;          // Guarded by mutex_, as all below.
+  std::vector<std::optional<grpc::ByteBuffer>> answers_;
   Tally tally_{Clock::time_point()};
   uint64_t admitted_ = 0;  // That count.
-  size_t next_request_ = 0;
+  uint64_t next_request_;  // In the row of all lanes' requests, of which each takes every n-th.
   size_t next_stub_ = 0;
   bool sending_ = false;
   double sender_cpu_seconds_ = 0;

@@ -14,9 +14,9 @@ GrpcLoadRun::GrpcLoadRun(const LoadOptions& options, RequestPool pool)
   for (const auto& lane : lanes_) {
     if (!lane->Connect(connected_by)) break;
   }
-  const Clock::time_point start = Clock::now();
+  start_ = Clock::now();
   for (const auto& lane : lanes_) {
-    lane->Start(start, [this] {
+    lane->Start(start_, [this] {
       std::lock_guard lock(mutex_);
       if (--running_ == 0) changed_.notify_all();
     });
@@ -40,6 +40,17 @@ void GrpcLoadRun::Stop() {
 Tally GrpcLoadRun::tally() const {
   Tally all = lanes_[0]->tally();
   for (size_t i = 1; i < lanes_.size(); ++i) all.Merge(lanes_[i]->tally());
+  return all;
+}
+
+std::vector<std::optional<grpc::ByteBuffer>> GrpcLoadRun::TakeAnswers() {
+  std::vector<std::optional<grpc::ByteBuffer>> all = lanes_[0]->TakeAnswers();
+  for (size_t lane = 1; lane < lanes_.size(); ++lane) {
+    std::vector<std::optional<grpc::ByteBuffer>> answers = lanes_[lane]->TakeAnswers();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].has_value()) all[i] = std::move(answers[i]);
+    }
+  }
   return all;
 }
 

@@ -3,10 +3,13 @@
 #ifndef EMBERSHARD_BENCH_GRPC_LOAD_RUN_H_
 #define EMBERSHARD_BENCH_GRPC_LOAD_RUN_H_
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -34,13 +37,22 @@ class GrpcLoadRun {
   void Stop();
 
   Tally tally() const;
+
+  // With keep_answers: as GrpcLane::TakeAnswers(), of all lanes.
+  // REQUIRES: it is over.
+  std::vector<std::optional<grpc::ByteBuffer>> TakeAnswers();
+
+  // When the first request could leave: arrivals count from here.
+  Clock::time_point start() const { return start_; }
+
   double busiest_thread_share() const;  // 0 until it is over.
 
  private:
   const RequestPool pool_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // running_ became 0.
-  size_t running_;                   // Guarded by mutex_.
+  Clock::time_point start_;
+  size_t running_;  // Guarded by mutex_.
   std::vector<std::unique_ptr<GrpcLane>> lanes_;
 };
 

@@ -1,21 +1,28 @@
 #ifndef EMBERSHARD_BENCH_LOAD_OPTIONS_H_
 #define EMBERSHARD_BENCH_LOAD_OPTIONS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 
 namespace embershard {
 
-// What a run does. Open loop where there is a rate, closed loop otherwise.
+// What a run does. Open loop where there is a rate or there are times, closed loop otherwise.
 struct LoadOptions {
   std::string target;  // As gRPC names it: ipv4:127.0.0.1:50051.
   std::string method;  // "/package.Service/Method", unary.
 
   // Requests per second over all lanes, at random times. 0: closed loop.
   double rate_per_second = 0;
+
+  // Without a rate: when the requests of the pool leave, since the start, in their order; all
+  // of it again every period. Empty: closed loop.
+  std::vector<std::chrono::nanoseconds> times;
+  std::chrono::nanoseconds times_period{};  // Longer than the last of them.
 
   // Calls waiting for an answer, over all lanes, at least one a lane. Closed loop: kept
   // at this number. Open loop: the most there may be; beyond it requests are sent late,
@@ -34,6 +41,11 @@ struct LoadOptions {
   size_t connections_per_lane = 1;
 
   uint64_t seed = 0;
+
+  // Whether the first good answer to each request of the pool is kept.
+  bool keep_answers = false;
+
+  bool open_loop() const { return rate_per_second > 0 || !times.empty(); }
 };
 
 // The part of `total` that falls to one of several: they differ by 1 at most.

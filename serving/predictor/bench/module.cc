@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,17 +72,46 @@ RequestPool PoolOf(const std::vector<std::pair<std::string, uint32_t>>& requests
   return pool;
 }
 
+std::vector<std::chrono::nanoseconds> TimesFrom(const std::vector<double>& seconds) {
+  std::vector<std::chrono::nanoseconds> times;
+  times.reserve(seconds.size());
+  for (const double each : seconds) times.push_back(FromSeconds(each));
+  return times;
+}
+
+// [bytes or None], in the order of the pool.
+py::list Answers(GrpcLoadRun& run) {
+  py::list answers;
+  for (const std::optional<grpc::ByteBuffer>& answer : run.TakeAnswers()) {
+    std::vector<grpc::Slice> slices;
+    if (!answer.has_value() || !answer->Dump(&slices).ok()) {
+      answers.append(py::none());
+      continue;
+    }
+    std::string bytes;
+    bytes.reserve(answer->Length());
+    for (const grpc::Slice& slice : slices) {
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    answers.append(py::bytes(bytes));
+  }
+  return answers;
+}
+
 void DefineLoadRun(py::module_& module) {
   py::class_<GrpcLoadRun>(module, "LoadRun")
       .def(py::init([](const std::vector<std::pair<std::string, uint32_t>>& requests,
                        const std::string& target, const std::string& method, double rate,
+                       const std::vector<double>& times, double times_period_seconds,
                        size_t in_flight, double warmup_seconds, double measure_seconds,
                        uint64_t max_requests, double timeout_seconds, size_t lanes,
-                       size_t connections_per_lane, uint64_t seed) {
+                       size_t connections_per_lane, uint64_t seed, bool keep_answers) {
              LoadOptions options;
              options.target = target;
              options.method = method;
              options.rate_per_second = rate;
+             options.times = TimesFrom(times);
+             options.times_period = FromSeconds(times_period_seconds);
              options.in_flight = in_flight;
              options.warmup = FromSeconds(warmup_seconds);
              options.measure = FromSeconds(measure_seconds);
@@ -90,20 +120,23 @@ void DefineLoadRun(py::module_& module) {
              options.lanes = lanes;
              options.connections_per_lane = connections_per_lane;
              options.seed = seed;
+             options.keep_answers = keep_answers;
              RequestPool pool = PoolOf(requests);
              py::gil_scoped_release released;
              return std::make_unique<GrpcLoadRun>(options, std::move(pool));
            }),
            py::kw_only(), py::arg("requests"), py::arg("target"), py::arg("method"),
-           py::arg("rate"), py::arg("in_flight"), py::arg("warmup_seconds"),
-           py::arg("measure_seconds"), py::arg("max_requests"), py::arg("timeout_seconds"),
-           py::arg("lanes"), py::arg("connections_per_lane"), py::arg("seed"))
+           py::arg("rate"), py::arg("times"), py::arg("times_period_seconds"), py::arg("in_flight"),
+           py::arg("warmup_seconds"), py::arg("measure_seconds"), py::arg("max_requests"),
+           py::arg("timeout_seconds"), py::arg("lanes"), py::arg("connections_per_lane"),
+           py::arg("seed"), py::arg("keep_answers"))
       .def(
           "wait",
           [](GrpcLoadRun& run, double seconds) { return run.WaitFor(FromSeconds(seconds)); },
           py::call_guard<py::gil_scoped_release>(), py::arg("timeout_seconds"))
       .def("stop", &GrpcLoadRun::Stop, py::call_guard<py::gil_scoped_release>())
       .def("counts", [](const GrpcLoadRun& run) { return Named(run.tally()); })
+      .def("take_answers", &Answers)
       .def("busiest_thread_share", &GrpcLoadRun::busiest_thread_share);
 }
 

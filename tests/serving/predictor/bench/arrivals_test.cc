@@ -58,5 +58,21 @@ TEST(PoissonArrivals, RepeatForASeedAndDifferForOthers) {
   EXPECT_NE(Gaps(10, 4, 100), Gaps(10, 5, 100));
 }
 
+TEST(RecordedArrivals, ComeAgainAPeriodLater) {
+  using std::chrono::nanoseconds;
+  const std::vector<nanoseconds> times = {nanoseconds(0), nanoseconds(7), nanoseconds(7)};
+  RecordedArrivals all(&times, nanoseconds(10), 0, 1);
+  for (const int64_t expected : {0, 7, 7, 10, 17, 17, 20}) EXPECT_EQ(all.Next().count(), expected);
+}
+
+TEST(RecordedArrivals, AreSharedByThoseWhoTakeEveryOther) {
+  using std::chrono::nanoseconds;
+  const std::vector<nanoseconds> times = {nanoseconds(0), nanoseconds(4), nanoseconds(9)};
+  RecordedArrivals even(&times, nanoseconds(10), 0, 2);
+  RecordedArrivals odd(&times, nanoseconds(10), 1, 2);
+  for (const int64_t expected : {0, 9, 14, 20}) EXPECT_EQ(even.Next().count(), expected);
+  for (const int64_t expected : {4, 10, 19, 24}) EXPECT_EQ(odd.Next().count(), expected);
+}
+
 }  // namespace
 }  // namespace embershard

@@ -1,23 +1,20 @@
 #include "bench/grpc_load_run.h"
 
-#include <grpcpp/alarm.h>
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <functional>
+#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "bench/arrivals.h"
+#include "bench/fake_server.h"
 #include "bench/load_options.h"
 
 namespace embershard {
@@ -25,96 +22,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-// What the fake server does with a request: the n-th it sees, from 0.
-struct Plan {
-  milliseconds delay{0};
-  grpc::StatusCode code = grpc::StatusCode::OK;
-};
-
-// Answers every method with the bytes it was sent, as a plan says, without a thread that
-// waits.
-class FakeServer : public grpc::CallbackGenericService {
- public:
-  explicit FakeServer(std::function<Plan(uint64_t)> plan) : plan_(std::move(plan)) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterCallbackGenericService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~FakeServer() override { server_->Shutdown(std::chrono::system_clock::now() + seconds(5)); }
-
-  std::string target() const { return "ipv4:127.0.0.1:" + std::to_string(port_); }
-  uint64_t seen() const { return seen_; }
-  std::multiset<std::string> bodies() const {
-    std::lock_guard lock(mutex_);
-    return bodies_;
-  }
-  std::set<std::string> peers() const {
-    std::lock_guard lock(mutex_);
-    return peers_;
-  }
-
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    return new Reactor(this, context);
-  }
-
- private:
-  class Reactor : public grpc::ServerGenericBidiReactor {
-   public:
-    Reactor(FakeServer* server, grpc::GenericCallbackServerContext* context) : server_(server) {
-      server_->Note(context->peer());
-      StartRead(&message_);
-    }
-    void OnReadDone(bool ok) override {
-      if (!ok) return Finish(grpc::Status::CANCELLED);
-      const Plan plan = server_->Take(message_);
-      code_ = plan.code;
-      if (plan.delay == milliseconds::zero()) return Answer();
-      alarm_.Set(std::chrono::system_clock::now() + plan.delay, [this](bool) { Answer(); });
-    }
-    void OnCancel() override { alarm_.Cancel(); }  // So that a test's end does not wait for it.
-    void OnDone() override { delete this; }
-
-   private:
-    void Answer() {
-      if (code_ != grpc::StatusCode::OK) return Finish(grpc::Status(code_, "as planned"));
-      StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
-    }
-
-    FakeServer* const server_;
-    grpc::ByteBuffer message_;
-    grpc::StatusCode code_ = grpc::StatusCode::OK;
-    grpc::Alarm alarm_;
-  };
-
-  void Note(const std::string& peer) {
-    std::lock_guard lock(mutex_);
-    peers_.insert(peer);
-  }
-
-  Plan Take(const grpc::ByteBuffer& message) {
-    std::vector<grpc::Slice> slices;
-    std::string body;
-    if (message.Dump(&slices).ok()) {
-      for (const grpc::Slice& part : slices) {
-        body.append(reinterpret_cast<const char*>(part.begin()), part.size());
-      }
-    }
-    std::lock_guard lock(mutex_);
-    bodies_.insert(std::move(body));
-    return plan_(seen_++);
-  }
-
-  const std::function<Plan(uint64_t)> plan_;
-  std::atomic<uint64_t> seen_ = 0;
-  mutable std::mutex mutex_;
-  std::multiset<std::string> bodies_;  // Guarded by mutex_.
-  std::set<std::string> peers_;        // Guarded by mutex_.
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
 
 Plan AtOnce(uint64_t) { return {}; }
 
@@ -194,21 +101,131 @@ TEST(GrpcLoadRun, ClosedLoopKeepsItsNumberInFlight) {
   EXPECT_GE(Quantile(tally.latency(), 0.01), 50);
 }
 
+// An open loop of one lane whose requests tell their place in the row.
+struct Told {
+  Tally tally;
+  // By place: from the schedule, which the seed tells, to when the server says that it
+  // answered. No true latency is shorter.
+  std::vector<double> stated_ms;
+  std::vector<Clock::time_point> scheduled;
+};
+
+Told RunAndAskTheServer(FakeServer* server, double rate, uint64_t requests) {
+  LoadOptions options = OptionsFor(*server);
+  options.rate_per_second = rate;
+  options.in_flight = requests;
+  options.max_requests = requests;
+  options.seed = 7;
+  std::vector<std::string> places;
+  for (uint64_t i = 0; i < requests; ++i) places.push_back(std::to_string(i));
+  GrpcLoadRun run(options, PoolOf(places));
+  EXPECT_TRUE(run.WaitFor(seconds(100)));
+
+  Told told = {.tally = run.tally(), .stated_ms = {}, .scheduled = {}};
+  std::map<std::string, Clock::time_point> answered = server->answered();
+  EXPECT_EQ(answered.size(), requests);
+  PoissonArrivals arrivals(rate, options.seed);
+  for (const std::string& place : places) {
+    told.scheduled.push_back(run.start() + arrivals.Next());
+    const auto stated = answered[place] - told.scheduled.back();
+    told.stated_ms.push_back(std::chrono::duration<double, std::milli>(stated).count());
+  }
+  return told;
+}
+
+double QuantileOf(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(std::ceil(q * static_cast<double>(values.size()))) - 1];
+}
+
 TEST(GrpcLoadRun, MeasuresKnownDelaysWithinThreePercent) {
   // Of 20 requests 12 take 400 ms, 7 take 800 ms, 1 takes 1600 ms.
   FakeServer server([](uint64_t n) {
     const uint64_t place = n % 20;
     return Plan{.delay = milliseconds(place < 12 ? 400 : place < 19 ? 800 : 1600)};
   });
+  const Told told = RunAndAskTheServer(&server, 200, 200);
+  EXPECT_EQ(told.tally.by_code()[0], 200u);
+  for (const double q : {0.25, 0.50, 0.75, 0.90, 0.95, 0.99}) {
+    const double stated = QuantileOf(told.stated_ms, q);
+    EXPECT_GE(stated, q <= 0.6 ? 400 : q <= 0.95 ? 800 : 1600) << q;
+    EXPECT_GE(Quantile(told.tally.latency(), q), stated) << q;
+    EXPECT_LE(Quantile(told.tally.latency(), q), 1.03 * stated) << q;
+  }
+}
+
+TEST(GrpcLoadRun, CountsAStallOnEveryRequestScheduledInIt) {
+  static constexpr auto kStall = milliseconds(200);
+  Clock::time_point begin;  // Written under the server's lock, read when it is done.
+  FakeServer server([&begin](uint64_t n) {
+    const Clock::time_point now = Clock::now();
+    if (n == 100) begin = now;
+    const bool stalled = n >= 100 && now < begin + kStall;
+    return Plan{.delay = stalled ? begin + kStall - now : Clock::duration::zero()};
+  });
+  const Told told = RunAndAskTheServer(&server, 1000, 500);
+  EXPECT_EQ(told.tally.by_code()[0], 500u);
+
+  // Whoever was due in the stall had to wait for its end.
+  std::vector<double> waits_ms;
+  for (const Clock::time_point due : told.scheduled) {
+    if (due < begin || due >= begin + kStall) continue;
+    waits_ms.push_back(std::chrono::duration<double, std::milli>(begin + kStall - due).count());
+  }
+  EXPECT_GT(waits_ms.size(), 140u);  // 200 expected, with a deviation of 14.
+  for (double limit_ms = 1; limit_ms < 200; limit_ms += 1) {
+    const auto waited = std::count_if(waits_ms.begin(), waits_ms.end(),
+                                      [limit_ms](double wait) { return wait >= limit_ms; });
+    uint64_t counted = 0;
+    for (const Histogram::Bucket& bucket : told.tally.latency().Buckets()) {
+      if (static_cast<double>(bucket.high) * 1e-6 >= limit_ms) counted += bucket.count;
+    }
+    EXPECT_GE(counted, static_cast<uint64_t>(waited)) << limit_ms << " ms or more";
+  }
+}
+
+TEST(GrpcLoadRun, SendsAtTheTimesThatWereGiven) {
+  FakeServer server(AtOnce);
   LoadOptions options = OptionsFor(server);
-  options.rate_per_second = 200;
-  options.in_flight = 1000;
-  options.max_requests = 200;
-  const Tally tally = RunToTheEnd(options);
-  EXPECT_EQ(tally.by_code()[0], 200u);
-  EXPECT_NEAR(Quantile(tally.latency(), 0.50), 400, 0.03 * 400);
-  EXPECT_NEAR(Quantile(tally.latency(), 0.90), 800, 0.03 * 800);
-  EXPECT_NEAR(Quantile(tally.latency(), 0.99), 1600, 0.03 * 1600);
+  options.times = {milliseconds(0), milliseconds(30), milliseconds(40)};
+  options.times_period = milliseconds(100);
+  options.in_flight = 10;
+  options.max_requests = 6;
+  options.lanes = 2;
+  const Tally tally = RunToTheEnd(options, {"first", "second", "third"});
+  EXPECT_EQ(tally.by_code()[0], 6u);
+  EXPECT_EQ(tally.last_scheduled(), milliseconds(140));
+  EXPECT_EQ(server.bodies(),
+            (std::multiset<std::string>{"first", "first", "second", "second", "third", "third"}));
+}
+
+TEST(GrpcLoadRun, KeepsTheFirstGoodAnswerToEachRequest) {
+  // The second is refused; the fifth is never sent.
+  FakeServer server([](uint64_t n) {
+    return Plan{.code = n == 1 ? grpc::StatusCode::UNAVAILABLE : grpc::StatusCode::OK};
+  });
+  LoadOptions options = OptionsFor(server);
+  options.in_flight = 1;
+  options.max_requests = 4;
+  options.keep_answers = true;
+  GrpcLoadRun run(options, PoolOf({"a", "b", "c", "d", "e"}));
+  ASSERT_TRUE(run.WaitFor(seconds(100)));
+  std::vector<std::string> texts;
+  for (const auto& answer : run.TakeAnswers()) {
+    texts.push_back(answer.has_value() ? TextOf(*answer) : "none");
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"a", "none", "c", "d", "none"}));
+}
+
+TEST(GrpcLoadRun, LanesShareThePoolInTurn) {
+  FakeServer server(AtOnce);
+  LoadOptions options = OptionsFor(server);
+  options.in_flight = 3;
+  options.max_requests = 9;
+  options.lanes = 3;
+  RunToTheEnd(options, {"a", "b", "c", "d"});
+  EXPECT_EQ(server.bodies(),
+            (std::multiset<std::string>{"a", "a", "a", "b", "b", "c", "c", "d", "d"}));
 }
 
 TEST(GrpcLoadRun, OpenLoopCountsTheWaitForAFreeCall) {

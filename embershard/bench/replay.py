@@ -1,0 +1,163 @@
+"""Recorded requests, sent again, and whether they are answered as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench.recording import RecordedCall, Recording, read_recording
+from embershard.bench.traffic import DrawnRequest
+from embershard.client import ServedModel
+from embershard.errors import InputError
+
+__all__ = ["TOLERANCE", "AnswerCheck", "Replay", "check_answers", "read_replay"]
+
+Outputs = Mapping[str, tuple[tuple[int, ...], NDArray[np.float32]]]
+"""By name: shape and values."""
+
+TOLERANCE: Final = 1e-5
+"""Between a recorded value and the one given now; relative to values beyond 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A file's requests, in the order in which they arrived."""
+
+    path: Path
+    recording: Recording
+    calls: Sequence[RecordedCall]
+
+    requests: Sequence[DrawnRequest]
+    """Those of the calls, byte for byte; due when they arrived, the first at 0."""
+
+    def check_model(self, served: ServedModel) -> None:
+        """Whether a model reads these requests as the one that they were recorded from.
+
+        Raises:
+            InputError: its schema is another one.
+        """
+        if served.fingerprint != self.recording.fingerprint:
+            raise InputError(
+                f"{self.path}: recorded from {self.recording.model} {self.recording.version} with "
+                f"schema {self.recording.fingerprint:016x}; expected that schema at the target, "
+                f"got {served.fingerprint:016x} of {served.name} {served.version}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCheck:
+    """The first answer to each request, compared with the recorded one."""
+
+    compared: int
+    """Those that were recorded as OK, are OK now, and by the same version of the same model."""
+
+    different: int
+    """Of these: by more than the tolerance, or in names and shapes of their outputs."""
+
+    largest_difference: float
+    """Between values of outputs alike in name and shape."""
+
+    first_different: int | None
+    """Its place in the replay, from 1."""
+
+    other_version: int
+    """Answered by another version or model, so not compared."""
+
+
+def read_replay(path: Path) -> Replay:
+    """Read a recording as requests to send.
+
+    Raises:
+        InputError: as `read_recording`; or it holds no calls.
+    """
+    recording = read_recording(path)
+    if not recording.calls:
+        raise InputError(f"{path}: expected recorded calls, got a recording without any")
+    calls = sorted(recording.calls, key=lambda call: call.arrival_unix_us)
+    begin = calls[0].arrival_unix_us
+    requests = [
+        _request(path, place, call, (call.arrival_unix_us - begin) * 1e-6)
+        for place, call in enumerate(calls, 1)
+    ]
+    return Replay(path=path, recording=recording, calls=calls, requests=requests)
+
+
+def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:
+    """Compare what a run was answered.
+
+    Args:
+        replay: what it sent.
+        answers: to each request the first that was OK. None: there was none.
+    """
+    compared, other_version = 0, 0
+    different: list[int] = []
+    largest = 0.0
+    for place, (call, answer) in enumerate(zip(replay.calls, answers, strict=True), 1):
+        if call.code != 0 or answer is None:
+            continue
+        recorded = pb.PredictResponse.FromString(call.response)
+        given = _response(answer)
+        if (given.model, given.version) != (recorded.model, recorded.version):
+            other_version += 1
+            continue
+        compared += 1
+        same, distance = _compare(_outputs(recorded.outputs), _outputs(given.outputs))
+        largest = max(largest, distance)
+        if not same:
+            different.append(place)
+    return AnswerCheck(
+        compared=compared,
+        different=len(different),
+        largest_difference=largest,
+        first_different=min(different, default=None),
+        other_version=other_version,
+    )
+
+
+def _request(path: Path, place: int, call: RecordedCall, due_seconds: float) -> DrawnRequest:
+    try:
+        message = pb.PredictRequest.FromString(call.request)
+        if call.code == 0:
+            pb.PredictResponse.FromString(call.response)
+    except DecodeError as error:
+        raise InputError(f"{path}: record {place} holds no request and answer") from error
+    values = [message.packed.values, *(each.values for each in message.sparse)]
+    ids = sum(len(each) for each in values) // 8
+    return DrawnRequest(call.request, message.num_examples, ids, due_seconds)
+
+
+def _response(answer: bytes) -> pb.PredictResponse:
+    response = pb.PredictResponse()
+    try:
+        response.ParseFromString(answer)
+    except DecodeError:  # Of a server that is none of ours: its version is none of ours either.
+        return pb.PredictResponse(version=-1)
+    return response
+
+
+def _outputs(outputs: Iterable[pb.Output]) -> Outputs:
+    return {
+        each.name: (tuple(each.shape), np.frombuffer(each.values[: len(each.values) & ~3], "<f4"))
+        for each in outputs
+    }
+
+
+def _compare(recorded: Outputs, given: Outputs) -> tuple[bool, float]:
+    """Whether they are the same, and the largest distance between values."""
+    same, largest = recorded.keys() == given.keys(), 0.0
+    for name in recorded.keys() & given.keys():
+        (shape, before), (shape_now, now) = recorded[name], given[name]
+        if shape != shape_now or len(before) != len(now):
+            same = False
+            continue
+        distance = np.abs(before.astype(np.float64) - now)
+        same &= bool((distance <= TOLERANCE * np.maximum(1, np.abs(before))).all())
+        largest = max(largest, float(distance.max(initial=0)))
+    return same, largest

@@ -1,0 +1,99 @@
+"""What a bench sends, drawn or recorded, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from embershard.bench.id_sources import find_id_sources
+from embershard.bench.replay import Replay
+from embershard.bench.traffic import DrawnRequest, Span, TrafficOptions, draw_requests
+from embershard.client import ServedModel
+
+__all__ = ["Traffic", "drawn_traffic", "recorded_traffic"]
+
+TRIED_FIRST: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What will be sent."""
+
+    pool: Sequence[DrawnRequest]
+
+    tried: Sequence[DrawnRequest]
+    """The first few that the server should take: sent one by one before the load."""
+
+    words: Sequence[str]
+    """One line a fact."""
+
+    warnings: Sequence[str]
+
+
+def drawn_traffic(
+    model: ServedModel,
+    options: TrafficOptions,
+    *,
+    id_ranges: Mapping[str, Span],
+    package: Path | None,
+) -> Traffic:
+    """Requests drawn from a model's schema.
+
+    Raises:
+        InputError: as `find_id_sources` and `draw_requests`.
+    """
+    sources = find_id_sources(model, ranges=id_ranges, package=package)
+    pool = draw_requests(model, sources, options)
+    alpha = options.zipf_alpha
+    return Traffic(
+        pool=pool,
+        tried=pool[:TRIED_FIRST],
+        words=[
+            f"{len(pool):,} different requests, sent in turn, seed {options.seed}",
+            _means(pool, law=" (uniform)" if alpha is None else f" (zipf {alpha:g})"),
+            *sorted({f"ids known from {source.where}" for source in sources.values()}),
+        ],
+        warnings=[],
+    )
+
+
+def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
+    """Requests of a recording. What was refused then is not tried first.
+
+    Raises:
+        InputError: the model's schema is another one.
+    """
+    replay.check_model(model)
+    good = [
+        request
+        for request, call in zip(replay.requests, replay.calls, strict=True)
+        if call.code == 0
+    ]
+    recording = replay.recording
+    warnings = []
+    if recording.torn_bytes:
+        warnings.append(
+            f"{replay.path}: the last {recording.torn_bytes} bytes are no whole record, left out"
+        )
+    return Traffic(
+        pool=replay.requests,
+        tried=good[:TRIED_FIRST],
+        words=[
+            f"{len(replay.requests):,} recorded requests, sent in turn, from {replay.path}",
+            _means(replay.requests),
+            f"recorded from {recording.model} {recording.version}, {recording.share:.3g} of its "
+            f"calls, {len(good):,} answered well",
+        ],
+        warnings=warnings,
+    )
+
+
+def _means(pool: Sequence[DrawnRequest], *, law: str = "") -> str:
+    count = len(pool)
+    return (
+        f"on average {sum(each.examples for each in pool) / count:,.1f} examples, "
+        f"{sum(each.ids for each in pool) / count:,.1f} ids{law}, "
+        f"{sum(len(each.message) for each in pool) / count:,.0f} bytes"
+    )

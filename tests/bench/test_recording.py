@@ -1,0 +1,74 @@
+"""Recordings are read as they were written; torn, damaged and other files are told apart."""
+
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench.recording import read_recording
+from embershard.errors import InputError
+from tests.bench.recordings import answer, call, framed, header, write_recording
+
+
+def test_a_recording_is_read_as_it_was_written(tmp_path):
+    calls = [call(b"\x20\x01", 1_700_000_000_000_001), call(b"?", 5, code=3, message=b"no \xff")]
+    recording = read_recording(write_recording(tmp_path / "calls", calls, share=0.25))
+    assert (recording.model, recording.version, recording.fingerprint) == ("ranker", 7, 0xABC)
+    assert recording.share == 0.25
+    assert recording.torn_bytes == 0
+    good, bad = recording.calls
+    assert (good.arrival_unix_us, good.request, good.code) == (
+        1_700_000_000_000_001,
+        b"\x20\x01",
+        0,
+    )
+    assert pb.PredictResponse.FromString(good.response) == answer()
+    assert (bad.request, bad.code, bad.message, bad.response) == (b"?", 3, "no �", b"")
+
+
+def test_a_file_that_ends_anywhere_is_whole_up_to_there(tmp_path):
+    first, second = framed(call(b"first", 1)), framed(call(b"second", 2))
+    begin = framed(header())
+    whole = begin + first + second
+    path = tmp_path / "calls"
+    for end in range(len(begin), len(whole) + 1):
+        path.write_bytes(whole[:end])
+        recording = read_recording(path)
+        expected = [b"first"] * (end >= len(begin + first)) + [b"second"] * (end == len(whole))
+        assert [each.request for each in recording.calls] == expected
+        kept = len(begin) + len(first) * (len(expected) > 0) + len(second) * (len(expected) > 1)
+        assert recording.torn_bytes == end - kept
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\x05", id="one-byte"),
+        pytest.param(framed(header())[:-1], id="within-the-header"),
+        pytest.param(b"user,item,label\n1,2,0\n", id="text"),
+        pytest.param(bytes(100), id="zeros"),
+        pytest.param(framed(b"\xff\xff"), id="no-message"),
+        pytest.param(framed(header(magic="another")), id="another-kind"),
+        pytest.param(framed(pb.PredictRequest(model="m").SerializeToString()), id="a-request"),
+    ],
+)
+def test_another_file_is_no_recording(tmp_path, contents):
+    path = tmp_path / "other"
+    path.write_bytes(contents)
+    with pytest.raises(InputError, match="other: expected a recording of embershard serve"):
+        read_recording(path)
+
+
+def test_another_format_is_refused(tmp_path):
+    with pytest.raises(InputError, match="expected a recording of format 1, got 2: another rel"):
+        read_recording(write_recording(tmp_path / "calls", [], format=2))
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    path = write_recording(tmp_path / "calls", [call(b"good", 1), b"\xff\xff\xff"])
+    with pytest.raises(InputError, match="calls: record 2 is damaged"):
+        read_recording(path)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(InputError, match="calls: cannot be read: No such file"):
+        read_recording(tmp_path / "calls")
