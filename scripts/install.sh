@@ -2,7 +2,8 @@
 # Makes .venv able to run embershard, in stages; each does nothing when it has nothing to do.
 #
 #   scripts/install.sh python     Python's packages and the generated messages: enough for lint
-#   scripts/install.sh            that, Debian's packages for C++, and the extension
+#   scripts/install.sh browser    Chromium, for the tests of the status page (120 MB to download)
+#   scripts/install.sh            Python's, Debian's packages for C++, and the extension
 #
 # PYTHON       the Python to build on; python3 unless set
 # TORCH_INDEX  where pip finds torch, such as PyTorch's CPU-only index; pip's own unless set
@@ -14,6 +15,7 @@ venv=.venv
 stamps=$venv/stamps
 cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev libxxhash-dev
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
+browser_packages=(chromium chromium-driver)
 
 say() { printf 'install: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -32,6 +34,10 @@ is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" 
 
 # Debian's packages that a stage needs, one a line.
 needed_packages() {
+  if [ "$1" = browser ]; then
+    printf '%s\n' "${browser_packages[@]}"
+    return
+  fi
   if ! command -v "$python" >/dev/null; then
     printf '%s\n' python3 python3-venv
   elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -123,10 +129,13 @@ case ${1:-all} in
     system_stage python
     python_stage
     ;;
+  browser)
+    system_stage browser
+    ;;
   all)
     system_stage all
     python_stage
     extension_stage
     ;;
-  *) fail "unknown stage '$1'; known: python, all" ;;
+  *) fail "unknown stage '$1'; known: python, browser, all" ;;
 esac

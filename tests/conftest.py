@@ -1,5 +1,6 @@
-"""The mark `needs_gpu`: skips where there is no device, fails there under REQUIRE_GPU=1.
+"""Marks that skip where something is missing, and fail there when it is required.
 
+`needs_gpu` and REQUIRE_GPU=1: a CUDA device. `needs_browser` and REQUIRE_BROWSER=1: Chromium.
 And `file_limit`, a stand-in for a full disk.
 """
 
@@ -10,17 +11,28 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from tests.serving.metrics.browser import is_installed as browser_installed
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("needs_gpu") is None:
+    if item.get_closest_marker("needs_gpu"):
+        _need("REQUIRE_GPU", _sees_gpu, "torch sees no CUDA device")
+    if item.get_closest_marker("needs_browser"):
+        _need("REQUIRE_BROWSER", browser_installed, "no chromium and chromedriver are installed")
+
+
+def _need(variable: str, met: Callable[[], bool], words: str) -> None:
+    if met():
         return
+    if os.environ.get(variable) == "1":
+        pytest.fail(f"{variable}=1, but {words}", pytrace=False)
+    pytest.skip(words)
+
+
+def _sees_gpu() -> bool:
     import torch
 
-    if torch.cuda.is_available():
-        return
-    if os.environ.get("REQUIRE_GPU") == "1":
-        pytest.fail("REQUIRE_GPU=1, but torch sees no CUDA device", pytrace=False)
-    pytest.skip("no CUDA device")
+    return torch.cuda.is_available()
 
 
 @pytest.fixture

@@ -59,6 +59,15 @@ def test_nothing_is_made_where_packages_are_missing(checkout, machine):
     assert sorted(path.name for path in checkout.parents[1].iterdir()) == ["scripts"]
 
 
+def test_only_the_browser_is_asked_for_where_only_that_is_wanted(checkout, machine):
+    done = run(checkout, machine, "browser")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].split() == [
+        *("sudo", "apt-get", "install"),
+        *("chromium", "chromium-driver"),
+    ]
+
+
 def test_a_machine_without_python_is_told_which_packages(checkout, machine):
     done = run(checkout, machine, "python", PYTHON="python9")
     assert done.stderr.splitlines()[-1].split() == [
@@ -93,5 +102,5 @@ def test_an_unknown_stage_is_refused(checkout, machine):
     done = run(checkout, machine, "everything")
     assert (done.returncode, done.stderr) == (
         1,
-        "install: unknown stage 'everything'; known: python, all\n",
+        "install: unknown stage 'everything'; known: python, browser, all\n",
     )

@@ -91,12 +91,13 @@ def test_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names} == {"embershard", "embershard-0.1.0.dist-info"}
     kinds = {Path(name).suffix for name in names if name.startswith("embershard/")}
-    assert kinds == {".py", ".pyi", ".so", ".typed"}
+    assert kinds == {".css", ".html", ".js", ".py", ".pyi", ".so", ".svg", ".typed"}
     assert {
         "embershard/_proto/predictor_pb2.py",
         "embershard/export/__init__.py",
         "embershard/py.typed",
         "embershard/serving/__init__.py",
+        "embershard/serving/metrics/page/index.html",
     } <= names
     extensions = {name.split(".")[0] for name in names if name.endswith(".so")}
     assert extensions == {"embershard/serving/_predictor", "embershard/bench/_load"}

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 TIMEOUT_SECONDS = 60
@@ -52,6 +53,15 @@ class Browser:
         """The value of a JavaScript expression."""
         return self._post("execute/sync", {"script": f"return {expression}", "args": []})
 
+    def wait_for(self, expression: str) -> None:
+        """Until an expression is true, or WebDriver's own patience of 30 seconds ends."""
+        script = f"""
+            const done = arguments[0];
+            const look = () => (({expression}) ? done(true) : setTimeout(look, 20));
+            look();
+        """
+        self._post("execute/async", {"script": script, "args": []})
+
     def text(self, selector: str) -> str:
         return self.evaluate(f"document.querySelector({json.dumps(selector)}).textContent")
 
@@ -90,8 +100,12 @@ class Browser:
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            return json.load(answer)["value"]
+        try:
+            with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+                return json.load(answer)["value"]
+        except HTTPError as error:
+            said = json.load(error)["value"]
+            raise AssertionError(f"{said['error']}: {said['message']}\n{body}") from error
 
 
 @contextmanager

@@ -1,0 +1,209 @@
+"""The status page in a real browser, over a real server under load."""
+
+import json
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from embershard.client import Client
+from embershard.errors import RequestError
+from embershard.serving import Server, ServerOptions
+from embershard.serving.metrics import MetricsPort
+from embershard.serving.metrics.quantiles import quantile
+from tests.serving.asking import random_request
+from tests.serving.metrics.browser import browser
+from tests.serving.metrics.snapshots import FakeServer, busy
+
+pytestmark = [pytest.mark.needs_browser, pytest.mark.slow]
+
+TRACES = "[...document.querySelectorAll('path.trace')].map(path => path.getAttribute('d'))"
+
+
+@pytest.fixture(scope="module")
+def window():
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def shown(repository):
+    with (
+        MetricsPort() as metrics,
+        Server(repository, options=ServerOptions(port=0, threads=1)) as server,
+    ):
+        metrics.show(server)
+        yield server, metrics
+
+
+@pytest.fixture
+def load(shown):
+    """Two clients that ask all the time; some requests are refused."""
+    server, _ = shown
+    asked = [random_request(size, seed=size) for size in (1, 5, 20)]
+    enough = threading.Event()
+
+    def ask():
+        with Client(server.address, timeout_seconds=60) as client:
+            while not enough.is_set():
+                for each in asked:
+                    client.predict(dense=each.dense, sparse=each.sparse, weights=each.weights)
+                with pytest.raises(RequestError):
+                    client.predict(dense={"age": 1, "price": [1]}, sparse={"category": [[99]]})
+
+    with ThreadPoolExecutor(2) as threads:
+        asking = [threads.submit(ask) for _ in range(2)]
+
+        def stop():
+            enough.set()
+            for each in asking:
+                each.result()
+
+        yield stop
+        enough.set()
+
+
+def rows(window, table):
+    """The other cells of each row, by the first."""
+    texts = "row => [...row.cells].map(cell => cell.textContent)"
+    body = f"document.querySelector('#{table}').tBodies[0]"
+    return {row[0]: row[1:] for row in window.evaluate(f"[...{body}.rows].map({texts})")}
+
+
+def test_under_load_charts_move_and_figures_are_the_metrics(window, shown, load):
+    server, metrics = shown
+    window.open(metrics.url)
+    drawn = f"{TRACES}.filter(d => d && d.includes('L')).length"
+    window.wait_for(f"{drawn} >= 12")
+    before = window.evaluate(TRACES)
+    window.wait_for(f"{TRACES}.every((d, place) => d !== {json.dumps(before)}[place] || !d)")
+    for name in ("answered", "examples", "p50", "p99", "batch_fill", "dense_share", "cpu_cores"):
+        shown_now = window.text(f'b[data-series="{name}"]')
+        assert float(shown_now.split()[0].replace(",", "")) > 0, name
+    load()
+
+    snapshot = server.snapshot()
+    outcomes = {each["code"]: each["count"] for each in snapshot["requests"] if each["count"]}
+    answered, refused = outcomes["OK"], outcomes["INVALID_ARGUMENT"]
+    last = f"document.querySelector('#totals').rows[0].cells[1].textContent === '{answered:,}'"
+    window.wait_for(last)
+    totals = rows(window, "totals")
+    assert totals["requests not answered"] == [f"{refused:,}"]
+    assert totals["examples answered"] == [f"{snapshot['examples']:,}"]
+    assert totals["batches"] == [f"{snapshot['batches']:,}"]
+    times = snapshot["histograms"]["request_seconds"]
+    p50 = quantile(0.5, times["bounds"], times["counts"])
+    assert totals["p50"] == [in_words(p50)]
+    assert {code: row[:2] for code, row in rows(window, "requests").items()} == {
+        "OK": ["", f"{answered:,}"],
+        "INVALID_ARGUMENT": ["refused", f"{refused:,}"],
+    }
+    assert {name: row[0] for name, row in rows(window, "unknown").items()} == {
+        name: f"{count:,}" for name, count in snapshot["unknown_ids"].items()
+    }
+    (device,) = snapshot["devices"]
+    assert rows(window, "devices")["cpu:0"][2] == f"{device['rows']:,}"
+
+    with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
+        scraped = answer.read().decode()
+    assert (
+        f'embershard_examples_total{{model="ranker",version="1"}} {float(snapshot["examples"])}'
+        in (scraped.splitlines())
+    )
+    assert window.errors() == []
+    assert {url for url in window.requested() if not url.startswith(metrics.url)} == set()
+
+
+def in_words(seconds):
+    value, unit = (seconds * 1e3, "ms") if seconds >= 1e-3 else (seconds * 1e6, "µs")
+    places = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{float(f'{value:.{places}f}'):g} {unit}"
+
+
+def test_a_page_opened_late_shows_what_was(window, shown):
+    server, metrics = shown
+    with Client(server.address, timeout_seconds=60) as client:
+        client.predict(dense={"age": 1, "price": [1]})
+    window.open(metrics.url)
+    points = f"({TRACES}[0] ?? '').split(/[ML]/).length - 1"
+    window.wait_for(f"{points} >= 3")
+    seen = window.evaluate(points)
+    window.open("about:blank")
+    window.open(metrics.url)
+    window.wait_for(f"{points} >= 1")
+    assert window.evaluate(points) >= seen
+    assert window.errors() == []
+
+
+def test_a_server_that_is_gone_is_said(window):
+    with MetricsPort() as metrics:
+        metrics.show(FakeServer(busy()))
+        window.open(metrics.url)
+        window.wait_for("document.querySelector('#state').textContent === 'serving'")
+        assert window.errors() == []
+    window.wait_for("document.querySelector('#state').className === 'gone'")
+    assert window.text("#state").startswith("no answer since ")
+    assert window.errors() != []  # Chromium itself tells of the connection.
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_in_the_colours_of_its_owner(window, scheme):
+    window.devtools(
+        "Emulation.setDeviceMetricsOverride",
+        width=360,
+        height=740,
+        deviceScaleFactor=2,
+        mobile=True,
+    )
+    window.devtools(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    with MetricsPort() as metrics:
+        metrics.show(FakeServer(busy()))
+        window.open(metrics.url)
+        window.wait_for("document.querySelectorAll('figure').length === 12")
+        assert window.evaluate("document.documentElement.scrollWidth") == 360
+        ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
+        light = sum(map(int, ground.removeprefix("rgb(").removesuffix(")").split(","))) / 3
+        assert (light > 128) == (scheme == "light")
+    window.devtools("Emulation.clearDeviceMetricsOverride")
+    window.errors()
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("ceiling(0)", 1),
+        ("ceiling(0.3)", 0.5),
+        ("ceiling(5)", 5),
+        ("ceiling(5.1)", 10),
+        ("ceiling(1e9)", 1e9),
+        ("trace([0, 1, 2], [1, 2, 0], 0, 2)", "M0.00 50.00h0L1.00 0.00L2.00 100.00"),
+        ("trace([0, 1, 2], [1, null, 1], 0, 2)", "M0.00 50.00h0M2.00 50.00h0"),
+        ("trace([0, 9], [1, 1], 0, 1)", "M0.00 0.00h0M9.00 0.00h0"),
+        ("trace([0, 1], [1, 1], 1, 1)", "M0.00 0.00h0"),
+        ("seconds(0.0123)", "12.3 ms"),
+        ("seconds(0.0000042)", "4.2 µs"),
+        ("seconds(2)", "2 s"),
+        ("seconds(null)", "\u2013"),
+        ("count(1234567.4)", "1,234,567"),
+        ("number(12.345)", "12.3"),
+        ("percent(0.0512)", "5.12 %"),
+        ("bytes(1234567)", "1.23 MB"),
+        ("duration(59)", "59 s"),
+        ("duration(3723)", "1 h 2 min"),
+        ("duration(200000)", "2 d 7 h"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_what_charts_and_numbers_look_like(window, call, expected):
+    with MetricsPort() as metrics:
+        metrics.show(FakeServer(busy()))
+        window.open(metrics.url)
+        window.wait_for(
+            "globalThis.asked ||= Promise.all([import('./chart.js'), import('./format.js')])"
+            ".then(found => globalThis.found = Object.assign({}, ...found)), globalThis.found"
+        )
+        name = call.split("(")[0]
+        assert window.evaluate(f"globalThis.found.{name}{call[len(name) :]}") == expected

@@ -1,0 +1,105 @@
+"""What the page is made of, and the figures it asks for."""
+
+import json
+import re
+import urllib.request
+
+import pytest
+
+from embershard.errors import ConfigError
+from embershard.serving.metrics import MetricsPort
+from embershard.serving.metrics.history import History
+from embershard.serving.metrics.status import PAGE, page_routes, status_json
+from tests.serving.metrics.snapshots import FakeServer, busy, empty
+
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+@pytest.fixture
+def server():
+    return FakeServer(busy())
+
+
+@pytest.fixture
+def history(server):
+    """Of three seconds: a busy one between two idle ones."""
+    seconds, clock = iter(range(4)), iter(range(1000, 1003))
+    kept = History(
+        server.snapshot, monotonic=lambda: float(next(seconds)), wall=lambda: float(next(clock))
+    )
+    for now in (empty(), empty(), busy(), busy()):
+        server.now = now
+        kept.take()
+    return kept
+
+
+@pytest.fixture
+def routes(server, history):
+    return page_routes(server.snapshot, lambda: server.state, history)
+
+
+def test_the_page_loads_only_what_is_served_beside_it(routes):
+    for path, (name, _) in PAGE.items():
+        answer = routes[path]("")
+        assert answer.content_type.startswith(KINDS[name.rpartition(".")[2]])
+        text = answer.body.decode()
+        for link in re.findall(r'(?:src|href)="([^"]*)"|from "([^"]*)"', text):
+            target = next(filter(None, link)).removeprefix("./")
+            assert f"/{target}" in {*routes, "/metrics"}
+        assert set(re.findall(r"https?://[^\"\s]*", text)) <= {"http://www.w3.org/2000/svg"}
+        assert "style=" not in text  # The policy would refuse it.
+
+
+def test_totals_are_those_of_the_snapshot(server, history):
+    status = status_json(busy(), "draining", history)
+    for name, value in busy().items():
+        assert name == "histograms" or status[name] == value
+    assert status["state"] == "draining"
+    assert status["quantiles"] == pytest.approx(
+        {"p50": 0.0015, "p90": 0.002 + 0.003 * 6 / 7, "p99": 0.01}
+    )
+
+
+def test_samples_come_as_columns(history):
+    status = status_json(busy(), "serving", history)
+    assert status["taken"] == 3
+    assert status["samples"]["answered"] == [0, 40, 0]
+    assert status["samples"]["p50"] == [None, 0.0015, None]
+    assert {len(column) for column in status["samples"].values()} == {3}
+    assert status["samples"]["unix_seconds"] == [1000, 1001, 1002]
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("", 3),
+        ("after=0", 3),
+        ("after=2", 1),
+        ("after=3", 0),
+        ("after=99", 0),
+        ("after=-1", 3),
+        ("after=x", 3),
+        ("after=" + "9" * 5000, 3),
+        ("%00&after=²", 3),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_only_newer_samples_are_sent(routes, query, count):
+    status = json.loads(routes["/status.json"](query).body)
+    assert len(status["samples"].get("answered", [])) == count
+
+
+def test_a_port_serves_page_figures_and_metrics(server):
+    with MetricsPort() as metrics:
+        metrics.show(server)
+        for path, words in (("", b"<!doctype html>"), ("status.json", b'"ranker"')):
+            with urllib.request.urlopen(metrics.url + path, timeout=60) as answer:
+                assert words in answer.read()
+        with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
+            assert b"embershard_examples_total" in answer.read()
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_out_of_range_is_refused(port):
+    with pytest.raises(ConfigError, match=f"metrics_port: expected 0..65535, got {port}"):
+        MetricsPort(port=port)
