@@ -9,30 +9,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from benchmarks.children import ROOT
-from embershard.bench import LoadOptions, RunResult, TrafficOptions, run_load
-from embershard.bench.id_sources import find_id_sources
-from embershard.bench.target import Target, ask_model, find_target
-from embershard.bench.traffic import DrawnRequest, draw_requests
+from benchmarks.packages import message
+from benchmarks.programs import program
+from embershard.bench import LoadOptions, RunResult, run_load
+from embershard.bench.target import Target, find_target
+from embershard.bench.traffic import DrawnRequest
+from embershard.data import Workload
+from embershard.package import Package
 
 __all__ = [
-    "PROGRAMS",
     "Served",
     "closed_loop",
     "cores_used",
-    "drawn",
+    "echo_server",
     "embershard_serve",
-    "output_names",
+    "noop_server",
     "per_cpu_second",
+    "requests_of",
     "send",
     "serving",
 ]
-
-PROGRAMS = ROOT / "build" / "benchmarks" / "programs"
-"""Where `make bench` builds the programs of ``benchmarks/cpp``."""
 
 SERVING = re.compile(r"^serving .*?\bon (?P<address>[^ ,]+:\d+)")
 
@@ -94,16 +95,31 @@ def embershard_serve(package: Path, *flags: str) -> list[str | Path]:
             "--model-version", version, "--port", "0", *flags]  # fmt: skip
 
 
-def drawn(served: Served, traffic: TrafficOptions) -> list[DrawnRequest]:
-    """Requests for the model that a server describes, ids as the load tool draws them."""
-    model = ask_model(served.target, "", timeout_seconds=PATIENCE_SECONDS)
-    return draw_requests(model, find_id_sources(model, ranges={}, package=None), traffic)
+def noop_server(package: Path) -> list[str | Path]:
+    """The command of our server over a model that does nothing."""
+    return [program("noop_server"), package]
 
 
-def output_names(served: Served) -> list[str]:
-    """What the answers of a server hold."""
-    model = ask_model(served.target, "", timeout_seconds=PATIENCE_SECONDS)
-    return [output.name for output in model.outputs]
+def echo_server(api: Literal["async", "callback", "aio"], package: Path) -> list[str | Path]:
+    """The command of a server that answers requests for a package with as many zeros."""
+    manifest = Package.open(package).manifest
+    names = [manifest.model, *(output.name for output in manifest.outputs)]
+    if api == "aio":
+        return [sys.executable, "-m", "benchmarks.peers.aio_echo", *names]
+    return [program("echo_server"), api, *names]
+
+
+def requests_of(
+    workload: Workload, package: Path, sizes: Sequence[int], *, seed: int = 2
+) -> list[DrawnRequest]:
+    """Requests of a workload, one of each size, for the load tool to send in turn."""
+    random = np.random.default_rng(seed)
+    fingerprint = int(Package.open(package).manifest.fingerprint, 16)
+    samples = [workload.request(random, size) for size in sizes]
+    return [
+        DrawnRequest(message(each, fingerprint), each.num_examples, len(each.values))
+        for each in samples
+    ]
 
 
 def send(
@@ -112,10 +128,10 @@ def send(
     """One run of the load tool, the server's CPU time with it.
 
     Raises:
-        RuntimeError: a request was not answered OK, where ``all_ok``; none was, where not.
+        RuntimeError: where ``all_ok``, a request was not answered OK.
     """
     result = run_load(served.target, pool, load, server=[served.process])
-    if result.ok == 0 or (all_ok and result.ok < result.requests):
+    if all_ok and (result.ok == 0 or result.ok < result.requests):
         raise RuntimeError(
             f"expected answers OK, got {dict(result.by_code)}: {dict(result.messages)}"
         )

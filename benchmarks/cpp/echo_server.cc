@@ -1,11 +1,11 @@
 // The least a C++ gRPC server can do with our messages: parses each PredictRequest and
 // answers a PredictResponse as large as ours, of zeros.
 //
-//   echo_server async|callback OUTPUT...
+//   echo_server async|callback MODEL OUTPUT...
 //
-// async: one completion queue and one thread a core; callback: gRPC's own threads. OUTPUT:
-// names of the outputs in an answer, one value an example each. Serves until SIGTERM or
-// SIGINT.
+// async: one completion queue and one thread a core; callback: gRPC's own threads. MODEL: what
+// answers say that they come from. OUTPUT: names of the outputs in an answer, one value an
+// example each. Serves until SIGTERM or SIGINT.
 
 #include <grpcpp/grpcpp.h>
 
@@ -27,14 +27,18 @@ namespace {
 // Calls that wait on each completion queue for a client.
 constexpr int kCallsPerQueue = 256;
 
-using Outputs = std::vector<std::string>;
+// What answers are made of.
+struct Words {
+  std::string model;
+  std::vector<std::string> outputs;
+};
 
-void FillAnswer(const v1::PredictRequest& request, const Outputs& outputs,
+void FillAnswer(const v1::PredictRequest& request, const Words& words,
                 v1::PredictResponse* response) {
-  response->set_model(request.model());
-  response->set_version(request.version());
+  response->set_model(words.model);
+  response->set_version(1);
   response->set_request_id(request.request_id());
-  for (const std::string& name : outputs) {
+  for (const std::string& name : words.outputs) {
     v1::Output* const output = response->add_outputs();
     output->set_name(name);
     output->mutable_values()->resize(request.num_examples() * sizeof(float));
@@ -51,8 +55,8 @@ void FillAnswer(const v1::PredictRequest& request, const Outputs& outputs,
 class AsyncCall {
  public:
   AsyncCall(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
-            const Outputs* outputs)
-      : service_(service), queue_(queue), outputs_(outputs) {
+            const Words* words)
+      : service_(service), queue_(queue), words_(words) {
     Await();
   }
 
@@ -64,7 +68,7 @@ class AsyncCall {
       return;
     }
     answering_ = true;
-    FillAnswer(state_->request, *outputs_, &state_->response);
+    FillAnswer(state_->request, *words_, &state_->response);
     state_->writer.Finish(state_->response, grpc::Status::OK, this);
   }
 
@@ -86,17 +90,17 @@ class AsyncCall {
 
   v1::Predictor::AsyncService* const service_;
   grpc::ServerCompletionQueue* const queue_;
-  const Outputs* const outputs_;
+  const Words* const words_;
   std::unique_ptr<State> state_;
   bool answering_ = false;
 };
 
 // Serves calls of one queue until it is shut down.
 void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
-                const Outputs* outputs) {
+                const Words* words) {
   std::vector<std::unique_ptr<AsyncCall>> calls;
   for (int i = 0; i < kCallsPerQueue; ++i) {
-    calls.push_back(std::make_unique<AsyncCall>(service, queue, outputs));
+    calls.push_back(std::make_unique<AsyncCall>(service, queue, words));
   }
   void* tag = nullptr;
   bool ok = false;
@@ -105,19 +109,19 @@ void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueu
 
 class CallbackEcho final : public v1::Predictor::CallbackService {
  public:
-  explicit CallbackEcho(const Outputs* outputs) : outputs_(outputs) {}
+  explicit CallbackEcho(const Words* words) : words_(words) {}
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
                                     const v1::PredictRequest* request,
                                     v1::PredictResponse* response) override {
-    FillAnswer(*request, *outputs_, response);
+    FillAnswer(*request, *words_, response);
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
  private:
-  const Outputs* const outputs_;
+  const Words* const words_;
 };
 
 void AddPort(grpc::ServerBuilder* builder, int* port) {
@@ -125,7 +129,7 @@ void AddPort(grpc::ServerBuilder* builder, int* port) {
   builder->SetMaxReceiveMessageSize(64 << 20);
 }
 
-int RunAsync(const StopSignals& stop, const Outputs& outputs) {
+int RunAsync(const StopSignals& stop, const Words& words) {
   int port = 0;
   grpc::ServerBuilder builder;
   AddPort(&builder, &port);
@@ -139,7 +143,7 @@ int RunAsync(const StopSignals& stop, const Outputs& outputs) {
   if (server == nullptr) return EXIT_FAILURE;
   std::vector<std::thread> threads;
   for (const auto& queue : queues) {
-    threads.emplace_back(ServeQueue, &service, queue.get(), &outputs);
+    threads.emplace_back(ServeQueue, &service, queue.get(), &words);
   }
   stop.ServeUntilOne(port);
   // Calls that wait for a client go down with the process: ending them one by one would
@@ -148,11 +152,11 @@ int RunAsync(const StopSignals& stop, const Outputs& outputs) {
   std::_Exit(EXIT_SUCCESS);
 }
 
-int RunCallback(const StopSignals& stop, const Outputs& outputs) {
+int RunCallback(const StopSignals& stop, const Words& words) {
   int port = 0;
   grpc::ServerBuilder builder;
   AddPort(&builder, &port);
-  CallbackEcho service(&outputs);
+  CallbackEcho service(&words);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return EXIT_FAILURE;
@@ -162,14 +166,14 @@ int RunCallback(const StopSignals& stop, const Outputs& outputs) {
 }
 
 int Main(int count, char** arguments) {
-  const std::string_view api = count > 2 ? arguments[1] : "";
+  const std::string_view api = count > 3 ? arguments[1] : "";
   if (api != "async" && api != "callback") {
-    std::fprintf(stderr, "usage: echo_server async|callback OUTPUT...\n");
+    std::fprintf(stderr, "usage: echo_server async|callback MODEL OUTPUT...\n");
     return EXIT_FAILURE;
   }
-  const Outputs outputs(arguments + 2, arguments + count);
+  const Words words = {arguments[2], {arguments + 3, arguments + count}};
   const StopSignals stop;
-  return api == "async" ? RunAsync(stop, outputs) : RunCallback(stop, outputs);
+  return api == "async" ? RunAsync(stop, words) : RunCallback(stop, words);
 }
 
 }  // namespace

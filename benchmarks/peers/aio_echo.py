@@ -1,8 +1,9 @@
 """The least a Python gRPC server can do with our messages: what a server written with grpc.aio
 begins with. Parses each PredictRequest, answers a PredictResponse as large as ours, of zeros.
 
-``python -m benchmarks.peers.aio_echo OUTPUT...`` serves on a free port until SIGTERM or SIGINT.
-OUTPUT: names of the outputs in an answer, one value an example each.
+``python -m benchmarks.peers.aio_echo MODEL OUTPUT...`` serves on a free port until SIGTERM or
+SIGINT. MODEL: what answers say that they come from. OUTPUT: names of the outputs in an answer, one
+value an example each.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from embershard._proto import predictor_pb2 as pb
 __all__: list[str] = []
 
 
-def answer(request: pb.PredictRequest, outputs: Sequence[str]) -> pb.PredictResponse:
+def answer(request: pb.PredictRequest, model: str, outputs: Sequence[str]) -> pb.PredictResponse:
     """As large as ours: a float32 of every output for each example."""
     count = request.num_examples
     return pb.PredictResponse(
-        model=request.model,
-        version=request.version,
+        model=model,
+        version=1,
         outputs=[pb.Output(name=name, values=bytes(4 * count), shape=[count]) for name in outputs],
         timing=pb.Timing(queue_us=100, lookup_us=100, dense_us=100, total_us=300),
         request_id=request.request_id,
     )
 
 
-async def serve(outputs: Sequence[str]) -> None:
+async def serve(model: str, outputs: Sequence[str]) -> None:
     """Until a signal comes."""
 
     async def predict(request: pb.PredictRequest, _: object) -> pb.PredictResponse:
-        return answer(request, outputs)
+        return answer(request, model, outputs)
 
     method = grpc.unary_unary_rpc_method_handler(
         predict,
@@ -57,4 +58,4 @@ async def serve(outputs: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1:]))
+    asyncio.run(serve(sys.argv[1], sys.argv[2:]))

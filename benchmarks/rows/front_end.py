@@ -3,24 +3,24 @@ nothing, beside servers that only echo the same messages."""
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.blocks import interleaved
 from benchmarks.harness import Row, paired_row
-from benchmarks.models import export_small
+from benchmarks.packages import package_of
 from benchmarks.servers import (
-    PROGRAMS,
     closed_loop,
     cores_used,
-    drawn,
-    output_names,
+    echo_server,
+    noop_server,
     per_cpu_second,
+    requests_of,
     serving,
 )
-from embershard.bench import TrafficOptions
+from embershard.data import workload
 
 __all__ = ["measure"]
 
@@ -28,24 +28,23 @@ IN_FLIGHT = 64
 BLOCKS = 16
 BLOCK_SECONDS = 0.6
 
-PEERS_OF_OURS = {
-    "cpp_async": ("C++ echo, async API, a thread a core", [PROGRAMS / "echo_server", "async"]),
-    "cpp_callback": ("C++ echo, callback API", [PROGRAMS / "echo_server", "callback"]),
-    "grpc_aio": ("Python echo, grpc.aio", [sys.executable, "-m", "benchmarks.peers.aio_echo"]),
+ECHOES: dict[Literal["async", "callback", "aio"], str] = {
+    "async": "C++ echo, async API, a thread a core",
+    "callback": "C++ echo, callback API",
+    "aio": "Python echo, grpc.aio",
 }
 
 
 def measure(folder: Path) -> list[Row]:
     """Requests of one example a second of the server's CPU time."""
+    del folder
     started = time.perf_counter()
+    small = workload("small")
+    package = package_of(small)
+    pool = requests_of(small, package, [1] * 1000)
     with ExitStack() as stack:
-        ours = stack.enter_context(serving([PROGRAMS / "noop_server", export_small(folder)]))
-        pool = drawn(ours, TrafficOptions())
-        outputs = output_names(ours)
-        theirs = [
-            stack.enter_context(serving([*command, *outputs]))
-            for _, command in PEERS_OF_OURS.values()
-        ]
+        ours = stack.enter_context(serving(noop_server(package)))
+        theirs = [stack.enter_context(serving(echo_server(api, package))) for api in ECHOES]
         runs = [
             closed_loop(each, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
             for each in (ours, *theirs)
@@ -66,5 +65,5 @@ def measure(folder: Path) -> list[Row]:
             note=f"ours: {cores_used(results[0])}; theirs: {cores_used(results[side])}",
             seconds=seconds,
         )
-        for side, (key, (name, _)) in enumerate(PEERS_OF_OURS.items(), start=1)
+        for side, (key, name) in enumerate(ECHOES.items(), start=1)
     ]

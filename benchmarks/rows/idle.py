@@ -1,0 +1,104 @@
+"""What serving adds to a request that has the server to itself: the latency beyond a call of the
+model in this process and a round trip to a server that only echoes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.blocks import interleaved
+from benchmarks.harness import Row, paired_row
+from benchmarks.packages import package_of
+from benchmarks.servers import (
+    closed_loop,
+    echo_server,
+    embershard_serve,
+    requests_of,
+    serving,
+)
+from embershard.bench import RunResult
+from embershard.bench.traffic import DrawnRequest
+from embershard.data import workload
+from embershard.serving import LocalPredictor
+
+__all__ = ["measure"]
+
+BLOCKS = 15
+BLOCK_SECONDS = 0.4
+
+WHAT = "*small*, 1 example, one request at a time, 1 thread in the model, median of a block"
+
+
+def measure(folder: Path) -> list[Row]:
+    """Medians of the blocks, in microseconds."""
+    del folder
+    started = time.perf_counter()
+    small = workload("small")
+    package = package_of(small)
+    pool = requests_of(small, package, [1] * 1000)
+    with (
+        serving(embershard_serve(package, "--threads", "1")) as ours,
+        serving(echo_server("callback", package)) as echo,
+    ):
+        runs = [
+            _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS))
+            for each in (ours, echo)
+        ]
+        direct = direct_call(LocalPredictor(package, threads=1), pool)
+        (served, echoed, called), moved = interleaved([*runs, direct], blocks=BLOCKS)
+    least = [one + other for one, other in zip(echoed, called, strict=True)]
+    added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
+    seconds = (time.perf_counter() - started) / 2
+    note = (
+        f"echo {np.median(echoed):.0f} us, direct call {np.median(called):.0f} us; "
+        "both of these parse the request"
+    )
+    return [
+        paired_row(
+            "idle/latency",
+            WHAT,
+            "us",
+            ours="served",
+            values=served,
+            theirs="direct call + C++ echo",
+            their_values=least,
+            moved=moved,
+            lower_is_better=True,
+            note=note,
+            seconds=seconds,
+        ),
+        paired_row(
+            "idle/added",
+            WHAT,
+            "us",
+            ours="served - (direct call + C++ echo)",
+            values=added,
+            moved=moved,
+            lower_is_better=True,
+            note=f"blocks from {min(added):.0f} to {max(added):.0f}",
+            seconds=seconds,
+        ),
+    ]
+
+
+def direct_call(predictor: LocalPredictor, pool: Sequence[DrawnRequest]) -> Callable[[], float]:
+    """A block of calls in this process, one request after the other; their median."""
+
+    def run() -> float:
+        durations: list[float] = []
+        end = time.perf_counter() + BLOCK_SECONDS
+        while (start := time.perf_counter()) < end:
+            [answer] = predictor.predict_merged([pool[len(durations) % len(pool)].message])
+            durations.append(time.perf_counter() - start)
+            if isinstance(answer, Exception):
+                raise answer
+        return float(np.median(durations)) * 1e6
+
+    return run
+
+
+def _median(run: Callable[[], RunResult]) -> Callable[[], float]:
+    return lambda: run().latency.percentile_seconds(50) * 1e6
