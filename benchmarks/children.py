@@ -12,10 +12,18 @@ from typing import IO
 
 from benchmarks.harness import Limit, Side, Work
 
-__all__ = ["PEER_PYTHON", "ROOT", "child_side", "limit_of"]
+__all__ = ["PEER_PYTHON", "ROOT", "ChildEndedError", "child_side", "limit_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+
+
+class ChildEndedError(RuntimeError):
+    """A child ended before it was ready, or instead of answering."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__(f"{name}: the process ended with {status}, expected an answer")
+        self.status = status
 
 
 @contextmanager
@@ -25,6 +33,7 @@ def child_side(
     *,
     cores: Sequence[set[int]] = (),
     environment: Mapping[str, str] | None = None,
+    scale: float = 1.0,
 ) -> Iterator[Side]:
     """Starts a program that speaks the lines of ``child``, and ends it afterwards.
 
@@ -33,9 +42,10 @@ def child_side(
         cores: one process for each entry, pinned to its cores; all of them work at the same time,
             and their units are added up. None: one process, pinned to nothing.
         environment: added to this process's.
+        scale: multiplies the program's units into the row's.
 
     Raises:
-        RuntimeError: the program ended before it was ready, or instead of answering.
+        ChildEndedError: the program ended before it was ready, or instead of answering.
     """
     with ExitStack() as stack:
         processes = []
@@ -62,14 +72,14 @@ def child_side(
                 _say(name, process, f"run {seconds}")
             done = [[float(word) for word in _line(name, each).split()] for each in processes]
             return Work(
-                sum(units for units, _ in done),
+                sum(units for units, _ in done) * scale,
                 max(passed for _, passed in done),
             )
 
         yield Side(name=name, block=block)
 
 
-def limit_of(side: Side, *, seconds: float = 0.5, blocks: int = 3) -> Limit:
+def limit_of(side: Side, *, seconds: float = 0.3, blocks: int = 4) -> Limit:
     """The best of a few blocks of a side that does nothing but what the machine must."""
 
     def measure() -> float:
@@ -85,13 +95,13 @@ def _say(name: str, process: subprocess.Popen[str], line: str) -> None:
         stdin.write(f"{line}\n")
         stdin.flush()
     except BrokenPipeError:
-        raise RuntimeError(f"{name}: the process ended with {process.wait()}") from None
+        raise ChildEndedError(name, process.wait()) from None
 
 
 def _line(name: str, process: subprocess.Popen[str]) -> str:
     line = _pipe(process.stdout).readline()
     if not line:
-        raise RuntimeError(f"{name}: the process ended with {process.wait()}, expected an answer")
+        raise ChildEndedError(name, process.wait())
     return line.strip()
 
 

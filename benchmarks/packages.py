@@ -54,7 +54,8 @@ def message(request: SampleRequest, fingerprint: int) -> bytes:
         lengths=request.lengths.tobytes(),
         values=request.values.tobytes(),
     )
-    return pb.PredictRequest(num_examples=request.num_examples, packed=packed).SerializeToString()
+    whole = pb.PredictRequest(num_examples=request.num_examples, packed=packed)
+    return bytes(whole.SerializeToString())
 
 
 def _digest() -> str:

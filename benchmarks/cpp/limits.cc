@@ -7,24 +7,24 @@
 //   limits bf16                    the same of bfloat16 pairs into float32
 //   limits vnni                    the same of int8 quadruples into int32
 //
-// Writes `ready`, then answers each line `run SECONDS` with `UNITS SECONDS`, until its input ends.
-// Ends with 3 where the processor lacks the instructions. Several cores: several processes.
+// Answers as side.h says. Ends with 3 where the processor lacks the instructions. Several cores:
+// several processes.
 
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iostream>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "benchmarks/cpp/side.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -196,23 +196,6 @@ std::optional<Run> Find(const std::string&, size_t, size_t) { return std::nullop
 
 #endif
 
-void Answer(const Run& run) {
-  using Clock = std::chrono::steady_clock;
-  std::cout.precision(std::numeric_limits<double>::max_digits10);
-  std::cout << "ready" << std::endl;
-  std::string word;
-  double wanted = 0;
-  while (std::cin >> word >> wanted) {
-    const auto started = Clock::now();
-    double units = 0, seconds = 0;
-    while (seconds < wanted) {
-      units += run();
-      seconds = std::chrono::duration<double>(Clock::now() - started).count();
-    }
-    std::cout << units << ' ' << seconds << std::endl;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -229,5 +212,5 @@ int main(int argc, char** argv) {
     std::cerr << "limits: " << kind << ": not on this machine\n";
     return kNotOnThisMachine;
   }
-  Answer(*run);
+  embershard::AnswerBlocks(*run);
 }

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.children import child_side, limit_of
+from benchmarks.children import ChildEndedError, child_side, limit_of
 from benchmarks.harness import Limit, Row, Side, Work, compare, interval, loop, paired_row
 
 
@@ -111,14 +111,14 @@ def test_several_children_work_at_once_and_their_units_add_up():
 
 
 def test_a_limit_is_the_best_of_its_blocks():
-    works = iter([Work(1, 1), Work(9, 3), Work(4, 2)])
+    works = iter([Work(1, 1), Work(9, 3), Work(4, 2), Work(1, 2)])
     side = Side(name="a", block=lambda _: next(works))
     assert limit_of(side).measure() == 3
 
 
 def test_a_child_that_ends_before_it_is_ready_is_named_with_its_status():
     with (
-        pytest.raises(RuntimeError, match="peer: the process ended with 3"),
+        pytest.raises(ChildEndedError, match="peer: the process ended with 3"),
         child_side("peer", [sys.executable, "-c", "raise SystemExit(3)"]),
     ):
         pass
@@ -127,7 +127,7 @@ def test_a_child_that_ends_before_it_is_ready_is_named_with_its_status():
 def test_a_child_that_ends_instead_of_answering_is_named():
     script = "print('ready', flush=True); input(); raise SystemExit(4)"
     with (
-        pytest.raises(RuntimeError, match="peer: the process ended with 4"),
+        pytest.raises(ChildEndedError, match="peer: the process ended with 4"),
         child_side("peer", [sys.executable, "-c", script]) as side,
     ):
         side.block(0.01)

@@ -1,0 +1,96 @@
+"""The dense program alone, as the package holds it, beside the float32 peak of the same cores."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.harness import Row, compare, loop, pinned
+from benchmarks.packages import package_of
+from benchmarks.programs import machine_limit
+from embershard.data import Workload, workload
+from embershard.package import Package
+
+__all__ = ["measure"]
+
+BILLIONTH = 1e-9
+EXAMPLES = {"dlrm_v2_100": 256, "ranking": 200}
+"""Of the one request in a batch."""
+
+PAIRS = 15
+
+
+def measure(folder: Path) -> list[Row]:
+    """One thread and two; float32. ``folder`` is not used."""
+    del folder
+    return [
+        _measured(workload(name), examples, threads)
+        for name, examples in EXAMPLES.items()
+        for threads in (1, 2)
+    ]
+
+
+def _measured(asked: Workload, examples: int, threads: int) -> Row:
+    package = Package.open(package_of(asked))
+    program = torch.jit.freeze(
+        torch.jit.load(package.path / package.manifest.programs[0].file).eval()
+    )
+    inputs = _inputs(asked, examples)
+    billions = _flops(asked, examples) * BILLIONTH
+
+    def run() -> float:
+        # As the server runs it.
+        with torch.inference_mode(), torch.jit.optimized_execution(False):
+            program(*inputs)
+        return billions
+
+    peak = machine_limit("float32 peak", ["fma"], threads=threads, scale=BILLIONTH)
+    with pinned(set(range(threads))), peak as limit:
+        torch.set_num_threads(threads)
+        return compare(
+            f"dense/{asked.name}_{threads}t",
+            f"dense program of *{asked.name}*, 1 request of {examples} examples, "
+            f"{threads} thread{'s' if threads > 1 else ''}",
+            "GFLOP/s",
+            ours=loop("TorchScript, fp32", run),
+            limit=limit,
+            pairs=PAIRS,
+        )
+
+
+def _inputs(asked: Workload, examples: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Of the program: dense and pooled inputs of both scopes, and which request is whose."""
+    random = np.random.default_rng(0)
+
+    def drawn(rows: int, columns: int) -> Tensor:
+        return torch.from_numpy(random.standard_normal((rows, columns), np.float32))
+
+    pooled = {
+        scope: asked.dim * sum(each.scope == scope for each in asked.sparse)
+        for scope in ("request", "example")
+    }
+    return (
+        [drawn(1, asked.request_dense), drawn(1, pooled["request"])],
+        [drawn(examples, asked.example_dense), drawn(examples, pooled["example"])],
+        torch.zeros(examples, dtype=torch.int64),
+    )
+
+
+def _flops(asked: Workload, examples: int) -> float:
+    """Two for each multiply-add of the matrices, as the program must do them for each example."""
+    vectors = len(asked.sparse) + 1
+    width = vectors * asked.dim
+    if asked.cross is None:
+        adds = vectors * vectors * asked.dim
+        width = asked.dim + vectors * (vectors - 1) // 2
+    else:
+        layers, rank = asked.cross
+        adds = layers * 2 * width * rank
+    dense = asked.request_dense + asked.example_dense
+    for sizes in ((dense, *asked.dense_layers), (width, *asked.over_layers)):
+        adds += sum(above * below for above, below in pairwise(sizes))
+    return 2.0 * adds * examples
