@@ -156,16 +156,19 @@ void Engine::State::CountRun(const Batch& batch,
     examples += request->num_examples;
   }
   if (!responses.ok()) return telemetry.CountFailedBatch();
-  telemetry.CountBatch({.requests = batch.size(),
-                        .examples = examples,
-                        .lookup_us = times.lookup_us,
-                        .dense_us = times.dense_us});
+  uint64_t answered = 0;
   for (const Result<Response>& response : *responses) {
     if (!response.ok()) continue;
+    ++answered;
     for (const UnknownIdCount& unknown : response->unknown_ids) {
       telemetry.CountUnknownIds(unknown.sparse_input, unknown.count);
     }
   }
+  telemetry.CountBatch({.requests = batch.size(),
+                        .answered = answered,
+                        .examples = examples,
+                        .lookup_us = times.lookup_us,
+                        .dense_us = times.dense_us});
 }
 
 void Engine::State::AnswerLate(Batch* late, StatusReason why) {

@@ -41,7 +41,7 @@ void Telemetry::CountAdmitted(uint64_t examples, uint64_t ids) {
 
 void Telemetry::CountBatch(const RanBatch& batch) {
   Count(batches_);
-  Count(compute_us_, batch.requests * (uint64_t{batch.lookup_us} + batch.dense_us));
+  Count(compute_us_, batch.answered * (uint64_t{batch.lookup_us} + batch.dense_us));
   batch_requests_.Add(batch.requests);
   batch_examples_.Add(batch.examples);
   batch_fill_.Add(100 * batch.examples);

@@ -39,6 +39,7 @@ struct EndedCall {
 // One batch that the model ran.
 struct RanBatch {
   uint64_t requests = 0;
+  uint64_t answered = 0;  // Of the requests: those that got finite outputs.
   uint64_t examples = 0;
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
@@ -56,7 +57,7 @@ struct TelemetrySnapshot {
   uint64_t in_flight = 0;                   // That have arrived and not ended.
   uint64_t examples = 0;                    // Of OK calls.
   uint64_t batches = 0;                     // Those that failed, too.
-  double compute_seconds = 0;               // Of each request's batch: one of ten counts ten times.
+  double compute_seconds = 0;               // Of each answer's batch: one of ten counts ten times.
   std::vector<uint64_t> unknown_ids;        // One for each sparse input.
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;

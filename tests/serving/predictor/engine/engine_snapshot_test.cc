@@ -81,6 +81,7 @@ TEST(EngineSnapshot, CountsWhatPassesTheDoorWhatWaitsAndWhatRuns) {
   EXPECT_EQ(SizeOf(snapshot, "batch_fill"), (Size{2, 1.0}));        // 2 of 8, then 6 of 8.
   EXPECT_EQ(SizeOf(snapshot, "lookup_seconds"), (Size{2, 22e-6}));  // The fake model's 11 us.
   EXPECT_EQ(SizeOf(snapshot, "dense_seconds"), (Size{2, 44e-6}));
+  EXPECT_EQ(snapshot.telemetry.compute_seconds, 4 * 33e-6);
   EXPECT_EQ(SizeOf(snapshot, "queue_seconds").count, 4U);
   EXPECT_GT(SizeOf(snapshot, "queue_seconds").sum, 0);
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (Counts{0, 0, 0, 4, 0}));
@@ -119,6 +120,7 @@ TEST(EngineSnapshot, CountsUnknownIdsOfAnswersOnly) {
   const EngineSnapshot snapshot = engine->Snapshot();
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (Counts{0, 0, 0, 1, 0}));
   EXPECT_EQ(SizeOf(snapshot, "batch_requests"), (Size{1, 2}));
+  EXPECT_EQ(snapshot.telemetry.compute_seconds, 33e-6);  // Of one.
 }
 
 TEST(EngineSnapshot, LeavesOutWhatTheSamplesCostTheDevices) {

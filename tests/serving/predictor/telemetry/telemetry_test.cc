@@ -86,7 +86,8 @@ TEST(Telemetry, CountsWhatPassedTheDoorAndWhatRan) {
   telemetry.CountAdmitted(1, 0);
   telemetry.CountQueued(nanoseconds(50'001));
   telemetry.CountQueued(nanoseconds(-1));  // As between two clocks.
-  telemetry.CountBatch({.requests = 2, .examples = 5, .lookup_us = 50, .dense_us = 3000});
+  telemetry.CountBatch(
+      {.requests = 3, .answered = 2, .examples = 5, .lookup_us = 50, .dense_us = 3000});
   telemetry.CountFailedBatch();
   telemetry.CountUnknownIds(2, 4);
   telemetry.CountUnknownIds(0, 1);
@@ -100,7 +101,8 @@ TEST(Telemetry, CountsWhatPassedTheDoorAndWhatRan) {
   EXPECT_EQ(sum("queue_seconds"), 50'001 / 1e9);
   EXPECT_EQ(sum("lookup_seconds"), 5e-5);
   EXPECT_EQ(sum("dense_seconds"), 3e-3);
-  EXPECT_EQ(sum("batch_requests"), 2);
+  EXPECT_EQ(read.compute_seconds, 2 * 3050e-6);
+  EXPECT_EQ(sum("batch_requests"), 3);
   EXPECT_EQ(sum("batch_examples"), 5);
   EXPECT_EQ(sum("batch_fill"), 0.5);
   const HistogramSnapshot fill = Histogram(read, "batch_fill");
