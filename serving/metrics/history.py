@@ -29,7 +29,6 @@ OUTCOMES = {
     "INVALID_ARGUMENT": "refused",
     "NOT_FOUND": "refused",
     "FAILED_PRECONDITION": "refused",
-    "CANCELLED": "refused",
 }
 MEANS = ("queue_seconds", "lookup_seconds", "dense_seconds", "batch_fill", "batch_examples")
 

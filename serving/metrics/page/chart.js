@@ -1,9 +1,10 @@
-// Lines over the last ten minutes, one unit of x a second, drawn as SVG.
+// Lines over the last minutes, drawn as SVG.
 
 const SVG = "http://www.w3.org/2000/svg";
-export const SPAN_SECONDS = 600;
+const WIDTH = 600;
 const HEIGHT = 100;
 const GAP_SECONDS = 5; // Points farther apart are not joined.
+const SPANS = [60, 120, 300, 600];
 
 function make(name, className, parent, namespace) {
   const element = namespace ? document.createElementNS(namespace, name) : document.createElement(name);
@@ -19,14 +20,38 @@ export function ceiling(value) {
   return [1, 2, 5, 10].find((step) => step * power >= value * (1 - 1e-9)) * power;
 }
 
+/** How many seconds to show: the least span that holds all there is. */
+export function spanOf(times) {
+  const age = times.length ? times.at(-1) - times[0] : 0;
+  return SPANS.find((span) => span >= age) ?? SPANS.at(-1);
+}
+
+/** From 0 to a round number, at least `least`; above that, what lies beyond stays at the top. */
+export function linear(values, least = 0, most = Infinity) {
+  const top = Math.min(ceiling(Math.max(least, ...values)), most);
+  return { top, middle: top / 2, share: (value) => value / top };
+}
+
+/** Whole powers of ten around the values: for times, which differ by as much. */
+export function logarithmic(values) {
+  const seen = values.filter((value) => value > 0);
+  const low = seen.length ? Math.floor(Math.log10(Math.min(...seen))) : -4;
+  const high = seen.length ? Math.max(low + 1, Math.ceil(Math.log10(Math.max(...seen)))) : -2;
+  return {
+    top: 10 ** high,
+    middle: 10 ** ((low + high) / 2),
+    share: (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0),
+  };
+}
+
 /** What a path draws for one series; nulls and gaps interrupt it. */
-export function trace(times, values, start, top) {
+export function trace(times, values, start, span, share) {
   let path = "";
   let last = null;
   for (const [place, value] of values.entries()) {
     if (value === null || times[place] < start) continue;
-    const x = (times[place] - start).toFixed(2);
-    const y = (HEIGHT * (1 - Math.min(value / top, 1))).toFixed(2);
+    const x = (((times[place] - start) / span) * WIDTH).toFixed(1);
+    const y = (HEIGHT * (1 - Math.min(Math.max(share(value), 0), 1))).toFixed(1);
     const joined = last === place - 1 && times[place] - times[last] < GAP_SECONDS;
     path += joined ? `L${x} ${y}` : `M${x} ${y}h0`;
     last = place;
@@ -35,9 +60,9 @@ export function trace(times, values, start, top) {
 }
 
 export class Chart {
-  /** series: [{key, name}]; show: a number as text; least: the top is never below this. */
-  constructor(parent, { title, note = "", series, show, least = 0, most = Infinity }) {
-    Object.assign(this, { series, show, least, most });
+  /** series: [{key, name}]; show: a number as text; scale: of the values that are seen. */
+  constructor(parent, { title, note = "", series, show, scale = linear }) {
+    Object.assign(this, { series, show, scale });
     this.figure = make("figure", "", parent);
     const caption = make("figcaption", "", this.figure);
     const heading = make("h2", "", caption);
@@ -46,15 +71,16 @@ export class Chart {
     const legend = make("ul", "legend", caption);
     const plot = make("div", "plot", this.figure);
     this.svg = make("svg", "", plot, SVG);
-    this.svg.setAttribute("viewBox", `0 0 ${SPAN_SECONDS} ${HEIGHT}`);
+    this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
     this.svg.setAttribute("preserveAspectRatio", "none");
     this.svg.setAttribute("role", "img");
-    this.svg.setAttribute("aria-label", `${title}, the last ten minutes`);
-    for (const y of [0, HEIGHT / 2, HEIGHT]) this.line("grid", 0, y, SPAN_SECONDS, y);
+    this.svg.setAttribute("aria-label", `${title}, the last minutes`);
+    for (const y of [0, HEIGHT / 2, HEIGHT]) this.line("grid", 0, y, WIDTH, y);
     this.cursor = this.line("cursor", 0, 0, 0, HEIGHT);
     [this.top, this.middle] = ["top", "middle"].map((name) => make("span", name, plot));
     const axis = make("div", "axis", this.figure);
-    for (const text of ["−10 min", "−5 min", "now"]) make("span", "", axis).append(text);
+    this.ends = [make("span", "", axis), make("span", "", axis)];
+    make("span", "", axis).append("now");
     this.lines = series.map(({ key, name }, place) => {
       const item = make("li", "", legend);
       make("i", `s${place}`, item);
@@ -72,19 +98,24 @@ export class Chart {
   }
 
   /** samples: columns of equal length by key, unix_seconds among them; at: the sample pointed at. */
-  draw(samples, end, at) {
+  draw(samples, span, at) {
     const times = samples.unix_seconds;
-    const start = end - SPAN_SECONDS;
-    const seen = this.series.flatMap(({ key }) => samples[key].filter((_, place) => times[place] >= start));
-    const top = Math.min(ceiling(Math.max(this.least, ...seen)), Math.max(this.most, this.least));
+    const start = times.at(-1) - span;
+    const seen = this.series.flatMap(({ key }) =>
+      samples[key].filter((value, place) => value !== null && times[place] >= start));
+    const { top, middle, share } = this.scale(seen);
     this.top.textContent = this.show(top);
-    this.middle.textContent = this.show(top / 2);
+    this.middle.textContent = this.show(middle);
+    this.ends[0].textContent = `−${span / 60} min`;
+    this.ends[1].textContent = span > 60 ? `−${span / 120} min` : "−30 s";
     for (const { key, figure, path } of this.lines) {
-      path.setAttribute("d", trace(times, samples[key], start, top));
+      path.setAttribute("d", trace(times, samples[key], start, span, share));
       figure.textContent = this.show(samples[key].at(at ?? -1));
     }
     this.figure.classList.toggle("pointed", at !== null);
     if (at === null) return;
-    for (const name of ["x1", "x2"]) this.cursor.setAttribute(name, times[at] - start);
+    for (const name of ["x1", "x2"]) {
+      this.cursor.setAttribute(name, ((times[at] - start) / span) * WIDTH);
+    }
   }
 }

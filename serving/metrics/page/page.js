@@ -1,6 +1,6 @@
 // Asks the server every second for what is new, and draws it.
 
-import { Chart, SPAN_SECONDS } from "./chart.js";
+import { Chart, linear, logarithmic, spanOf } from "./chart.js";
 import { bytes, clock, count, duration, number, percent, seconds } from "./format.js";
 
 const POLL_MILLISECONDS = 1000;
@@ -13,8 +13,11 @@ let taken = 0;
 let samples = { unix_seconds: [] };
 let totals = null;
 let charts = [];
-let pointed = null; // Seconds before now.
+let pointed = null; // Where on a chart, from 0 to 1.
 let answered = null; // When the last answer came.
+
+const atLeast = (least) => (values) => linear(values, least);
+const atMost = (most) => (values) => linear(values, most / 100, most);
 
 function plan(devices) {
   const load = devices.map(({ name }) => ({ key: `device:${name}`, name })).slice(0, 4);
@@ -22,23 +25,23 @@ function plan(devices) {
     { title: "Requests", note: "per s", show: number, series: [
       { key: "answered", name: "answered" }, { key: "overloaded", name: "overload" },
       { key: "refused", name: "refused" }, { key: "failed", name: "failed" }] },
-    { title: "Latency", show: seconds, series: [
+    { title: "Latency", show: seconds, scale: logarithmic, series: [
       { key: "p50", name: "p50" }, { key: "p90", name: "p90" }, { key: "p99", name: "p99" }] },
     { title: "Examples", note: "per s", show: number, series: [{ key: "examples", name: "answered" }] },
-    { title: "Where time goes", note: "means", show: seconds, series: [
+    { title: "Where time goes", note: "means", show: seconds, scale: logarithmic, series: [
       { key: "queue_seconds", name: "queue" }, { key: "lookup_seconds", name: "lookup" },
       { key: "dense_seconds", name: "dense" }] },
-    { title: "Batch fill", show: percent, most: 1, series: [{ key: "batch_fill", name: "mean" }] },
-    { title: "Examples in a batch", show: number, least: 2, series: [{ key: "batch_examples", name: "mean" }] },
-    { title: "Waiting", note: "now", show: number, least: 10, series: [
+    { title: "Batch fill", show: percent, scale: atMost(1), series: [{ key: "batch_fill", name: "mean" }] },
+    { title: "Examples in a batch", show: number, scale: atLeast(2), series: [{ key: "batch_examples", name: "mean" }] },
+    { title: "Waiting", note: "now", show: number, scale: atLeast(10), series: [
       { key: "queued_examples", name: "examples queued" }, { key: "in_flight", name: "requests in flight" }] },
-    { title: "Load", note: "share of time", show: percent, least: 1, series: [
+    { title: "Load", note: "share of time", show: percent, scale: atLeast(1), series: [
       ...load, { key: "dense_share", name: "dense" }] },
-    { title: "Unknown ids", note: "of all", show: percent, least: 0.01, most: 1, series: [
+    { title: "Unknown ids", note: "of all", show: percent, scale: atMost(1), series: [
       { key: "unknown_share", name: "share" }] },
-    { title: "Processor", note: "cores", show: number, least: 1, series: [{ key: "cpu_cores", name: "busy" }] },
+    { title: "Processor", note: "cores", show: number, scale: atLeast(1), series: [{ key: "cpu_cores", name: "busy" }] },
     { title: "Memory", note: "resident", show: bytes, series: [{ key: "resident_bytes", name: "process" }] },
-    { title: "Traffic", note: "bytes per s", show: bytes, least: 1000, series: [
+    { title: "Traffic", note: "bytes per s", show: bytes, scale: atLeast(1000), series: [
       { key: "received_bytes", name: "in" }, { key: "sent_bytes", name: "out" }] },
   ];
 }
@@ -56,7 +59,7 @@ function begin(status) {
 
 function point(event) {
   const box = event.currentTarget.getBoundingClientRect();
-  pointed = SPAN_SECONDS * (1 - (event.clientX - box.left) / box.width);
+  pointed = (event.clientX - box.left) / box.width;
   draw();
 }
 
@@ -72,13 +75,13 @@ function add(status) {
 function draw() {
   const times = samples.unix_seconds;
   if (!times.length) return;
-  const end = times.at(-1);
+  const span = spanOf(times);
   let at = null;
   if (pointed !== null) {
-    at = times.findIndex((time) => time >= end - pointed);
+    at = times.findIndex((time) => time >= times.at(-1) - span * (1 - pointed));
     if (at < 0) at = null;
   }
-  for (const chart of charts) chart.draw(samples, end, at);
+  for (const chart of charts) chart.draw(samples, span, at);
 }
 
 function fill(id, rows) {

@@ -14,14 +14,14 @@ PAIRS = [
     ("INVALID_ARGUMENT", "refused"),
     ("NOT_FOUND", "not_found"),
     ("FAILED_PRECONDITION", "stale_schema"),
-    ("RESOURCE_EXHAUSTED", "too_large"),
+    ("INVALID_ARGUMENT", "too_large"),
     ("RESOURCE_EXHAUSTED", "queue_full"),
     ("DEADLINE_EXCEEDED", "expired"),
-    ("CANCELLED", "abandoned"),
+    ("DEADLINE_EXCEEDED", "abandoned"),
     ("UNAVAILABLE", "shutting_down"),
     ("INTERNAL", "model_failed"),
     ("INTERNAL", "not_finite"),
-    ("RESOURCE_EXHAUSTED", "out_of_memory"),
+    ("INTERNAL", "out_of_memory"),
 ]
 
 

@@ -1,0 +1,68 @@
+"""docs/metrics.md lists what is exposed, all of it and nothing else."""
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from embershard.serving.metrics.exposition import Exposition
+from embershard.serving.metrics.families import TRITONS_REASONS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+NAME = r"(?:embershard|nv_inference|process)_\w+"
+UNITS = {"_seconds": "seconds", "_bytes": "bytes", "_us": "microseconds"}
+
+
+def listed():
+    """Kind, unit and labels of each metric, by name, as the page's table has them."""
+    rows = re.findall(rf"^\| `({NAME})` \| (\w+) \|([^|]*)\|", PAGE, re.MULTILINE)
+    assert len(rows) == len({name for name, *_ in rows})
+    return {name: (kind, third.strip()) for name, kind, third in rows}
+
+
+def exposed(server):
+    """Kind and labels of each metric, by the name that its samples begin with."""
+    found = {}
+    text = Exposition(server.snapshot).text().decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = family.name if family.type == "histogram" else sample.name
+            labels = set(sample.labels) - {"model", "version", "le"}
+            kind = {"unknown": "untyped"}.get(family.type, family.type)
+            found[name] = kind, labels
+    return found
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_exposed(server):
+    documented, found = listed(), exposed(server)
+    assert set(documented) == set(found)
+    for name, (kind, third) in documented.items():
+        assert (kind, set(re.findall("`(\\w+)`", third))) == found[name], name
+
+
+def test_units_are_those_that_names_end_in():
+    for name, (_, third) in listed().items():
+        said = third.split(",")[0].split(" since")[0]
+        for end, unit in UNITS.items():
+            assert name.removesuffix("_total").endswith(end) == (said == unit), name
+
+
+def test_every_reason_is_listed_with_its_code_and_tritons_name(server):
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `?(\w*)`? ?\| `?([A-Z]*)`? ?\|", PAGE, re.MULTILINE)
+    pairs = [(each["code"], each["reason"]) for each in server.snapshot()["requests"]]
+    assert sorted((code, reason) for code, reason, _ in rows) == sorted(pairs)
+    assert {reason: tritons for _, reason, tritons in rows if reason} == {
+        reason: TRITONS_REASONS.get(reason, "OTHER") for _, reason in pairs if reason
+    }
+
+
+def test_queries_ask_for_what_there_is(server):
+    samples = set()
+    for family in text_string_to_metric_families(Exposition(server.snapshot).text().decode()):
+        samples |= {sample.name for sample in family.samples}
+    queries = re.findall(r"```promql\n(.*?)```", PAGE, re.DOTALL)
+    assert len(queries) >= 5
+    for query in queries:
+        names = set(re.findall(NAME, query))
+        assert names, query
+        assert names <= samples, query
