@@ -21,6 +21,7 @@ LEAST = {
     "max_queued_ids": 0,
     "max_queued_bytes": 1,
     "max_message_bytes": 1,
+    "record_requests": 1,
 }
 
 
@@ -79,6 +80,17 @@ class ServerOptions:
     """From this long on, in milliseconds, a request is kept for `Server.wait_slow`, and so for the
     log of ``embershard serve``. 0: none is."""
 
+    record: str = ""
+    """A file to make, for `embershard bench --replay`: sampled requests, whole, and what they were
+    answered. Only its owner may read it, since it holds what users sent. Empty: none."""
+
+    record_requests: int = 10_000
+    """Most requests in that file, at least 1. It also ends at 1 GiB."""
+
+    record_share: float = 1.0
+    """Share of the requests that go there, above 0, at most 1. Lower it to spread the file over
+    more time."""
+
     drain_timeout_seconds: float = 30.0
     """How long a stopping server works on what it has accepted. 0: not at all."""
 
@@ -97,6 +109,10 @@ class ServerOptions:
         for name, least in LEAST.items():
             if not least <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name}: expected {least}..{MOST}, got {getattr(self, name)}")
+        if not 0 < self.record_share <= 1:
+            raise ConfigError(
+                f"record_share: expected above 0 and at most 1, got {self.record_share}"
+            )
         for name in ("slow_request_ms", "drain_timeout_seconds"):
             if not 0 <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name}: expected 0..{MOST}, got {getattr(self, name)}")

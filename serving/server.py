@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import ServerOptions
+from embershard.serving.recording import Recorded, check_record
 from embershard.serving.repository import ServedPackage, check_folder, find_package
 from embershard.serving.snapshot import SlowRequest, Snapshot
 
 __all__ = ["Server"]
+
+LOG = logging.getLogger(__name__)
 
 
 class Server:
@@ -44,8 +48,10 @@ class Server:
             PackageError: the package is damaged, lies in folders of another name than its manifest
                 says, or its samples give other scores.
             UnavailableError: the address cannot be listened on.
+            ConfigError: the file to record into exists, or its folder does not.
         """
         self._options = options or ServerOptions()
+        check_record(self._options.record)
         self._package = find_package(Path(repository), model=model, version=version)
         check_folder(self._package)
         self._native = load_extension().Server(
@@ -65,6 +71,10 @@ class Server:
             default_timeout_ms=self._options.default_timeout_ms,
             max_message_bytes=self._options.max_message_bytes,
             slow_request_ms=self._options.slow_request_ms,
+            record_path=self._options.record,
+            record_requests=self._options.record_requests,
+            record_share=self._options.record_share,
+            record_report=LOG.error,
         )
         self._state: Literal["serving", "draining", "stopped"] = "serving"
 
@@ -97,6 +107,11 @@ class Server:
                 not wait.
         """
         return list(self._native.wait_slow(timeout_seconds))
+
+    def recording(self) -> Recorded:
+        """What is in the file of `ServerOptions.record`; all zero without one."""
+        recorded: Recorded = self._native.recording()
+        return recorded
 
     def counters(self) -> dict[str, int]:
         """Requests by outcome, examples and batches since the start; examples queued now."""

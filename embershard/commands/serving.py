@@ -97,6 +97,7 @@ def add_serve(commands: Any) -> None:
                 f"--{flag}", type=kind, default=value, metavar=placeholder, help=words
             )
     _add_watching(command.add_argument_group("metrics and logs"))
+    _add_recording(command.add_argument_group("recording"), default)
     command.set_defaults(run=_serve)
 
 
@@ -123,6 +124,31 @@ def _add_watching(group: Any) -> None:
         help="log each request that takes as long; 0: none (default: 0)",
     )
     add("--log-json", action="store_true", help="log to standard error as JSON, one object a line")
+
+
+def _add_recording(group: Any, default: ServerOptions) -> None:
+    add = group.add_argument
+    add(
+        "--record",
+        default=default.record,
+        metavar="FILE",
+        help="write a sample of the requests and their answers to a new file, which only its "
+        "owner may read, for bench --replay (default: none)",
+    )
+    add(
+        "--record-requests",
+        type=int,
+        default=default.record_requests,
+        metavar="N",
+        help="most requests in it (default: %(default)s)",
+    )
+    add(
+        "--record-share",
+        type=float,
+        default=default.record_share,
+        metavar="S",
+        help="share of the requests that go there (default: %(default)g)",
+    )
 
 
 def _serve(given: argparse.Namespace) -> None:
@@ -154,7 +180,7 @@ def _serve(given: argparse.Namespace) -> None:
             slow.join()
         outcomes = server.snapshot()["requests"]
         answered = sum(each["count"] for each in outcomes if each["code"] == "OK")
-        log.write("stopped", {"requests_answered": answered})
+        log.write("stopped", {"requests_answered": answered, **_recorded(server, options)})
 
 
 def _options(given: argparse.Namespace) -> ServerOptions:
@@ -167,8 +193,18 @@ def _options(given: argparse.Namespace) -> ServerOptions:
         plan=given.plan,
         tables=given.tables,
         slow_request_ms=given.slow_ms,
+        record=given.record,
+        record_requests=given.record_requests,
+        record_share=given.record_share,
         **{name: getattr(given, name) for name in numbers},
     )
+
+
+def _recorded(server: Server, options: ServerOptions) -> dict[str, object]:
+    if not options.record:
+        return {}
+    found = server.recording()
+    return {"requests_recorded": found["recorded"], "requests_not_recorded": found["dropped"]}
 
 
 def _metrics(given: argparse.Namespace) -> AbstractContextManager[MetricsPort | None]:

@@ -25,6 +25,8 @@ def test_the_defaults_are_those_of_the_command():
         ("max_queued_ids", [-1, 2**31]),
         ("max_queued_bytes", [0, 2**31]),
         ("max_message_bytes", [0, 2**31]),
+        ("record_requests", [0, 2**31]),
+        ("record_share", [0, -1, 1.5, float("nan")]),
         ("slow_request_ms", [-1, float("nan"), float("inf")]),
         ("drain_timeout_seconds", [-1, float("nan"), float("inf")]),
     ],

@@ -4,10 +4,12 @@
 // No call keeps the GIL while it loads, waits or runs a model, and no request that
 // arrives over gRPC ever takes it.
 
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -95,6 +97,16 @@ class Server {
     return ToCounters(Released([this] { return engine_->Snapshot(); }));
   }
 
+  py::dict Recording() const {
+    const RecorderCounts counts = server_->recording();
+    py::dict named;
+    named["recorded"] = counts.recorded;
+    named["dropped"] = counts.dropped;
+    named["bytes"] = counts.bytes;
+    named["problem"] = counts.problem;
+    return named;
+  }
+
   py::list WaitSlow(double timeout_seconds) {
     const Clock::duration timeout = ValueOrRaise(DurationOf("timeout_seconds", timeout_seconds, 1));
     return ToList(Released([&] { return engine_->telemetry().slow_log().Wait(timeout); }));
@@ -147,39 +159,49 @@ ModelOptions ModelOptionsFrom(const std::string& fbgemm_folder, const std::strin
 
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
-      .def(py::init([](const std::string& folder, const std::string& fbgemm_folder,
-                       const std::string& plan, bool resident, int threads, float sample_tolerance,
-                       size_t max_batch_examples, uint64_t max_batch_ids,
-                       size_t max_queued_examples, uint64_t max_queued_ids,
-                       uint64_t max_queued_bytes, const std::string& host, int port,
-                       int64_t default_timeout_ms, int max_message_bytes, double slow_request_ms) {
-             EngineOptions engine;
-             engine.sample_tolerance = sample_tolerance;
-             engine.slow_request =
-                 ValueOrRaise(DurationOf("slow_request_ms", slow_request_ms, 1e-3));
-             engine.batching.max_batch_examples = max_batch_examples;
-             engine.batching.max_batch_ids = max_batch_ids;
-             engine.batching.max_queued_examples = max_queued_examples;
-             engine.batching.max_queued_ids = max_queued_ids;
-             engine.batching.max_queued_bytes = max_queued_bytes;
-             GrpcServerOptions server;
-             server.host = host;
-             server.port = port;
-             server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
-             server.max_message_bytes = max_message_bytes;
-             return std::make_unique<Server>(
-                 folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads), engine, server);
-           }),
-           py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
-           py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
-           py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("max_queued_examples"),
-           py::arg("max_queued_ids"), py::arg("max_queued_bytes"), py::arg("host"), py::arg("port"),
-           py::arg("default_timeout_ms"), py::arg("max_message_bytes"),
-           py::arg("slow_request_ms") = 0.0)
+      .def(
+          py::init([](const std::string& folder, const std::string& fbgemm_folder,
+                      const std::string& plan, bool resident, int threads, float sample_tolerance,
+                      size_t max_batch_examples, uint64_t max_batch_ids, size_t max_queued_examples,
+                      uint64_t max_queued_ids, uint64_t max_queued_bytes, const std::string& host,
+                      int port, int64_t default_timeout_ms, int max_message_bytes,
+                      double slow_request_ms, const std::string& record_path,
+                      uint64_t record_requests, double record_share,
+                      const std::function<void(const std::string&)>& record_report) {
+            EngineOptions engine;
+            engine.sample_tolerance = sample_tolerance;
+            engine.slow_request =
+                ValueOrRaise(DurationOf("slow_request_ms", slow_request_ms, 1e-3));
+            engine.batching.max_batch_examples = max_batch_examples;
+            engine.batching.max_batch_ids = max_batch_ids;
+            engine.batching.max_queued_examples = max_queued_examples;
+            engine.batching.max_queued_ids = max_queued_ids;
+            engine.batching.max_queued_bytes = max_queued_bytes;
+            GrpcServerOptions server;
+            server.host = host;
+            server.port = port;
+            server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
+            server.max_message_bytes = max_message_bytes;
+            server.record.path = record_path;
+            server.record.max_requests = record_requests;
+            server.record.share = record_share;
+            server.record.report = record_report;
+            return std::make_unique<Server>(
+                folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads), engine, server);
+          }),
+          py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
+          py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
+          py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("max_queued_examples"),
+          py::arg("max_queued_ids"), py::arg("max_queued_bytes"), py::arg("host"), py::arg("port"),
+          py::arg("default_timeout_ms"), py::arg("max_message_bytes"),
+          py::arg("slow_request_ms") = 0.0, py::arg("record_path") = "",
+          py::arg("record_requests") = RecorderOptions().max_requests,
+          py::arg("record_share") = 1.0, py::arg("record_report") = py::none())
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("snapshot", &Server::Snapshot)
       .def("counters", &Server::Counters)
+      .def("recording", &Server::Recording)
       .def("wait_slow", &Server::WaitSlow, py::arg("timeout_seconds"));
 }
 

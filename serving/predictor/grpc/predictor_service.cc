@@ -53,6 +53,8 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
         response(response),
         arrival(Clock::now()),
         service_(service),
+        wall_arrival_(service->recorder_ != nullptr ? std::chrono::system_clock::now()
+                                                    : std::chrono::system_clock::time_point()),
         in_time_(service->Enter()) {
     service->telemetry_->CountArrival();
   }
@@ -61,6 +63,10 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
   bool in_time() const { return in_time_; }
 
   void OnDone() override {
+    // The answer is on its way, and the messages are still there.
+    if (service_->recorder_ != nullptr) {
+      service_->recorder_->Offer(message, ended, *response, wall_arrival_);
+    }
     if (in_time_) service_->Leave();
     delete this;
   }
@@ -70,14 +76,21 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
   v1::PredictResponse* const response;
   const Clock::time_point arrival;
   const Request* request = nullptr;  // Once the engine has it.
+  Status ended;                      // What it was answered, where that is recorded.
 
  private:
   PredictorService* const service_;
+  const std::chrono::system_clock::time_point wall_arrival_;  // Where it is recorded.
   const bool in_time_;
 };
 
-PredictorService::PredictorService(Engine* engine, const GrpcServerOptions& options)
-    : engine_(engine), telemetry_(&engine->telemetry()), options_(options), parser_(engine) {}
+PredictorService::PredictorService(Engine* engine, Recorder* recorder,
+                                   const GrpcServerOptions& options)
+    : engine_(engine),
+      telemetry_(&engine->telemetry()),
+      recorder_(recorder),
+      options_(options),
+      parser_(engine) {}
 
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,
                                                     const v1::PredictRequest* message,
@@ -139,6 +152,7 @@ void PredictorService::End(Call* call, const Status& status, const Timing& timin
                         .examples = call->message.num_examples(),
                         .bytes_received = bytes,
                         .bytes_sent = status.ok() ? call->response->ByteSizeLong() : 0});
+  if (recorder_ != nullptr) call->ended = status;
   Finish(call->context, call, status);
 }
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "embershard/v1/predictor.grpc.pb.h"
 #include "engine/engine.h"
+#include "grpc/recorder.h"
 #include "grpc/request_parser.h"
 #include "grpc/server.h"
 #include "telemetry/telemetry.h"
@@ -26,8 +27,8 @@ namespace embershard {
 // seen: a message too large, or one that is no PredictRequest at all.
 class PredictorService final : public v1::Predictor::CallbackService {
  public:
-  // Does not own `engine`, which must outlive it.
-  PredictorService(Engine* engine, const GrpcServerOptions& options);
+  // Owns neither `engine` nor `recorder` (null: none), which must outlive it.
+  PredictorService(Engine* engine, Recorder* recorder, const GrpcServerOptions& options);
 
   // From now on every Predict is answered UNAVAILABLE. Returns when the calls that had
   // arrived before are done, or at `deadline`.
@@ -61,6 +62,7 @@ class PredictorService final : public v1::Predictor::CallbackService {
 
   Engine* const engine_;
   Telemetry* const telemetry_;  // The engine's.
+  Recorder* const recorder_;    // Null: nothing is recorded.
   const GrpcServerOptions options_;
   const RequestParser parser_;
 

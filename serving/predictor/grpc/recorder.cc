@@ -207,9 +207,10 @@ void Recorder::End(const std::string& problem) {
     const std::lock_guard lock(mutex_);
     problem_ = problem;
   }
-  const std::string line = "embershard: recording to " + options_.path + " has ended: " + problem +
-                           "; requests are served as before\n";
-  std::fputs(line.c_str(), stderr);
+  const std::string words = "recording to " + options_.path + " has ended: " + problem +
+                            "; requests are served as before";
+  if (options_.report) return options_.report(words);
+  std::fputs(("embershard: " + words + "\n").c_str(), stderr);
 }
 
 }  // namespace embershard

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,7 +28,7 @@ class PredictResponse;
 
 struct RecorderOptions {
   // The file to make. Empty: nothing is recorded.
-  std::string path;
+  std::string path = {};
 
   // The file ends with whichever is reached first. Bytes are those of the file.
   uint64_t max_requests = 10'000;
@@ -42,6 +43,10 @@ struct RecorderOptions {
 
   // Memory of what waits to be written. Beyond it calls are left out.
   size_t max_waiting_bytes = 64 << 20;
+
+  // Told, once and on the thread that writes, when the file ends before its time: the whole
+  // sentence. Must not wait for that thread. Empty: it goes to standard error.
+  std::function<void(const std::string& words)> report = {};
 };
 
 // What the calls are answered by.
@@ -59,9 +64,8 @@ struct RecorderCounts {
 };
 
 // A thread of its own writes. Once the system has a record, killing this process does not
-// take it back. What goes wrong while writing, such as a full disk, is said once on
-// standard error and ends the file after its last whole record; calls go on. Any thread may
-// call.
+// take it back. What goes wrong while writing, such as a full disk, is reported once and ends
+// the file after its last whole record; calls go on. Any thread may call.
 class Recorder {
  public:
   // kInvalidArgument: the options make no sense, or the file exists or cannot be made. Only

@@ -29,13 +29,27 @@ constexpr std::chrono::milliseconds kLastWords{200};
 using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
 
+// Null where nothing is to be recorded.
+Result<std::unique_ptr<Recorder>> OpenRecorder(const Engine& engine,
+                                               const RecorderOptions& options) {
+  if (options.path.empty()) return std::unique_ptr<Recorder>();
+  const Manifest& manifest = engine.manifest();
+  return Recorder::Open(
+      options,
+      {.name = manifest.model, .version = manifest.version, .schema = manifest.schema.fingerprint});
+}
+
 }  // namespace
 
 struct GrpcServer::State {
-  State(std::shared_ptr<Engine> served, const GrpcServerOptions& options)
-      : engine(std::move(served)), service(engine.get(), options) {}
+  State(std::shared_ptr<Engine> served, const GrpcServerOptions& options,
+        std::unique_ptr<Recorder> recorder)
+      : engine(std::move(served)),
+        recorder(std::move(recorder)),
+        service(engine.get(), this->recorder.get(), options) {}
 
   const std::shared_ptr<Engine> engine;
+  const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   PredictorService service;
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
@@ -45,9 +59,11 @@ struct GrpcServer::State {
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> engine,
                                                       const GrpcServerOptions& options) {
-  auto state = std::make_unique<State>(std::move(engine), options);
   Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
   if (!listener.ok()) return listener.status();
+  Result<std::unique_ptr<Recorder>> recorder = OpenRecorder(*engine, options.record);
+  if (!recorder.ok()) return recorder.status();
+  auto state = std::make_unique<State>(std::move(engine), options, std::move(*recorder));
   state->listener = std::move(*listener);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
@@ -91,7 +107,12 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
     state_->listener->Stop();
     const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());
     state_->server->Shutdown(std::chrono::system_clock::now() + left);
+    if (state_->recorder != nullptr) state_->recorder->Close();
   });
+}
+
+RecorderCounts GrpcServer::recording() const {
+  return state_->recorder != nullptr ? state_->recorder->counts() : RecorderCounts();
 }
 
 }  // namespace embershard

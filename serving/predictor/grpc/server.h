@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "grpc/recorder.h"
 
 namespace embershard {
 
@@ -40,12 +41,16 @@ struct GrpcServerOptions {
   // After how long a client that was refused to protect others may try again: about
   // the time of a few batches.
   std::chrono::milliseconds retry_pushback{20};
+
+  // A sample of the calls goes to a file. Without a path none does.
+  RecorderOptions record = {};
 };
 
 // Thread-safe.
 class GrpcServer {
  public:
-  // Listens and serves. kUnavailable when the address cannot be listened on.
+  // Listens and serves. kUnavailable when the address cannot be listened on; as
+  // Recorder::Open() where calls are to be recorded.
   static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<Engine> engine,
                                                    const GrpcServerOptions& options);
 
@@ -62,6 +67,9 @@ class GrpcServer {
   // only watches the health, or has sent half a call. Safe to call more than once, but not
   // from an answer.
   void Drain(std::chrono::milliseconds timeout);
+
+  // All zero where none are recorded. Whole once drained.
+  RecorderCounts recording() const;
 
  private:
   struct State;

@@ -1,15 +1,13 @@
 #include "grpc/recorder.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,7 +15,7 @@
 #include <vector>
 
 #include "embershard/v1/predictor.pb.h"
-#include "embershard/v1/recording.pb.h"
+#include "grpc/recordings.h"
 #include "grpc/serving_fixture.h"
 #include "testing/scratch_folder.h"
 #include "testing/wait_for.h"
@@ -25,14 +23,7 @@
 namespace embershard {
 namespace {
 
-using std::chrono::microseconds;
-using std::chrono::system_clock;
-
 const RecordedModel kModel = {.name = "ranker", .version = 3, .schema = 0xabcdef};
-
-system_clock::time_point At(int64_t unix_us) {
-  return system_clock::time_point(microseconds(unix_us));
-}
 
 v1::PredictRequest RequestOf(size_t bytes) {
   v1::PredictRequest request;
@@ -46,42 +37,6 @@ v1::PredictResponse Answer() {
   response.set_version(3);
   response.add_outputs()->set_name("score");
   return response;
-}
-
-std::string Contents(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-struct Recording {
-  v1::RecordingHeader header;
-  std::vector<v1::RecordedCall> calls;
-};
-
-// All of a file that ends with a whole message.
-Recording Read(const std::filesystem::path& path) {
-  const std::string file = Contents(path);
-  std::vector<std::string> messages;
-  for (size_t at = 0; at < file.size();) {
-    uint32_t size = 0;
-    if (at + sizeof(size) > file.size()) {
-      ADD_FAILURE() << "torn at byte " << at;
-      break;
-    }
-    std::memcpy(&size, file.data() + at, sizeof(size));
-    messages.push_back(file.substr(at + sizeof(size), size));
-    EXPECT_EQ(messages.back().size(), size);
-    at += sizeof(size) + size;
-  }
-  Recording recording;
-  if (messages.empty() || !recording.header.ParseFromString(messages[0])) {
-    ADD_FAILURE() << "no header";
-    return recording;
-  }
-  for (size_t i = 1; i < messages.size(); ++i) {
-    EXPECT_TRUE(recording.calls.emplace_back().ParseFromString(messages[i]));
-  }
-  return recording;
 }
 
 class RecorderTest : public ::testing::Test {
@@ -242,25 +197,6 @@ TEST_F(RecorderTest, WritesEachCallOnceFromManyThreads) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 2000);
 }
 
-// Files of this process may not grow over a size, as if the disk were full there.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    previous_handler_ = signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &previous_);
-    const rlimit limit = {.rlim_cur = bytes, .rlim_max = previous_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &previous_);
-    signal(SIGXFSZ, previous_handler_);
-  }
-
- private:
-  rlimit previous_;
-  sighandler_t previous_handler_;
-};
-
 TEST_F(RecorderTest, SaysOnceThatTheDiskIsFullAndKeepsWholeRecords) {
   const auto recorder = Open();
   ::testing::internal::CaptureStderr();
@@ -276,6 +212,20 @@ TEST_F(RecorderTest, SaysOnceThatTheDiskIsFullAndKeepsWholeRecords) {
                 " has ended: File too large; requests are served as before\n");
   EXPECT_EQ(Read(options_.path).calls.size(), 2U);
   EXPECT_EQ(recorder->counts().recorded, 2U);
+}
+
+TEST_F(RecorderTest, ReportsAProblemToWhomItWasTold) {
+  std::vector<std::string> told;
+  options_.report = [&told](const std::string& words) { told.push_back(words); };
+  const auto recorder = Open();
+  {
+    const FullDisk full(100);
+    recorder->Offer(RequestOf(1000), Status(), Answer(), At(1));
+    recorder->Close();
+  }
+  EXPECT_EQ(told, std::vector<std::string>{"recording to " + options_.path +
+                                           " has ended: File too large; requests are served as "
+                                           "before"});
 }
 
 }  // namespace

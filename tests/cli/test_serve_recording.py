@@ -1,0 +1,120 @@
+"""`embershard serve --record` and `embershard bench --replay`: what users sent, again."""
+
+import signal
+import stat
+
+import grpc
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench.recording import read_recording
+from embershard.bench.target import ask_model, find_target
+from tests.cli.running import run, serving
+from tests.serving.asking import named, packed, random_request
+
+PREDICT = "/embershard.v1.Predictor/Predict"
+
+
+def ask(server, messages):
+    """The answers; None where one was refused."""
+    with grpc.insecure_channel(server.address) as channel:
+        predict = channel.unary_unary(PREDICT)
+        answers = []
+        for message in messages:
+            try:
+                answers.append(predict(message, timeout=60, wait_for_ready=True))
+            except grpc.RpcError:
+                answers.append(None)
+        return answers
+
+
+def requests(server):
+    """In both forms, and one that is refused."""
+    model = ask_model(find_target(server.address), "", timeout_seconds=60)
+    return [
+        named(random_request(3, seed=1)).SerializeToString(),
+        pb.PredictRequest(num_examples=0).SerializeToString(),
+        *(
+            packed(random_request(examples, seed=examples), model.fingerprint).SerializeToString()
+            for examples in range(1, 9)
+        ),
+    ]
+
+
+def replay(server, path, *arguments):
+    return run(
+        *("bench", "--target", server.address, "--replay", path, "--timeout", 20),
+        *("--warmup", 0, "--requests", 30, *arguments),
+    )
+
+
+def in_order(recording):
+    """Calls by their arrival; they lie in the order in which they ended."""
+    return sorted(recording.calls, key=lambda call: call.arrival_unix_us)
+
+
+@pytest.fixture(scope="module")
+def traffic(repository, tmp_path_factory):
+    """A recording, what was sent, and what was answered."""
+    path = tmp_path_factory.mktemp("traffic") / "calls"
+    with serving(repository, "--threads", 1, "--record", path) as server:
+        sent = requests(server)
+        answers = ask(server, sent)
+        code, _, errors = server.stop(signal.SIGTERM)
+    assert code == 0
+    assert "requests_recorded=10 requests_not_recorded=0" in errors.splitlines()[-1]
+    return path, sent, answers
+
+
+def test_what_was_sent_and_answered_is_recorded_byte_for_byte(traffic):
+    path, sent, answers = traffic
+    recording = read_recording(path)
+    assert recording.model == "ranker"
+    assert recording.torn_bytes == 0
+    calls = in_order(recording)
+    assert [call.request for call in calls] == sent
+    assert [call.response or None for call in calls] == answers
+    assert [call.code for call in calls] == [0, 3, *[0] * 8]
+    assert "num_examples" in calls[1].message
+
+
+def test_only_its_owner_may_read_it(traffic):
+    assert stat.S_IMODE(traffic[0].stat().st_mode) == 0o600
+
+
+def test_replayed_on_the_same_package_every_answer_is_the_recorded_one(repository, traffic):
+    with serving(repository, "--threads", 1) as server:
+        ended = replay(server, traffic[0], "--in-flight", 4)
+        again = replay(server, traffic[0], "--rate", "recorded")
+    assert ended.returncode == 0, ended.stderr
+    assert "answers    9 compared with the recorded ones, none differs" in ended.stdout
+    assert "errors     3 of 30: INVALID_ARGUMENT 3" in ended.stdout
+    assert "none differs" in again.stdout, again.stderr
+
+
+def test_after_a_kill_all_that_was_written_is_there(repository, tmp_path):
+    path = tmp_path / "calls"
+    with serving(repository, "--threads", 1, "--record", path) as server:
+        sent = requests(server)
+        ask(server, sent)
+        # A thread of its own writes: the last calls may still be on their way to it.
+        seen = read_recording(path)
+        server.stop(signal.SIGKILL)
+    found = read_recording(path)
+    assert len(seen.calls) <= len(found.calls) <= len(sent)
+    assert {call.request for call in found.calls} <= set(sent)
+
+
+def test_a_file_that_exists_is_refused_before_anything_is_loaded(tmp_path):
+    path = tmp_path / "calls"
+    path.write_text("mine")
+    ended = run("serve", tmp_path, "--record", path)
+    assert ended.returncode == 1
+    assert f"ConfigError: record: {path} exists: give a new file" in ended.stderr
+    assert path.read_text() == "mine"
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+    ended = run("serve", tmp_path, "--record", tmp_path / "no" / "calls")
+    assert ended.returncode == 1
+    assert "record: expected a file in a folder that exists" in ended.stderr

@@ -1,0 +1,93 @@
+// What a server records of the calls that it gets.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grpc/recorder.h"
+#include "grpc/recordings.h"
+#include "grpc/server.h"
+#include "grpc/serving_fixture.h"
+#include "testing/scratch_folder.h"
+
+namespace embershard {
+namespace {
+
+using std::chrono::system_clock;
+
+// The server offers each call once gRPC is done with it.
+class RecordingServerTest : public ::testing::Test {
+ protected:
+  // What a server recorded while `ask` was called.
+  Recording RecordedBy(const std::function<void(Serving*)>& ask) {
+    GrpcServerOptions options;
+    options.record = options_;
+    Serving serving(std::make_unique<FakeModel>(), {}, options);
+    ask(&serving);
+    serving.server()->Drain(std::chrono::seconds(10));
+    counts_ = serving.server()->recording();
+    return Read(options_.path);
+  }
+
+  testing::ScratchFolder folder_;
+  RecorderOptions options_{.path = (folder_.path() / "calls").string()};
+  RecorderCounts counts_;
+};
+
+TEST_F(RecordingServerTest, RecordsRequestsAsTheyCameAndAnswersAsTheyWent) {
+  v1::PredictResponse response;
+  v1::PredictRequest bad = NamedMessage();
+  bad.set_num_examples(0);
+  const system_clock::time_point before = system_clock::now();
+  const Recording found = RecordedBy([&](Serving* serving) {
+    ASSERT_TRUE(serving->Predict(NamedMessage(), &response).ok());
+    v1::PredictResponse none;
+    EXPECT_FALSE(serving->Predict(bad, &none).ok());
+  });
+  EXPECT_EQ(found.header.model(), "fake");
+  EXPECT_EQ(found.header.version(), 3);
+  EXPECT_EQ(found.header.schema(), FakeManifest().schema.fingerprint);
+  ASSERT_EQ(found.calls.size(), 2U);
+  EXPECT_EQ(found.calls[0].request(), NamedMessage().SerializeAsString());
+  EXPECT_EQ(found.calls[0].response(), response.SerializeAsString());
+  EXPECT_EQ(found.calls[1].request(), bad.SerializeAsString());
+  EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(found.calls[1].message(), "num_examples: expected 1..8, got 0");
+  for (const v1::RecordedCall& call : found.calls) {
+    EXPECT_GE(At(call.arrival_unix_us() + 1), before);  // It is cut to whole microseconds.
+    EXPECT_LE(At(call.arrival_unix_us()), system_clock::now());
+  }
+  EXPECT_EQ(counts_.recorded, 2U);
+}
+
+TEST_F(RecordingServerTest, ServesOnWhenTheDiskIsFull) {
+  std::vector<std::string> told;
+  options_.report = [&told](const std::string& words) { told.push_back(words); };
+  RecordedBy([](Serving* serving) {
+    const FullDisk full(100);
+    for (int i = 0; i < 5; ++i) {
+      v1::PredictResponse response;
+      ExpectGood(serving->Predict(PackedMessage(), &response), response);
+    }
+  });
+  EXPECT_EQ(told.size(), 1U);
+}
+
+TEST_F(RecordingServerTest, DoesNotStartWithoutItsFile) {
+  std::ofstream(options_.path) << "mine";
+  GrpcServerOptions options;
+  options.record = options_;
+  auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
+  ASSERT_TRUE(engine.ok());
+  EXPECT_EQ(GrpcServer::Start(std::move(*engine), options).status().message(),
+            "record: " + options_.path + " exists: give a new file");
+}
+
+}  // namespace
+}  // namespace embershard
