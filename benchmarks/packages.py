@@ -21,17 +21,20 @@ ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
 """Where a change may change a package."""
 
 
-def package_of(workload: Workload) -> Path:
+def package_of(workload: Workload, *, devices: str = "1xcpu") -> Path:
     """An int8 package of the workload's model, with its own requests as samples.
 
     Kept under the digest of the sources that write it; what older sources wrote is removed.
+
+    Args:
+        devices: that the plan places tables on, and so the threads of lookups.
     """
-    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / workload.name
+    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / f"{workload.name}_{devices}"
     out = kept / _digest() / workload.name / "1"
     if not out.exists():
         random = np.random.default_rng(1)
         samples = [workload.request(random, count) for count in (1, workload.examples)]
-        export_model(workload.model(), workload.schema(), out, samples=samples)
+        export_model(workload.model(), workload.schema(), out, devices=devices, samples=samples)
         for old in kept.iterdir():
             if old.name != _digest():
                 shutil.rmtree(old)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.jit import optimized_execution  # type: ignore[attr-defined]
 
 from benchmarks.harness import Row, compare, loop, pinned
 from benchmarks.packages import package_of
@@ -36,15 +37,14 @@ def measure(folder: Path) -> list[Row]:
 
 def _measured(asked: Workload, examples: int, threads: int) -> Row:
     package = Package.open(package_of(asked))
-    program = torch.jit.freeze(
-        torch.jit.load(package.path / package.manifest.programs[0].file).eval()
-    )
+    file = package.path / package.manifest.programs[0].file
+    program = torch.jit.freeze(torch.jit.load(file).eval())  # type: ignore[no-untyped-call]
     inputs = _inputs(asked, examples)
     billions = _flops(asked, examples) * BILLIONTH
 
     def run() -> float:
         # As the server runs it.
-        with torch.inference_mode(), torch.jit.optimized_execution(False):
+        with torch.inference_mode(), optimized_execution(False):
             program(*inputs)
         return billions
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.harness import Row, compare, loop
-from benchmarks.models import export_small
-from embershard._proto import predictor_pb2 as pb
-from embershard.client.packing import Inputs, pack
-from embershard.client.schema import served_model
+from benchmarks.packages import messages, package_of
+from embershard.data import workload
 from embershard.serving import LocalPredictor
 
 __all__ = ["measure"]
@@ -19,19 +15,12 @@ REQUESTS = 64
 
 
 def measure(folder: Path) -> list[Row]:
-    """In process, without gRPC: a *small* model (26 tables x D64, 13 dense), one thread."""
-    predictor = LocalPredictor(export_small(folder), threads=1)
-    model = served_model(pb.GetModelResponse.FromString(predictor.get_model()))
-    random = np.random.default_rng(0)
-    requests = []
-    for _ in range(REQUESTS):
-        inputs = Inputs(
-            dense=random.standard_normal((1, len(model.dense))),
-            sparse={item.name: random.integers(0, 1000, (1, 1)) for item in model.sparse},
-        )
-        request = pb.PredictRequest()
-        request.num_examples = pack(model, inputs, request.packed)
-        requests.append(request.SerializeToString())
+    """In process, without gRPC, one thread. ``folder`` is not used."""
+    del folder
+    small = workload("small")
+    package = package_of(small)
+    predictor = LocalPredictor(package, threads=1)
+    requests = messages(small, package, REQUESTS, small.examples)
 
     assert all(isinstance(answer, bytes) for answer in predictor.predict_merged(requests))
 

@@ -160,8 +160,8 @@ def _ranking() -> Workload:
         dim=64,
         sparse=(
             *_single_ids(20, 100_000, "of_user", "request"),
-            WorkloadInput(name="history", table="items", rows=1_000_000, ids=300, scope="request"),
-            WorkloadInput(name="item", table="items", rows=1_000_000),
+            WorkloadInput(name="history", table="item", rows=1_000_000, ids=300, scope="request"),
+            WorkloadInput(name="item", table="item", rows=1_000_000),
             *_single_ids(39, 100_000, "of_item", "example"),
         ),
         request_dense=4,

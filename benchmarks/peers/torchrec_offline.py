@@ -1,0 +1,89 @@
+"""TorchRec's quantized model as a child, over a model and a batch that lie in a folder.
+
+    python -m benchmarks.peers.torchrec_offline FOLDER eager|script|bf16 THREADS
+
+``eager``: as TorchRec's quantization leaves it. ``script``: int32 ids; traced, scripted and frozen,
+without FBGEMM's bounds check; ``THP_MEM_ALLOC_ENABLE=1`` is the caller's to set. ``bf16``: that,
+with the dense layers and the pooled vectors in bfloat16. Writes the scores to FOLDER/<mode>.npy
+first; units are examples.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
+from torch import nn
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec.fx import Tracer
+from torchrec.inference.modules import quantize_inference_model
+from torchrec.models.dlrm import DLRM, DLRM_DCN
+
+from benchmarks.child import answer
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """Set up, score once, then serve blocks."""
+    folder, mode, threads = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    assert mode in ("eager", "script", "bf16")
+    torch.set_num_threads(threads)
+    dtype = torch.bfloat16 if mode == "bf16" else torch.float32
+    model = quantize_inference_model(_built(folder).eval(), output_dtype=dtype)
+    for dense in (model.dense_arch, model.inter_arch, model.over_arch):
+        dense.to(dtype)
+    if mode != "eager":
+        model = _scripted(model)
+    batch = np.load(folder / "batch.npz")
+    ids = torch.from_numpy(batch["values"])
+    dense_inputs = torch.from_numpy(batch["dense"]).to(dtype)
+    features = KeyedJaggedTensor(
+        keys=json.loads((folder / "model.json").read_text())["keys"],
+        values=ids if mode == "eager" else ids.int(),
+        lengths=torch.from_numpy(batch["lengths"]),
+    )
+
+    def score() -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.sigmoid(model(dense_inputs, features)).squeeze(1)
+
+    np.save(folder / f"{mode}.npy", score().float().numpy())
+
+    def run() -> float:
+        return len(score())
+
+    answer(run)
+
+
+def _built(folder: Path) -> nn.Module:
+    about: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    tables = [
+        EmbeddingBagConfig(**{**table, "pooling": PoolingType[table["pooling"]]})
+        for table in about["tables"]
+    ]
+    collection = EmbeddingBagCollection(tables=tables, device=torch.device("cpu"))
+    layers = (collection, about["dense_in"], about["dense_layers"], about["over_layers"])
+    model = DLRM_DCN(*layers, *about["cross"]) if about["cross"] else DLRM(*layers)
+    state = torch.load(folder / "state.pt", mmap=True)
+    model.load_state_dict(state)
+    built: nn.Module = model
+    return built
+
+
+def _scripted(model: nn.Module) -> Any:
+    for module in model.modules():
+        if hasattr(module, "bounds_check_mode_int"):
+            setattr(module, "bounds_check_mode_int", BoundsCheckMode.NONE.value)  # noqa: B010
+    tracer = Tracer(leaf_modules=["IntNBitTableBatchedEmbeddingBagsCodegen"])
+    traced = torch.fx.GraphModule(model, tracer.trace(model))
+    return torch.jit.freeze(torch.jit.script(traced).eval())
+
+
+if __name__ == "__main__":
+    main()
