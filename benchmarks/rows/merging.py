@@ -1,10 +1,11 @@
-"""What merging requests into one batch gains: 64 requests of one example, merged and alone."""
+"""What merging requests into one batch gains: 64 requests in one batch and in 64."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from benchmarks.harness import Row, compare, loop
+from benchmarks.movielens import export_movielens, ranking_messages
 from benchmarks.packages import messages, package_of
 from embershard.data import workload
 from embershard.serving import LocalPredictor
@@ -12,29 +13,38 @@ from embershard.serving import LocalPredictor
 __all__ = ["measure"]
 
 REQUESTS = 64
+CANDIDATES = 20
 
 
 def measure(folder: Path) -> list[Row]:
-    """In process, without gRPC, one thread. ``folder`` is not used."""
-    del folder
+    """In process, without gRPC, one thread: *small* at 1 example, MovieLens at 20."""
     small = workload("small")
     package = package_of(small)
-    predictor = LocalPredictor(package, threads=1)
     requests = messages(small, package, REQUESTS, small.examples)
+    rows = [_row("small", LocalPredictor(package, threads=1), requests, small.examples)]
 
-    assert all(isinstance(answer, bytes) for answer in predictor.predict_merged(requests))
+    package, data = export_movielens(folder)
+    predictor = LocalPredictor(package, threads=1)
+    requests = ranking_messages(predictor, data, users=REQUESTS, candidates=CANDIDATES)
+    return [*rows, _row("movielens", predictor, requests, CANDIDATES)]
 
-    def merged() -> int:
+
+def _row(name: str, predictor: LocalPredictor, requests: list[bytes], examples: int) -> Row:
+    refused = [each for each in predictor.predict_merged(requests) if isinstance(each, Exception)]
+    if refused:
+        raise refused[0]
+
+    def merged() -> float:
         return len(predictor.predict_merged(requests))
 
-    def alone() -> int:
+    def alone() -> float:
         return sum(len(predictor.predict_merged([request])) for request in requests)
 
-    row = compare(
-        "merging/small",
-        f"{REQUESTS} requests of 1 example, *small* model, in process, 1 thread",
+    return compare(
+        f"merging/{name}",
+        f"{len(requests)} requests of {examples} example{'s' if examples > 1 else ''}, *{name}*, "
+        "in process, 1 thread",
         "requests/s",
         ours=loop("one batch", merged),
         theirs=loop("one by one", alone),
     )
-    return [row]
