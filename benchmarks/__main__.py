@@ -2,7 +2,8 @@
 RESULTS.md and results.json beside this file.
 
 A benchmark is a file in ``rows/`` with ``measure(folder) -> list[Row]``; one that needs
-``.venv-peers`` says ``PEERS = True``.
+``.venv-peers`` says ``PEERS = True``, and one that runs only when it is asked for by its name
+``BY_NAME_ONLY = True``.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [name] = options.names
         options.into.write_text(json.dumps([asdict(row) for row in _measure(name)]))
         return 0
-    names = options.names or [name for name in known if _needs_peers(name) == options.peers]
+    names = options.names or [
+        name
+        for name in known
+        if _needs_peers(name) == options.peers and not _says(name, "BY_NAME_ONLY")
+    ]
     if any(map(_needs_peers, names)) and not PEER_PYTHON.exists():
         parser.error(f"{', '.join(names)} need {PEER_PYTHON.parent.parent}: `make bench-peers`")
     return _run(names, dry=options.dry)
@@ -80,7 +85,11 @@ def _measure(name: str) -> list[Row]:
 
 
 def _needs_peers(name: str) -> bool:
-    return bool(getattr(importlib.import_module(f"benchmarks.rows.{name}"), "PEERS", False))
+    return _says(name, "PEERS")
+
+
+def _says(name: str, mark: str) -> bool:
+    return bool(getattr(importlib.import_module(f"benchmarks.rows.{name}"), mark, False))
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embershard.data import Workload
 from embershard.package import Package
 from embershard.package.manifest import IdentityIds, InputSpec, SparseInputSpec, TableSpec
 from embershard.package.plan import place_tables
 from embershard.package.row_format import HEADER_BYTES
 from embershard.package.writer import PackageContents, PackageWriter
 
-__all__ = ["grow"]
+__all__ = ["grow", "with_rows_of"]
 
 SLICE_BYTES = 32 << 20
 
@@ -69,6 +71,14 @@ def grow(
                 limits=old.manifest.limits,
             )
         )
+
+
+def with_rows_of(workload: Workload, package: Path) -> Workload:
+    """A workload whose requests ask for every row of a grown package."""
+    rows = {table.name: table.rows for table in Package.open(package).manifest.tables}
+    return replace(
+        workload, sparse=tuple(replace(each, rows=rows[each.table]) for each in workload.sparse)
+    )
 
 
 def _rows(

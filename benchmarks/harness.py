@@ -274,4 +274,4 @@ def pinned(cores: set[int]) -> Iterator[None]:
 
 def _spread(values: Sequence[float]) -> float:
     low, middle, high = np.percentile(values, [25, 50, 75])
-    return float((high - low) / middle)
+    return float((high - low) / middle) if middle else 0.0

@@ -19,6 +19,7 @@ IN_FLIGHT = 4
 """Of that loop."""
 
 TRIALS = 8
+"""Short ones, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def highest_rate(
 
     Args:
         trial_seconds: of each run of the search.
-        seconds: of a confirming run.
+        seconds: of a whole run.
         start: the first rate tried, in requests per second. None: from a closed loop.
         seed: of the arrival times.
     """
@@ -60,14 +61,14 @@ def highest_rate(
     if start is None:
         loop = LoadOptions(in_flight=IN_FLIGHT, duration_seconds=trial_seconds, timeout_seconds=10)
         start = START_SHARE * send(served, pool, loop).ok_per_second
-    search = RateSearch(start=start, max_trials=TRIALS, max_confirmations=3)
+    search = RateSearch(start=start, max_trials=TRIALS, max_whole_runs=3)
     confirmed: RunResult | None = None
     slowest: RunResult | None = None
     while (step := search.next_step()) is not None:
-        found = run(step.rate, seconds if step.confirming else trial_seconds, len(search.trials))
+        found = run(step.rate, seconds if step.whole else trial_seconds, len(search.trials))
         held = objective.holds(found)
         search.tell(step, held=held)
-        if step.confirming and held:
+        if step.whole and held:
             confirmed = found
         if slowest is None or found.scheduled_per_second < slowest.scheduled_per_second:
             slowest = found

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.blocks import interleaved
 from benchmarks.harness import Row, paired_row
+from benchmarks.in_process import Done, run_batches
 from benchmarks.packages import package_of
 from benchmarks.servers import closed_loop, cores_used, embershard_serve, requests_of, serving
 from embershard.bench import RunResult
@@ -28,24 +28,7 @@ BLOCK_SECONDS = 0.6
 BATCH_EXAMPLES = 4096
 """Largest batch of a server by default."""
 
-
-class Done(NamedTuple):
-    """What came of one block."""
-
-    examples: int
-    clock_seconds: float
-    cpu_seconds: float
-    """Of server or of this process."""
-
-    load: RunResult | None
-
-    @property
-    def per_clock(self) -> float:
-        return self.examples / self.clock_seconds
-
-    @property
-    def per_cpu(self) -> float:
-        return self.examples / self.cpu_seconds
+Block = tuple[Done, RunResult | None]
 
 
 def measure(folder: Path) -> list[Row]:
@@ -74,10 +57,11 @@ def _rows(examples: int) -> list[Row]:
             _served(closed_loop(each, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS))
             for each in (on, off)
         ]
-        runs.append(partial(_merged, predictor, pool, merged))
+        runs.append(_merged(predictor, pool, merged))
         sides, moved = interleaved(runs, blocks=BLOCKS)
-    clock, cpu = ([[getattr(e, f) for e in s] for s in sides] for f in ("per_clock", "per_cpu"))
-    loads = [[each.load for each in side if each.load] for side in sides]
+    clock = [[done.examples / done.clock_seconds for done, _ in side] for side in sides]
+    cpu = [[done.examples / done.cpu_seconds for done, _ in side] for side in sides]
+    loads = [[result for _, result in side if result] for side in sides]
     seconds = (time.perf_counter() - started) / 3
     what = f"*small* requests of {examples} examples, {IN_FLIGHT} in flight, 1 thread in the model"
     row = partial(paired_row, moved=moved, seconds=seconds, ours="batching")
@@ -94,25 +78,19 @@ def _rows(examples: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def _served(run: Callable[[], RunResult]) -> Callable[[], Done]:
-    def block() -> Done:
+def _served(run: Callable[[], RunResult]) -> Callable[[], Block]:
+    def block() -> Block:
         result = run()
         assert result.server_cpu_seconds is not None
-        return Done(result.examples_ok, result.elapsed_seconds, result.server_cpu_seconds, result)
+        done = Done(result.examples_ok, result.elapsed_seconds, result.server_cpu_seconds)
+        return done, result
 
     return block
 
 
-def _merged(predictor: LocalPredictor, pool: Sequence[DrawnRequest], merged: int) -> Done:
-    """Batches of so many requests, in this process, one after the other."""
-    batches = [pool[start : start + merged] for start in range(0, len(pool) - merged + 1, merged)]
-    messages = [[each.message for each in batch] for batch in batches]
-    examples, count = 0, 0
-    clock, cpu = time.perf_counter(), time.process_time()
-    while (passed := time.perf_counter() - clock) < BLOCK_SECONDS:
-        for answer in predictor.predict_merged(messages[count % len(messages)]):
-            if isinstance(answer, Exception):
-                raise answer
-        examples += sum(each.examples for each in batches[count % len(batches)])
-        count += 1
-    return Done(examples, passed, time.process_time() - cpu, None)
+def _merged(
+    predictor: LocalPredictor, pool: Sequence[DrawnRequest], merged: int
+) -> Callable[[], Block]:
+    starts = range(0, len(pool) - merged + 1, merged)
+    batches = [pool[start : start + merged] for start in starts]
+    return lambda: (run_batches(predictor, batches, BLOCK_SECONDS), None)
