@@ -169,8 +169,8 @@ def _serve(given: argparse.Namespace) -> None:
         said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
         log.write("start", said)
         with _started(given, options) as server:
-            slow = SlowRequestLog(server, log) if options.slow_request_ms else None
             _listening(server, metrics, log)
+            slow = SlowRequestLog(server, log) if options.slow_request_ms else None
             signal.sigwait(STOP_SIGNALS)
             log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
             for number in STOP_SIGNALS:  # A second one ends the process at once.
@@ -230,12 +230,13 @@ def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
 
 
 def _listening(server: Server, metrics: MetricsPort | None, log: EventLog) -> None:
-    """Says where; whoever started this process waits for it."""
+    """Says where. Last on standard output: whoever reads it there asks at once."""
     served = server.package
     where = {"model": served.model, "version": served.version, "address": server.address}
-    print(f"serving {served.model} {served.version} on {server.address}", flush=True)
     if metrics:
         metrics.show(server)
         where["metrics"] = metrics.url
-        print(f"metrics and status page on {metrics.url}", flush=True)
     log.write("listening", where)
+    print(f"serving {served.model} {served.version} on {server.address}", flush=True)
+    if metrics:
+        print(f"metrics and status page on {metrics.url}", flush=True)

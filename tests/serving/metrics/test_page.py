@@ -79,8 +79,8 @@ def test_under_load_charts_move_and_figures_are_the_metrics(window, shown, load)
     before = window.evaluate(TRACES)
     window.wait_for(f"{TRACES}.every((d, place) => d !== {json.dumps(before)}[place] || !d)")
     for name in ("answered", "examples", "p50", "p99", "batch_fill", "dense_share", "cpu_cores"):
-        shown_now = window.text(f'b[data-series="{name}"]')
-        assert float(shown_now.split()[0].replace(",", "")) > 0, name
+        figure = f"document.querySelector('b[data-series=\"{name}\"]').textContent"
+        window.wait_for(f"parseFloat({figure}) > 0")
     load()
 
     snapshot = server.snapshot()
