@@ -19,7 +19,7 @@ from embershard.data import Workload, workload
 from embershard.package import Package, SampleRequest
 from embershard.serving import LocalPredictor
 
-__all__ = ["PEERS", "measure"]
+__all__ = ["PEERS", "measure", "score_of", "write_peer"]
 
 PEERS = True
 
@@ -49,14 +49,14 @@ def measure(folder: Path) -> list[Row]:
 
 def _measured(asked: Workload, examples: int, folder: Path) -> Iterator[Row]:
     request = asked.request(np.random.default_rng(3), examples)
-    _write_peer(asked, request, folder)
+    write_peer(asked, request, folder)
     for threads in (1, 2):
         package = package_of(asked, devices=f"{threads}xcpu")
         fingerprint = int(Package.open(package).manifest.fingerprint, 16)
         serialized = [message(request, fingerprint)]
         with pinned(set(range(threads))):
             predictor = LocalPredictor(package, tables="resident", threads=threads)
-            ours = _scores(predictor, serialized)
+            ours = score_of(predictor, serialized)
 
             def run(predictor: LocalPredictor = predictor) -> float:
                 predictor.predict_merged(serialized)  # noqa: B023
@@ -85,7 +85,8 @@ def _measured(asked: Workload, examples: int, folder: Path) -> Iterator[Row]:
                     )
 
 
-def _scores(predictor: LocalPredictor, serialized: list[bytes]) -> NDArray[np.float32]:
+def score_of(predictor: LocalPredictor, serialized: list[bytes]) -> NDArray[np.float32]:
+    """The scores of one request."""
     [answer] = predictor.predict_merged(serialized)
     if isinstance(answer, Exception):
         raise answer
@@ -93,7 +94,7 @@ def _scores(predictor: LocalPredictor, serialized: list[bytes]) -> NDArray[np.fl
     return np.frombuffer(output.values, "<f4")
 
 
-def _write_peer(asked: Workload, request: SampleRequest, folder: Path) -> None:
+def write_peer(asked: Workload, request: SampleRequest, folder: Path) -> None:
     """The model and the batch as the peer reads them. It knows no request scope: the user side
     stands there once an example."""
     torch.save(asked.model().state_dict(), folder / "state.pt")
