@@ -272,6 +272,9 @@ def pinned(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _spread(values: Sequence[float]) -> float:
+def _spread(values: Sequence[float]) -> float | None:
+    """None of a single value."""
+    if len(values) < 2:
+        return None
     low, middle, high = np.percentile(values, [25, 50, 75])
     return float((high - low) / middle) if middle else 0.0

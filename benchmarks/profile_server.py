@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.children import ROOT
 from benchmarks.packages import package_of
 from benchmarks.rooms_of_stacks import shares
-from benchmarks.servers import embershard_serve, requests_of, send, serving
+from benchmarks.servers import embershard_serve, noop_server, requests_of, send, serving
 from embershard.bench import LoadOptions, RunResult
 from embershard.data import WORKLOADS, workload
 
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, help="of a request (default: the workload's)")
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1, help="of the dense program (default: 1)")
+    parser.add_argument("--no-model", action="store_true", help="only what is around the model")
     parser.add_argument("--seconds", type=float, default=6.0)
     options = parser.parse_args(arguments)
     if shutil.which("perf") is None:
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_seconds=60,
     )
     results: list[RunResult] = []
-    with serving(embershard_serve(package, "--threads", str(options.threads))) as served:
+    command = embershard_serve(package, "--threads", str(options.threads))
+    with serving(noop_server(package) if options.no_model else command) as served:
         sender = threading.Thread(
             target=lambda: results.append(send(served, pool, load)), daemon=True
         )
@@ -62,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sender.join()
     if not results:
         return 1
-    print(f"{profiled.name}, {examples} examples, {options.in_flight} in flight")
+    without = ", no model" if options.no_model else ""
+    print(f"{profiled.name}{without}, {examples} examples, {options.in_flight} in flight")
     print(report(text, results[0]))
     return 0
 

@@ -1,3 +1,5 @@
+"""The order of blocks of several sides."""
+
 from benchmarks.blocks import interleaved
 
 

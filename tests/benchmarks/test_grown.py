@@ -1,3 +1,5 @@
+"""Packages with more rows than they were exported with."""
+
 from dataclasses import replace
 
 import numpy as np

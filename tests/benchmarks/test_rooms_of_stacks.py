@@ -1,3 +1,5 @@
+"""Which room a stack belongs to, by hand-written stacks."""
+
 import pytest
 
 from benchmarks.rooms_of_stacks import Frame, room_of, shares, stacks
