@@ -3,11 +3,13 @@
 #   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
+#   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
 #   make lint      ruff, mypy, clang-format;  make format  mends what can be mended
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu demo bench bench-peers benchmark-programs docs data
+.PHONY: install format lint test test-python test-cpp test-gpu demo docs data
+.PHONY: bench bench-peers benchmark-programs
 
 bin := .venv/bin
 cores := $(shell nproc)

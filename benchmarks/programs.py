@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.children import ROOT, ChildEndedError, child_side, limit_of
 from benchmarks.harness import Limit
 
-__all__ = ["machine_limit", "program"]
+__all__ = ["NOT_ON_THIS_MACHINE", "machine_limit", "program"]
 
 NOT_ON_THIS_MACHINE = 3
 """Status of ``limits`` where the processor lacks the instructions."""
