@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
@@ -13,15 +14,19 @@ from embershard.bench.report import PERCENTS, duration_text
 __all__ = ["latency_svg"]
 
 WIDTH: Final = 720
-HEIGHT: Final = 380
-LEFT, RIGHT, TOP, BOTTOM = 20, 20, 90, 40
+HEIGHT: Final = 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 36, 44, 62
 BARS: Final = 90
 
-INK, BAR, MARK = "#222222", "#4c78a8", "#c44e52"
+INK, FAINT, BAR, CURVE = "#222222", "#dddddd", "#c5d5e8", "#b0413e"
+
+SHORTEST_SECONDS: Final = 1e-7
+LABEL_PIXELS: Final = 100
 
 
 def latency_svg(latency: Distribution, title: str) -> str:
-    """Counts over a logarithmic axis of time, with lines at the percentiles.
+    """Over a logarithmic axis of time: bars of how many took as long, and a curve of the share
+    that took longer, also logarithmic, with the percentiles on it.
 
     Args:
         latency: what to show. Empty: a picture that says so.
@@ -34,60 +39,134 @@ def latency_svg(latency: Distribution, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
-        f"{_text(LEFT, 20, title, anchor='start', size=14)}{body}</svg>\n"
+        f"{_text(LEFT, 24, title, anchor='start', size=14)}{body}</svg>\n"
     )
 
 
-def _picture(latency: Distribution) -> Iterator[str]:
-    shortest = max(latency.buckets[0][0] * 1e-9, 1e-7)
-    low = math.floor(math.log10(shortest) * 4) / 4
-    high = max(math.ceil(math.log10(max(latency.max_seconds, 1e-7)) * 4) / 4, low + 0.25)
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Where times and shares lie."""
 
-    def x_of(seconds: float) -> float:
-        share = (math.log10(max(seconds, 1e-7)) - low) / (high - low)
+    low: float
+    """Decimal logarithms of seconds."""
+
+    high: float
+
+    least: float
+    """The smallest share, at the bottom; 1 is at the top."""
+
+    @classmethod
+    def of(cls, latency: Distribution) -> _Axes:
+        low = math.floor(_log(latency.buckets[0][0] * 1e-9) * 4) / 4
+        high = math.ceil(_log(latency.max_seconds) * 4) / 4
+        # Below the share of one request: there lies the longest.
+        return cls(low, max(high, low + 0.25), 0.5 / latency.count)
+
+    def x(self, seconds: float) -> float:
+        share = (_log(seconds) - self.low) / (self.high - self.low)
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
-    counts = _bars(latency, low, high)
-    bottom, tallest = HEIGHT - BOTTOM, max(counts)
-    width = (WIDTH - LEFT - RIGHT) / BARS
+    def y(self, share: float) -> float:
+        depth = math.log10(max(share, self.least)) / math.log10(self.least)
+        return TOP + depth * (HEIGHT - BOTTOM - TOP)
+
+    def times(self) -> list[float]:
+        """Round ones: every decade, and within them as many as find room."""
+        span = self.high - self.low
+        steps = (1,) if span >= 3 else (1, 2, 5) if span > 0.6 else range(1, 10)
+        decades = range(math.floor(self.low), math.ceil(self.high) + 1)
+        found = [step * 10.0**decade for decade in decades for step in steps]
+        return [each for each in found if self.low <= math.log10(each) + 1e-9 <= self.high + 2e-9]
+
+    def shares(self) -> list[float]:
+        """1, 1/10, 1/100, ..."""
+        return [10.0**-power for power in range(math.floor(-math.log10(self.least)) + 1)]
+
+
+def _picture(latency: Distribution) -> Iterator[str]:
+    axes, bottom = _Axes.of(latency), HEIGHT - BOTTOM
+    for share in axes.shares():
+        yield _line(LEFT, axes.y(share), WIDTH - RIGHT, axes.y(share), FAINT)
+        yield _text(LEFT - 8, axes.y(share) + 4, f"{share * 100:.6g} %", anchor="end")
+    yield from _bars(latency, axes)
+    yield _line(LEFT, bottom, WIDTH - RIGHT, bottom, INK)
+    for tick in axes.times():
+        yield _line(axes.x(tick), bottom, axes.x(tick), bottom + 5, INK)
+        yield _text(axes.x(tick), bottom + 19, _tick_text(tick))
+    yield _curve(latency, axes)
+    yield from _marks(latency, axes)
+    words = "curve: share of the answers that took longer; bars: how many took as long"
+    yield _text(LEFT, HEIGHT - 12, words, anchor="start", size=11)
+
+
+def _bars(latency: Distribution, axes: _Axes) -> Iterator[str]:
+    counts = _counts(latency, axes)
+    bottom, width = HEIGHT - BOTTOM, (WIDTH - LEFT - RIGHT) / BARS
     for place, count in enumerate(counts):
-        height = count / tallest * (bottom - TOP)
+        height = count / max(counts) * (bottom - TOP)
         if count:
             yield (
                 f'<rect x="{LEFT + place * width:.1f}" y="{bottom - height:.1f}" '
                 f'width="{width - 1:.1f}" height="{height:.1f}" fill="{BAR}"/>'
             )
-    yield _line(LEFT, bottom, WIDTH - RIGHT, bottom, INK)
-    for tick in _ticks(low, high):
-        yield _line(x_of(tick), bottom, x_of(tick), bottom + 5, INK)
-        yield _text(x_of(tick), bottom + 20, duration_text(tick))
-    marks = [(f"p{each:g}", latency.percentile_seconds(each)) for each in PERCENTS]
-    for place, (name, seconds) in enumerate([*marks, ("max", latency.max_seconds)]):
-        x, y = x_of(seconds), 38 + 11 * place  # Each in a row of its own: they may be equal.
-        yield _line(x, y + 3, x, bottom, MARK)
-        yield _text(x, y, f"{name} {duration_text(seconds)}", size=10, anchor=_anchor(x))
 
 
-def _bars(latency: Distribution, low: float, high: float) -> list[int]:
-    """How many fall into each of equal parts of the axis, by the middle of their bucket."""
-    counts = [0] * BARS
+def _counts(latency: Distribution, axes: _Axes) -> list[float]:
+    """How many fall into each of equal parts of the axis; a bucket is dealt out to those that it
+    overlaps."""
+    counts = [0.0] * BARS
+    scale = BARS / (axes.high - axes.low)
     for first, last, count in latency.buckets:
-        middle = math.log10(max((first + last) / 2 * 1e-9, 1e-7))
-        place = int((middle - low) / (high - low) * BARS)
-        counts[min(max(place, 0), BARS - 1)] += count
+        begin = (_log(first * 1e-9) - axes.low) * scale
+        end = max((_log((last + 1) * 1e-9) - axes.low) * scale, begin + 1e-9)
+        for place in range(max(int(begin), 0), min(int(end), BARS - 1) + 1):
+            overlap = min(end, place + 1) - max(begin, place)
+            counts[place] += count * max(overlap, 0) / (end - begin)
     return counts
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each decade; every decade alone where those are many."""
-    steps = (1, 2, 5) if high - low < 3 else (1,)
-    decades = range(math.floor(low), math.ceil(high) + 1)
-    found = [step * 10.0**decade for decade in decades for step in steps]
-    return [each for each in found if low <= math.log10(each) <= high]
+def _curve(latency: Distribution, axes: _Axes) -> str:
+    total = left = latency.count
+    x = axes.x(latency.buckets[0][0] * 1e-9)
+    steps = [f"M{x:.1f} {axes.y(1):.1f}"]
+    for _, last, count in latency.buckets:
+        if axes.x(last * 1e-9) - x >= 0.5:  # Closer ones are one step to the eye.
+            x = axes.x(last * 1e-9)
+            steps.append(f"V{axes.y(left / total):.1f}H{x:.1f}")
+        left -= count
+    steps.append(f"V{axes.y(0):.1f}")
+    return f'<path d="{"".join(steps)}" stroke="{CURVE}" stroke-width="2" fill="none"/>'
 
 
-def _anchor(x: float) -> str:
-    return "start" if x < 80 else "end" if x > WIDTH - 80 else "middle"
+def _marks(latency: Distribution, axes: _Axes) -> Iterator[str]:
+    """Each percentile at the height of its share, the longest at the bottom."""
+    marks = [
+        (f"p{percent:g}", latency.percentile_seconds(percent), 1 - percent / 100)
+        for percent in PERCENTS
+        if round((1 - percent / 100) * latency.count, 6) >= 1
+    ]
+    for name, seconds, share in [*marks, ("max", latency.max_seconds, 0.0)]:
+        x, y = axes.x(seconds), axes.y(share)
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{CURVE}"/>'
+        ends = x > WIDTH - RIGHT - LABEL_PIXELS
+        yield _text(
+            x - 8 if ends else x + 8,
+            y + (-8 if share == 0 else 4),
+            f"{name} {duration_text(seconds)}",
+            anchor="end" if ends else "start",
+        )
+
+
+def _log(seconds: float) -> float:
+    return math.log10(max(seconds, SHORTEST_SECONDS))
+
+
+def _tick_text(seconds: float) -> str:
+    unit, size = next(
+        (each for each in (("s", 1.0), ("ms", 1e-3)) if seconds >= each[1] * (1 - 1e-9)),
+        ("us", 1e-6),
+    )
+    return f"{seconds / size:.3g} {unit}"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
@@ -95,7 +174,8 @@ def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "middle", size: int = 12) -> str:
+    """With a white edge, so that it is read on bars and lines."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
-        f'fill="{INK}">{escape(text)}</text>'
+        f'fill="{INK}" stroke="white" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
     )

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -152,10 +153,12 @@ def test_the_picture_is_one_file_without_scripts_or_links():
     drawn = latency_svg(LATENCY, "a <b> & c")
     root = ElementTree.fromstring(drawn)
     names = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert names == {"svg", "rect", "path", "text"}
+    assert names == {"svg", "rect", "path", "circle", "text"}
     texts = [element.text for element in root.iter() if element.text]
     assert "a <b> & c" in texts
-    assert {"p50 1.00 ms", "p99.9 30.0 ms", "max 30.0 ms"} <= set(texts)
+    assert {"p50 1.00 ms", "p90 2.00 ms", "max 30.0 ms"} <= set(texts)
+    assert "p99 30.0 ms" not in texts  # Of 96 there is no hundredth.
+    assert {"1 ms", "10 ms", "100 %", "10 %"} <= set(texts)
     assert drawn.count("http") == 1  # The name of the format.
 
 
@@ -164,6 +167,29 @@ def test_bars_are_as_high_as_they_count():
     heights = [float(each.get("height")) for each in list(root)[1:] if each.get("height")]
     assert len(heights) == 3
     assert heights[1] / heights[0] == pytest.approx(15 / 80, abs=0.01)
+
+
+def test_the_curve_falls_at_each_latency_to_the_share_that_took_longer():
+    """80 of 96 take 1 ms, 15 take 2 ms: the top is a share of 1, the bottom one of 0.5 / 96."""
+    root = ElementTree.fromstring(latency_svg(LATENCY, ""))
+    (curve,) = (each.get("d") for each in root.iter() if each.get("stroke-width") == "2")
+    top, *falls = [float(y) for y in re.findall(r"(?:M\S+ |V)([\d.]+)", curve)]
+    places = [(y - top) / (falls[-1] - top) for y in falls]
+    depth = math.log(0.5 / 96)
+    expected = [math.log(16 / 96) / depth, math.log(1 / 96) / depth, 1]
+    assert places == pytest.approx(expected, abs=0.001)
+
+
+def test_a_bucket_over_several_bars_is_dealt_out_to_them():
+    """10 to 17.8 ms is the whole axis, a quarter of a decade; it holds one bucket."""
+    drawn = latency_svg(Distribution([(10 * MS, round(10 * MS * 10**0.25) - 1, 90)]), "")
+    heights = [
+        float(each.get("height"))
+        for each in ElementTree.fromstring(drawn)[1:]
+        if each.get("height")
+    ]
+    assert len(heights) == 90
+    assert min(heights) > 0.99 * max(heights)
 
 
 @pytest.mark.parametrize(
