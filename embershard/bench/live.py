@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self, TextIO
 
-from embershard.bench.report import duration_text
 from embershard.bench.run import Progress
+from embershard.bench.words import duration_text
 
 __all__ = ["LiveLine"]
 

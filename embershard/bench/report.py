@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -11,12 +11,15 @@ from embershard.bench.distribution import Distribution
 from embershard.bench.replay import TOLERANCE, AnswerCheck
 from embershard.bench.run import RunResult
 from embershard.bench.session import BenchReport
-from embershard.bench.slo import Trial
+from embershard.bench.words import duration_text, rate_text
 from embershard.version import __version__
 
-__all__ = ["PERCENTS", "duration_text", "report_json", "report_table"]
+__all__ = ["PERCENTS", "report_json", "report_table"]
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
+
+LINE_CHARS: Final = 85
+"""Of lists, behind the names."""
 
 
 def report_table(report: BenchReport) -> str:
@@ -38,7 +41,8 @@ def report_table(report: BenchReport) -> str:
     if report.answers is not None:
         rows.append(("answers", _answers_text(report.answers)))
     if report.options.objective is not None:
-        rows.append(("objective", f"{report.options.objective}, {_trials_text(report.trials)}"))
+        found, *tried = _objective_lines(report)
+        rows += [("objective", found), *(("", line) for line in tried)]
     rows += [("note" if not n else "", text) for n, text in enumerate(report.warnings)]
     return "".join(f"{name:<10} {text}\n" for name, text in rows)
 
@@ -85,17 +89,6 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "answers": asdict(report.answers) if report.answers else None,
         "warnings": list(report.warnings),
     }
-
-
-def duration_text(seconds: float) -> str:
-    """With three digits and the unit that fits: 0.00123 is 1.23 ms."""
-    if math.isinf(seconds):
-        return "never"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size or unit == "us":
-            value = seconds / size
-            return f"{value:.{max(0, 2 - math.floor(math.log10(max(value, 1))))}f} {unit}"
-    raise AssertionError(seconds)
 
 
 def _load_text(result: RunResult) -> str:
@@ -148,15 +141,20 @@ def _answers_text(check: AnswerCheck) -> str:
     return found
 
 
-def _trials_text(trials: Sequence[Trial]) -> str:
-    """Rates in the order tried, each with how often it held."""
+def _objective_lines(report: BenchReport) -> list[str]:
+    """What was found, then rates in the order tried, each with how often it held."""
+    trials = report.trials
+    last = [each for each in trials if each.whole][-1]
+    held = "held" if last.held else "did not hold"
     rates = dict.fromkeys((each.rate, each.whole) for each in trials)
     words = []
     for rate, whole in rates:
-        held = [each.held for each in trials if (each.rate, each.whole) == (rate, whole)]
-        what = "whole run " if whole else ""
-        words.append(f"{what}{rate:,.0f} {_held_text(held)}")
-    return "tried " + ", ".join(words)
+        tries = [each.held for each in trials if (each.rate, each.whole) == (rate, whole)]
+        words.append(f"{'whole run ' if whole else ''}{rate_text(rate)} {_held_text(tries)}")
+    return [
+        f"{report.options.objective} {held} at {rate_text(last.rate)}/s",
+        *textwrap.wrap("tried " + ", ".join(words), width=LINE_CHARS),
+    ]
 
 
 def _held_text(held: Sequence[bool]) -> str:

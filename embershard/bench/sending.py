@@ -83,8 +83,8 @@ def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
         words=[
             f"{len(replay.requests):,} recorded requests, sent in turn, from {replay.path}",
             _means(replay.requests),
-            f"recorded from {recording.model} {recording.version}, {recording.share:.3g} of its "
-            f"calls, {len(good):,} answered well",
+            f"recorded from {recording.model} {recording.version}, {recording.share * 100:.3g} % "
+            f"of its calls, {len(good):,} answered well",
         ],
         warnings=warnings,
     )

@@ -14,6 +14,7 @@ from embershard.bench.sending import drawn_traffic, recorded_traffic
 from embershard.bench.slo import Objective, RateSearch, Trial
 from embershard.bench.target import Target, ask_model, find_target, try_requests
 from embershard.bench.traffic import Span, TrafficOptions
+from embershard.bench.words import rate_text
 from embershard.client import ServedModel
 from embershard.errors import UnavailableError
 
@@ -21,6 +22,9 @@ __all__ = ["BenchOptions", "BenchReport", "run_bench"]
 
 PROBE_IN_FLIGHT: Final = 32
 """Of the closed loop that finds where a search starts."""
+
+PROBE_OK_SHARE: Final = 0.9
+"""Of its requests; with fewer the loop has sent too many at once."""
 
 START_SHARE: Final = 0.5
 """Of that loop's rate."""
@@ -189,22 +193,33 @@ def search_rate(
     load = options.load
     start = load.rate
     if start is None:
-        in_flight = max(PROBE_IN_FLIGHT, load.threads)
-        probe = run("probe", _short(options, in_flight=in_flight))
-        start = START_SHARE * probe.ok_per_second
+        start = START_SHARE * _probe(options, run)
     search, last = RateSearch(start=max(start, 1.0)), None
     while (step := search.next_step()) is not None:
         if step.whole:
             name, sends = "run", replace(load, rate=step.rate, in_flight=None)
         else:
             name, sends = f"trial {len(search.trials) + 1}", _short(options, rate=step.rate)
-        result = run(f"{name}, {step.rate:,.0f}/s", sends)
+        result = run(f"{name}, {rate_text(step.rate)}/s", sends)
         search.tell(step, held=objective.holds(result))
         last = result if step.whole else last
     if last is None:
-        tried = ", ".join(f"{each.rate:,.0f}" for each in search.trials)
+        tried = ", ".join(rate_text(each.rate) for each in search.trials)
         raise UnavailableError(f"{objective} held at none of the rates tried: {tried} per second")
     return last, search
+
+
+def _probe(options: BenchOptions, run: Callable[[str, LoadOptions], RunResult]) -> float:
+    """Good answers a second of a closed loop: of many requests in flight, or where those are too
+    many for the server, of few."""
+    rate = 0.0
+    for in_flight in (PROBE_IN_FLIGHT, 1):
+        calls = max(in_flight, options.load.threads)
+        probe = run(f"probe, {calls} in flight", _short(options, in_flight=calls))
+        rate = max(rate, probe.ok_per_second)
+        if probe.ok > PROBE_OK_SHARE * probe.requests:
+            break
+    return rate
 
 
 def _short(

@@ -9,7 +9,8 @@ from html import escape
 from typing import Final
 
 from embershard.bench.distribution import Distribution
-from embershard.bench.report import PERCENTS, duration_text
+from embershard.bench.report import PERCENTS
+from embershard.bench.words import duration_text
 
 __all__ = ["latency_svg"]
 

@@ -47,7 +47,7 @@ def test_a_server_receives_the_recorded_bytes_in_turn(tmp_path, capsys):
     assert fake.requests[4:] == [REQUESTS[number % 4] for number in range(10)]
     out = capsys.readouterr().out
     assert f"requests   4 recorded requests, sent in turn, from {tmp_path / 'calls'}" in out
-    assert "recorded from ranker 7, 1 of its calls, 4 answered well" in out
+    assert "recorded from ranker 7, 100 % of its calls, 4 answered well" in out
     assert "answers    4 compared with the recorded ones, none differs by more than 1e-05" in out
 
 

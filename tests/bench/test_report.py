@@ -12,12 +12,13 @@ import pytest
 from embershard.bench.distribution import Distribution
 from embershard.bench.live import LiveLine
 from embershard.bench.replay import AnswerCheck
-from embershard.bench.report import duration_text, report_json, report_table
+from embershard.bench.report import report_json, report_table
 from embershard.bench.run import LoadOptions, Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective, Trial
 from embershard.bench.svg import latency_svg
 from embershard.bench.target import Target
+from embershard.bench.words import duration_text, rate_text
 from embershard.client.schema import served_model
 from tests.bench.fake_predictor import described
 
@@ -66,7 +67,8 @@ def test_the_table_says_it_all():
         "errors     4 of 100: UNAVAILABLE 4",
         "           UNAVAILABLE: 'draining'",
         "cpu        tool 0.25 s, server 0.50 s (192 requests each), of 4 cores for 2.0 s",
-        "objective  p99<50ms, tried 50 held, 100 held 0 of 2, whole run 50 held",
+        "objective  p99<50ms held at 50.0/s",
+        "           tried 50.0 held, 100 held 0 of 2, whole run 50.0 held",
         "note       take care",
     ]
 
@@ -147,6 +149,11 @@ def test_json_holds_the_numbers():
 )
 def test_durations_have_three_digits(seconds, text):
     assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(1234.5, "1,234"), (100, "100"), (7.25, "7.2")])
+def test_rates_keep_a_digit_where_they_are_low(rate, text):
+    assert rate_text(rate) == text
 
 
 def test_the_picture_is_one_file_without_scripts_or_links():

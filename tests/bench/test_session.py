@@ -1,0 +1,93 @@
+"""The search of a bench, against a server that a test plays."""
+
+from dataclasses import replace
+
+import pytest
+
+from embershard.bench.distribution import Distribution
+from embershard.bench.run import LoadOptions, RunResult
+from embershard.bench.session import BenchOptions, search_rate
+from embershard.bench.slo import Objective
+from embershard.errors import UnavailableError
+
+LOAD = LoadOptions(in_flight=1, duration_seconds=10, warmup_seconds=3)
+OBJECTIVE = Objective(99, 0.010)
+
+
+def outcome(load, *, ok_per_second, latency_ms=1.0, failed=0):
+    seconds, latency = load.duration_seconds, round(latency_ms * 1e6)
+    ok = round(ok_per_second * seconds)
+    return RunResult(
+        options=load,
+        requests=ok + failed,
+        by_code={"OK": ok, "RESOURCE_EXHAUSTED": failed},
+        messages={},
+        examples_ok=ok,
+        answer_bytes=0,
+        latency=Distribution([(latency, latency, ok)] if ok else []),
+        lag=Distribution([]),
+        window_seconds=seconds,
+        elapsed_seconds=seconds,
+        client_cpu_seconds=0,
+        server_cpu_seconds=None,
+        busiest_thread_share=0,
+        cores=2,
+    )
+
+
+class Server:
+    """Answers up to a capacity in a millisecond, beyond it in a second; refuses what is more than
+    a number in flight."""
+
+    def __init__(self, capacity, *, most_in_flight=100):
+        self.capacity, self.most_in_flight = capacity, most_in_flight
+        self.runs = []
+
+    def run(self, name, load):
+        self.runs.append((name, load))
+        if load.in_flight is not None:
+            refused = max(0, load.in_flight - self.most_in_flight) * 1000
+            return outcome(load, ok_per_second=self.capacity / (1 + refused), failed=refused)
+        late = load.rate > self.capacity
+        return outcome(load, ok_per_second=load.rate, latency_ms=1000 if late else 1)
+
+
+def options(**changes):
+    return BenchOptions(target="127.0.0.1:1", load=replace(LOAD, **changes))
+
+
+def test_a_search_starts_at_half_of_a_closed_loop_and_ends_with_a_whole_run():
+    server = Server(1000)
+    result, search = search_rate(options(), OBJECTIVE, server.run)
+    (probe, loop), (first, trial), *_, (last, whole) = server.runs
+    assert (probe, loop.in_flight, loop.duration_seconds) == ("probe, 32 in flight", 32, 2)
+    assert (first, trial.rate, trial.duration_seconds) == ("trial 1, 500/s", 500, 2)
+    assert trial.warmup_seconds == 0.5
+    assert last == f"run, {search.confirmed:,.0f}/s"
+    assert (whole.duration_seconds, whole.warmup_seconds) == (10, 3)
+    assert result.options == whole
+    assert 950 < search.confirmed <= 1000
+
+
+def test_where_a_server_refuses_so_many_at_once_the_search_starts_from_one_by_one():
+    server = Server(1000, most_in_flight=4)
+    search_rate(options(), OBJECTIVE, server.run)
+    assert [name for name, _ in server.runs][:3] == [
+        "probe, 32 in flight",
+        "probe, 1 in flight",
+        "trial 1, 500/s",
+    ]
+
+
+def test_a_rate_that_is_given_is_where_the_search_starts():
+    server = Server(1000)
+    search_rate(options(rate=40.0, in_flight=None), OBJECTIVE, server.run)
+    assert server.runs[0][0] == "trial 1, 40.0/s"
+
+
+def test_an_objective_that_holds_nowhere_is_an_error_with_the_rates():
+    server = Server(0.5)
+    with pytest.raises(
+        UnavailableError, match=r"none of the rates tried: 2\.0, 1\.0 per s"
+    ):
+        search_rate(options(rate=2.0, in_flight=None), OBJECTIVE, server.run)
