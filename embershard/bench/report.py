@@ -19,7 +19,7 @@ __all__ = ["PERCENTS", "report_json", "report_table"]
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
 LINE_CHARS: Final = 85
-"""Of lists, behind the names."""
+"""Of lists and notes, behind the names."""
 
 
 def report_table(report: BenchReport) -> str:
@@ -43,7 +43,9 @@ def report_table(report: BenchReport) -> str:
     if report.options.objective is not None:
         found, *tried = _objective_lines(report)
         rows += [("objective", found), *(("", line) for line in tried)]
-    rows += [("note" if not n else "", text) for n, text in enumerate(report.warnings)]
+    for warning in report.warnings:
+        first, *rest = textwrap.wrap(warning, LINE_CHARS, break_on_hyphens=False) or [""]
+        rows += [("note", first), *(("", line) for line in rest)]
     return "".join(f"{name:<10} {text}\n" for name, text in rows)
 
 

@@ -73,6 +73,15 @@ def test_the_table_says_it_all():
     ]
 
 
+def test_long_notes_are_folded():
+    table = report_table(replace(REPORT, warnings=["word " * 40, "next"]))
+    first, second, third, last = table.splitlines()[-4:]
+    assert first.startswith("note       word word")
+    assert second.startswith("           word word")
+    assert max(map(len, (first, second, third))) <= 96
+    assert last == "note       next"
+
+
 def test_a_closed_loop_says_so():
     closed = replace(RESULT, options=LoadOptions(in_flight=8), server_cpu_seconds=None)
     table = report_table(replace(REPORT, result=closed))

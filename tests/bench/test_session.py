@@ -87,7 +87,5 @@ def test_a_rate_that_is_given_is_where_the_search_starts():
 
 def test_an_objective_that_holds_nowhere_is_an_error_with_the_rates():
     server = Server(0.5)
-    with pytest.raises(
-        UnavailableError, match=r"none of the rates tried: 2\.0, 1\.0 per s"
-    ):
+    with pytest.raises(UnavailableError, match=r"none of the rates tried: 2\.0, 1\.0 per s"):
         search_rate(options(rate=2.0, in_flight=None), OBJECTIVE, server.run)

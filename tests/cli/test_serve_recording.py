@@ -1,5 +1,6 @@
 """`embershard serve --record` and `embershard bench --replay`: what users sent, again."""
 
+import resource
 import signal
 import stat
 
@@ -103,6 +104,23 @@ def test_after_a_kill_all_that_was_written_is_there(repository, tmp_path):
     found = read_recording(path)
     assert len(seen.calls) <= len(found.calls) <= len(sent)
     assert {call.request for call in found.calls} <= set(sent)
+
+
+def test_a_full_disk_is_logged_once_and_requests_are_served_on(repository, tmp_path):
+    path = tmp_path / "calls"
+    with serving(repository, "--threads", 1, "--record", path) as server:
+        sent = requests(server)
+        room = path.stat().st_size + 200
+        _, most = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (room, most))
+        answers = ask(server, sent)
+        code, _, errors = server.stop(signal.SIGTERM)
+    assert code == 0
+    assert sum(each is None for each in answers) == 1  # The one that is always refused.
+    lines = [line for line in errors.splitlines() if "has ended" in line]
+    assert len(lines) == 1
+    assert f"recording to {path} has ended: File too large; requests are served" in lines[0]
+    assert read_recording(path).torn_bytes == 0
 
 
 def test_a_file_that_exists_is_refused_before_anything_is_loaded(tmp_path):
