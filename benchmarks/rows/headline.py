@@ -34,7 +34,7 @@ RUN_SECONDS = 5.0
 
 LOADS = (1.0, 1.2, 3.0)
 GOODPUT_SECONDS = 4.0
-GOODPUT_RUNS = 3
+GOODPUT_RUNS = 2
 PATIENT_SECONDS = 1.0
 
 WHAT = "*ranking*: 1 user with 20 features and a history of 300, 200 candidates of 40 features"
