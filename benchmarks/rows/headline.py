@@ -29,6 +29,9 @@ __all__ = ["measure"]
 
 OBJECTIVE = Objective(99, 0.010)
 SEARCHES = 5
+HOPELESS_AFTER = 2
+"""Searches in which no rate held."""
+
 TRIAL_SECONDS = 2.0
 RUN_SECONDS = 5.0
 
@@ -60,6 +63,8 @@ def measure(folder: Path) -> list[Row]:
             search = partial(highest_rate, served, pool, OBJECTIVE, start=start, seed=seed)
             found.append(search(trial_seconds=TRIAL_SECONDS, seconds=RUN_SECONDS))
             alone.append(offline(TRIAL_SECONDS))
+            if len(found) == HOPELESS_AFTER and not any(each.held for each in found):
+                break
         seconds = time.perf_counter() - started
         rates = [each.result.scheduled_per_second for each in found if each.held]
         beyond = partial(goodput, served, pool, within_seconds=OBJECTIVE.limit_seconds,
