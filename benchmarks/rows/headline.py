@@ -51,7 +51,9 @@ def measure(folder: Path) -> list[Row]:
     package = package_of(ranking)
     pool = requests_of(ranking, package, [ranking.examples] * 200)
     offline = partial(
-        examples_per_cpu_second, LocalPredictor(package), [pool[at : at + 1] for at in range(100)]
+        examples_per_cpu_second,
+        LocalPredictor(package, threads=1),
+        [pool[at : at + 1] for at in range(100)],
     )
     probe = stream_limit()
     before = probe.measure()
@@ -90,7 +92,7 @@ def _headline(
     return [
         row("headline/ranking", WHAT, "examples per server CPU-second",
             values=[per_cpu_second(each) for each in results],
-            theirs="in process, one request a call", their_values=alone[: len(results)],
+            theirs="in process, one request a call, 1 thread", their_values=alone[: len(results)],
             note=note),
         row("headline/rate", WHAT, "examples/s",
             values=[each.examples_per_second for each in results]),
