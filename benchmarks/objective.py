@@ -18,6 +18,8 @@ START_SHARE = 0.6
 IN_FLIGHT = 4
 """Of that loop."""
 
+LEAST_RATE = 1.0
+
 TRIALS = 8
 """Short ones, at most."""
 
@@ -60,8 +62,8 @@ def highest_rate(
 
     if start is None:
         loop = LoadOptions(in_flight=IN_FLIGHT, duration_seconds=trial_seconds, timeout_seconds=10)
-        start = START_SHARE * send(served, pool, loop).ok_per_second
-    search = RateSearch(start=start, max_trials=TRIALS, max_whole_runs=3)
+        start = max(START_SHARE * send(served, pool, loop).ok_per_second, LEAST_RATE)
+    search = RateSearch(start=start, max_trials=TRIALS, max_whole_runs=3, least=2 * LEAST_RATE)
     confirmed: RunResult | None = None
     slowest: RunResult | None = None
     while (step := search.next_step()) is not None:

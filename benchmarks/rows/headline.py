@@ -61,7 +61,8 @@ def measure(folder: Path) -> list[Row]:
         found: list[ObjectiveRun] = []
         alone: list[float] = []
         for seed in range(SEARCHES):
-            start = 0.9 * found[-1].result.scheduled_per_second if found else None
+            held = [each.result.scheduled_per_second for each in found if each.held]
+            start = 0.9 * held[-1] if held else None
             search = partial(highest_rate, served, pool, OBJECTIVE, start=start, seed=seed)
             found.append(search(trial_seconds=TRIAL_SECONDS, seconds=RUN_SECONDS))
             alone.append(offline(TRIAL_SECONDS))

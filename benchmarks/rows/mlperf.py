@@ -63,7 +63,7 @@ def measure(folder: Path) -> list[Row]:
                 OBJECTIVE,
                 trial_seconds=TRIAL_SECONDS,
                 seconds=RUN_SECONDS,
-                start=0.9 * results[-1].scheduled_per_second if results else None,
+                start=0.9 * results[-1].scheduled_per_second if held else None,
                 seed=seed,
             )
             held += found.held
