@@ -37,7 +37,7 @@ struct DeviceLoad {
   uint64_t rows = 0;  // Looked up.
 };
 
-// Final implementations: FbgemmLookup.
+// Final implementations: ShardedLookup.
 class Lookup {
  public:
   virtual ~Lookup() = default;

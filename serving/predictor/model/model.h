@@ -35,7 +35,8 @@ class Model {
 struct ModelOptions {
   PackageOptions package;
 
-  // Threads inside the dense program. 0: as many as there are cores.
+  // Threads of the lookups, and inside the dense program after them. 0: as many as there are
+  // cores.
   int threads = 0;
 
   // Where the fbgemm_gpu Python package is installed.

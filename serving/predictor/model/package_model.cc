@@ -4,7 +4,8 @@
 
 #include "base/clock.h"
 #include "dense/dense_program.h"
-#include "lookup/fbgemm_lookup.h"
+#include "dense/fbgemm_operators.h"
+#include "lookup/sharded_lookup.h"
 #include "model/model.h"
 
 namespace embershard {
@@ -85,9 +86,9 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
                                                 const ModelOptions& options) {
   auto package = Package::Open(folder, options.package);
   if (!package.ok()) return package.status();
-  if (Status status = LoadFbgemm(options.fbgemm_folder); !status.ok()) return status;
-  auto lookup = MakeFbgemmLookup(**package);
+  auto lookup = MakeShardedLookup(**package, {.threads = options.threads});
   if (!lookup.ok()) return lookup.status();
+  if (Status status = LoadFbgemmOperators(options.fbgemm_folder); !status.ok()) return status;
   auto program = LoadTorchScriptProgram(folder / (*package)->manifest().program,
                                         (*package)->schema(), {.threads = options.threads});
   if (!program.ok()) return program.status();

@@ -1,7 +1,7 @@
 // Batches for lookups, and what they must give.
 
-#ifndef EMBERSHARD_TESTS_LOOKUP_FBGEMM_FIXTURE_H_
-#define EMBERSHARD_TESTS_LOOKUP_FBGEMM_FIXTURE_H_
+#ifndef EMBERSHARD_TESTS_LOOKUP_LOOKUP_FIXTURE_H_
+#define EMBERSHARD_TESTS_LOOKUP_LOOKUP_FIXTURE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lookup/lookup.h"
+#include "lookup/sharded_lookup.h"
 #include "package/package.h"
 #include "testing/package_builder.h"
 #include "testing/scratch_folder.h"
@@ -40,7 +41,8 @@ struct Pooled {
 class OpenLookup {
  public:
   // Fails the test where the package does not open.
-  explicit OpenLookup(PackageBuilder builder, const PackageOptions& options = {});
+  explicit OpenLookup(PackageBuilder builder, const PackageOptions& options = {},
+                      const ShardedLookupOptions& lookup = {.threads = 1});
 
   const Package& package() const { return *package_; }
   const Result<std::unique_ptr<Lookup>>& made() const { return lookup_; }
@@ -71,6 +73,9 @@ Expected ExpectedOf(const Package& package, const std::vector<TestTable>& tables
 // Fails the test where a value is off by more than 2e-6 of its magnitude.
 void ExpectNear(const std::vector<float>& got, const Expected& expected);
 
+// Fails the test where a bit differs.
+void ExpectSameBits(const Pooled& left, const Pooled& right);
+
 }  // namespace embershard::testing
 
-#endif  // EMBERSHARD_TESTS_LOOKUP_FBGEMM_FIXTURE_H_
+#endif  // EMBERSHARD_TESTS_LOOKUP_LOOKUP_FIXTURE_H_

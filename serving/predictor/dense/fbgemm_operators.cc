@@ -1,11 +1,11 @@
+#include "dense/fbgemm_operators.h"
+
 #include <dlfcn.h>
 
 #include <array>
 #include <mutex>
 #include <string>
 #include <system_error>
-
-#include "lookup/fbgemm_lookup.h"
 
 namespace embershard {
 namespace {
@@ -24,7 +24,7 @@ Status Open(const std::string& library) {
 
 }  // namespace
 
-Status LoadFbgemm(const std::filesystem::path& folder) {
+Status LoadFbgemmOperators(const std::filesystem::path& folder) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   // They name libtorch.so without saying where it lies. Nothing links to it (it is an

@@ -1,19 +1,14 @@
-#include "lookup/fbgemm_fixture.h"
+#include "lookup/lookup_fixture.h"
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
+#include <stdexcept>
 #include <utility>
-
-#include "lookup/fbgemm_lookup.h"
 
 namespace embershard::testing {
 namespace {
-
-Result<std::unique_ptr<Lookup>> Make(const Package& package) {
-  if (Status loaded = LoadFbgemm(EMBERSHARD_FBGEMM_FOLDER); !loaded.ok()) return loaded;
-  return MakeFbgemmLookup(package);
-}
 
 std::unique_ptr<Package> Open(PackageBuilder builder, const std::filesystem::path& folder,
                               const PackageOptions& options) {
@@ -42,8 +37,10 @@ Merged Merge(const std::vector<Bag>& bags) {
 
 }  // namespace
 
-OpenLookup::OpenLookup(PackageBuilder builder, const PackageOptions& options)
-    : package_(Open(std::move(builder), folder_.path(), options)), lookup_(Make(*package_)) {}
+OpenLookup::OpenLookup(PackageBuilder builder, const PackageOptions& options,
+                       const ShardedLookupOptions& lookup)
+    : package_(Open(std::move(builder), folder_.path(), options)),
+      lookup_(MakeShardedLookup(*package_, lookup)) {}
 
 Pooled OpenLookup::Run(const Bags& bags) const {
   Pooled pooled;
@@ -129,6 +126,21 @@ void ExpectNear(const std::vector<float>& got, const Expected& expected) {
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_NEAR(got[i], expected.values[i], 2e-6 * expected.magnitudes[i]) << "value " << i;
   }
+}
+
+namespace {
+
+std::vector<uint32_t> Bits(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+}  // namespace
+
+void ExpectSameBits(const Pooled& left, const Pooled& right) {
+  EXPECT_EQ(Bits(left.request), Bits(right.request));
+  EXPECT_EQ(Bits(left.example), Bits(right.example));
 }
 
 }  // namespace embershard::testing

@@ -1,16 +1,16 @@
-#include "lookup/fbgemm_lookup.h"
+#include "lookup/sharded_lookup.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <tuple>
 
-#include "lookup/fbgemm_fixture.h"
+#include "lookup/lookup_fixture.h"
 
 namespace embershard {
 namespace {
@@ -19,6 +19,7 @@ using testing::Bag;
 using testing::Bags;
 using testing::ExpectedOf;
 using testing::ExpectNear;
+using testing::ExpectSameBits;
 using testing::MakeTable;
 using testing::OpenLookup;
 using testing::PackageBuilder;
@@ -68,18 +69,7 @@ Pooled RunInParts(const OpenLookup& lookup, const Bags& whole, const std::vector
   return all;
 }
 
-std::vector<uint32_t> Bits(const std::vector<float>& values) {
-  std::vector<uint32_t> bits;
-  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
-}
-
-void ExpectSameBits(const Pooled& left, const Pooled& right) {
-  EXPECT_EQ(Bits(left.request), Bits(right.request));
-  EXPECT_EQ(Bits(left.example), Bits(right.example));
-}
-
-TEST(FbgemmLookup, PooledVectorsAreThoseOfTheTablesValues) {
+TEST(ShardedLookup, PooledVectorsAreThoseOfTheTablesValues) {
   const OpenLookup lookup(ManyKinds());
   std::mt19937 random(11);
   for (const size_t longest : {0, 1, 3, 60}) {
@@ -90,7 +80,7 @@ TEST(FbgemmLookup, PooledVectorsAreThoseOfTheTablesValues) {
   }
 }
 
-TEST(FbgemmLookup, AnySplitOfTheSameBagsGivesTheSameBitsAloneOrMerged) {
+TEST(ShardedLookup, AnySplitOfTheSameBagsGivesTheSameBitsAloneOrMerged) {
   std::mt19937 random(12);
   for (const char* plan : {"one", "two"}) {
     const OpenLookup lookup(ManyKinds(), {.plan = plan});
@@ -111,7 +101,7 @@ TEST(FbgemmLookup, AnySplitOfTheSameBagsGivesTheSameBitsAloneOrMerged) {
   }
 }
 
-TEST(FbgemmLookup, EveryPlanGivesTheSameBits) {
+TEST(ShardedLookup, EveryPlanGivesTheSameBits) {
   const OpenLookup one(ManyKinds(), {.plan = "one"});
   std::mt19937 random(13);
   const Bags bags = RandomBags(one.package().schema(), 9, 100, 20, &random);
@@ -123,7 +113,7 @@ TEST(FbgemmLookup, EveryPlanGivesTheSameBits) {
   }
 }
 
-TEST(FbgemmLookup, MappedAndResidentTablesGiveTheSameBits) {
+TEST(ShardedLookup, MappedAndResidentTablesGiveTheSameBits) {
   const OpenLookup mapped(ManyKinds(), {.residency = TableResidency::kMmap, .plan = "two"});
   const OpenLookup resident(ManyKinds(), {.residency = TableResidency::kResident, .plan = "two"});
   std::mt19937 random(14);
@@ -136,16 +126,18 @@ size_t ThreadsOfThisProcess() {
   return static_cast<size_t>(std::distance(begin(threads), end(threads)));
 }
 
-TEST(FbgemmLookup, ADeviceIsOneThreadHoweverLargeTheBatch) {
+TEST(ShardedLookup, ThreadsAreSharedOutAndTheCallersIsOneOfThem) {
   const size_t before = ThreadsOfThisProcess();
-  const OpenLookup lookup(ManyKinds(), {.plan = "two"});
-  std::mt19937 random(17);
-  // Some 10^6 values: far more than torch fills with one thread where it may take two.
-  lookup.Run(RandomBags(lookup.package().schema(), 1, 20000, 1, &random));
-  EXPECT_EQ(ThreadsOfThisProcess(), before + 2);
+  for (const auto& [plan, threads, own] :
+       {std::tuple("one", 1, 0U), std::tuple("one", 3, 2U), std::tuple("two", 1, 1U),
+        std::tuple("two", 5, 4U), std::tuple("idle", 4, 3U)}) {
+    SCOPED_TRACE(plan);
+    const OpenLookup lookup(ManyKinds(), {.plan = plan}, {.threads = threads});
+    EXPECT_EQ(ThreadsOfThisProcess(), before + own) << threads;
+  }
 }
 
-TEST(FbgemmLookup, ABatchWithoutBagsIsFine) {
+TEST(ShardedLookup, ABatchWithoutBagsIsFine) {
   const OpenLookup lookup(ManyKinds());
   std::mt19937 random(15);
   const Pooled pooled = lookup.Run(RandomBags(lookup.package().schema(), 0, 0, 5, &random));
@@ -241,7 +233,7 @@ std::string NameOf(const ::testing::TestParamInfo<Row>& info) {
 }
 
 // Dims around the kernels' vectors of 8 and 16.
-INSTANTIATE_TEST_SUITE_P(FbgemmLookup, EveryWeightType,
+INSTANTIATE_TEST_SUITE_P(ShardedLookup, EveryWeightType,
                          ::testing::Values(Row{WeightType::kInt8, 4}, Row{WeightType::kInt8, 12},
                                            Row{WeightType::kInt8, 128}, Row{WeightType::kInt4, 4},
                                            Row{WeightType::kInt4, 12}, Row{WeightType::kInt4, 128},
@@ -249,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(FbgemmLookup, EveryWeightType,
                                            Row{WeightType::kFp16, 128}),
                          NameOf);
 
-TEST(FbgemmLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {
+TEST(ShardedLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {
   PackageBuilder builder;
   builder.AddTable(MakeTable("table", WeightType::kInt8, 40, 4, 5));
   builder.AddSparse("feature", Scope::kExample, false, {{"table"}});
@@ -269,72 +261,15 @@ TEST(FbgemmLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {
   EXPECT_EQ(pooled.example.size(), 4);
 }
 
-nlohmann::json ShardOf(int64_t row_begin, int64_t row_end, int64_t column_begin, int64_t column_end,
-                       const std::vector<size_t>& devices) {
-  return {{"table", "table"},
-          {"rows", {row_begin, row_end}},
-          {"columns", {column_begin, column_end}},
-          {"devices", devices}};
-}
-
-// What MakeFbgemmLookup() says of a plan for a table of 40 rows and 8 columns.
-Status StatusOfPlan(const std::vector<std::string>& devices, const nlohmann::json& shards) {
+TEST(ShardedLookup, APlanForAnotherKindOfDeviceIsRefused) {
   PackageBuilder builder;
   builder.AddTable(MakeTable("table", WeightType::kInt8, 40, 8, 5));
   builder.AddSparse("feature", Scope::kExample, false, {{"table"}});
   builder.AddOutput("score", Scope::kExample, {});
-  builder.AddPlanOfShards("cut", devices, shards);
-  return OpenLookup(builder).made().status();
-}
-
-TEST(FbgemmLookup, APlanThatCutsRowsIsRefused) {
-  const Status status =
-      StatusOfPlan({"cpu:0", "cpu:1"}, {ShardOf(0, 30, 0, 8, {0}), ShardOf(30, 40, 0, 8, {1})});
+  builder.AddPlan("gpu", {"cuda:0"}, {0});
+  const Status status = OpenLookup(builder).made().status();
   EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_EQ(status.message(),
-            "plans/cut.json: table 'table': expected the whole table on one cpu device, "
-            "got rows 0..30 of 40");
-}
-
-TEST(FbgemmLookup, APlanThatCutsColumnsIsRefused) {
-  const Status status =
-      StatusOfPlan({"cpu:0", "cpu:1"}, {ShardOf(0, 40, 0, 4, {0}), ShardOf(0, 40, 4, 8, {1})});
-  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_EQ(status.message(),
-            "plans/cut.json: table 'table': expected the whole table on one cpu device, "
-            "got columns 0..4 of 8");
-}
-
-TEST(FbgemmLookup, APlanWithReplicasIsRefused) {
-  const Status status =
-      StatusOfPlan({"cpu:0", "cpu:1"}, nlohmann::json::array({ShardOf(0, 40, 0, 8, {0, 1})}));
-  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_EQ(status.message(),
-            "plans/cut.json: table 'table': expected the whole table on one cpu device, "
-            "got 2 replicas");
-}
-
-TEST(FbgemmLookup, APlanForAnotherKindOfDeviceIsRefused) {
-  const Status status =
-      StatusOfPlan({"cuda:0"}, nlohmann::json::array({ShardOf(0, 40, 0, 8, {0})}));
-  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_EQ(status.message(),
-            "plans/cut.json: table 'table': expected the whole table on one cpu device, "
-            "got device 'cuda:0'");
-}
-
-TEST(LoadFbgemm, NamesTheLibraryThatIsMissing) {
-  const testing::ScratchFolder empty;
-  const Status status = LoadFbgemm(empty.path());
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_NE(status.message().find((empty.path() / "fbgemm_gpu_config.so").string()),
-            std::string::npos)
-      << status.message();
-}
-
-TEST(LoadFbgemm, MayBeCalledAgain) {
-  EXPECT_TRUE(LoadFbgemm(EMBERSHARD_FBGEMM_FOLDER).ok());
-  EXPECT_TRUE(LoadFbgemm(EMBERSHARD_FBGEMM_FOLDER).ok());
+  EXPECT_EQ(status.message(), "plans/gpu.json: table 'table': expected cpu devices, got 'cuda:0'");
 }
 
 }  // namespace

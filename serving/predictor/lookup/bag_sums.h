@@ -1,0 +1,61 @@
+// Sums of table rows, bag by bag: the innermost loop of a lookup, written once for each width
+// of the processor's vectors.
+//
+// A row's value is float(scale * code + bias), rounded once, or its fp16 made wider. Values are
+// added in the order of the list, rounded after each; with weights, sum = weight * value + sum is
+// rounded once. Every kernel does just that, so all give the same bits, and a column's sum does
+// not depend on which columns, bags or tables are computed beside it.
+
+#ifndef EMBERSHARD_LOOKUP_BAG_SUMS_H_
+#define EMBERSHARD_LOOKUP_BAG_SUMS_H_
+
+// Nothing with code in it: files that are compiled for newer processors include this.
+#include <cstddef>
+#include <cstdint>
+
+namespace embershard {
+
+// Some columns of some bags of one table. Bag b's rows are rows[offsets[b]] up to
+// rows[offsets[b + 1] - 1], all of the table: none is checked.
+struct BagSums {
+  const std::byte* table = nullptr;  // Its first row.
+  size_t row_bytes = 0;
+  size_t first_column = 0;  // A multiple of 4, as is `columns`.
+  size_t columns = 0;       // More than 0.
+
+  const int64_t* rows = nullptr;
+  const int64_t* offsets = nullptr;  // [bags + 1]
+  const float* weights = nullptr;    // One for each row, or null: unweighted.
+  size_t bags = 0;
+
+  // Offsets of the whole lists, whose lengths divide the sums: a mean. Null: plain sums.
+  const int64_t* mean_offsets = nullptr;  // [bags + 1]
+
+  // Rows on their way from memory while one is added. The first so many of a call are for the
+  // caller to ask for: best while the call before is at work.
+  int64_t rows_ahead = 0;
+
+  float* sums = nullptr;  // Bag b's begin at sums + b * stride. An empty bag's are zeros.
+  size_t stride = 0;
+};
+
+// One function for each layout of rows (docs/format.md). Any thread may call them.
+struct BagSumsKernel {
+  const char* name = "";
+  void (*int8)(const BagSums&) = nullptr;
+  void (*int4)(const BagSums&) = nullptr;
+  void (*fp16)(const BagSums&) = nullptr;
+};
+
+// The fastest one that this processor has.
+const BagSumsKernel& BestBagSums();
+
+extern const BagSumsKernel kScalarBagSums;
+#if defined(__x86_64__)  // REQUIRES: AVX2, FMA and F16C; AVX-512 F, BW and VL.
+extern const BagSumsKernel kAvx2BagSums;
+extern const BagSumsKernel kAvx512BagSums;
+#endif
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_BAG_SUMS_H_

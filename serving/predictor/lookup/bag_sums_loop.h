@@ -1,0 +1,166 @@
+// The loop of bag_sums.h over vectors of some width. Included by one file a width, and
+// nothing else: it is compiled for that file's processors.
+//
+// `V` says what a vector is: kWidth floats, all within an unnamed namespace of that file.
+//   Floats                            a vector
+//   Zero(), Half(p), Set(x)           of zeros; of one fp16 in memory; of one float
+//   Add(a, b), Multiply(a, b), MultiplyAdd(a, b, c)          a * b + c, rounded once
+//   Int8(p, n), Int4(p, n), Fp16(p, n)  the first n <= kWidth columns at p, as floats
+//   Store(p, n, a)                    writes the first n of a
+// n is a multiple of 4; a literal kWidth in all vectors but the last of a row.
+
+#ifndef EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
+#define EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lookup/bag_sums.h"
+
+namespace embershard {
+namespace {
+
+constexpr size_t kHeaderBytes = 4;  // Scale and bias, fp16 each.
+constexpr size_t kLineBytes = 64;
+
+// Layouts of rows: a header, if any, and Bytes(n) for every n columns.
+template <class V>
+struct Int8Row {
+  static constexpr size_t kHeader = kHeaderBytes;
+  static constexpr size_t Bytes(size_t columns) { return columns; }
+
+  explicit Int8Row(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
+  typename V::Floats Values(const std::byte* at, size_t n) const {
+    return V::MultiplyAdd(scale, V::Int8(at, n), bias);
+  }
+
+  const typename V::Floats scale;
+  const typename V::Floats bias;
+};
+
+template <class V>
+struct Int4Row {
+  static constexpr size_t kHeader = kHeaderBytes;
+  static constexpr size_t Bytes(size_t columns) { return columns / 2; }
+
+  explicit Int4Row(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
+  typename V::Floats Values(const std::byte* at, size_t n) const {
+    return V::MultiplyAdd(scale, V::Int4(at, n), bias);
+  }
+
+  const typename V::Floats scale;
+  const typename V::Floats bias;
+};
+
+template <class V>
+struct Fp16Row {
+  static constexpr size_t kHeader = 0;
+  static constexpr size_t Bytes(size_t columns) { return 2 * columns; }
+
+  explicit Fp16Row(const std::byte*) {}
+  typename V::Floats Values(const std::byte* at, size_t n) const { return V::Fp16(at, n); }
+};
+
+inline void Prefetch(const std::byte* begin, const std::byte* end) {
+  const auto past = reinterpret_cast<uintptr_t>(begin) % kLineBytes;
+  for (const std::byte* line = begin - past; line < end; line += kLineBytes) {
+    __builtin_prefetch(line);
+  }
+}
+
+// Columns [first, first + kVectors vectors), of which the last holds `last` columns: all of them
+// unless kTail.
+template <class V, template <class> class Row, size_t kVectors, bool kWeighted, bool kTail>
+void SumBlock(const BagSums& call, size_t first, size_t last, bool prefetch) {
+  const size_t of_last = kTail ? last : V::kWidth;
+  const std::byte* const table = call.table;
+  const size_t row_bytes = call.row_bytes;
+  const int64_t* const rows = call.rows;
+  const int64_t* const offsets = call.offsets;
+  const int64_t* const mean_offsets = call.mean_offsets;
+  const float* const weights = call.weights;
+  const size_t begin_byte = Row<V>::kHeader + Row<V>::Bytes(call.first_column);
+  const size_t end_byte = begin_byte + Row<V>::Bytes(call.columns);
+  const size_t bags = call.bags;
+  const size_t stride = call.stride;
+  const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
+  const int64_t prefetched = prefetch ? offsets[bags] - ahead_rows : INT64_MIN;
+  const std::byte* const block = table + begin_byte + Row<V>::Bytes(first);
+
+  float* sums = call.sums + first;
+  int64_t i = offsets[0];
+  for (size_t bag = 0; bag < bags; ++bag, sums += stride) {
+    typename V::Floats sum[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) sum[v] = V::Zero();
+    for (const int64_t end = offsets[bag + 1]; i < end; ++i) {
+      if (i < prefetched) {
+        const std::byte* ahead = table + static_cast<size_t>(rows[i + ahead_rows]) * row_bytes;
+        Prefetch(ahead + begin_byte, ahead + end_byte);
+      }
+      const size_t offset = static_cast<size_t>(rows[i]) * row_bytes;
+      const Row<V> row(table + offset);
+      const std::byte* at = block + offset;
+      const auto weight = kWeighted ? V::Set(weights[i]) : V::Zero();
+      for (size_t v = 0; v < kVectors; ++v) {
+        const size_t n = v + 1 < kVectors ? V::kWidth : of_last;
+        const auto values = row.Values(at + Row<V>::Bytes(v * V::kWidth), n);
+        sum[v] = kWeighted ? V::MultiplyAdd(weight, values, sum[v]) : V::Add(sum[v], values);
+      }
+    }
+    if (mean_offsets != nullptr) {
+      const int64_t length = mean_offsets[bag + 1] - mean_offsets[bag];
+      const auto factor = V::Set(length > 1 ? 1.0F / static_cast<float>(length) : 1.0F);
+      for (size_t v = 0; v < kVectors; ++v) sum[v] = V::Multiply(sum[v], factor);
+    }
+    for (size_t v = 0; v < kVectors; ++v) {
+      V::Store(sums + v * V::kWidth, v + 1 < kVectors ? V::kWidth : of_last, sum[v]);
+    }
+  }
+}
+
+// The block of `vectors` vectors, one of 1 .. kVectors.
+template <class V, template <class> class Row, bool kWeighted, size_t kVectors>
+void SumBlockOf(size_t vectors, const BagSums& call, size_t first, size_t last, bool prefetch) {
+  if (vectors < kVectors) {
+    if constexpr (kVectors > 1) {
+      SumBlockOf<V, Row, kWeighted, kVectors - 1>(vectors, call, first, last, prefetch);
+    }
+  } else if (last < V::kWidth) {
+    SumBlock<V, Row, kVectors, kWeighted, true>(call, first, last, prefetch);
+  } else {
+    SumBlock<V, Row, kVectors, kWeighted, false>(call, first, last, prefetch);
+  }
+}
+
+// Blocks of as many columns as sums find room in registers.
+template <class V, template <class> class Row, bool kWeighted>
+void SumColumns(const BagSums& call) {
+  constexpr size_t kVectorsMax = 8;
+  for (size_t first = 0; first < call.columns;) {
+    const size_t left = call.columns - first;
+    const bool more = left > kVectorsMax * V::kWidth;
+    const size_t vectors = more ? kVectorsMax : (left + V::kWidth - 1) / V::kWidth;
+    const size_t last = more ? V::kWidth : left - (vectors - 1) * V::kWidth;
+    SumBlockOf<V, Row, kWeighted, kVectorsMax>(vectors, call, first, last, first == 0);
+    first += vectors * V::kWidth;
+  }
+}
+
+template <class V, template <class> class Row>
+void SumBags(const BagSums& call) {
+  if (call.weights != nullptr) {
+    SumColumns<V, Row, true>(call);
+  } else {
+    SumColumns<V, Row, false>(call);
+  }
+}
+
+template <class V>
+constexpr BagSumsKernel KernelOf(const char* name) {
+  return {name, SumBags<V, Int8Row>, SumBags<V, Int4Row>, SumBags<V, Fp16Row>};
+}
+
+}  // namespace
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_

@@ -1,0 +1,124 @@
+#include "lookup/batch_cut.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace embershard {
+namespace {
+
+// A piece's part of the pooled matrix fits the second cache together with its neighbours'.
+constexpr size_t kPieceBags = 32;
+
+// Most ids of a piece of several bags: long lists leave work for other threads.
+constexpr int64_t kPieceIds = 2048;
+
+// What is worth a thread's turn.
+constexpr uint64_t kTaskBytes = uint64_t{64} << 10;
+
+uint64_t BytesOf(const LookupPart& part, int64_t ids, size_t bags) {
+  // Of a shard of rows as many ids as it has of the rows, about.
+  const double share =
+      static_cast<double>(part.row_end - part.row_begin) / static_cast<double>(part.table_rows);
+  const double read = static_cast<double>(ids) * share;
+  return static_cast<uint64_t>(read * static_cast<double>(part.read_end - part.read_begin)) +
+         bags * part.columns * sizeof(float);
+}
+
+void CutTasks(DeviceShare* share) {
+  uint64_t bytes = 0;
+  uint32_t begin = 0;
+  const auto size = static_cast<uint32_t>(share->pieces.size());
+  for (uint32_t i = 0; i < size; ++i) {
+    bytes += share->pieces[i].bytes;
+    if (bytes < kTaskBytes && i + 1 < size) continue;
+    share->tasks.push_back({begin, i + 1});
+    begin = i + 1;
+    bytes = 0;
+  }
+}
+
+}  // namespace
+
+BatchCut::BatchCut(std::span<const LookupPart> parts, size_t devices)
+    : order_(parts.size()), shares_(devices), further_begin_(parts.size()) {
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  std::stable_partition(order_.begin(), order_.end(),
+                        [parts](size_t part) { return parts[part].devices.size() == 1; });
+}
+
+void BatchCut::Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> sparse,
+                   size_t request_bags, size_t example_bags) {
+  choices_.clear();
+  for (DeviceShare& share : shares_) {
+    share.pieces.clear();
+    share.tasks.clear();
+    share.adds.clear();
+    share.bytes = 0;
+  }
+  further_size_ = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    further_begin_[i] = further_size_;
+    const size_t bags = parts[i].scope == Scope::kRequest ? request_bags : example_bags;
+    if (!parts[i].first()) further_size_ += bags * parts[i].columns;
+  }
+  for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
+    const size_t bags = scope == Scope::kRequest ? request_bags : example_bags;
+    for (size_t begin = 0; begin < bags; begin += kPieceBags) {
+      const size_t end = std::min(begin + kPieceBags, bags);
+      for (const size_t i : order_) {
+        if (parts[i].scope != scope) continue;
+        CutPart(i, parts[i], sparse[parts[i].sparse_input], begin, end);
+      }
+    }
+  }
+  PlaceReplicas(parts);
+  for (DeviceShare& share : shares_) CutTasks(&share);
+}
+
+uint64_t BatchCut::bytes() const {
+  return std::accumulate(
+      shares_.begin(), shares_.end(), uint64_t{0},
+      [](uint64_t bytes, const DeviceShare& share) { return bytes + share.bytes; });
+}
+
+void BatchCut::CutPart(size_t index, const LookupPart& part, const JaggedRows& lists,
+                       size_t bag_begin, size_t bag_end) {
+  while (bag_begin < bag_end) {
+    size_t end = bag_end;
+    if (lists.offsets[end] - lists.offsets[bag_begin] > kPieceIds) {
+      const int64_t* behind =
+          std::upper_bound(lists.offsets + bag_begin + 1, lists.offsets + bag_end,
+                           lists.offsets[bag_begin] + kPieceIds);
+      end = std::max(bag_begin + 1, static_cast<size_t>(behind - lists.offsets) - 1);
+    }
+    const int64_t ids = lists.offsets[end] - lists.offsets[bag_begin];
+    const uint64_t bytes = std::min<uint64_t>(BytesOf(part, ids, end - bag_begin), UINT32_MAX);
+    const LookupPiece piece{static_cast<uint32_t>(index), static_cast<uint32_t>(bag_begin),
+                            static_cast<uint32_t>(end), static_cast<uint32_t>(bytes)};
+    if (part.devices.size() == 1) {
+      Place(part, piece, part.devices[0]);
+    } else {
+      choices_.push_back(piece);
+    }
+    bag_begin = end;
+  }
+}
+
+void BatchCut::Place(const LookupPart& part, const LookupPiece& piece, size_t device) {
+  DeviceShare& share = shares_[device];
+  share.pieces.push_back(piece);
+  share.bytes += piece.bytes;
+  if (!part.further.empty()) share.adds.push_back(piece);
+}
+
+void BatchCut::PlaceReplicas(std::span<const LookupPart> parts) {
+  for (const LookupPiece& piece : choices_) {
+    const LookupPart& part = parts[piece.part];
+    const size_t device = *std::min_element(
+        part.devices.begin(), part.devices.end(),
+        [this](size_t left, size_t right) { return shares_[left].bytes < shares_[right].bytes; });
+    Place(part, piece, device);
+  }
+}
+
+}  // namespace embershard

@@ -1,0 +1,76 @@
+// Which device does which piece of a batch's lookups. Rules only: no thread, no clock.
+//
+// A piece is some bags of one part (lookup_part.h). Pieces lie in the order of bags, so that
+// neighbouring rows of the pooled matrices are written at about the same time. A piece that
+// replicas could do goes to the one with the fewest bytes to read so far, once the pieces that
+// have no choice are placed.
+
+#ifndef EMBERSHARD_LOOKUP_BATCH_CUT_H_
+#define EMBERSHARD_LOOKUP_BATCH_CUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lookup/lookup.h"
+#include "lookup/lookup_part.h"
+
+namespace embershard {
+
+struct LookupPiece {
+  uint32_t part = 0;
+  uint32_t bag_begin = 0;
+  uint32_t bag_end = 0;
+  uint32_t bytes = 0;  // About what it reads and writes; saturates.
+};
+
+// Consecutive pieces that one thread does in one go.
+struct LookupTask {
+  uint32_t piece_begin = 0;
+  uint32_t piece_end = 0;
+};
+
+// One device's share of a batch.
+struct DeviceShare {
+  std::vector<LookupPiece> pieces;
+  std::vector<LookupTask> tasks;  // Of `pieces`.
+
+  // The pieces of first parts which have further ones, to be added when all devices are done.
+  std::vector<LookupPiece> adds;
+
+  uint64_t bytes = 0;  // Of `pieces`.
+};
+
+// Keeps its memory from batch to batch. Not thread-safe.
+class BatchCut {
+ public:
+  BatchCut(std::span<const LookupPart> parts, size_t devices);
+
+  // Cuts a batch. `parts` are those of the constructor.
+  void Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> sparse,
+           size_t request_bags, size_t example_bags);
+
+  std::span<const DeviceShare> shares() const { return shares_; }  // One a device of the plan.
+  uint64_t bytes() const;                                          // Of all shares.
+
+  // Where the sums of a further part begin, among those of all, [bags, columns] each.
+  size_t further_begin(size_t part) const { return further_begin_[part]; }
+  size_t further_size() const { return further_size_; }
+
+ private:
+  void CutPart(size_t index, const LookupPart& part, const JaggedRows& lists, size_t bag_begin,
+               size_t bag_end);
+  void Place(const LookupPart& part, const LookupPiece& piece, size_t device);
+  void PlaceReplicas(std::span<const LookupPart> parts);
+
+  std::vector<size_t> order_;  // Parts: those that have no choice first.
+  std::vector<DeviceShare> shares_;
+  std::vector<LookupPiece> choices_;  // Pieces that replicas could do.
+  std::vector<size_t> further_begin_;
+  size_t further_size_ = 0;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_BATCH_CUT_H_

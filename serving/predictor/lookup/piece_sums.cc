@@ -1,0 +1,181 @@
+#include "lookup/piece_sums.h"
+
+#include <algorithm>
+#include <string>
+
+namespace embershard {
+namespace {
+
+constexpr uintptr_t kLineBytes = 64;
+
+struct RowsSeen {
+  bool others = false;        // Rows that are not the part's, kZeroRow among them.
+  bool out_of_range = false;  // Neither kZeroRow nor one of the table.
+};
+
+// Sign bits gathered without a branch: a loop that compilers turn into vectors.
+RowsSeen Look(const int64_t* begin, const int64_t* end, const LookupPart& part) {
+  const auto last = static_cast<uint64_t>(part.table_rows - 1);
+  const auto part_begin = static_cast<uint64_t>(part.row_begin);
+  const auto part_last = static_cast<uint64_t>(part.row_end - 1);
+  uint64_t others = 0;
+  uint64_t out_of_range = 0;
+  for (const int64_t* row = begin; row != end; ++row) {
+    const auto bits = static_cast<uint64_t>(*row);
+    others |= (bits - part_begin) | (part_last - bits);
+    out_of_range |= (bits + 1) | (last - bits);
+  }
+  constexpr uint64_t kSign = uint64_t{1} << 63;
+  return {(others & kSign) != 0, (out_of_range & kSign) != 0};
+}
+
+Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* end) {
+  const int64_t* row = std::find_if(
+      begin, end, [&part](int64_t each) { return each < kZeroRow || each >= part.table_rows; });
+  return Internal("table '" + part.table + "': row " + std::to_string(*row) + " of feature '" +
+                  part.input + "' is not in -1.." + std::to_string(part.table_rows - 1));
+}
+
+// Asks for the first rows of a piece, unchecked: asking for what is not there harms nothing.
+// Returns how many.
+int64_t Prefetch(const LookupPiece& piece, const LookupBatch& batch) {
+  const LookupPart& part = batch.parts[piece.part];
+  const JaggedRows& lists = batch.sparse[part.sparse_input];
+  const int64_t begin = lists.offsets[piece.bag_begin];
+  const int64_t end = std::min(lists.offsets[piece.bag_end], begin + part.rows_ahead);
+  for (int64_t i = begin; i < end; ++i) {
+    if (lists.rows[i] < part.row_begin || lists.rows[i] >= part.row_end) continue;
+    const std::byte* row = part.table_begin + static_cast<size_t>(lists.rows[i]) * part.row_bytes;
+    const auto first = reinterpret_cast<uintptr_t>(row + part.read_begin);
+    const std::byte* line = row + part.read_begin - first % kLineBytes;
+    for (; line < row + part.read_end; line += kLineBytes) __builtin_prefetch(line);
+  }
+  return end - begin;
+}
+
+PooledMatrix MatrixOf(const LookupPart& part, const LookupBatch& batch) {
+  return part.scope == Scope::kRequest ? batch.request : batch.example;
+}
+
+void AddPart(const LookupPiece& piece, const LookupPart& part, const LookupPart& further,
+             const float* sums, PooledMatrix out) {
+  const size_t begin = std::max(part.column, further.column);
+  const size_t end = std::min(part.column + part.columns, further.column + further.columns);
+  for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
+    const float* from = sums + bag * further.columns + (begin - further.column);
+    float* to = out.values + bag * out.columns + begin;
+    for (size_t i = 0; i < end - begin; ++i) to[i] += from[i];
+  }
+}
+
+}  // namespace
+
+Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch) {
+  size_t next = 0;
+  int64_t ahead = 0;  // Rows asked for, of the pieces up to `next` that are not summed yet.
+  for (const LookupPiece& piece : pieces) {
+    const LookupPart& part = batch.parts[piece.part];
+    while (next < pieces.size() && ahead < part.rows_ahead) {
+      ahead += Prefetch(pieces[next], batch);
+      ++next;
+    }
+    if (Status status = SumPiece(piece, batch); !status.ok()) return status;
+    const int64_t* offsets = batch.sparse[part.sparse_input].offsets;
+    ahead -= std::min(part.rows_ahead, offsets[piece.bag_end] - offsets[piece.bag_begin]);
+  }
+  return {};
+}
+
+Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
+  const LookupPart& part = batch.parts[piece.part];
+  const JaggedRows& lists = batch.sparse[part.sparse_input];
+  const PooledMatrix out = MatrixOf(part, batch);
+  const int64_t* const begin = lists.rows + lists.offsets[piece.bag_begin];
+  const int64_t* const end = lists.rows + lists.offsets[piece.bag_end];
+  const RowsSeen seen = Look(begin, end, part);
+  // Ids were checked when they became rows: a row that is out of range here is our bug, but
+  // must not read foreign memory.
+  if (seen.out_of_range) return OutOfRange(part, begin, end);
+
+  const int64_t* const whole = lists.offsets + piece.bag_begin;
+  BagSums call{
+      .table = part.table_begin,
+      .row_bytes = part.row_bytes,
+      .first_column = part.table_column,
+      .columns = part.columns,
+      .rows = lists.rows,
+      .offsets = whole,
+      .weights = part.weighted ? lists.weights : nullptr,
+      .bags = piece.bag_end - piece.bag_begin,
+      .mean_offsets = part.pooling == Pooling::kMean && part.whole_rows() ? whole : nullptr,
+      .rows_ahead = part.rows_ahead,
+      .sums = out.values + piece.bag_begin * out.columns + part.column,
+      .stride = out.columns,
+  };
+  if (!part.first()) {
+    call.sums =
+        batch.further + batch.cut->further_begin(piece.part) + piece.bag_begin * part.columns;
+    call.stride = part.columns;
+  }
+  if (seen.others) {
+    KeepRowsOf(part, piece, lists);
+    call.rows = rows_.data();
+    call.offsets = offsets_.data();
+    call.weights = part.weighted ? weights_.data() : nullptr;
+  }
+  switch (part.weights) {
+    case WeightType::kInt8:
+      kernel_.int8(call);
+      break;
+    case WeightType::kInt4:
+      kernel_.int4(call);
+      break;
+    case WeightType::kFp16:
+      kernel_.fp16(call);
+      break;
+  }
+  return {};
+}
+
+void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
+                           const JaggedRows& lists) {
+  const int64_t begin = lists.offsets[piece.bag_begin];
+  const int64_t end = lists.offsets[piece.bag_end];
+  // One more than there are: every row is written and only one that counts advances, without
+  // a branch to mispredict.
+  const auto room = static_cast<size_t>(end - begin) + 1;
+  if (rows_.size() < room) rows_.resize(room);
+  if (part.weighted && weights_.size() < room) weights_.resize(room);
+  offsets_.clear();
+  offsets_.push_back(0);
+  size_t size = 0;
+  for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
+    const int64_t bag_end = lists.offsets[bag + 1];
+    for (int64_t i = lists.offsets[bag]; i < bag_end; ++i) {
+      const int64_t row = lists.rows[i];
+      rows_[size] = row;
+      if (part.weighted) weights_[size] = lists.weights[i];
+      size += row >= part.row_begin && row < part.row_end;
+    }
+    offsets_.push_back(static_cast<int64_t>(size));
+  }
+}
+
+void PieceSums::Add(const LookupPiece& piece, const LookupBatch& batch) {
+  const LookupPart& part = batch.parts[piece.part];
+  const PooledMatrix out = MatrixOf(part, batch);
+  for (const size_t index : part.further) {
+    AddPart(piece, part, batch.parts[index], batch.further + batch.cut->further_begin(index), out);
+  }
+  if (part.pooling != Pooling::kMean) return;
+  const int64_t* offsets = batch.sparse[part.sparse_input].offsets;
+  for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
+    const int64_t length = offsets[bag + 1] - offsets[bag];
+    if (length <= 1) continue;
+    const float factor = 1.0F / static_cast<float>(length);
+    float* to = out.values + bag * out.columns + part.column;
+    for (size_t i = 0; i < part.columns; ++i) to[i] *= factor;
+  }
+}
+
+}  // namespace embershard

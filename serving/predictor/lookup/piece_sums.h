@@ -1,0 +1,56 @@
+// The work of one thread of a lookup: pieces of a batch, one behind the other.
+
+#ifndef EMBERSHARD_LOOKUP_PIECE_SUMS_H_
+#define EMBERSHARD_LOOKUP_PIECE_SUMS_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "lookup/bag_sums.h"
+#include "lookup/batch_cut.h"
+#include "lookup/lookup.h"
+#include "lookup/lookup_part.h"
+
+namespace embershard {
+
+// What the threads of a batch share. Pieces write to places of their own.
+struct LookupBatch {
+  std::span<const LookupPart> parts;
+  std::span<const JaggedRows> sparse;
+  PooledMatrix request;
+  PooledMatrix example;
+
+  // Sums of further parts, each [bags, columns] at `cut.further_begin`.
+  const BatchCut* cut = nullptr;
+  float* further = nullptr;
+};
+
+// Not thread-safe. Keeps its buffers from batch to batch.
+class PieceSums {
+ public:
+  explicit PieceSums(const BagSumsKernel& kernel) : kernel_(kernel) {}
+
+  // Sums the rows of `pieces`; divides those that mean and need no further part. kInternal
+  // where a row is not one of the table: rows are checked before they are read.
+  Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch);
+
+  // Adds the further parts' sums to those of a first part's piece, and divides.
+  static void Add(const LookupPiece& piece, const LookupBatch& batch);
+
+ private:
+  Status SumPiece(const LookupPiece& piece, const LookupBatch& batch);
+  void KeepRowsOf(const LookupPart& part, const LookupPiece& piece, const JaggedRows& lists);
+
+  const BagSumsKernel& kernel_;
+
+  // The rows of a piece that are the part's, without those that stand for zeros.
+  std::vector<int64_t> rows_;
+  std::vector<float> weights_;
+  std::vector<int64_t> offsets_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_PIECE_SUMS_H_

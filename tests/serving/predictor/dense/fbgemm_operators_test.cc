@@ -1,0 +1,25 @@
+#include "dense/fbgemm_operators.h"
+
+#include <gtest/gtest.h>
+
+#include "testing/scratch_folder.h"
+
+namespace embershard {
+namespace {
+
+TEST(LoadFbgemmOperators, NamesTheLibraryThatIsMissing) {
+  const testing::ScratchFolder empty;
+  const Status status = LoadFbgemmOperators(empty.path());
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find((empty.path() / "fbgemm_gpu_config.so").string()),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(LoadFbgemmOperators, MayBeCalledAgain) {
+  EXPECT_TRUE(LoadFbgemmOperators(EMBERSHARD_FBGEMM_FOLDER).ok());
+  EXPECT_TRUE(LoadFbgemmOperators(EMBERSHARD_FBGEMM_FOLDER).ok());
+}
+
+}  // namespace
+}  // namespace embershard
