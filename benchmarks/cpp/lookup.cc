@@ -1,6 +1,6 @@
 // The lookup room alone, as a side: rows drawn at random from the tables of a package.
 //
-//   lookup <package> <folder of fbgemm_gpu> <bags> <rows a bag>
+//   lookup <package> <bags> <rows a bag>
 //
 // One thread for each device of the package's default plan. Units are rows.
 
@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 #include "benchmarks/cpp/side.h"
-#include "lookup/fbgemm_lookup.h"
+#include "lookup/sharded_lookup.h"
 #include "package/package.h"
 
 namespace embershard {
@@ -54,11 +54,11 @@ class Batch {
   std::vector<JaggedRows> lists_;
 };
 
-int Main(const std::string& folder, const std::string& fbgemm, size_t bags, size_t length) {
+int Main(const std::string& folder, size_t bags, size_t length) {
   const auto package = Package::Open(folder, {.residency = TableResidency::kResident, .plan = ""});
   if (!package.ok()) Fail(package.status());
-  if (Status loaded = LoadFbgemm(fbgemm); !loaded.ok()) Fail(loaded);
-  const auto lookup = MakeFbgemmLookup(**package);
+  const int threads = static_cast<int>((*package)->plan().devices.size());
+  const auto lookup = MakeShardedLookup(**package, {.threads = threads});
   if (!lookup.ok()) Fail(lookup.status());
 
   const Manifest& manifest = (*package)->manifest();
@@ -84,10 +84,10 @@ int Main(const std::string& folder, const std::string& fbgemm, size_t bags, size
 }  // namespace embershard
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::cerr << "usage: lookup PACKAGE FBGEMM_FOLDER BAGS ROWS_A_BAG\n";
+  if (argc != 4) {
+    std::cerr << "usage: lookup PACKAGE BAGS ROWS_A_BAG\n";
     return 2;
   }
-  return embershard::Main(argv[1], argv[2], std::strtoull(argv[3], nullptr, 10),
-                          std::strtoull(argv[4], nullptr, 10));
+  return embershard::Main(argv[1], std::strtoull(argv[2], nullptr, 10),
+                          std::strtoull(argv[3], nullptr, 10));
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import util
 from pathlib import Path
 
 from benchmarks.children import child_side
@@ -45,13 +44,10 @@ def measure(folder: Path) -> list[Row]:
 
 
 def _compared(package: Path, dim: int, threads: int) -> Iterator[Row]:
-    found = util.find_spec("fbgemm_gpu")
-    assert found is not None
-    [fbgemm] = found.submodule_search_locations or []
     rows = Package.open(package).manifest.tables[0].rows
     ours = child_side(
         "lookup room, from C++",
-        [program("lookup"), package, fbgemm, str(BAGS), str(LENGTH)],
+        [program("lookup"), package, str(BAGS), str(LENGTH)],
         cores=[set(range(threads))],
         scale=MILLIONTH,
     )

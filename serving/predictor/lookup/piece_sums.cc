@@ -123,6 +123,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
     call.offsets = offsets_.data();
     call.weights = part.weighted ? weights_.data() : nullptr;
   }
+  rows_summed_ += static_cast<uint64_t>(call.offsets[call.bags] - call.offsets[0]);
   switch (part.weights) {
     case WeightType::kInt8:
       kernel_.int8(call);

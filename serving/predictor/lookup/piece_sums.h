@@ -36,6 +36,9 @@ class PieceSums {
   // where a row is not one of the table: rows are checked before they are read.
   Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch);
 
+  // How many rows it has summed since it was made.
+  uint64_t rows() const { return rows_summed_; }
+
   // Adds the further parts' sums to those of a first part's piece, and divides.
   static void Add(const LookupPiece& piece, const LookupBatch& batch);
 
@@ -44,6 +47,7 @@ class PieceSums {
   void KeepRowsOf(const LookupPart& part, const LookupPiece& piece, const JaggedRows& lists);
 
   const BagSumsKernel& kernel_;
+  uint64_t rows_summed_ = 0;
 
   // The rows of a piece that are the part's, without those that stand for zeros.
   std::vector<int64_t> rows_;

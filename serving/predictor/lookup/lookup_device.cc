@@ -1,0 +1,97 @@
+#include "lookup/lookup_device.h"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace embershard {
+
+LookupDevice::LookupDevice(std::string name, uint64_t table_bytes, size_t threads, size_t callers,
+                           const BagSumsKernel& kernel)
+    : name_(std::move(name)),
+      table_bytes_(table_bytes),
+      sums_(threads, PieceSums(kernel)),
+      statuses_(threads),
+      elapsed_(threads) {
+  for (size_t i = callers; i < threads; ++i) {
+    threads_.push_back(std::make_unique<DeviceThread>([this, i] { Work(i); }));
+  }
+}
+
+void LookupDevice::Begin(LookupPhase phase, const LookupBatch& batch, const DeviceShare& share) {
+  phase_ = phase;
+  batch_ = &batch;
+  share_ = &share;
+  next_.store(0, std::memory_order_relaxed);
+}
+
+void LookupDevice::Wake(size_t callers) {
+  const size_t tasks = Tasks();
+  while (woken_ < threads_.size() && callers + woken_ < tasks) threads_[woken_++]->Start();
+}
+
+void LookupDevice::Work(size_t thread) {
+  const Clock::time_point start = Clock::now();
+  try {
+    const size_t tasks = Tasks();
+    Status status;
+    for (size_t i; status.ok() && (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      status = RunTask(i, thread);
+    }
+    statuses_[thread] = std::move(status);
+  } catch (const std::exception& error) {
+    statuses_[thread] = Internal("lookup on device '" + name_ + "': " + error.what());
+  }
+  elapsed_[thread] = Clock::now() - start;
+}
+
+Status LookupDevice::End() {
+  for (size_t i = 0; i < woken_; ++i) threads_[i]->Wait();
+  woken_ = 0;
+  Count();
+  Status first;
+  for (Status& status : statuses_) {
+    if (first.ok()) first = std::move(status);
+    status = {};
+  }
+  return first;
+}
+
+DeviceLoad LookupDevice::load() const {
+  return {.name = name_,
+          .table_bytes = table_bytes_,
+          .lookup_ns = lookup_ns_,
+          .batches = batches_,
+          .rows = rows_};
+}
+
+size_t LookupDevice::Tasks() const {
+  return phase_ == LookupPhase::kSum ? share_->tasks.size() : share_->adds.size();
+}
+
+Status LookupDevice::RunTask(size_t task, size_t thread) {
+  if (phase_ == LookupPhase::kAdd) {
+    PieceSums::Add(share_->adds[task], *batch_);
+    return {};
+  }
+  const auto [begin, end] = share_->tasks[task];
+  return sums_[thread].Sum(std::span(share_->pieces).subspan(begin, end - begin), *batch_);
+}
+
+// A phase takes a device as long as the longest of its threads.
+void LookupDevice::Count() {
+  const std::chrono::nanoseconds longest = *std::ranges::max_element(elapsed_);
+  std::ranges::fill(elapsed_, std::chrono::nanoseconds(0));
+  if (Tasks() == 0) return;
+  lookup_ns_.fetch_add(static_cast<uint64_t>(longest.count()), std::memory_order_relaxed);
+  if (phase_ == LookupPhase::kAdd) return;
+  uint64_t rows = 0;
+  for (const PieceSums& sums : sums_) rows += sums.rows();
+  batches_.fetch_add(1, std::memory_order_relaxed);
+  rows_.store(rows, std::memory_order_relaxed);
+}
+
+}  // namespace embershard
