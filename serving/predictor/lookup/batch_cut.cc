@@ -93,6 +93,8 @@ void BatchCut::CutPart(size_t index, const LookupPart& part, const JaggedRows& l
     }
     const int64_t ids = lists.offsets[end] - lists.offsets[bag_begin];
     const uint64_t bytes = std::min<uint64_t>(BytesOf(part, ids, end - bag_begin), UINT32_MAX);
+    piece_ids_ = std::max(piece_ids_, static_cast<size_t>(ids));
+    piece_bags_ = std::max(piece_bags_, end - bag_begin);
     const LookupPiece piece{static_cast<uint32_t>(index), static_cast<uint32_t>(bag_begin),
                             static_cast<uint32_t>(end), static_cast<uint32_t>(bytes)};
     if (part.devices.size() == 1) {

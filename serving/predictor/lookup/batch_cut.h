@@ -54,6 +54,10 @@ class BatchCut {
   std::span<const DeviceShare> shares() const { return shares_; }  // One a device of the plan.
   uint64_t bytes() const;                                          // Of all shares.
 
+  // Most that any piece so far had: what threads keep room for.
+  size_t piece_ids() const { return piece_ids_; }
+  size_t piece_bags() const { return piece_bags_; }
+
   // Where the sums of a further part begin, among those of all, [bags, columns] each.
   size_t further_begin(size_t part) const { return further_begin_[part]; }
   size_t further_size() const { return further_size_; }
@@ -69,6 +73,8 @@ class BatchCut {
   std::vector<LookupPiece> choices_;  // Pieces that replicas could do.
   std::vector<size_t> further_begin_;
   size_t further_size_ = 0;
+  size_t piece_ids_ = 0;
+  size_t piece_bags_ = 0;
 };
 
 }  // namespace embershard

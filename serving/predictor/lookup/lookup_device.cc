@@ -26,6 +26,7 @@ void LookupDevice::Begin(LookupPhase phase, const LookupBatch& batch, const Devi
   batch_ = &batch;
   share_ = &share;
   next_.store(0, std::memory_order_relaxed);
+  for (PieceSums& sums : sums_) sums.Reserve(*batch.cut);
 }
 
 void LookupDevice::Wake(size_t callers) {

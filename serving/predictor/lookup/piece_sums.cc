@@ -70,6 +70,13 @@ void AddPart(const LookupPiece& piece, const LookupPart& part, const LookupPart&
 
 }  // namespace
 
+void PieceSums::Reserve(const BatchCut& cut) {
+  // One more than there are: every row is written and only one that counts advances.
+  rows_.resize(std::max(rows_.size(), cut.piece_ids() + 1));
+  weights_.resize(rows_.size());
+  offsets_.resize(std::max(offsets_.size(), cut.piece_bags() + 1));
+}
+
 Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch) {
   size_t next = 0;
   int64_t ahead = 0;  // Rows asked for, of the pieces up to `next` that are not summed yet.
@@ -140,16 +147,9 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
 
 void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
                            const JaggedRows& lists) {
-  const int64_t begin = lists.offsets[piece.bag_begin];
-  const int64_t end = lists.offsets[piece.bag_end];
-  // One more than there are: every row is written and only one that counts advances, without
-  // a branch to mispredict.
-  const auto room = static_cast<size_t>(end - begin) + 1;
-  if (rows_.size() < room) rows_.resize(room);
-  if (part.weighted && weights_.size() < room) weights_.resize(room);
-  offsets_.clear();
-  offsets_.push_back(0);
+  // No branch to mispredict: every row is written and only one that counts advances.
   size_t size = 0;
+  offsets_[0] = 0;
   for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
     const int64_t bag_end = lists.offsets[bag + 1];
     for (int64_t i = lists.offsets[bag]; i < bag_end; ++i) {
@@ -158,7 +158,7 @@ void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
       if (part.weighted) weights_[size] = lists.weights[i];
       size += row >= part.row_begin && row < part.row_end;
     }
-    offsets_.push_back(static_cast<int64_t>(size));
+    offsets_[bag + 1 - piece.bag_begin] = static_cast<int64_t>(size);
   }
 }
 

@@ -32,8 +32,12 @@ class PieceSums {
  public:
   explicit PieceSums(const BagSumsKernel& kernel) : kernel_(kernel) {}
 
+  // Makes room for the pieces that the batch's cut has met, so that Sum() need not.
+  void Reserve(const BatchCut& cut);
+
   // Sums the rows of `pieces`; divides those that mean and need no further part. kInternal
   // where a row is not one of the table: rows are checked before they are read.
+  // REQUIRES: Reserve().
   Status Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch);
 
   // How many rows it has summed since it was made.

@@ -238,6 +238,33 @@ TEST(ShardedPlans, AMeanDividesByTheWholeListAlsoWhereItsRowsLieApart) {
   }
 }
 
+TEST(ShardedPlans, DevicesSayWhatTheyHoldAndHaveDone) {
+  PackageBuilder builder;
+  builder.AddTable(MakeTable("table", WeightType::kInt8, 10, 12, 5));  // Rows of 16 bytes.
+  builder.AddSparse("feature", Scope::kExample, false, {{"table"}});
+  builder.AddOutput("score", Scope::kExample, {});
+  builder.AddPlanOfShards(
+      "cut", {"cpu:0", "cpu:5", "cpu:1"},
+      {ShardOf("table", 0, 4, 0, 12, {2}), ShardOf("table", 4, 10, 0, 12, {0})});
+  for (const ShardedLookupOptions& options : kThreadings) {
+    const OpenLookup lookup(builder, {}, options);
+    const Bag bag{.rows = {1, kZeroRow, 7, 9, 9}, .weights = {}};
+    for (int i = 0; i < 2; ++i) lookup.Run({.requests = 0, .examples = 1, .inputs = {{bag}}});
+    const std::vector<DeviceLoad> loads = (*lookup.made())->device_loads();
+    ASSERT_EQ(loads.size(), 2U);
+    EXPECT_EQ(loads[0].name, "cpu:0");
+    EXPECT_EQ(loads[0].table_bytes, 6U * 16);
+    EXPECT_EQ(loads[0].rows, 6U);
+    EXPECT_EQ(loads[1].name, "cpu:1");
+    EXPECT_EQ(loads[1].table_bytes, 4U * 16);
+    EXPECT_EQ(loads[1].rows, 2U);
+    for (const DeviceLoad& load : loads) {
+      EXPECT_EQ(load.batches, 2U);
+      EXPECT_GT(load.lookup_ns, 0U);
+    }
+  }
+}
+
 TEST(ShardedPlans, ARowBehindTheTableIsAnErrorWhereverItsShardLies) {
   for (const ShardedLookupOptions& options : kThreadings) {
     PackageBuilder builder;
