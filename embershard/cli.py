@@ -1,5 +1,5 @@
-"""The command line: `embershard train | export | inspect | verify | serve | predict |
-explain | bench`.
+"""The command line: `embershard train | export | plan | inspect | verify | serve |
+predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -17,6 +17,7 @@ from embershard.commands import (
     add_explain,
     add_export,
     add_inspect,
+    add_plan_command,
     add_predict,
     add_serve,
     add_train,
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     for add in (
         add_train,
         add_export,
+        add_plan_command,
         add_inspect,
         add_verify,
         add_serve,

@@ -4,6 +4,7 @@ from embershard.commands.asking import add_predict
 from embershard.commands.explaining import add_explain
 from embershard.commands.load import add_bench
 from embershard.commands.packages import add_inspect, add_verify
+from embershard.commands.planning import add_plan_command
 from embershard.commands.serving import add_serve
 from embershard.commands.training import add_export, add_train
 
@@ -12,6 +13,7 @@ __all__ = [
     "add_explain",
     "add_export",
     "add_inspect",
+    "add_plan_command",
     "add_predict",
     "add_serve",
     "add_train",

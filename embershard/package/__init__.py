@@ -3,7 +3,9 @@
 from embershard.package.describe import describe_package
 from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary, hash_string
 from embershard.package.manifest import Manifest, default_limits
+from embershard.package.placement import STRATEGIES, ids_of_tables, make_plan
 from embershard.package.plan import Plan, parse_devices, place_tables
+from embershard.package.plan_adder import add_plan
 from embershard.package.reader import Package
 from embershard.package.row_format import RowFormat
 from embershard.package.samples import SampleRequest, read_samples, write_samples
@@ -14,6 +16,7 @@ from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 from embershard.package.writer import PackageContents, PackageWriter
 
 __all__ = [
+    "STRATEGIES",
     "DenseInput",
     "Hash",
     "IdMap",
@@ -28,9 +31,12 @@ __all__ = [
     "Schema",
     "SparseInput",
     "Vocabulary",
+    "add_plan",
     "default_limits",
     "describe_package",
     "hash_string",
+    "ids_of_tables",
+    "make_plan",
     "parse_devices",
     "place_tables",
     "read_samples",

@@ -15,7 +15,7 @@ _SHOWN_DEVICES = 4
 
 
 def describe_package(package: Package) -> str:
-    """Tables with size, error and place, then inputs and outputs. Ends with a newline.
+    """Tables with size, error and place, inputs and outputs, plans. Ends with a newline.
 
     MB are 10**6 bytes, of stored rows without files' headers; the error is that of the stored
     values against the float32 weights.
@@ -44,6 +44,10 @@ def describe_package(package: Package) -> str:
         _columns(
             ["output", "scope", "shape"],
             [[each.name, each.scope, _shape(each)] for each in manifest.outputs],
+        ),
+        _columns(
+            ["plan", "devices", "shards", "MB a device"],
+            [_plan_line(package.plan(name), manifest) for name in manifest.plans],
         ),
         _footer(manifest),
     ]
@@ -95,6 +99,25 @@ def _place(table: TableSpec, plan: Plan) -> str:
     return f"{len(shards)} parts over {where}"
 
 
+def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
+    by_default = " (default)" if plan.name == manifest.default_plan else ""
+    held = [0.0] * len(plan.devices)
+    for shard in plan.shards:
+        table = manifest.table(shard.table)
+        rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
+        for device in shard.devices:
+            held[device] += rows * table.row_bytes * columns / table.dim
+    least, most = _megabytes(min(held)), _megabytes(max(held))
+    return [
+        f"{plan.name}{by_default}",
+        ", ".join(plan.devices)
+        if len(plan.devices) <= _SHOWN_DEVICES
+        else f"{len(plan.devices)}, {plan.devices[0]} .. {plan.devices[-1]}",
+        str(len(plan.shards)),
+        least if least == most else f"{least} .. {most}",
+    ]
+
+
 def _input_line(each: InputSpec) -> list[str]:
     if each.kind == "dense":
         default = "" if each.default is None else f"default {each.default:g}"
@@ -125,13 +148,12 @@ def _footer(manifest: Manifest) -> list[str]:
     return [
         f"limits     {limits.max_examples:,} examples and {limits.max_ids:,} ids a request",
         f"programs   {programs}",
-        f"plans      {', '.join(manifest.plans)} (by default {manifest.default_plan})",
         f"schema     {manifest.fingerprint}",
         f"producer   {producer}",
     ]
 
 
-def _megabytes(count: int) -> str:
+def _megabytes(count: float) -> str:
     megabytes = count / 1e6
     digits = 0 if megabytes >= 100 else 1 if megabytes >= 10 else 3
     return f"{megabytes:,.{digits}f}"

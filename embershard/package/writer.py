@@ -49,7 +49,7 @@ from embershard.package.samples import SampleRequest, write_samples
 from embershard.package.verifier import verify_package
 from embershard.package.vocabulary_file import write_vocabulary
 
-__all__ = ["PackageContents", "PackageWriter"]
+__all__ = ["PackageContents", "PackageWriter", "sync", "sync_tree"]
 
 SAMPLES: Final = "samples.safetensors"
 
@@ -217,7 +217,7 @@ class PackageWriter:
         digest = hashlib.sha256(data).hexdigest()
         (self._folder / MANIFEST_DIGEST).write_text(f"{digest}  {MANIFEST}\n")
         verify_package(self._folder, hashes=False)  # They were computed a moment ago.
-        _sync_tree(self._folder)
+        sync_tree(self._folder)
         _check_free(self._out)
         try:
             self._folder.rename(self._out)
@@ -225,7 +225,7 @@ class PackageWriter:
             _check_free(self._out)  # Another writer was faster.
             raise error
         self._published = True
-        _sync(self._out.parent)
+        sync(self._out.parent)
         return self._out
 
     def _manifest(self, contents: PackageContents) -> bytes:
@@ -280,15 +280,16 @@ def _check_free(out: Path) -> None:
         raise InputError(f"{out}: expected no such version yet; versions are immutable")
 
 
-def _sync_tree(folder: Path) -> None:
+def sync_tree(folder: Path) -> None:
     """Files first, then folders from the inside out: a name on disk leads to whole bytes."""
     for here, _, files in os.walk(folder, topdown=False):
         for file in files:
-            _sync(Path(here, file))
-        _sync(Path(here))
+            sync(Path(here, file))
+        sync(Path(here))
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Has a file's bytes, or a folder's names, on disk when it returns."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

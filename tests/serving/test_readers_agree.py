@@ -122,6 +122,16 @@ def test_both_readers_judge_a_changed_manifest_alike(document: dict[str, Any]) -
     assert (python == ACCEPTED) == (cpp == ACCEPTED), (python, cpp)
 
 
+@settings(max_examples=300, deadline=None)
+@given(mutations(json.loads((GOLDEN / "plans/halves.json").read_bytes())))
+def test_both_readers_judge_a_changed_plan_alike(document: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        draft = Draft(Path(folder) / "1")
+        draft.replace("plans/halves.json", json.dumps(document).encode())
+        python, cpp = python_verdict(draft.folder), cpp_verdict(draft.folder)
+    assert (python == ACCEPTED) == (cpp == ACCEPTED), (python, cpp)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(["manifest.json", "plans/halves.json", "ids/user.safetensors"]),

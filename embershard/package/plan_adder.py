@@ -1,0 +1,125 @@
+"""Adds a plan to a published package, whole or not at all.
+
+    <repository>/<model>/.<version>.<random>.partial/    every file of the package by a hard link,
+                                                         the plan, a manifest that lists it
+    <repository>/<model>/<version>/                      the two folders change places at once
+
+Whoever opens the package finds it with the plan or without. A process that dies leaves at most
+the hidden folder, which nothing reads and which may be deleted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from embershard.errors import InputError
+from embershard.package.manifest import Manifest
+from embershard.package.plan import Plan, plan_json
+from embershard.package.reader import Package
+from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
+from embershard.package.verifier import verify_package
+from embershard.package.writer import sync, sync_tree
+
+__all__ = ["add_plan"]
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Package:
+    """Adds ``plan`` to the package in the folder ``package``.
+
+    Servers that have the package open keep what they opened. Where several add at once, each
+    waits for the one before.
+
+    Args:
+        package: the folder, or a symbolic link to it.
+        plan: for the package's tables.
+        default: whether it becomes the package's default.
+
+    Returns:
+        The package with the plan, opened.
+
+    Raises:
+        PackageError: the package is damaged, or the plan does not fit its tables.
+        InputError: it has a plan of that name: plans are never replaced; or its file system
+            cannot exchange two folders.
+    """
+    folder = Path(package).resolve()
+    with _alone(folder):
+        manifest = Package.open(folder).manifest
+        if plan.name in manifest.plans:
+            known = ", ".join(manifest.plans)
+            raise InputError(f"plan: expected a name that is none of {known}, got {plan.name!r}")
+        partial = Path(
+            tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent)
+        )
+        try:
+            _fill(partial, folder, manifest, plan, default)
+            verify_package(partial, hashes=False)  # Its large files are those of the old one.
+            partial.chmod(folder.stat().st_mode & 0o7777)
+            sync_tree(partial)
+            _exchange(partial, folder)
+            sync(folder.parent)
+        finally:
+            shutil.rmtree(partial)  # The old folder, or what was not finished.
+    return Package.open(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds a lock on the folder that has that name now, as the only one."""
+    while True:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _fill(partial: Path, folder: Path, manifest: Manifest, plan: Plan, default: bool) -> None:
+    for file in manifest.files:
+        (partial / file).parent.mkdir(parents=True, exist_ok=True)
+        os.link(folder / file, partial / file, follow_symlinks=False)
+    data = plan_json(plan)
+    file = f"plans/{plan.name}.json"
+    (partial / file).write_bytes(data)
+    document = json.loads((folder / MANIFEST).read_bytes())
+    document["plans"].append(plan.name)
+    if default:
+        document["default_plan"] = plan.name
+    document["files"][file] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    document["files"] = dict(sorted(document["files"].items()))
+    text = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+    (partial / MANIFEST).write_bytes(text)
+    digest = hashlib.sha256(text).hexdigest()
+    (partial / MANIFEST_DIGEST).write_text(f"{digest}  {MANIFEST}\n")
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Two folders change places, in one step that no one sees half done."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    if libc.renameat2(*names, ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
+        return
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS):
+        raise InputError(
+            f"{other}: expected a file system that exchanges two folders in one step, "
+            "got one that does not; copy the package to another, add the plan, and copy it back "
+            "as the next version"
+        )
+    raise OSError(number, os.strerror(number), str(other))

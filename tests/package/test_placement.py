@@ -1,0 +1,130 @@
+"""Plans by rule: what lies where."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embershard.errors import InputError
+from embershard.package import STRATEGIES, Package, ids_of_tables, make_plan
+from embershard.package.manifest import TableSpec
+from embershard.package.plan import parse_plan, plan_json
+from tests.hostile.draft import GOLDEN
+
+
+def table(name, rows, dim=8):
+    return TableSpec(
+        name=name,
+        rows=rows,
+        dim=dim,
+        weights="int8",
+        row_bytes=dim + 4,
+        rows_per_chunk=1024,
+        chunks=("a",),
+        mse=0.0,
+        max_error=0.0,
+    )
+
+
+def shards_of(strategy, tables, devices, ids=None):
+    """Name, rows, columns and devices of each shard."""
+    names = [f"cpu:{index}" for index in range(devices)]
+    ids = ids or {each.name: 1 for each in tables}
+    plan = make_plan(tables, names, name="p", strategy=strategy, ids=ids)
+    return [(each.table, each.rows, each.columns, each.devices) for each in plan.shards]
+
+
+@given(
+    st.sampled_from(STRATEGIES),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9), st.integers(0, 99)), max_size=6),
+    st.integers(1, 7),
+)
+def test_every_strategy_tiles_every_table(strategy, sizes, devices):
+    tables = [table(f"t{n}", rows, 4 * units) for n, (rows, units, _) in enumerate(sizes)]
+    ids = {f"t{n}": count for n, (_, _, count) in enumerate(sizes)}
+    names = [f"cpu:{index}" for index in range(devices)]
+    plan = make_plan(tables, names, name="p", strategy=strategy, ids=ids)
+    assert parse_plan(plan_json(plan), "p", tables) == plan
+    assert plan == make_plan(tables, names, name="p", strategy=strategy, ids=ids)
+
+
+def test_rows_are_cut_in_equal_parts():
+    assert shards_of("row", [table("t", 10)], 4) == [
+        ("t", (0, 2), (0, 8), (0,)),
+        ("t", (2, 5), (0, 8), (1,)),
+        ("t", (5, 7), (0, 8), (2,)),
+        ("t", (7, 10), (0, 8), (3,)),
+    ]
+
+
+def test_a_table_of_fewer_rows_than_devices_leaves_some_out():
+    assert shards_of("row", [table("t", 2)], 3) == [
+        ("t", (0, 1), (0, 8), (0,)),
+        ("t", (1, 2), (0, 8), (1,)),
+    ]
+
+
+def test_columns_are_cut_at_multiples_of_four():
+    assert shards_of("column", [table("t", 5, 20)], 2) == [
+        ("t", (0, 5), (0, 8), (0,)),
+        ("t", (0, 5), (8, 20), (1,)),
+    ]
+    assert shards_of("column", [table("t", 5, 4)], 2) == [("t", (0, 5), (0, 4), (0,))]
+
+
+def test_replicas_lie_on_every_device():
+    assert shards_of("replicate", [table("t", 5)], 3) == [("t", (0, 5), (0, 8), (0, 1, 2))]
+
+
+def test_auto_goes_by_the_bytes_that_lookups_read_and_not_by_rows():
+    tables = [table("vast", 10**6), table("busy", 10), table("idle", 10)]
+    ids = {"vast": 10, "busy": 15, "idle": 5}
+    assert shards_of("auto", tables, 2, ids) == [
+        ("busy", (0, 10), (0, 8), (0,)),
+        ("idle", (0, 10), (0, 8), (1,)),
+        ("vast", (0, 10**6), (0, 8), (1,)),
+    ]
+
+
+def test_auto_cuts_columns_of_what_exceeds_a_devices_share():
+    # Loads of 20 * 30 = 600 and 20 * 10 = 200: shares of 400.
+    tables = [table("busy", 10, 16), table("calm", 10, 16)]
+    assert shards_of("auto", tables, 2, {"busy": 30, "calm": 10}) == [
+        ("busy", (0, 10), (0, 8), (0,)),
+        ("busy", (0, 10), (8, 16), (1,)),
+        ("calm", (0, 10), (0, 16), (0,)),
+    ]
+
+
+def test_auto_without_any_lookup_goes_by_bytes_held():
+    tables = [table("large", 30), table("small", 10), table("tiny", 5)]
+    places = {
+        name: devices
+        for name, _, _, devices in shards_of(
+            "auto", tables, 2, dict.fromkeys(["large", "small", "tiny"], 0)
+        )
+    }
+    assert places == {"large": (0,), "small": (1,), "tiny": (1,)}
+
+
+def test_ids_are_counted_in_every_table_that_a_feature_looks_up_in():
+    package = Package.open(GOLDEN)
+    expected = dict.fromkeys(("users", "items", "tags"), 0)
+    for sample in package.samples():
+        # One user list a request, one list of tags; one of items for each example.
+        expected["users"] += int(sample.lengths[0])
+        expected["tags"] += int(sample.lengths[1])
+        expected["items"] += int(sample.lengths[2:].sum())
+    assert ids_of_tables(package) == expected
+    assert min(expected.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name", "words"),
+    [
+        pytest.param("rows", "p", "strategy: expected one of table, row, column, ", id="strategy"),
+        pytest.param("row", "../p", "plan: expected letters, digits, ", id="name"),
+    ],
+)
+def test_what_is_no_strategy_or_name_is_refused(strategy, name, words):
+    with pytest.raises(InputError, match=words):
+        make_plan([table("t", 5)], ["cpu:0"], name=name, strategy=strategy, ids={"t": 1})

@@ -1,0 +1,151 @@
+"""A plan is added to a published package whole or not at all."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from embershard.errors import InputError, PackageError
+from embershard.package import Package, add_plan, place_tables, verify_package
+from embershard.package.plan import Plan, Shard
+from tests.package.building import publish
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def package(tmp_path):
+    return publish(tmp_path / "small" / "1")
+
+
+def plan_for(package, name):
+    return place_tables(Package.open(package).manifest.tables, ["cpu:0", "cpu:1"], name=name)
+
+
+def names_beside(package):
+    return sorted(os.listdir(package.parent))
+
+
+def test_the_package_has_the_plan_and_is_good_in_every_byte(package):
+    before = Package.open(package)
+    plan = plan_for(package, "more")
+    added = add_plan(package, plan)
+    assert verify_package(package).plans == {**before.plans, "more": plan} == added.plans
+    assert added.manifest.default_plan == "default"
+    assert names_beside(package) == ["1"]
+
+
+def test_all_else_in_the_manifest_stays(package):
+    def without_plans():
+        document = json.loads((package / "manifest.json").read_bytes())
+        files = {k: v for k, v in document.pop("files").items() if not k.startswith("plans/")}
+        return {k: v for k, v in document.items() if k != "plans"}, files
+
+    before = without_plans()
+    add_plan(package, plan_for(package, "more"))
+    assert without_plans() == before
+
+
+def test_tables_are_the_same_files_as_before(package):
+    chunk = package / "tables/user/00000.safetensors"
+    before = chunk.stat().st_ino
+    add_plan(package, plan_for(package, "more"))
+    assert chunk.stat().st_ino == before
+
+
+def test_it_becomes_the_default_where_that_is_asked_for(package):
+    assert add_plan(package, plan_for(package, "more"), default=True).plan().name == "more"
+
+
+def test_a_symbolic_link_leads_to_the_package(package, tmp_path):
+    (tmp_path / "latest").symlink_to(package)
+    add_plan(tmp_path / "latest", plan_for(package, "more"))
+    assert Package.open(package).manifest.plans == ("default", "more")
+    assert (tmp_path / "latest").is_symlink()
+
+
+def refuses_and_leaves_everything(package, plan, error, words):
+    before = {file: file.read_bytes() for file in package.rglob("*") if file.is_file()}
+    with pytest.raises(error, match=words):
+        add_plan(package, plan)
+    assert {file: file.read_bytes() for file in package.rglob("*") if file.is_file()} == before
+    assert names_beside(package) == ["1"]
+
+
+def test_a_plan_is_never_replaced(package):
+    words = "plan: expected a name that is none of default, got 'default'"
+    refuses_and_leaves_everything(package, plan_for(package, "default"), InputError, words)
+
+
+def test_a_plan_that_leaves_a_hole_is_refused(package):
+    shard = Shard(table="user", rows=(0, 2999), columns=(0, 4), devices=(0,))
+    plan = Plan(format_version=0, name="holed", devices=("cpu:0",), shards=(shard,))
+    words = r"plans/holed\.json: shards: expected rectangles that cover"
+    refuses_and_leaves_everything(package, plan, PackageError, words)
+
+
+def test_a_damaged_package_is_refused(package):
+    plan = plan_for(package, "more")
+    with (package / "manifest.json").open("ab") as stream:
+        stream.write(b" ")
+    refuses_and_leaves_everything(package, plan, PackageError, r"manifest\.json: sha256")
+
+
+def test_a_full_disk_leaves_the_package_as_it_was(package, file_limit):
+    plan = plan_for(package, "more")
+    with file_limit(100):
+        refuses_and_leaves_everything(package, plan, OSError, "File too large")
+
+
+def test_plans_added_at_once_are_all_there(package):
+    names = [f"plan{number}" for number in range(8)]
+    plans = [plan_for(package, name) for name in names]
+    threads = [threading.Thread(target=add_plan, args=(package, plan)) for plan in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(verify_package(package).plans) == ["default", *names]
+    assert names_beside(package) == ["1"]
+
+
+CHILD = """
+import sys
+from tests.package.test_plan_adder import add_plan, plan_for
+
+print("ready", flush=True)
+for number in range(1000):
+    add_plan(sys.argv[1], plan_for(sys.argv[1], f"plan{number}"))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_any_moment_the_package_has_the_plan_or_has_it_not(package, seed):
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(package)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        started = time.monotonic()
+        assert child.stdout.readline() == "0\n"
+        one_plan = time.monotonic() - started
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(timeout=one_plan * random.Random(seed).random())
+        child.send_signal(signal.SIGKILL)
+        told = [0, *map(int, child.stdout.read().split())]
+    plans = list(verify_package(package).plans)[1:]
+    assert plans[: len(told)] == [f"plan{number}" for number in told]
+    assert len(plans) <= len(told) + 1

@@ -1,0 +1,126 @@
+"""However tables lie on devices: the same scores."""
+
+import shutil
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embershard.client import Client
+from embershard.package import STRATEGIES, Package, add_plan, ids_of_tables, make_plan
+from embershard.package.plan import Plan, Shard
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving._native import load_extension
+from tests.serving.asking import named, outputs_of, random_request, requests
+
+TOLERANCE = 2e-6
+
+
+@pytest.fixture
+def own(package, tmp_path):
+    """A copy of the package, to add plans to."""
+    return shutil.copytree(package, tmp_path / "ranker" / "1")
+
+
+def answers(predictor, asked):
+    found = predictor.predict_merged([named(each).SerializeToString() for each in asked])
+    return [outputs_of(each) for each in found]
+
+
+def assert_same(got, expected, tolerance):
+    for one, other in zip(got, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            if tolerance:
+                assert np.abs(one[name] - other[name]).max() <= tolerance, name
+            else:
+                assert one[name].tobytes() == other[name].tobytes(), name
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_every_strategy_gives_the_scores_of_one_device(own, local, strategy, devices, threads):
+    opened = Package.open(own)
+    names = [f"cpu:{index}" for index in range(devices)]
+    ids = ids_of_tables(opened)
+    plan = make_plan(opened.manifest.tables, names, name="new", strategy=strategy, ids=ids)
+    add_plan(own, plan)
+    predictor = LocalPredictor(own, plan="new", threads=threads)
+    asked = [random_request(examples, seed) for seed, examples in enumerate((1, 700, 40))]
+    tolerance = TOLERANCE if strategy == "row" else 0
+    assert_same(answers(predictor, asked), answers(local, asked), tolerance)
+
+
+@st.composite
+def plans(draw, tables):
+    """Rectangles cut at random, each on one device or as replicas on some."""
+    devices = draw(st.integers(1, 4))
+    shards = []
+    for table in tables:
+        rectangles = [((0, table.rows), (0, table.dim))]
+        for _ in range(draw(st.integers(0, 5))):
+            at = draw(st.integers(0, len(rectangles) - 1))
+            rows, columns = rectangles[at]
+            by_rows = draw(st.booleans())
+            span, step = (rows, 1) if by_rows else (columns, 4)
+            if span[1] - span[0] <= step:
+                continue
+            edge = draw(st.integers(span[0] // step + 1, span[1] // step - 1)) * step
+            halves = [(span[0], edge), (edge, span[1])]
+            rectangles[at : at + 1] = [
+                (half, columns) if by_rows else (rows, half) for half in halves
+            ]
+        shards += [
+            Shard(
+                table=table.name,
+                rows=rows,
+                columns=columns,
+                devices=tuple(draw(st.lists(st.integers(0, devices - 1), min_size=1, unique=True))),
+            )
+            for rows, columns in rectangles
+        ]
+    return Plan(
+        format_version=0,
+        name="random",
+        devices=tuple(f"cpu:{index}" for index in range(devices)),
+        shards=tuple(draw(st.permutations(shards))),
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), asked=st.lists(requests(max_examples=8), min_size=1, max_size=4))
+def test_any_plan_gives_the_scores_of_one_device(package, local, data, asked):
+    plan = data.draw(plans(Package.open(package).manifest.tables))
+    with TemporaryDirectory() as folder:
+        own = shutil.copytree(package, f"{folder}/ranker/1")
+        add_plan(own, plan)
+        load_extension().verify_package(str(own))  # The other reader takes it too.
+        predictor = LocalPredictor(own, plan="random", threads=data.draw(st.integers(1, 6)))
+        assert_same(answers(predictor, asked), answers(local, asked), TOLERANCE)
+
+
+def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added(own, local):
+    opened = Package.open(own)
+    ids = ids_of_tables(opened)
+
+    def add(name):
+        tables, devices = opened.manifest.tables, ["cpu:0", "cpu:1"]
+        add_plan(own, make_plan(tables, devices, name=name, strategy="column", ids=ids))
+
+    add("columns")
+    options = ServerOptions(port=0, threads=2, plan="columns")
+    asked = random_request(30, 5)
+    (expected,) = answers(local, [asked])
+    with Server(own.parent.parent, options=options) as server, Client(server.address) as client:
+        first = scores(client, asked)
+        add("later")
+        second = scores(client, asked)
+    assert first.tobytes() == second.tobytes() == expected["score"].tobytes()
+
+
+def scores(client, asked):
+    inputs = {"dense": asked.dense, "sparse": asked.sparse, "weights": asked.weights}
+    return client.predict(**inputs, num_examples=asked.num_examples)["score"]
