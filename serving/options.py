@@ -43,7 +43,7 @@ class ServerOptions:
     the process, in huge pages where the system gives them; for large tables under steady load."""
 
     threads: int = 0
-    """Threads inside the dense program. 0: as many as there are cores. Lower it where other work
+    """Threads of the lookups and, after them, inside the dense program. 0: as many as there are cores. Lower it where other work
     shares the machine."""
 
     default_timeout_ms: int = 1000

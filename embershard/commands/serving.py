@@ -25,7 +25,7 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 
 # Options of the server that are numbers: flag, kind, placeholder, what help says.
 BATCHES = (
-    ("threads", int, "N", "threads of the dense program; 0: one a core"),
+    ("threads", int, "N", "threads of lookups and of the dense program; 0: one a core"),
     ("max-batch-examples", int, "N", "most examples run at once; 0: what the package allows"),
     ("max-batch-ids", int, "N", "most ids looked up at once; 0: what the package allows"),
 )
