@@ -43,8 +43,8 @@ class ServerOptions:
     the process, in huge pages where the system gives them; for large tables under steady load."""
 
     threads: int = 0
-    """Threads of the lookups and, after them, inside the dense program. 0: as many as there are cores. Lower it where other work
-    shares the machine."""
+    """Threads of the lookups and, after them, inside the dense program. 0: as many as there are
+    cores. Lower it where other work shares the machine."""
 
     default_timeout_ms: int = 1000
     """Deadline of a request whose client states none, in milliseconds, at least 1."""

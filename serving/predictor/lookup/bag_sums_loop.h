@@ -7,7 +7,7 @@
 //   Add(a, b), Multiply(a, b), MultiplyAdd(a, b, c)          a * b + c, rounded once
 //   Int8(p, n), Int4(p, n), Fp16(p, n)  the first n <= kWidth columns at p, as floats
 //   Store(p, n, a)                    writes the first n of a
-// n is a multiple of 4; a literal kWidth in all vectors but the last of a row.
+// n is a multiple of 4, a literal kWidth in whole vectors.
 
 #ifndef EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
 #define EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
@@ -68,11 +68,10 @@ inline void Prefetch(const std::byte* begin, const std::byte* end) {
   }
 }
 
-// Columns [first, first + kVectors vectors), of which the last holds `last` columns: all of them
-// unless kTail.
+// Columns from `first` on: kVectors vectors, each of kWidth columns or, with kTail, of n.
 template <class V, template <class> class Row, size_t kVectors, bool kWeighted, bool kTail>
-void SumBlock(const BagSums& call, size_t first, size_t last, bool prefetch) {
-  const size_t of_last = kTail ? last : V::kWidth;
+void SumBlock(const BagSums& call, size_t first, size_t n_of_tail) {
+  const size_t n = kTail ? n_of_tail : V::kWidth;
   const std::byte* const table = call.table;
   const size_t row_bytes = call.row_bytes;
   const int64_t* const rows = call.rows;
@@ -84,7 +83,7 @@ void SumBlock(const BagSums& call, size_t first, size_t last, bool prefetch) {
   const size_t bags = call.bags;
   const size_t stride = call.stride;
   const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
-  const int64_t prefetched = prefetch ? offsets[bags] - ahead_rows : INT64_MIN;
+  const int64_t prefetched = first == 0 ? offsets[bags] - ahead_rows : INT64_MIN;
   const std::byte* const block = table + begin_byte + Row<V>::Bytes(first);
 
   float* sums = call.sums + first;
@@ -102,7 +101,6 @@ void SumBlock(const BagSums& call, size_t first, size_t last, bool prefetch) {
       const std::byte* at = block + offset;
       const auto weight = kWeighted ? V::Set(weights[i]) : V::Zero();
       for (size_t v = 0; v < kVectors; ++v) {
-        const size_t n = v + 1 < kVectors ? V::kWidth : of_last;
         const auto values = row.Values(at + Row<V>::Bytes(v * V::kWidth), n);
         sum[v] = kWeighted ? V::MultiplyAdd(weight, values, sum[v]) : V::Add(sum[v], values);
       }
@@ -113,36 +111,34 @@ void SumBlock(const BagSums& call, size_t first, size_t last, bool prefetch) {
       for (size_t v = 0; v < kVectors; ++v) sum[v] = V::Multiply(sum[v], factor);
     }
     for (size_t v = 0; v < kVectors; ++v) {
-      V::Store(sums + v * V::kWidth, v + 1 < kVectors ? V::kWidth : of_last, sum[v]);
+      V::Store(sums + v * V::kWidth, n, sum[v]);
     }
   }
 }
 
 // The block of `vectors` vectors, one of 1 .. kVectors.
 template <class V, template <class> class Row, bool kWeighted, size_t kVectors>
-void SumBlockOf(size_t vectors, const BagSums& call, size_t first, size_t last, bool prefetch) {
-  if (vectors < kVectors) {
-    if constexpr (kVectors > 1) {
-      SumBlockOf<V, Row, kWeighted, kVectors - 1>(vectors, call, first, last, prefetch);
-    }
-  } else if (last < V::kWidth) {
-    SumBlock<V, Row, kVectors, kWeighted, true>(call, first, last, prefetch);
-  } else {
-    SumBlock<V, Row, kVectors, kWeighted, false>(call, first, last, prefetch);
+void SumBlockOf(size_t vectors, const BagSums& call, size_t first) {
+  if (vectors == kVectors) {
+    SumBlock<V, Row, kVectors, kWeighted, false>(call, first, V::kWidth);
+  } else if constexpr (kVectors > 1) {
+    SumBlockOf<V, Row, kWeighted, kVectors - 1>(vectors, call, first);
   }
 }
 
-// Blocks of as many columns as sums find room in registers.
+// Blocks of as many vectors as sums find room in registers, then what is left of a vector.
 template <class V, template <class> class Row, bool kWeighted>
 void SumColumns(const BagSums& call) {
   constexpr size_t kVectorsMax = 8;
-  for (size_t first = 0; first < call.columns;) {
-    const size_t left = call.columns - first;
-    const bool more = left > kVectorsMax * V::kWidth;
-    const size_t vectors = more ? kVectorsMax : (left + V::kWidth - 1) / V::kWidth;
-    const size_t last = more ? V::kWidth : left - (vectors - 1) * V::kWidth;
-    SumBlockOf<V, Row, kWeighted, kVectorsMax>(vectors, call, first, last, first == 0);
-    first += vectors * V::kWidth;
+  size_t first = 0;
+  while (call.columns - first >= V::kWidth) {
+    const size_t vectors = (call.columns - first) / V::kWidth;
+    const size_t summed = vectors < kVectorsMax ? vectors : kVectorsMax;
+    SumBlockOf<V, Row, kWeighted, kVectorsMax>(summed, call, first);
+    first += summed * V::kWidth;
+  }
+  if (first < call.columns) {
+    SumBlock<V, Row, 1, kWeighted, true>(call, first, call.columns - first);
   }
 }
 
