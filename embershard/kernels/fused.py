@@ -60,7 +60,7 @@ class FusedOptimizer:
 
 
 class FusedTables:
-    """Tables in one buffer, their optimizer's state, and a summing lookup over all of them.
+    """Tables in one buffer, their optimizer's state, and a lookup over all of them.
 
     Not a module on purpose: ``weights`` and ``momentum`` are views of FBGEMM's buffers, and
     whoever holds them must not move or replace them. See ``FusedEmbeddingBagCollection``.
@@ -70,6 +70,8 @@ class FusedTables:
         lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
         optimizer: applied in backward.
         device: cpu or cuda.
+        pooled: whether ``lookup`` gives sums of rows, or ``gather`` the rows themselves, for which
+            all tables have one dim.
 
     Raises:
         InputError: a dim or device that FBGEMM has no kernels for.
@@ -82,6 +84,7 @@ class FusedTables:
         *,
         optimizer: FusedOptimizer,
         device: torch.device,
+        pooled: bool = True,
     ) -> None:
         if device.type not in ("cpu", "cuda"):
             raise InputError(f"device: expected cpu or cuda, got {device}")
@@ -92,7 +95,10 @@ class FusedTables:
                     f"multiple of 4, got a table of {rows} rows and dim {dim}"
                 )
         self.optimizer = optimizer
-        self._kernel = _build_kernel(shapes, lookups, optimizer=optimizer, device=device)
+        self._pooled = pooled
+        self._kernel = _build_kernel(
+            shapes, lookups, optimizer=optimizer, device=device, pooled=pooled
+        )
 
         self.weights: list[Tensor] = [w.detach() for w in self._kernel.split_embedding_weights()]
         """float32 ``(rows, dim)`` per table: views, written in place by every backward."""
@@ -103,7 +109,7 @@ class FusedTables:
             self.momentum = [state[0].detach() for state in self._kernel.split_optimizer_states()]
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        """Weighted sums of rows.
+        """Weighted sums of rows, of pooled tables.
 
         Args:
             rows: int64 ``(total,)``, lookup after lookup, each within its table.
@@ -113,8 +119,23 @@ class FusedTables:
         Returns:
             float32 ``(B, sum of the lookups' dims)``, lookup after lookup.
         """
+        assert self._pooled, "gather() is for these"
         pooled: Tensor = self._kernel(rows, offsets, per_sample_weights=weights)
         return pooled
+
+    def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
+        """Rows as they are, of tables that are not pooled.
+
+        Args:
+            rows: int64 ``(total,)``, lookup after lookup, each within its table.
+            offsets: int64 ``(num_lookups * B + 1,)``: where each list begins in ``rows``.
+
+        Returns:
+            float32 ``(total, dim)``.
+        """
+        assert not self._pooled, "lookup() is for these"
+        vectors: Tensor = self._kernel(rows, offsets)
+        return vectors
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size from the next backward on.
@@ -132,6 +153,7 @@ def _build_kernel(
     *,
     optimizer: FusedOptimizer,
     device: torch.device,
+    pooled: bool,
 ) -> Any:
     training = load_training()
     on_cpu = device.type == "cpu"
@@ -143,7 +165,7 @@ def _build_kernel(
     return training.SplitTableBatchedEmbeddingBagsCodegen(
         [(rows, dim, location, compute) for rows, dim in shapes],
         feature_table_map=list(lookups),
-        pooling_mode=training.PoolingMode.SUM,
+        pooling_mode=training.PoolingMode.SUM if pooled else training.PoolingMode.NONE,
         optimizer=getattr(training.OptimType, FUSED_OPTIMIZERS[optimizer.name]),
         learning_rate=optimizer.learning_rate,
         eps=optimizer.eps,

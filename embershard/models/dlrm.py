@@ -24,6 +24,7 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models.base import LogitModel
 from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.modules.tables import check_one_dim
 
 __all__ = ["DLRM", "DenseArch", "InteractionArch", "OverArch", "SparseArch"]
 
@@ -67,9 +68,7 @@ class SparseArch(nn.Module):
     ) -> None:
         super().__init__()
         tables = embedding_bag_collection.embedding_bag_configs()
-        dims = {table.name: table.embedding_dim for table in tables}
-        if len(set(dims.values())) > 1:
-            raise InputError(f"tables: expected one embedding_dim for all of them, got {dims}")
+        check_one_dim(tables)
         self.embedding_bag_collection = embedding_bag_collection
         self.D: int = tables[0].embedding_dim
         self.F: int = len(embedding_bag_collection.embedding_names())

@@ -1,9 +1,11 @@
-"""Modules to build rankers from: pooled embeddings, MLP, cross network, and the scope mark."""
+"""Modules to build rankers from: pooled and unpooled embeddings, MLP, cross network, scope mark."""
 
-from embershard.modules.configs import EmbeddingBagConfig, PoolingType
+from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.modules.cross_net import LowRankCrossNet
 from embershard.modules.embedding_bags import EmbeddingBagCollection
+from embershard.modules.embeddings import EmbeddingCollection
 from embershard.modules.fused_embedding_bags import FusedEmbeddingBagCollection
+from embershard.modules.fused_embeddings import FusedEmbeddingCollection
 from embershard.modules.mlp import MLP, Perceptron
 from embershard.modules.scope import to_examples
 
@@ -11,7 +13,10 @@ __all__ = [
     "MLP",
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
+    "EmbeddingCollection",
+    "EmbeddingConfig",
     "FusedEmbeddingBagCollection",
+    "FusedEmbeddingCollection",
     "LowRankCrossNet",
     "Perceptron",
     "PoolingType",

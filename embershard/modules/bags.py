@@ -1,4 +1,4 @@
-"""Bags of rows as weighted sums: what both kinds of collection look up."""
+"""Rows of a feature, checked; and bags of them as weighted sums: what collections look up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from embershard.errors import InputError
-from embershard.jagged import KeyedJaggedTensor
-from embershard.modules.configs import EmbeddingBagConfig, PoolingType
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor
+from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
-__all__ = ["Bags", "read_bags"]
+__all__ = ["Bags", "read_bags", "read_lists"]
 
 
 class Bags(NamedTuple):
@@ -51,16 +51,8 @@ def read_bags(
         InputError: no such feature; weights missing; on CPU also a negative length or a row
             that is neither -1 nor in the table. On CUDA the kernel finds those.
     """
-    if feature not in features.keys():  # noqa: SIM118  not a dict
-        raise InputError(
-            f"feature {feature!r} of table {table.name!r}: expected it in the input, "
-            f"got {features.keys()}"
-        )
-    jagged = features[feature]
-    rows, lengths = jagged.values().long(), jagged.lengths().long()
-    if rows.device.type == "cpu":
-        _check_rows(rows, lengths, where=f"feature {feature!r}, table {table.name!r}", table=table)
-
+    jagged = read_lists(features, feature, table)
+    rows, lengths = jagged.values(), jagged.lengths()
     weights = (rows >= 0).to(dtype)
     if is_weighted:
         given = jagged.weights_or_none()
@@ -73,7 +65,28 @@ def read_bags(
     return Bags(rows.clamp(min=0), lengths, weights)
 
 
-def _check_rows(rows: Tensor, lengths: Tensor, *, where: str, table: EmbeddingBagConfig) -> None:
+def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig) -> JaggedTensor:
+    """The lists of ``feature``, as rows of ``table``.
+
+    Returns:
+        int64 rows, each in the table or -1; int64 lengths; the feature's own weights, if any.
+
+    Raises:
+        InputError: no such feature; on CPU also a negative length or another row.
+    """
+    if feature not in features.keys():  # noqa: SIM118  not a dict
+        raise InputError(
+            f"feature {feature!r} of table {table.name!r}: expected it in the input, "
+            f"got {features.keys()}"
+        )
+    jagged = features[feature]
+    rows, lengths = jagged.values().long(), jagged.lengths().long()
+    if rows.device.type == "cpu":
+        _check_rows(rows, lengths, where=f"feature {feature!r}, table {table.name!r}", table=table)
+    return JaggedTensor(rows, jagged.weights_or_none(), lengths)
+
+
+def _check_rows(rows: Tensor, lengths: Tensor, *, where: str, table: EmbeddingConfig) -> None:
     if lengths.numel() and int(lengths.min()) < 0:
         example = int((lengths < 0).nonzero()[0])
         raise InputError(f"{where}: length {int(lengths[example])} at example {example} is < 0")

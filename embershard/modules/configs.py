@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 
-__all__ = ["EmbeddingBagConfig", "PoolingType"]
+__all__ = ["EmbeddingBagConfig", "EmbeddingConfig", "PoolingType"]
 
 
 class PoolingType(Enum):
@@ -23,7 +23,7 @@ class PoolingType(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingBagConfig:
+class EmbeddingConfig:
     """One embedding table and the features that are looked up in it. Checked when built.
 
     Raises:
@@ -43,9 +43,6 @@ class EmbeddingBagConfig:
 
     feature_names: Sequence[str]
     """Looked up in this table, in this order. Kept as a tuple."""
-
-    pooling: PoolingType = PoolingType.SUM
-    """How each bag of rows is reduced."""
 
     init_fn: Callable[[Tensor], object] | None = None
     """Fills the new ``(num_embeddings, embedding_dim)`` weights in place. None: uniform
@@ -100,3 +97,11 @@ class EmbeddingBagConfig:
             return
         low, high = self.init_range()
         weight.uniform_(low, high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingBagConfig(EmbeddingConfig):
+    """A table whose features become one vector an example: an ``EmbeddingConfig`` and a pooling."""
+
+    pooling: PoolingType = PoolingType.SUM
+    """How each bag of rows is reduced."""

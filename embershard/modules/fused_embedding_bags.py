@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer, FusedTables
 from embershard.modules.bags import read_bags
 from embershard.modules.configs import EmbeddingBagConfig
-from embershard.modules.tables import Table, TableDict, check_tables, embedding_names
+from embershard.modules.fused_storage import check_stays, copy_optimizer_state, fused_table_dict
+from embershard.modules.tables import check_tables, embedding_names
 
 __all__ = ["FusedEmbeddingBagCollection"]
 
@@ -75,14 +75,7 @@ class FusedEmbeddingBagCollection(nn.Module):
             optimizer=optimizer,
             device=device,
         )
-        # Parameters that are views of the buffer: reading, loading and checkpointing them is
-        # reading and writing what the kernel trains.
-        self.embedding_bags = TableDict(
-            {
-                table.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
-                for table, weight in zip(tables, self._tables.weights, strict=True)
-            }
-        )
+        self.embedding_bags = fused_table_dict(tables, self._tables)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -132,17 +125,7 @@ class FusedEmbeddingBagCollection(nn.Module):
         Raises:
             InputError: other keys or shapes. Nothing has changed then.
         """
-        own = self.optimizer_state()
-        if own.keys() != state.keys():
-            raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")
-        for key, tensor in own.items():
-            if tensor.shape != state[key].shape:
-                raise InputError(
-                    f"optimizer state: {key}: expected shape {tuple(tensor.shape)}, "
-                    f"got {tuple(state[key].shape)}"
-                )
-        for key, tensor in own.items():
-            tensor.copy_(state[key])
+        copy_optimizer_state(self.optimizer_state(), state)
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
@@ -168,14 +151,7 @@ class FusedEmbeddingBagCollection(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # nn.Module's .to(), .cuda(), .half() and the like come here.
-        for table, weight in zip(self._configs, self._tables.weights, strict=True):
-            moved = fn(weight[:1])
-            if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:
-                raise InputError(
-                    f"fused table {table.name!r}: expected to stay {weight.dtype} on "
-                    f"{weight.device}, got moved to {moved.dtype} on {moved.device}; "
-                    "build the collection with device=... instead"
-                )
+        check_stays(self._configs, self._tables, fn)
         parent: Any = super()
         return parent._apply(fn, recurse)
 
@@ -184,24 +160,6 @@ class FusedEmbeddingBagCollection(nn.Module):
         arguments = (self._configs, self._tables.optimizer, self._is_weighted, self._device)
         state = {"weights": self.state_dict(), "optimizer": self.optimizer_state()}
         return _rebuild, (arguments, state, self.training)
-
-
-class _FusedTable(Table):
-    """A table whose weights may be written to, never replaced."""
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: dict[str, Any],
-        *args: Any,
-    ) -> None:
-        if local_metadata.get("assign_to_params_buffers", False):
-            raise InputError(
-                f"{prefix}weight: expected load_state_dict with assign=False, which copies into "
-                "the fused buffer; got assign=True"
-            )
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
 
 def _rebuild(

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.modules.configs import EmbeddingBagConfig, PoolingType
+from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
-__all__ = ["Table", "TableDict", "check_tables", "embedding_names"]
+__all__ = ["Table", "TableDict", "check_one_dim", "check_tables", "embedding_names"]
 
 
 class Table(nn.Module):
@@ -51,7 +51,7 @@ class TableDict(nn.Module):
         return len(self._modules)
 
 
-def check_tables(tables: Sequence[EmbeddingBagConfig], *, is_weighted: bool) -> None:
+def check_tables(tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False) -> None:
     """Refuse tables that cannot stand in one collection.
 
     Raises:
@@ -63,14 +63,25 @@ def check_tables(tables: Sequence[EmbeddingBagConfig], *, is_weighted: bool) -> 
     if count > 1:
         raise InputError(f"tables: expected unique names, got {count} named {name!r}")
     for table in tables:
-        if is_weighted and table.pooling is not PoolingType.SUM:
+        is_mean = isinstance(table, EmbeddingBagConfig) and table.pooling is PoolingType.MEAN
+        if is_weighted and is_mean:
             raise InputError(
-                f"table {table.name!r}: pooling: expected SUM in a weighted collection, "
-                f"got {table.pooling.name}"
+                f"table {table.name!r}: pooling: expected SUM in a weighted collection, got MEAN"
             )
 
 
-def embedding_names(tables: Sequence[EmbeddingBagConfig]) -> list[str]:
+def check_one_dim(tables: Sequence[EmbeddingConfig]) -> None:
+    """Refuse tables of several widths.
+
+    Raises:
+        InputError: there are some.
+    """
+    dims = {table.name: table.embedding_dim for table in tables}
+    if len(set(dims.values())) > 1:
+        raise InputError(f"tables: expected one embedding_dim for all of them, got {dims}")
+
+
+def embedding_names(tables: Sequence[EmbeddingConfig]) -> list[str]:
     """Key of each output: the feature, or ``feature@table`` where several tables look it up.
 
     Returns:

@@ -1,0 +1,81 @@
+"""What the fused collections share: parameters that are views of FBGEMM's buffer, and the
+optimizer's state beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.kernels import FusedTables
+from embershard.modules.configs import EmbeddingConfig
+from embershard.modules.tables import Table, TableDict
+
+__all__ = ["check_stays", "copy_optimizer_state", "fused_table_dict"]
+
+
+def fused_table_dict(configs: Sequence[EmbeddingConfig], tables: FusedTables) -> TableDict:
+    """Parameters that are views of the buffer: reading, loading and checkpointing them is reading
+    and writing what the kernel trains."""
+    return TableDict(
+        {
+            config.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
+            for config, weight in zip(configs, tables.weights, strict=True)
+        }
+    )
+
+
+def copy_optimizer_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Copy ``state`` into the tensors of ``own``.
+
+    Raises:
+        InputError: other keys or shapes. Nothing has changed then.
+    """
+    if own.keys() != state.keys():
+        raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")
+    for key, tensor in own.items():
+        if tensor.shape != state[key].shape:
+            raise InputError(
+                f"optimizer state: {key}: expected shape {tuple(tensor.shape)}, "
+                f"got {tuple(state[key].shape)}"
+            )
+    for key, tensor in own.items():
+        tensor.copy_(state[key])
+
+
+def check_stays(
+    configs: Sequence[EmbeddingConfig], tables: FusedTables, fn: Callable[[Tensor], Tensor]
+) -> None:
+    """Refuse what ``nn.Module._apply`` would do to the tables, if it moves or casts them.
+
+    Raises:
+        InputError: it does.
+    """
+    for table, weight in zip(configs, tables.weights, strict=True):
+        moved = fn(weight[:1])
+        if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:
+            raise InputError(
+                f"fused table {table.name!r}: expected to stay {weight.dtype} on "
+                f"{weight.device}, got moved to {moved.dtype} on {moved.device}; "
+                "build the collection with device=... instead"
+            )
+
+
+class _FusedTable(Table):
+    """A table whose weights may be written to, never replaced."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        *args: Any,
+    ) -> None:
+        if local_metadata.get("assign_to_params_buffers", False):
+            raise InputError(
+                f"{prefix}weight: expected load_state_dict with assign=False, which copies into "
+                "the fused buffer; got assign=True"
+            )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
