@@ -1,13 +1,22 @@
 """Models ready to train, and the registry that builds them by name."""
 
 from embershard.models.base import LogitModel, Score
+from embershard.models.din import DIN, TargetAttention
+from embershard.models.din_config import DINConfig
 from embershard.models.dlrm import DLRM, DenseArch, InteractionArch, OverArch, SparseArch
+from embershard.models.dlrm_config import DLRMConfig
 from embershard.models.dlrm_dcn import DLRM_DCN, InteractionDCNArch
-from embershard.models.registry import ModelConfig, build_model, model_names
+from embershard.models.registry import MODEL_CONFIGS, ModelConfig, build_model, model_names
+from embershard.models.two_tower import ServedTwoTower, Tower, TwoTower
+from embershard.models.two_tower_config import TwoTowerConfig
 
 __all__ = [
+    "DIN",
     "DLRM",
     "DLRM_DCN",
+    "MODEL_CONFIGS",
+    "DINConfig",
+    "DLRMConfig",
     "DenseArch",
     "InteractionArch",
     "InteractionDCNArch",
@@ -15,7 +24,12 @@ __all__ = [
     "ModelConfig",
     "OverArch",
     "Score",
+    "ServedTwoTower",
     "SparseArch",
+    "TargetAttention",
+    "Tower",
+    "TwoTower",
+    "TwoTowerConfig",
     "build_model",
     "model_names",
 ]

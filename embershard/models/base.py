@@ -13,10 +13,17 @@ __all__ = ["LogitModel", "Score"]
 class LogitModel(nn.Module):
     """Base of models whose forward gives logits ``(B, 1)``.
 
-    Training takes the logits into the loss as they are; export publishes their sigmoid as the
-    output ``score``, through ``Score``. A subclass implements
-    ``forward(dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor``, under any argument names.
+    Training takes the logits into the loss as they are; export publishes what ``served`` gives. A
+    subclass implements ``forward(dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor``, under any
+    argument names.
     """
+
+    def served(self) -> nn.Module:
+        """What to export in place of this model: the sigmoid of its logits, as output ``score``.
+
+        A subclass with more to say gives a module of its own, which shares the weights.
+        """
+        return Score(self)
 
 
 class Score(nn.Module):

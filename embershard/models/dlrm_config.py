@@ -4,35 +4,38 @@ whose arguments are a few more."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 from torch import nn
 
 from embershard.kernels import FusedOptimizer
+from embershard.models.arguments import (
+    EmbeddingDim,
+    FusedArguments,
+    Part,
+    Positive,
+    TableArguments,
+    as_tuple,
+    build_bags,
+    fused_arguments,
+    table_arguments,
+)
 from embershard.models.dlrm import DLRM
 from embershard.models.dlrm_dcn import DLRM_DCN
-from embershard.modules import (
-    EmbeddingBagCollection,
-    EmbeddingBagConfig,
-    FusedEmbeddingBagCollection,
-    PoolingType,
-)
+from embershard.modules import EmbeddingBagConfig
+from embershard.package.schema import Schema
 
 __all__ = ["DLRMConfig", "build_dlrm", "build_dlrm_dcn"]
 
-Positive = Annotated[int, Field(ge=1)]
 
-
-class DLRMConfig(BaseModel):
+class DLRMConfig(Part):
     """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True)
 
     name: Literal["dlrm"] = "dlrm"
 
-    embedding_dim: Annotated[int, Field(ge=4, multiple_of=4)] = 16
+    embedding_dim: EmbeddingDim = 16
     """Of every table; a multiple of 4."""
 
     dense_layers: tuple[Positive, ...] = (32, 16)
@@ -41,10 +44,7 @@ class DLRMConfig(BaseModel):
     over_layers: tuple[Positive, ...] = (64, 32, 1)
     """Layers over the interactions, at least two; the last is 1 wide."""
 
-    @field_validator("dense_layers", "over_layers", mode="before")
-    @classmethod
-    def _as_tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
+    _as_tuple = field_validator("dense_layers", "over_layers", mode="before")(as_tuple)
 
     @field_validator("dense_layers")
     @classmethod
@@ -67,33 +67,22 @@ class DLRMConfig(BaseModel):
         self,
         tables: Sequence[EmbeddingBagConfig],
         *,
-        dense_in_features: int,
+        schema: Schema,
         fused: FusedOptimizer | None,
     ) -> dict[str, Any]:
         """The arguments for ``build_model``, as JSON's types.
 
         Args:
-            tables: of ``embedding_dim``. How their rows begin is not kept: a checkpoint has them.
-            dense_in_features: dense inputs, at least 1.
+            tables: of ``embedding_dim``.
+            schema: with at least one dense input.
             fused: how tables train in backward. None: plain tables.
         """
         document = _Arguments(
-            tables=[
-                _Table(
-                    name=table.name,
-                    num_embeddings=table.num_embeddings,
-                    embedding_dim=table.embedding_dim,
-                    feature_names=list(table.feature_names),
-                    pooling="mean" if table.pooling is PoolingType.MEAN else "sum",
-                )
-                for table in tables
-            ],
-            dense_in_features=dense_in_features,
+            tables=table_arguments(tables),
+            dense_in_features=len(schema.dense),
             dense_arch_layer_sizes=list(self.dense_layers),
             over_arch_layer_sizes=list(self.over_layers),
-            fused=None
-            if fused is None
-            else _Fused(optimizer=fused.name, learning_rate=fused.learning_rate, eps=fused.eps),
+            fused=fused_arguments(fused),
         )
         return document.model_dump()
 
@@ -107,7 +96,7 @@ def build_dlrm(arguments: Mapping[str, Any], device: torch.device | str | None) 
     """
     given = _Arguments.model_validate(dict(arguments))
     return DLRM(
-        embedding_bag_collection=_embeddings(given, device),
+        embedding_bag_collection=build_bags(given.tables, given.fused, device),
         dense_in_features=given.dense_in_features,
         dense_arch_layer_sizes=given.dense_arch_layer_sizes,
         over_arch_layer_sizes=given.over_arch_layer_sizes,
@@ -124,7 +113,7 @@ def build_dlrm_dcn(arguments: Mapping[str, Any], device: torch.device | str | No
     """
     given = _DCNArguments.model_validate(dict(arguments))
     return DLRM_DCN(
-        embedding_bag_collection=_embeddings(given, device),
+        embedding_bag_collection=build_bags(given.tables, given.fused, device),
         dense_in_features=given.dense_in_features,
         dense_arch_layer_sizes=given.dense_arch_layer_sizes,
         over_arch_layer_sizes=given.over_arch_layer_sizes,
@@ -134,48 +123,12 @@ def build_dlrm_dcn(arguments: Mapping[str, Any], device: torch.device | str | No
     )
 
 
-def _embeddings(
-    given: _Arguments, device: torch.device | str | None
-) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
-    tables = [
-        EmbeddingBagConfig(
-            name=table.name,
-            num_embeddings=table.num_embeddings,
-            embedding_dim=table.embedding_dim,
-            feature_names=table.feature_names,
-            pooling=PoolingType[table.pooling.upper()],
-        )
-        for table in given.tables
-    ]
-    if given.fused is None:
-        return EmbeddingBagCollection(tables, device=device)
-    return FusedEmbeddingBagCollection(tables, device=device, **given.fused.model_dump())
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Table(_Part):
-    name: str
-    num_embeddings: int
-    embedding_dim: int
-    feature_names: list[str]
-    pooling: Literal["sum", "mean"] = "sum"
-
-
-class _Fused(_Part):
-    optimizer: str
-    learning_rate: float
-    eps: float = 1e-8
-
-
-class _Arguments(_Part):
-    tables: list[_Table]
+class _Arguments(Part):
+    tables: list[TableArguments]
     dense_in_features: int
     dense_arch_layer_sizes: list[int]
     over_arch_layer_sizes: list[int]
-    fused: _Fused | None = None
+    fused: FusedArguments | None = None
 
 
 class _DCNArguments(_Arguments):

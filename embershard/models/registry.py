@@ -11,12 +11,19 @@ from pydantic import ValidationError
 from torch import nn
 
 from embershard.errors import InputError
+from embershard.models.din_config import DINConfig, build_din
 from embershard.models.dlrm_config import DLRMConfig, build_dlrm, build_dlrm_dcn
+from embershard.models.two_tower_config import TwoTowerConfig, build_two_tower
 
-__all__ = ["ModelConfig", "build_model", "model_names"]
+__all__ = ["MODEL_CONFIGS", "ModelConfig", "build_model", "model_names"]
 
-ModelConfig: TypeAlias = DLRMConfig
+ModelConfig: TypeAlias = DLRMConfig | DINConfig | TwoTowerConfig
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
+
+MODEL_CONFIGS: Mapping[str, type[ModelConfig]] = MappingProxyType(
+    {"dlrm": DLRMConfig, "din": DINConfig, "two_tower": TwoTowerConfig}
+)
+"""By name."""
 
 
 def build_model(
@@ -26,12 +33,12 @@ def build_model(
 
     Args:
         name: one of ``model_names()``.
-        arguments: what its constructor needs, as JSON's types. Of ``dlrm``: ``tables`` (each
-            ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``, and ``pooling``
-            "sum" or "mean"), ``dense_in_features``, ``dense_arch_layer_sizes``,
-            ``over_arch_layer_sizes``, and ``fused``: null for plain tables, or ``optimizer``,
-            ``learning_rate`` and ``eps`` of tables that train in backward. Of ``dlrm_dcn`` the
-            same, ``dcn_num_layers`` and ``dcn_low_rank_dim``.
+        arguments: what its constructor needs, as JSON's types, as the model's config gives them:
+            ``tables`` (each ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``,
+            and ``pooling`` "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
+            ``learning_rate`` and ``eps`` of tables that train in backward), and, of ``dlrm``,
+            ``dense_in_features``, ``dense_arch_layer_sizes`` and ``over_arch_layer_sizes``; of
+            ``dlrm_dcn`` the same, ``dcn_num_layers`` and ``dcn_low_rank_dim``.
         device: where the model lies. None: torch's default for plain tables, cpu for fused.
 
     Raises:
@@ -54,4 +61,11 @@ def model_names() -> list[str]:
     return list(_BUILDERS)
 
 
-_BUILDERS = MappingProxyType({"dlrm": build_dlrm, "dlrm_dcn": build_dlrm_dcn})
+_BUILDERS = MappingProxyType(
+    {
+        "dlrm": build_dlrm,
+        "dlrm_dcn": build_dlrm_dcn,
+        "din": build_din,
+        "two_tower": build_two_tower,
+    }
+)

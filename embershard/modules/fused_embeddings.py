@@ -85,7 +85,7 @@ class FusedEmbeddingCollection(nn.Module):
             torch.cat([each.values() for each in lists]).clamp(min=0),
             torch.cat([ends.new_zeros(1), ends]),
         )
-        parts = vectors.split([each.values().numel() for each in lists])
+        parts = torch.split(vectors, [each.values().numel() for each in lists])
         return {
             name: vectors_of_lists(part, each)
             for name, part, each in zip(self._names, parts, lists, strict=True)

@@ -4,7 +4,7 @@
 name = "movielens"            # or "synthetic"
 
 [model]
-name = "dlrm"
+name = "dlrm"                 # or "din", or "two_tower"
 embedding_dim = 16
 dense_layers = [32, 16]
 over_layers = [64, 32, 1]
@@ -24,11 +24,19 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    ValidationError,
+)
 
 from embershard.data.registry import DataConfig
 from embershard.errors import ConfigError
-from embershard.models import ModelConfig
+from embershard.models import MODEL_CONFIGS, DINConfig, DLRMConfig, TwoTowerConfig
 from embershard.training.config_file import ConfigFile
 
 if TYPE_CHECKING:
@@ -43,6 +51,15 @@ __all__ = [
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+DEFAULT_MODEL = "dlrm"
+
+
+def _model_name(section: object) -> str:
+    """Which of the models a ``[model]`` is; an unknown name is refused as that of the default."""
+    given = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
+    return given if isinstance(given, str) and given in MODEL_CONFIGS else DEFAULT_MODEL
 
 
 class Section(BaseModel):
@@ -100,7 +117,12 @@ class RunConfig(Section):
     """A whole training run."""
 
     data: DataConfig
-    model: ModelConfig = ModelConfig()
+    model: Annotated[
+        Annotated[DLRMConfig, Tag("dlrm")]
+        | Annotated[DINConfig, Tag("din")]
+        | Annotated[TwoTowerConfig, Tag("two_tower")],
+        Discriminator(_model_name),
+    ] = DLRMConfig()
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
     _file: ConfigFile | None = PrivateAttr(default=None)
@@ -143,20 +165,25 @@ def read_config(path: Path) -> RunConfig:
 def _problem(file: ConfigFile, error: ErrorDetails) -> str:
     """ "<file>:<line>: key '<key>': expected ..., got ..."."""
     names = [str(part) for part in error["loc"]]
+    model = names.pop(1) if names[0] == "model" and len(names) > 1 else DEFAULT_MODEL
     where = file.where(names)
     if error["type"] == "extra_forbidden":
-        known = _known_keys(names[:-1])
+        known = _known_keys(names[:-1], model)
         close = difflib.get_close_matches(names[-1], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{where}: expected one of {', '.join(known)}{hint}"
     if error["type"] == "missing":
         return f"{where}: expected a value, got none"
+    if names == ["model", "name"]:
+        return f"{where}: expected one of {', '.join(MODEL_CONFIGS)}, got {error['input']!r}"
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     got = error["input"]
     return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
 
 
-def _known_keys(section: list[str]) -> list[str]:
+def _known_keys(section: list[str], model_name: str) -> list[str]:
+    if section == ["model"]:
+        return list(MODEL_CONFIGS[model_name].model_fields)
     model: type[BaseModel] = RunConfig
     for name in section:
         annotation = model.model_fields[name].annotation

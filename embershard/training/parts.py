@@ -49,7 +49,7 @@ def model_arguments(
         )
     return config.arguments(
         tables,
-        dense_in_features=len(dataset.schema.dense),
+        schema=dataset.schema,
         fused=FusedOptimizer(
             name=training.table_optimizer, learning_rate=training.table_learning_rate
         ),

@@ -6,15 +6,16 @@ import pytest
 from pydantic import ValidationError
 
 from embershard.kernels import FusedOptimizer
-from embershard.models import ModelConfig, build_model
+from embershard.models import DLRMConfig, build_model
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
     PoolingType,
 )
+from embershard.package import DenseInput, Schema
 
-CONFIG = ModelConfig(embedding_dim=8, dense_layers=(5, 8), over_layers=(6, 1))
+CONFIG = DLRMConfig(embedding_dim=8, dense_layers=(5, 8), over_layers=(6, 1))
 TABLES = [
     EmbeddingBagConfig(name="u", num_embeddings=5, embedding_dim=8, feature_names=["user"]),
     EmbeddingBagConfig(
@@ -25,11 +26,12 @@ TABLES = [
         pooling=PoolingType.MEAN,
     ),
 ]
+SCHEMA = Schema(dense=[DenseInput("a"), DenseInput("b"), DenseInput("c")])
 FUSED = FusedOptimizer(name="sgd", learning_rate=0.25, eps=1e-6)
 
 
 def test_arguments_are_json_and_say_all_that_was_chosen():
-    arguments = CONFIG.arguments(TABLES, dense_in_features=3, fused=FUSED)
+    arguments = CONFIG.arguments(TABLES, schema=SCHEMA, fused=FUSED)
 
     assert json.loads(json.dumps(arguments)) == {
         "tables": [
@@ -63,7 +65,7 @@ def test_arguments_are_json_and_say_all_that_was_chosen():
     ],
 )
 def test_arguments_build_what_was_chosen(fused, kind):
-    model = build_model(CONFIG.name, CONFIG.arguments(TABLES, dense_in_features=3, fused=fused))
+    model = build_model(CONFIG.name, CONFIG.arguments(TABLES, schema=SCHEMA, fused=fused))
 
     embeddings = model.sparse_arch.embedding_bag_collection
     assert isinstance(embeddings, kind)
@@ -89,4 +91,4 @@ def test_arguments_build_what_was_chosen(fused, kind):
 )
 def test_layers_that_contradict_one_another_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
-        ModelConfig(**settings)
+        DLRMConfig(**settings)

@@ -34,7 +34,7 @@ def embeddings_of(model):
 
 
 def test_every_name_is_listed():
-    assert model_names() == ["dlrm", "dlrm_dcn"]
+    assert model_names() == ["dlrm", "dlrm_dcn", "din", "two_tower"]
 
 
 def test_dlrm_has_the_tables_and_layers_asked_for():
@@ -95,7 +95,10 @@ def test_a_fused_state_dict_loads_into_the_plain_model():
     ("name", "changes", "message"),
     [
         pytest.param(
-            "dlmr", {}, "model: expected one of dlrm, dlrm_dcn; got 'dlmr'", id="unknown-name"
+            "dlmr",
+            {},
+            "model: expected one of dlrm, dlrm_dcn, din, two_tower; got 'dlmr'",
+            id="unknown-name",
         ),
         pytest.param(
             "dlrm", {"depth": 3}, "argument 'depth': .*not permitted; got 3", id="unknown-argument"

@@ -178,7 +178,7 @@ def set_rows(document):
         ),
         pytest.param(
             edit(lambda d: d["model"].update(name="dlrn")),
-            "checkpoint.json: model: expected one of dlrm; got 'dlrn'",
+            "checkpoint.json: model: expected one of dlrm, dlrm_dcn, din, two_tower; got 'dlrn'",
             id="model",
         ),
         pytest.param(

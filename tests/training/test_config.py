@@ -185,6 +185,26 @@ def test_the_example_that_the_demo_trains_is_read():
             id="inside-a-list",
         ),
         pytest.param(
+            SMALLEST + "[model]\nname = 'dlmr'\n",
+            "run.toml:8: key 'model.name': expected one of dlrm, din, two_tower, got 'dlmr'",
+            id="unknown-model",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nname = 'din'\ndense_layers = [8]\n",
+            "run.toml:9: key 'model.dense_layers': expected one of name, embedding_dim, history, ",
+            id="key-of-another-model",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nname = 'din'\nattention_layers = []\n",
+            r"run.toml:9: key 'model.attention_layers': expected at least one layer, got \[\]",
+            id="no-attention",
+        ),
+        pytest.param(
+            SMALLEST + "[model]\nname = 'two_tower'\ntower_layers = [4, 0]\n",
+            "run.toml:9: key 'model.tower_layers.1': expected greater",
+            id="layer-without-width",
+        ),
+        pytest.param(
             SMALLEST + "[model]\nembedding_dim = 6\n",
             "run.toml:8: key 'model.embedding_dim': expected a multiple of 4, got 6",
             id="odd-dim",

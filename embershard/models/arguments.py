@@ -1,0 +1,133 @@
+"""Tables and their optimizer as a checkpoint says them, and collections built of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from embershard.kernels import FusedOptimizer
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    EmbeddingCollection,
+    EmbeddingConfig,
+    FusedEmbeddingBagCollection,
+    FusedEmbeddingCollection,
+    PoolingType,
+)
+
+__all__ = [
+    "EmbeddingDim",
+    "FusedArguments",
+    "Part",
+    "Positive",
+    "SequenceTableArguments",
+    "TableArguments",
+    "as_tuple",
+    "build_bags",
+    "build_sequences",
+    "fused_arguments",
+    "table_arguments",
+]
+
+Positive = Annotated[int, Field(ge=1)]
+EmbeddingDim = Annotated[int, Field(ge=4, multiple_of=4)]
+
+
+class Part(BaseModel):
+    """Base of what is read from a file: strict, frozen, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True)
+
+
+class SequenceTableArguments(Part):
+    """A table whose lookups are not pooled."""
+
+    name: str
+    num_embeddings: int
+    embedding_dim: int
+    feature_names: list[str]
+
+
+class TableArguments(SequenceTableArguments):
+    """A table whose lookups are."""
+
+    pooling: Literal["sum", "mean"] = "sum"
+
+
+class FusedArguments(Part):
+    """How tables train in backward."""
+
+    optimizer: str
+    learning_rate: float
+    eps: float = 1e-8
+
+
+def table_arguments(tables: Iterable[EmbeddingBagConfig]) -> list[TableArguments]:
+    """What JSON says of tables. How their rows begin is not kept: a checkpoint has them."""
+    return [
+        TableArguments(
+            name=table.name,
+            num_embeddings=table.num_embeddings,
+            embedding_dim=table.embedding_dim,
+            feature_names=list(table.feature_names),
+            pooling="mean" if table.pooling is PoolingType.MEAN else "sum",
+        )
+        for table in tables
+    ]
+
+
+def fused_arguments(fused: FusedOptimizer | None) -> FusedArguments | None:
+    """What JSON says of an optimizer; None: plain tables."""
+    if fused is None:
+        return None
+    return FusedArguments(optimizer=fused.name, learning_rate=fused.learning_rate, eps=fused.eps)
+
+
+def build_bags(
+    tables: Sequence[TableArguments],
+    fused: FusedArguments | None,
+    device: torch.device | str | None,
+) -> EmbeddingBagCollection | FusedEmbeddingBagCollection:
+    """A new collection of pooled tables.
+
+    Raises:
+        InputError: tables or an optimizer that cannot be used.
+    """
+    configs = [
+        EmbeddingBagConfig(
+            name=table.name,
+            num_embeddings=table.num_embeddings,
+            embedding_dim=table.embedding_dim,
+            feature_names=table.feature_names,
+            pooling=PoolingType[table.pooling.upper()],
+        )
+        for table in tables
+    ]
+    if fused is None:
+        return EmbeddingBagCollection(configs, device=device)
+    return FusedEmbeddingBagCollection(configs, device=device, **fused.model_dump())
+
+
+def build_sequences(
+    tables: Sequence[SequenceTableArguments],
+    fused: FusedArguments | None,
+    device: torch.device | str | None,
+) -> EmbeddingCollection | FusedEmbeddingCollection:
+    """A new collection of tables that are not pooled.
+
+    Raises:
+        InputError: tables or an optimizer that cannot be used.
+    """
+    configs = [EmbeddingConfig(**table.model_dump()) for table in tables]
+    if fused is None:
+        return EmbeddingCollection(configs, device=device)
+    return FusedEmbeddingCollection(configs, device=device, **fused.model_dump())
+
+
+def as_tuple(value: object) -> object:
+    """For fields that TOML and JSON give as lists."""
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,160 @@
+"""Two towers: a vector of the user, a vector of the item, and their dot product.
+
+::
+
+    user inputs --- user tower --> user [R, d] --+
+                                                 +-- dot product + bias --> logits [B, 1]
+    item inputs --- item tower --> item [B, d] --+
+
+Served, both vectors are outputs of their own: those of all items go into an index, and a user's,
+asked for without a candidate, finds the nearest in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.models.base import LogitModel
+from embershard.modules import (
+    MLP,
+    EmbeddingBagCollection,
+    FusedEmbeddingBagCollection,
+    to_examples,
+)
+from embershard.modules.tables import check_one_dim
+
+__all__ = ["ServedTwoTower", "Tower", "TwoTower"]
+
+
+class Tower(nn.Module):
+    """Some dense columns and some pooled features to one vector.
+
+    Args:
+        columns: of the dense features.
+        keys: of the pooled features.
+        dim: width of each pooled feature.
+        layer_sizes: width of each layer; the last is that of the vector, and linear.
+        device: where the layers lie. None: torch's default.
+
+    Raises:
+        InputError: neither columns nor keys, or no layers.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[int],
+        keys: Sequence[str],
+        dim: int,
+        layer_sizes: Sequence[int],
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if not columns and not keys:
+            raise InputError("tower: expected at least one dense or sparse input, got none")
+        self.columns, self.keys = list(columns), list(keys)
+        self.mlp = MLP(
+            len(columns) + dim * len(keys), layer_sizes, device=device, activate_last=False
+        )
+
+    def forward(self, dense: Tensor, pooled: KeyedTensor) -> Tensor:
+        """float32 ``(rows, layer_sizes[-1])``."""
+        parts = [dense[:, self.columns]] if self.columns else []
+        parts += [pooled[key] for key in self.keys]
+        vector: Tensor = self.mlp(torch.cat(parts, dim=1))
+        return vector
+
+
+class TwoTower(LogitModel):
+    """The model. Served, it gives ``score`` [B], ``user`` [R, d] and ``item`` [B, d].
+
+    Args:
+        embedding_bag_collection: all of its tables of one width.
+        user_columns: dense features of the user, by position.
+        user_features: outputs of the collection that are of the user.
+        item_columns: dense features of the item, by position.
+        item_features: outputs of the collection that are of the item.
+        tower_layer_sizes: width of each layer of either tower; the last is d.
+        dense_device: where the towers lie. None: torch's default.
+
+    Raises:
+        InputError: a tower without inputs, or an output that the collection lacks.
+    """
+
+    def __init__(
+        self,
+        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        user_columns: Sequence[int],
+        user_features: Sequence[str],
+        item_columns: Sequence[int],
+        item_features: Sequence[str],
+        tower_layer_sizes: Sequence[int],
+        dense_device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        names = embedding_bag_collection.embedding_names()
+        for name in (*user_features, *item_features):
+            if name not in names:
+                raise InputError(f"tower: expected features of {names}, got {name!r}")
+        check_one_dim(embedding_bag_collection.embedding_bag_configs())
+        dim = embedding_bag_collection.embedding_bag_configs()[0].embedding_dim
+        sizes = tower_layer_sizes
+        self.embedding_bag_collection = embedding_bag_collection
+        self.user_tower = Tower(user_columns, user_features, dim, sizes, device=dense_device)
+        self.item_tower = Tower(item_columns, item_features, dim, sizes, device=dense_device)
+        self.bias = nn.Parameter(torch.zeros(1, device=dense_device))
+
+    def vectors(
+        self, dense_features: Tensor, sparse_features: KeyedJaggedTensor
+    ) -> tuple[Tensor, Tensor]:
+        """User ``(R, d)``, and item ``(B, d)``, float32."""
+        pooled = self.embedding_bag_collection(sparse_features)
+        return self.user_tower(dense_features, pooled), self.item_tower(dense_features, pooled)
+
+    def logits(self, user: Tensor, item: Tensor) -> Tensor:
+        """Of vectors ``(R, d)`` and ``(B, d)``, float32 ``(B, 1)``."""
+        return (to_examples(user) * item).sum(dim=1, keepdim=True) + self.bias
+
+    def forward(self, dense_features: Tensor, sparse_features: KeyedJaggedTensor) -> Tensor:
+        """Rate examples.
+
+        Args:
+            dense_features: float32 ``(B, dense features)``.
+            sparse_features: rows of B examples.
+
+        Returns:
+            Logits, float32 ``(B, 1)``.
+        """
+        user, item = self.vectors(dense_features, sparse_features)
+        return self.logits(user, item)
+
+    def served(self) -> nn.Module:
+        """The score and both vectors."""
+        return ServedTwoTower(self)
+
+
+class ServedTwoTower(nn.Module):
+    """What a server gives of two towers.
+
+    Args:
+        model: trained; shared, not copied.
+    """
+
+    def __init__(self, model: TwoTower) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
+        """Score examples: ``score`` ``(B,)`` in 0..1, ``user`` ``(R, d)``, ``item`` ``(B, d)``.
+
+        Args:
+            dense: float32 ``(B, dense features)``.
+            sparse: rows of B examples.
+        """
+        user, item = self.model.vectors(dense, sparse)
+        score = torch.sigmoid(self.model.logits(user, item)).squeeze(1)
+        return {"score": score, "user": user, "item": item}

@@ -1,0 +1,118 @@
+"""Two towers in words: as a run's file asks for them, and as a checkpoint rebuilds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import field_validator
+from torch import nn
+
+from embershard.kernels import FusedOptimizer
+from embershard.models.arguments import (
+    EmbeddingDim,
+    FusedArguments,
+    Part,
+    Positive,
+    TableArguments,
+    as_tuple,
+    build_bags,
+    fused_arguments,
+    table_arguments,
+)
+from embershard.models.two_tower import TwoTower
+from embershard.modules import EmbeddingBagConfig
+from embershard.modules.tables import embedding_names
+from embershard.package.schema import Schema, Scope
+
+__all__ = ["TwoTowerConfig", "build_two_tower"]
+
+
+class TwoTowerConfig(Part):
+    """What a person chooses of two towers; the section ``[model]`` of a run's file.
+
+    Inputs of the request scope are the user's, those of the example scope the item's.
+    """
+
+    name: Literal["two_tower"] = "two_tower"
+
+    embedding_dim: EmbeddingDim = 16
+    """Of every table; a multiple of 4."""
+
+    tower_layers: tuple[Positive, ...] = (64, 32)
+    """Layers of either tower; the last is as wide as the vectors, and linear."""
+
+    _as_tuple = field_validator("tower_layers", mode="before")(as_tuple)
+
+    @field_validator("tower_layers")
+    @classmethod
+    def _has_layers(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
+        if not layers:
+            raise ValueError("expected at least one layer")
+        return layers
+
+    def arguments(
+        self,
+        tables: Sequence[EmbeddingBagConfig],
+        *,
+        schema: Schema,
+        fused: FusedOptimizer | None,
+    ) -> dict[str, Any]:
+        """The arguments for ``build_model``, as JSON's types.
+
+        Args:
+            tables: of ``embedding_dim``.
+            schema: whose scopes tell the towers' inputs.
+            fused: how tables train in backward. None: plain tables.
+        """
+        scopes = {item.name: item.scope for item in schema.sparse}
+        features = [feature for table in tables for feature in table.feature_names]
+        keys = embedding_names(tables)
+
+        def columns(scope: Scope) -> list[int]:
+            return [place for place, item in enumerate(schema.dense) if item.scope == scope]
+
+        def outputs(scope: Scope) -> list[str]:
+            found = zip(features, keys, strict=True)
+            return [key for feature, key in found if scopes[feature] == scope]
+
+        document = _Arguments(
+            tables=table_arguments(tables),
+            user_columns=columns("request"),
+            user_features=outputs("request"),
+            item_columns=columns("example"),
+            item_features=outputs("example"),
+            tower_layer_sizes=list(self.tower_layers),
+            fused=fused_arguments(fused),
+        )
+        return document.model_dump()
+
+
+def build_two_tower(arguments: Mapping[str, Any], device: torch.device | str | None) -> nn.Module:
+    """New towers of arguments as `TwoTowerConfig.arguments` gives them.
+
+    Raises:
+        ValidationError: pydantic's: an argument that is unknown, missing or of another type.
+        InputError: one that does not fit.
+    """
+    given = _Arguments.model_validate(dict(arguments))
+    return TwoTower(
+        embedding_bag_collection=build_bags(given.tables, given.fused, device),
+        user_columns=given.user_columns,
+        user_features=given.user_features,
+        item_columns=given.item_columns,
+        item_features=given.item_features,
+        tower_layer_sizes=given.tower_layer_sizes,
+        dense_device=device,
+    )
+
+
+class _Arguments(Part):
+    tables: list[TableArguments]
+    user_columns: list[int]
+    user_features: list[str]
+    item_columns: list[int]
+    item_features: list[str]
+    tower_layer_sizes: list[int]
+    fused: FusedArguments | None = None

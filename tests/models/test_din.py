@@ -1,0 +1,184 @@
+"""DIN against the paper's formula, one pair of a past and a candidate item after another."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.models import DIN, DINConfig, TargetAttention, build_model
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    EmbeddingCollection,
+    EmbeddingConfig,
+    FusedEmbeddingCollection,
+)
+from embershard.package import DenseInput, Schema
+
+HISTORY = [[2, 0, 3], [], [-1, 1]]
+TARGET = [[1], [3], []]
+USER = [[0], [1], [0]]
+
+
+def jagged():
+    lists = {"user": USER, "history": HISTORY, "item": TARGET}
+    return KeyedJaggedTensor(
+        keys=list(lists),
+        values=torch.tensor([row for each in lists.values() for rows in each for row in rows]),
+        lengths=torch.tensor([len(rows) for each in lists.values() for rows in each]),
+    )
+
+
+def din(**changed):
+    arguments = {
+        "embedding_bag_collection": EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name="u", num_embeddings=2, embedding_dim=8, feature_names=["user"]
+                )
+            ]
+        ),
+        "embedding_collection": EmbeddingCollection(
+            [
+                EmbeddingConfig(
+                    name="i", num_embeddings=4, embedding_dim=4, feature_names=["history", "item"]
+                )
+            ]
+        ),
+        "history": "history",
+        "target": "item",
+        "dense_in_features": 3,
+        "attention_layer_sizes": [6, 5],
+        "over_arch_layer_sizes": [7, 1],
+    }
+    return DIN(**(arguments | changed))
+
+
+def attention_by_hand(attention, keys, query):
+    """The paper's MLP over (key, query, key - query, key * query), pair by pair.
+
+    The module folds the weights of key - query into those of key and of query: here some are
+    taken out again.
+    """
+    pooled = torch.zeros_like(query)
+    difference = torch.randn_like(attention.of_keys.weight)
+    first = torch.cat(
+        [
+            attention.of_keys.weight - difference,
+            attention.of_query.weight + difference,
+            difference,
+            attention.of_product.weight,
+        ],
+        dim=1,
+    )
+    for key in keys:
+        seen = torch.cat([key, query, key - query, key * query])
+        hidden = torch.relu(first @ seen + attention.of_keys.bias)
+        pooled += attention.rest(hidden) * key
+    return pooled
+
+
+def test_a_history_is_pooled_by_the_weight_of_each_of_its_items():
+    torch.manual_seed(1)
+    model = din()
+    items = torch.cat([model.embedding_collection.embeddings["i"].weight, torch.zeros(1, 4)])
+    users = model.embedding_bag_collection.embedding_bags["u"].weight
+    dense = torch.randn(3, 3)
+
+    logits = model(dense, jagged())
+
+    expected = []
+    for example, (history, target, user) in enumerate(zip(HISTORY, TARGET, USER, strict=True)):
+        query = items[target[0]] if target else torch.zeros(4)
+        interest = attention_by_hand(model.attention, [items[row] for row in history], query)
+        seen = torch.cat([dense[example], users[user[0]], interest, query])
+        expected.append(model.over_arch(seen))
+    assert_close(logits, torch.stack(expected))
+
+
+def test_a_longer_neighbour_changes_nothing():
+    torch.manual_seed(2)
+    attention = TargetAttention(4, [6])
+    history, target = torch.randn(1, 3, 4), torch.randn(1, 4)
+
+    padded = torch.cat([history, torch.zeros(1, 5, 4)], dim=1)
+
+    assert_close(attention(padded, target), attention(history, target))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        pytest.param(
+            {"history": "past"},
+            r"history: expected one of the sequences \['history', 'item'\], got 'past'",
+            id="unknown-history",
+        ),
+        pytest.param(
+            {"over_arch_layer_sizes": [4, 2]}, "expected the last to be 1", id="two-logits"
+        ),
+        pytest.param(
+            {"attention_layer_sizes": []}, "attention_layer_sizes: expected at least", id="none"
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(changed, said):
+    with pytest.raises(InputError, match=said):
+        din(**changed)
+
+
+SCHEMA = Schema(dense=[DenseInput("a"), DenseInput("b")])
+
+
+def table(name, rows, features):
+    return EmbeddingBagConfig(
+        name=name, num_embeddings=rows, embedding_dim=8, feature_names=features
+    )
+
+
+def test_from_a_config_history_and_target_share_a_table_of_their_own():
+    tables = [
+        table("user", 3, ["user"]),
+        table("history", 5, ["history"]),
+        table("item", 5, ["item"]),
+    ]
+    fused = {"optimizer": "sgd", "learning_rate": 0.5, "eps": 1e-8}
+    arguments = DINConfig(embedding_dim=8, attention_layers=(6,)).arguments(
+        tables, schema=SCHEMA, fused=None
+    )
+
+    model = build_model("din", arguments | {"fused": fused})
+
+    assert isinstance(model.embedding_collection, FusedEmbeddingCollection)
+    assert model.embedding_collection.optimizer.learning_rate == 0.5
+    assert [
+        (each.name, each.num_embeddings, each.feature_names)
+        for each in model.embedding_collection.embedding_configs()
+    ] == [("item_sequence", 5, ("history", "item"))]
+    assert [each.name for each in model.embedding_bag_collection.embedding_bag_configs()] == [
+        "user",
+        "item",
+    ]
+    assert model.attention.of_keys.weight.shape == (6, 8)
+    assert model(torch.zeros(3, 2), jagged()).shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        pytest.param(
+            [table("item", 5, ["item"])],
+            r"expected one of the sparse inputs \['item'\], got 'history'",
+            id="no-history",
+        ),
+        pytest.param(
+            [table("item", 5, ["item"]), table("history", 6, ["history"])],
+            r"expected ids of one kind, got tables of {'history': 6, 'item': 5} rows",
+            id="other-ids",
+        ),
+    ],
+)
+def test_a_data_set_without_such_inputs_is_refused(tables, said):
+    with pytest.raises(InputError, match=said):
+        DINConfig(embedding_dim=8).arguments(tables, schema=SCHEMA, fused=None)

@@ -1,0 +1,80 @@
+"""Two towers: who sees which inputs, and what is served of them."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.models import TwoTowerConfig, build_model
+from embershard.modules import EmbeddingBagConfig
+from embershard.package import DenseInput, Schema, SparseInput
+
+SCHEMA = Schema(
+    dense=[DenseInput("a", scope="request"), DenseInput("b"), DenseInput("c", scope="request")],
+    sparse=[SparseInput("user", scope="request"), SparseInput("item"), SparseInput("genre")],
+)
+TABLES = [
+    EmbeddingBagConfig(name="u", num_embeddings=3, embedding_dim=4, feature_names=["user"]),
+    EmbeddingBagConfig(
+        name="i", num_embeddings=5, embedding_dim=4, feature_names=["item", "genre"]
+    ),
+]
+
+
+def towers():
+    torch.manual_seed(3)
+    arguments = TwoTowerConfig(embedding_dim=4, tower_layers=(6, 2)).arguments(
+        TABLES, schema=SCHEMA, fused=None
+    )
+    model = build_model("two_tower", arguments)
+    with torch.no_grad():
+        model.bias.fill_(0.25)
+    return model
+
+
+def asked():
+    sparse = KeyedJaggedTensor(
+        keys=["user", "item", "genre"],
+        values=torch.tensor([2, 0, 1, 4, 3, 3]),
+        lengths=torch.tensor([1, 1, 1, 1, 0, 2]),
+    )
+    return torch.randn(2, 3, generator=torch.Generator().manual_seed(4)), sparse
+
+
+def test_each_tower_sees_the_inputs_of_its_scope_and_the_logit_is_their_dot_product():
+    model = towers()
+    dense, sparse = asked()
+    users = model.embedding_bag_collection.embedding_bags["u"].weight
+    items = model.embedding_bag_collection.embedding_bags["i"].weight
+
+    user = model.user_tower.mlp(torch.cat([dense[:, [0, 2]], users[[2, 0]]], dim=1))
+    genres = torch.stack([torch.zeros(4), items[3] + items[3]])
+    item = model.item_tower.mlp(torch.cat([dense[:, [1]], items[[1, 4]], genres], dim=1))
+
+    dots = torch.stack([torch.dot(user[0], item[0]), torch.dot(user[1], item[1])])
+    assert_close(model(dense, sparse), (dots + 0.25).unsqueeze(1))
+
+
+def test_served_are_the_score_and_both_vectors():
+    model = towers()
+    dense, sparse = asked()
+
+    served = model.served()(dense, sparse)
+
+    assert list(served) == ["score", "user", "item"]
+    assert [tuple(each.shape) for each in served.values()] == [(2,), (2, 2), (2, 2)]
+    assert_close(served["score"], torch.sigmoid(model(dense, sparse)).squeeze(1))
+    assert_close(torch.logit(served["score"]), (served["user"] * served["item"]).sum(1) + 0.25)
+
+
+def test_a_tower_ends_linear_so_that_vectors_point_anywhere():
+    vectors = torch.cat([towers().served()(*asked())[name] for name in ("user", "item")])
+    assert (vectors < 0).any()
+
+
+def test_a_schema_without_a_user_side_is_refused():
+    schema = Schema(dense=[DenseInput("b")], sparse=[SparseInput("item"), SparseInput("genre")])
+    arguments = TwoTowerConfig(embedding_dim=4).arguments(TABLES[1:], schema=schema, fused=None)
+    with pytest.raises(InputError, match="tower: expected at least one dense or sparse input"):
+        build_model("two_tower", arguments)
