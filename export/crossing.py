@@ -60,5 +60,20 @@ def _by_rows(
     """Any number of rows an example: its own, those of its reshaped vectors."""
     if value.ndim < 1 or any(part.ndim != value.ndim for part in parts):
         return False
-    widths = {part.shape[1:] for part in parts} | {value.shape[1:]}
-    return len(widths) == 1 and close(value, torch.cat(list(parts)))
+    if len({part.shape[1:] for part in parts} | {value.shape[1:]}) == 1:
+        return close(value, torch.cat(list(parts)))
+    return _padded(value, parts, close)
+
+
+def _padded(
+    value: Tensor, parts: Sequence[Tensor], close: Callable[[Tensor, Tensor], bool]
+) -> bool:
+    """The same where lists were padded to the longest of a batch: what pads hold does not count."""
+    rows = sum(len(part) for part in parts)
+    rest = {part.shape[2:] for part in parts} | {value.shape[2:]}
+    if value.ndim < 2 or len(rest) > 1 or len(value) != rows:
+        return False
+    if value.shape[1] != max(part.shape[1] for part in parts):
+        return False
+    cut = torch.split(value, [len(part) for part in parts])
+    return all(close(own[:, : part.shape[1]], part) for own, part in zip(cut, parts, strict=True))

@@ -9,12 +9,40 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from embershard.export.embeddings import PooledLayout
+from embershard.export.embeddings import Layout
 from embershard.export.torchscript import run_program
+from embershard.jagged import JaggedTensor
 from embershard.package.manifest import OutputSpec
 from embershard.package.schema import Schema, Scope
 
-__all__ = ["DenseProgram"]
+__all__ = ["DenseProgram", "LookedUp", "take_lists"]
+
+SCOPES: tuple[Scope, Scope] = ("request", "example")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedUp:
+    """What the lookups gave B examples, by embedding module and key."""
+
+    pooled: Mapping[tuple[str, str], Tensor]
+    """float32 ``(B, dim)``."""
+
+    sequences: Mapping[tuple[str, str], JaggedTensor]
+    """B lists of float32 vectors ``(total, dim)``."""
+
+    def take(self, examples: Tensor) -> LookedUp:
+        """Of some examples: int64 positions."""
+        return LookedUp(
+            pooled={key: rows[examples] for key, rows in self.pooled.items()},
+            sequences={key: take_lists(lists, examples) for key, lists in self.sequences.items()},
+        )
+
+
+def take_lists(lists: JaggedTensor, places: Tensor) -> JaggedTensor:
+    """The lists at ``places``, int64 ``(M,)``, in that order; repeats are allowed."""
+    found = lists.to_dense()
+    chosen = [found[place] for place in places.tolist()]
+    return JaggedTensor(torch.cat([lists.values()[:0], *chosen]), lengths=lists.lengths()[places])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +56,17 @@ class DenseProgram:
     """What it was compiled from."""
 
     schema: Schema
-    layout: PooledLayout
+    layout: Layout
     outputs: tuple[OutputSpec, ...]
 
     def run(
-        self, dense: Tensor, pooled: Mapping[tuple[str, str], Tensor], request_of_example: Tensor
+        self, dense: Tensor, looked_up: LookedUp, request_of_example: Tensor
     ) -> dict[str, Tensor]:
         """Run on inputs that were expanded to examples.
 
         Args:
             dense: float32 ``(B, inputs)`` in schema order.
-            pooled: by embedding module and key, float32 ``(B, dim)``.
+            looked_up: what the lookups gave.
             request_of_example: int64 ``(B,)``, ascending from 0, no number left out. Of each
                 request's examples the first gives its request-scoped inputs.
 
@@ -52,16 +80,21 @@ class DenseProgram:
             request_of_example, torch.arange(int(request_of_example[-1]) + 1)
         )
         inputs: dict[Scope, list[Tensor]] = {}
-        for scope in ("request", "example"):
+        places = {"request": first, "example": torch.arange(len(dense))}
+        for scope in SCOPES:
+            given = looked_up.take(places[scope])
             columns = [i for i, item in enumerate(self.schema.dense) if item.scope == scope]
             vectors = [
-                pooled[each.path, each.key]
-                for each in self.layout.lookups
+                given.pooled[each.path, each.key]
+                for each in self.layout.pooled
                 if each.columns.scope == scope
             ]
-            wide = torch.cat([dense.new_zeros(len(dense), 0), *vectors], dim=1)
-            chosen = first if scope == "request" else torch.arange(len(dense))
-            inputs[scope] = [dense[chosen][:, columns], wide[chosen]]
+            wide = torch.cat([dense.new_zeros(len(places[scope]), 0), *vectors], dim=1)
+            inputs[scope] = [dense[places[scope]][:, columns], wide]
+            for each in self.layout.sequences:
+                if each.place.scope == scope:
+                    lists = given.sequences[each.path, each.key]
+                    inputs[scope] += [lists.values(), lists.offsets()]
         return run_program(
             self.script, self.graph, inputs["request"], inputs["example"], request_of_example
         )

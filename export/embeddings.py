@@ -1,23 +1,34 @@
-"""What a module looks up: its tables, and where each pooled vector lies.
+"""What a module looks up: its tables, and where each pooled vector and each sequence lies.
 
 The vectors of one scope stand side by side in one matrix, in the order of the schema's sparse
 inputs and, for an input of several tables, of the tables:
 
     request_pooled [R, P_r]    user | history | …
     example_pooled [B, P_e]    item | genres | …
+
+What is looked up without pooling is a sequence: the vectors of all lists, and where each list
+begins. The sequences of one scope are numbered in the same order:
+
+    request_sequences          history: values [T, dim], offsets [R + 1] | …
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from embershard.errors import ExportError
-from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingCollection,
+    FusedEmbeddingBagCollection,
+    FusedEmbeddingCollection,
+    PoolingType,
+)
 from embershard.package.manifest import Lookup
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.schema import Schema, Scope, SparseInput
@@ -26,13 +37,20 @@ __all__ = [
     "EMBEDDING_MODULES",
     "Columns",
     "EmbeddingModule",
-    "PooledLayout",
+    "Layout",
+    "Place",
     "PooledLookup",
+    "SequenceLookup",
+    "gives_sequences",
     "lay_out",
 ]
 
-EmbeddingModule: TypeAlias = EmbeddingBagCollection | FusedEmbeddingBagCollection
-EMBEDDING_MODULES = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
+BagModule: TypeAlias = EmbeddingBagCollection | FusedEmbeddingBagCollection
+SequenceModule: TypeAlias = EmbeddingCollection | FusedEmbeddingCollection
+EmbeddingModule: TypeAlias = BagModule | SequenceModule
+BAG_MODULES = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
+SEQUENCE_MODULES = (EmbeddingCollection, FusedEmbeddingCollection)
+EMBEDDING_MODULES = (*BAG_MODULES, *SEQUENCE_MODULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +62,18 @@ class Columns:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of its scope's sequences one is, counted from 0, and the width of its vectors."""
+
+    scope: Scope
+    number: int
+    width: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledLookup:
-    """One sparse input, looked up in one table."""
+    """One sparse input, looked up and pooled in one table."""
 
     input: SparseInput
 
@@ -61,30 +88,62 @@ class PooledLookup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PooledLayout:
-    """Tables and lookups of a module, and the layout of its pooled vectors."""
+class SequenceLookup:
+    """One sparse input, looked up in one table without pooling."""
+
+    input: SparseInput
+
+    path: str
+    """Of the embedding module."""
+
+    key: str
+    """Of the module's output."""
+
+    lookup: Lookup
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Tables and lookups of a module, and where what they give lies."""
 
     tables: Mapping[str, Tensor]
     """By name, float32 ``(rows, dim)``: the module's own, no copy."""
 
-    lookups: tuple[PooledLookup, ...]
+    pooled: tuple[PooledLookup, ...]
     """In the order of their columns."""
 
+    sequences: tuple[SequenceLookup, ...]
+    """In the order of their numbers, those of both scopes."""
+
+    def every(self) -> list[PooledLookup | SequenceLookup]:
+        """All lookups, the pooled ones first."""
+        return [*self.pooled, *self.sequences]
+
     def of_input(self, name: str) -> tuple[Lookup, ...]:
-        """The lookups of one sparse input."""
-        return tuple(each.lookup for each in self.lookups if each.input.name == name)
+        """The lookups of one sparse input, the pooled ones first."""
+        return tuple(each.lookup for each in self.every() if each.input.name == name)
 
     def columns(self, path: str, key: str) -> Columns:
-        """Where an output of an embedding module lies."""
-        return next(e.columns for e in self.lookups if (e.path, e.key) == (path, key))
+        """Where a pooled output of an embedding module lies."""
+        return next(e.columns for e in self.pooled if (e.path, e.key) == (path, key))
+
+    def place(self, path: str, key: str) -> Place:
+        """Where an output that is a sequence lies."""
+        return next(e.place for e in self.sequences if (e.path, e.key) == (path, key))
 
     def rows(self, item: SparseInput) -> int:
         """Rows of the tables that an input is looked up in."""
         return len(self.tables[self.of_input(item.name)[0].table])
 
 
-def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> PooledLayout:
-    """Decide where every pooled vector lies.
+def gives_sequences(module: EmbeddingModule) -> bool:
+    """Whether its outputs are not pooled."""
+    return isinstance(module, SEQUENCE_MODULES)
+
+
+def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
+    """Decide where every pooled vector and every sequence lies.
 
     Args:
         modules: embedding modules by path.
@@ -107,53 +166,80 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> PooledLay
                     f"{path}: table {name!r}: expected a name used once, got it twice"
                 )
             tables[name] = weight
-    found = [(path, *output) for path, module in modules.items() for output in _outputs(module)]
+    found = [output for path, module in modules.items() for output in _outputs(path, module)]
     inputs = {item.name: item for item in schema.sparse}
-    for path, _, feature, _, _ in found:
-        _check_input(path, modules[path], feature, inputs)
-    unused = [name for name in inputs if all(name != feature for _, _, feature, _, _ in found)]
+    for each in found:
+        _check_input(each.path, modules[each.path], each.feature, inputs)
+    unused = [name for name in inputs if all(name != each.feature for each in found)]
     if unused:
         raise ExportError(f"sparse inputs {unused}: expected a table that looks them up, got none")
 
-    lookups: list[PooledLookup] = []
-    ends: dict[Scope, int] = {"request": 0, "example": 0}
-    for item in schema.sparse:
-        for path, key, feature, lookup, dim in found:
-            if feature == item.name:
-                columns = Columns(item.scope, ends[item.scope], dim)
-                ends[item.scope] += dim
-                lookups.append(
-                    PooledLookup(input=item, path=path, key=key, lookup=lookup, columns=columns)
-                )
-    layout = PooledLayout(tables=tables, lookups=tuple(lookups))
+    layout = Layout(
+        tables=tables,
+        pooled=tuple(_pooled(schema, [each for each in found if each.lookup.output == "pooled"])),
+        sequences=tuple(
+            _sequences(schema, [each for each in found if each.lookup.output == "sequence"])
+        ),
+    )
     _check_rows(layout)
     return layout
 
 
-def _weights(module: nn.Module) -> dict[str, Tensor]:
-    state = module.state_dict()
+class _Output(NamedTuple):
+    """An output of an embedding module."""
+
+    path: str
+    key: str
+    feature: str
+    lookup: Lookup
+    width: int
+
+
+def _pooled(schema: Schema, found: list[_Output]) -> Iterator[PooledLookup]:
+    ends: dict[Scope, int] = {"request": 0, "example": 0}
+    for item in schema.sparse:
+        for path, key, feature, lookup, width in found:
+            if feature == item.name:
+                columns = Columns(item.scope, ends[item.scope], width)
+                ends[item.scope] += width
+                yield PooledLookup(input=item, path=path, key=key, lookup=lookup, columns=columns)
+
+
+def _sequences(schema: Schema, found: list[_Output]) -> Iterator[SequenceLookup]:
+    ends: dict[Scope, int] = {"request": 0, "example": 0}
+    for item in schema.sparse:
+        for path, key, feature, lookup, width in found:
+            if feature == item.name:
+                place = Place(item.scope, ends[item.scope], width)
+                ends[item.scope] += 1
+                yield SequenceLookup(input=item, path=path, key=key, lookup=lookup, place=place)
+
+
+def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
+    prefix = "embeddings." if gives_sequences(module) else "embedding_bags."
     return {
-        key.removeprefix("embedding_bags.").removesuffix(".weight"): state[key] for key in state
+        key.removeprefix(prefix).removesuffix(".weight"): weight
+        for key, weight in module.state_dict().items()
+        if key.startswith(prefix)
     }
 
 
-def _outputs(module: EmbeddingModule) -> list[tuple[str, str, Lookup, int]]:
-    """Of each output of the module: key, feature, lookup, width."""
+def _outputs(path: str, module: EmbeddingModule) -> Iterator[_Output]:
     keys = iter(module.embedding_names())
-    return [
-        (
-            next(keys),
-            feature,
-            Lookup(
-                table=config.name,
+    if isinstance(module, SEQUENCE_MODULES):
+        for config in module.embedding_configs():
+            lookup = Lookup(table=config.name, output="sequence", pooling=None)
+            for feature in config.feature_names:
+                yield _Output(path, next(keys), feature, lookup, config.embedding_dim)
+    else:
+        for bag in module.embedding_bag_configs():
+            lookup = Lookup(
+                table=bag.name,
                 output="pooled",
-                pooling="mean" if config.pooling is PoolingType.MEAN else "sum",
-            ),
-            config.embedding_dim,
-        )
-        for config in module.embedding_bag_configs()
-        for feature in config.feature_names
-    ]
+                pooling="mean" if bag.pooling is PoolingType.MEAN else "sum",
+            )
+            for feature in bag.feature_names:
+                yield _Output(path, next(keys), feature, lookup, bag.embedding_dim)
 
 
 def _check_input(
@@ -162,16 +248,17 @@ def _check_input(
     where = f"{path}: feature {feature!r}"
     if feature not in inputs:
         raise ExportError(f"{where}: expected one of the schema's sparse inputs {list(inputs)}")
-    if inputs[feature].weighted != module.is_weighted():
+    weighted = isinstance(module, BAG_MODULES) and module.is_weighted()
+    if inputs[feature].weighted != weighted:
         raise ExportError(
-            f"{where}: expected weighted={module.is_weighted()} in the schema as in the module, "
+            f"{where}: expected weighted={weighted} in the schema as in the module, "
             f"got weighted={inputs[feature].weighted}"
         )
 
 
-def _check_rows(layout: PooledLayout) -> None:
+def _check_rows(layout: Layout) -> None:
     """Every table of an input has the rows that its id map gives, or as many as its others."""
-    for each in layout.lookups:
+    for each in layout.every():
         ids = each.input.ids
         expected = layout.rows(each.input) if ids is None else ids.num_rows
         rows = len(layout.tables[each.lookup.table])

@@ -18,7 +18,7 @@ from embershard.export.samples import random_samples, scored
 from embershard.export.tables import write_table
 from embershard.export.torchscript import save_program
 from embershard.export.weights import Weights, weights_of
-from embershard.models import LogitModel, Score
+from embershard.models import LogitModel
 from embershard.package.manifest import Limits, default_limits
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import parse_devices, place_tables
@@ -64,8 +64,9 @@ def export_model(
     Args:
         module: ``forward(dense, sparse)``: float32 ``(B, inputs)`` in schema order and a
             KeyedJaggedTensor of rows; gives a tensor (the output ``score``) or a dict of them. It
-            must trace with torch.fx. A ``LogitModel`` is exported as the sigmoid of its logits.
-            Left as it was; tables are read slice by slice.
+            must trace with torch.fx. A ``LogitModel`` is exported as what it says is
+            ``served``, as a rule the sigmoid of its logits. Left as it was; tables are read slice
+            by slice.
         schema: the inputs.
         out: ``<repository>/<model>/<version>``; must not be there yet.
         weights: how tables are stored: int8, int4 or fp16, or a mapping from patterns of table
@@ -89,7 +90,7 @@ def export_model(
     placed = _served(devices)
     limits = limits or default_limits()
     program = build_program(
-        Score(module) if isinstance(module, LogitModel) else module, schema, seed=seed
+        module.served() if isinstance(module, LogitModel) else module, schema, seed=seed
     )
     layout = program.layout
     kinds = _storable(layout.tables, weights)

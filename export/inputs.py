@@ -1,4 +1,7 @@
-"""The inputs of a dense program: matrices of either scope, and the columns taken from them."""
+"""The inputs of a dense program: matrices and sequences of either scope, and what is taken of them.
+
+<scope>_inputs    [dense, pooled, values of sequence 0, its offsets, values of sequence 1, ...]
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Literal
 import torch
 from torch import fx
 
-from embershard.export.embeddings import Columns
+from embershard.export.embeddings import Columns, Place
 from embershard.export.values import Value
+from embershard.jagged.segments import offsets_to_lengths, pad_jagged
 from embershard.package.schema import Schema, Scope
 
 __all__ = ["ProgramInputs", "dense_columns"]
@@ -31,14 +35,15 @@ class ProgramInputs:
         self._graph = graph
         self._expand_at_entry = expand_at_entry
         tensors = list[torch.Tensor]
-        inputs = {scope: graph.placeholder(f"{scope}_inputs", tensors) for scope in SCOPES}
+        self._inputs = {scope: graph.placeholder(f"{scope}_inputs", tensors) for scope in SCOPES}
         self._request_of_example = graph.placeholder("request_of_example", torch.Tensor)
         self._matrices = {
-            (name, scope): graph.call_function(operator.getitem, (inputs[scope], place))
+            (name, scope): graph.call_function(operator.getitem, (self._inputs[scope], place))
             for place, name in enumerate(MATRICES)
             for scope in SCOPES
         }
         self._taken: dict[tuple[str, tuple[Columns, ...]], Value] = {}
+        self._sequences: dict[Place, tuple[fx.Node, fx.Node, fx.Node]] = {}
         self._expanded: dict[fx.Node, fx.Node] = {}
 
     def take(self, matrix: Literal["dense", "pooled"], columns: Sequence[Columns]) -> Value:
@@ -53,6 +58,16 @@ class ProgramInputs:
             self._taken[key] = self._take(matrix, columns)
         return self._taken[key]
 
+    def padded(self, place: Place, width: int | None, padding: float) -> Value:
+        """A sequence as ``[R or B, width, dim]``; see ``JaggedTensor.to_padded_dense``."""
+        values, lengths, offsets = self._sequence(place)
+        arguments = (values, lengths, offsets, width, padding)
+        return self._entered(self._graph.call_function(pad_jagged, arguments), place.scope)
+
+    def lengths(self, place: Place) -> Value:
+        """How many vectors each list of a sequence has, int64 ``[R or B]``."""
+        return self._entered(self._sequence(place)[1], place.scope)
+
     def expand(self, node: fx.Node) -> fx.Node:
         """Of a request-scoped tensor: each example's row."""
         if node not in self._expanded:
@@ -60,6 +75,24 @@ class ProgramInputs:
                 torch.index_select, (node, 0, self._request_of_example)
             )
         return self._expanded[node]
+
+    def _sequence(self, place: Place) -> tuple[fx.Node, fx.Node, fx.Node]:
+        """Its values, lengths and offsets."""
+        if place not in self._sequences:
+            first = len(MATRICES) + 2 * place.number
+            values, offsets = (
+                self._graph.call_function(operator.getitem, (self._inputs[place.scope], number))
+                for number in (first, first + 1)
+            )
+            lengths = self._graph.call_function(offsets_to_lengths, (offsets,))
+            self._sequences[place] = values, lengths, offsets
+        return self._sequences[place]
+
+    def _entered(self, node: fx.Node, scope: Scope) -> Value:
+        """A whole input, expanded here if all are."""
+        if scope == "request" and self._expand_at_entry:
+            return Value(self.expand(node), "example")
+        return Value(node, scope)
 
     def _take(self, matrix: str, columns: Sequence[Columns]) -> Value:
         scopes = {each.scope for each in columns}

@@ -39,8 +39,7 @@ def build_program(module: nn.Module, schema: Schema, *, seed: int) -> DenseProgr
         traced = trace(module)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})
         layout = lay_out(modules, schema)
-        keys = {path: tuple(each.embedding_names()) for path, each in modules.items()}
-        scoped = split(traced, schema, layout, keys)
+        scoped = split(traced, schema, layout, modules)
         program = DenseProgram(
             script=compile_program(module, scoped.graph),
             graph=scoped.graph,
@@ -60,7 +59,8 @@ def _embedding_modules(module: nn.Module, called: set[str]) -> dict[str, Embeddi
     }
     if not found:
         raise ExportError(
-            f"{type(module).__name__}: expected an EmbeddingBagCollection in forward, got none"
+            f"{type(module).__name__}: expected an EmbeddingBagCollection or an "
+            "EmbeddingCollection in forward, got none"
         )
     return found
 

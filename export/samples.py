@@ -14,9 +14,10 @@ from torch import Tensor
 from embershard.data.base import Examples, JaggedColumn, offsets_of
 from embershard.data.row_batches import keep_ids, to_rows
 from embershard.errors import ExportError
-from embershard.export.dense_program import DenseProgram
-from embershard.export.embeddings import PooledLayout
+from embershard.export.dense_program import DenseProgram, LookedUp
+from embershard.export.embeddings import Layout
 from embershard.export.tables import stored_rows
+from embershard.jagged import JaggedTensor
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.manifest import Limits
 from embershard.package.row_format import WeightType
@@ -31,7 +32,7 @@ UNKNOWN_SHARE = 0.1
 
 
 def random_samples(
-    schema: Schema, layout: PooledLayout, *, limits: Limits, seed: int
+    schema: Schema, layout: Layout, *, limits: Limits, seed: int
 ) -> list[SampleRequest]:
     """Requests that no id map rejects, for a model that comes without real ones.
 
@@ -56,8 +57,8 @@ def scored(
 ) -> list[SampleRequest]:
     """The same requests with the outputs that the stored tables give.
 
-    Source of the outputs: rows as they read back from the package, pooled in float32, then the
-    dense program. Nothing of the serving code takes part.
+    Source of the outputs: rows as they read back from the package, pooled in float32 or as
+    they are, then the dense program. Nothing of the serving code takes part.
 
     Raises:
         InputError: an id that its map rejects, or a list that is too long.
@@ -67,7 +68,7 @@ def scored(
 
 
 def _random_sample(
-    schema: Schema, layout: PooledLayout, examples: int, ids: int, random: np.random.Generator
+    schema: Schema, layout: Layout, examples: int, ids: int, random: np.random.Generator
 ) -> SampleRequest:
     lengths, values, weights = [], [], []
     for item in schema.sparse:
@@ -92,7 +93,7 @@ def _random_sample(
 
 
 def _random_ids(
-    item: SparseInput, layout: PooledLayout, count: int, random: np.random.Generator
+    item: SparseInput, layout: Layout, count: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
     """Ids that the map knows, and a few that it does not where it takes them."""
     anything = random.integers(-(1 << 63), 1 << 63, count, dtype=np.int64)
@@ -115,16 +116,24 @@ def _scored(
 ) -> SampleRequest:
     examples, factors = _as_examples(sample, program.schema)
     mapped = to_rows(examples)
-    pooled = {}
-    for each in program.layout.lookups:
+    tables = program.layout.tables
+    pooled, sequences = {}, {}
+    for each in program.layout.pooled:
         name, table = each.input.name, each.lookup.table
         column = mapped.rows[name]
-        vectors = _read(program.layout.tables[table], column.values, weights[table])
+        vectors = _read(tables[table], column.values, weights[table])
         if name in factors:
             vectors *= factors[name][:, None]
         pooled[each.path, each.key] = _pool(vectors, column, mean=each.lookup.pooling == "mean")
+    for one in program.layout.sequences:
+        column = mapped.rows[one.input.name]
+        vectors = _read(tables[one.lookup.table], column.values, weights[one.lookup.table])
+        sequences[one.path, one.key] = JaggedTensor(
+            torch.from_numpy(vectors), lengths=torch.from_numpy(column.lengths)
+        )
     request_of_example = torch.zeros(sample.num_examples, dtype=torch.int64)
-    outputs = program.run(mapped.dense, pooled, request_of_example)
+    looked_up = LookedUp(pooled=pooled, sequences=sequences)
+    outputs = program.run(mapped.dense, looked_up, request_of_example)
     for name, output in outputs.items():
         if not output.isfinite().all():
             raise ExportError(

@@ -15,23 +15,32 @@ its request-scoped tensors expanded, and is refused where that cannot help (a si
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from embershard.errors import ExportError
-from embershard.export.embeddings import PooledLayout
+from embershard.export.embeddings import EmbeddingModule, Layout, gives_sequences
 from embershard.export.inputs import ProgramInputs, dense_columns
 from embershard.export.tracing import line_of
-from embershard.export.values import Pooled, Value, is_in_place, result_of
+from embershard.export.values import (
+    Pooled,
+    Sequence,
+    Sequences,
+    Value,
+    is_in_place,
+    result_of,
+)
 from embershard.modules import to_examples
 from embershard.package.names import name_problem
 from embershard.package.schema import Schema, Scope
 
 __all__ = ["ScopedProgram", "split"]
+
+Found: TypeAlias = Value | Pooled | Sequences | Sequence
 
 # Of a KeyedTensor: gives its vectors by key again.
 BY_KEY = "to_dict"
@@ -46,20 +55,20 @@ class ScopedProgram:
 
 
 def split(
-    traced: fx.Graph, schema: Schema, layout: PooledLayout, pooled_keys: dict[str, tuple[str, ...]]
+    traced: fx.Graph, schema: Schema, layout: Layout, modules: Mapping[str, EmbeddingModule]
 ) -> ScopedProgram:
     """Rewrite a traced ranker as the dense program of a package.
 
     Args:
         traced: of ``forward(dense, sparse)``, embedding modules being leaves.
         schema: inputs and their scopes.
-        layout: where pooled vectors lie.
-        pooled_keys: output keys of each embedding module, by path.
+        layout: where pooled vectors and sequences lie.
+        modules: the embedding modules by path.
 
     Raises:
         ExportError: an operation that cannot be split or that mixes scopes; its line is named.
     """
-    return _Splitter(traced, schema, layout, pooled_keys).run()
+    return _Splitter(traced, schema, layout, modules).run()
 
 
 class _Splitter:
@@ -67,15 +76,15 @@ class _Splitter:
         self,
         traced: fx.Graph,
         schema: Schema,
-        layout: PooledLayout,
-        pooled_keys: dict[str, tuple[str, ...]],
+        layout: Layout,
+        modules: Mapping[str, EmbeddingModule],
     ) -> None:
         self._traced = traced
         self._layout = layout
-        self._pooled_keys = pooled_keys
+        self._modules = modules
         self._dense, self._sparse = (n for n in traced.nodes if n.op == "placeholder")
         self._dense_columns = dense_columns(schema)
-        self._values: dict[fx.Node, Value | Pooled] = {}
+        self._values: dict[fx.Node, Found] = {}
         self._graph = fx.Graph()
         marked = any(node.target is to_examples for node in traced.nodes)
         scopes = {item.scope for item in schema.dense} | {item.scope for item in schema.sparse}
@@ -90,23 +99,29 @@ class _Splitter:
                 self._values[node] = self._rewrite(node)
         raise AssertionError("a traced graph ends in an output")
 
-    def _rewrite(self, node: fx.Node) -> Value | Pooled:
-        if node.op == "call_module" and node.target in self._pooled_keys:
+    def _rewrite(self, node: fx.Node) -> Found:
+        if node.op == "call_module" and node.target in self._modules:
             return self._lookup(node)
         source = node.all_input_nodes[0] if node.all_input_nodes else None
         if source is self._dense and (chosen := _columns_asked(node)) is not None:
             return self._dense_part(node, chosen)
-        if source is not None and isinstance(pooled := self._values.get(source), Pooled):
-            return self._of_pooled(node, pooled)
+        found = None if source is None else self._values.get(source)
+        if isinstance(found, Pooled):
+            return self._of_pooled(node, found)
+        if isinstance(found, Sequences):
+            return Sequence(found.path, self._key_asked(node, found.keys))
+        if isinstance(found, Sequence):
+            return self._of_sequence(node, found)
         if node.target is to_examples:
             return self._marked(node)
         return self._operation(node)
 
-    def _lookup(self, node: fx.Node) -> Pooled:
+    def _lookup(self, node: fx.Node) -> Pooled | Sequences:
         if node.all_input_nodes != [self._sparse]:
             raise self._refusal(node, "expected an embedding module to take forward's sparse input")
         path = str(node.target)
-        return Pooled(path, self._pooled_keys[path])
+        keys = tuple(self._modules[path].embedding_names())
+        return (Sequences if gives_sequences(self._modules[path]) else Pooled)(path, keys)
 
     def _dense_part(self, node: fx.Node, chosen: slice | int | list[int]) -> Value:
         """Columns of dense, at the scope of those columns alone."""
@@ -127,18 +142,38 @@ class _Splitter:
     def _of_pooled(self, node: fx.Node, pooled: Pooled) -> Value | Pooled:
         """What is asked of a KeyedTensor: one vector, all vectors, or the same as a dict."""
         if node.target is operator.getitem:
-            if node.args[1] not in pooled.keys:
-                known = ", ".join(pooled.keys)
-                raise self._refusal(node, f"expected one of {known}, got {node.args[1]!r}")
-            return self._vectors(pooled, [str(node.args[1])])
+            return self._vectors(pooled, (self._key_asked(node, pooled.keys),))
         if node.op == "call_method" and node.target == "values":
             return self._vectors(pooled, pooled.keys)
         if node.op == "call_method" and node.target == BY_KEY:
             return pooled
         raise self._refusal(node, "expected pooled['<key>'], pooled.values() or pooled.to_dict()")
 
-    def _vectors(self, pooled: Pooled, keys: Sequence[str]) -> Value:
+    def _vectors(self, pooled: Pooled, keys: tuple[str, ...]) -> Value:
         return self._inputs.take("pooled", [self._layout.columns(pooled.path, key) for key in keys])
+
+    def _key_asked(self, node: fx.Node, keys: tuple[str, ...]) -> str:
+        if node.target is not operator.getitem:
+            raise self._refusal(node, "expected sequences['<key>']")
+        if node.args[1] not in keys:
+            raise self._refusal(node, f"expected one of {', '.join(keys)}, got {node.args[1]!r}")
+        return str(node.args[1])
+
+    def _of_sequence(self, node: fx.Node, sequence: Sequence) -> Value:
+        """What is asked of a JaggedTensor: it padded, or its lengths."""
+        place = self._layout.place(sequence.path, sequence.key)
+        if node.op == "call_method" and node.target == "lengths":
+            return self._inputs.lengths(place)
+        if node.op != "call_method" or node.target != "to_padded_dense":
+            raise self._refusal(node, "expected <sequence>.to_padded_dense() or .lengths()")
+        given: Any = dict(zip(("desired_length", "padding_value"), node.args[1:], strict=False))
+        given |= node.kwargs
+        width, padding = given.get("desired_length"), given.get("padding_value", 0.0)
+        if type(width) not in (int, type(None)) or type(padding) not in (int, float):
+            raise self._refusal(
+                node, "expected a desired_length and a padding_value that are known"
+            )
+        return self._inputs.padded(place, width, float(padding))
 
     def _marked(self, node: fx.Node) -> Value:
         value = self._value(node.all_input_nodes[0], node)
@@ -190,6 +225,10 @@ class _Splitter:
         value = self._values[source]
         if isinstance(value, Pooled):
             raise self._refusal(node, "expected tensors taken from the KeyedTensor first")
+        if isinstance(value, Sequences | Sequence):
+            raise self._refusal(
+                node, "expected a sequence to be padded first: sequences['<key>'].to_padded_dense()"
+            )
         return value
 
     def _output(self, node: fx.Node) -> ScopedProgram:

@@ -6,7 +6,8 @@ What is compared, for R requests that share B examples:
     module(example 0), module(example 1), ...   each a batch of its own
 
 so that a program that mixes scopes is refused, and so is a module whose score of an example
-depends on its neighbours. Lookups are left out: both are given the same pooled vectors.
+depends on its neighbours. Lookups are left out: both are given the same pooled vectors and
+sequences.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,14 +23,16 @@ from torch import Tensor, fx, nn
 from embershard.errors import ExportError
 from embershard.export.compared import Compared, close, stacked
 from embershard.export.crossing import first_crossing, recorded
-from embershard.export.dense_program import DenseProgram
-from embershard.export.embeddings import EmbeddingModule
+from embershard.export.dense_program import DenseProgram, LookedUp, take_lists
+from embershard.export.embeddings import EmbeddingModule, gives_sequences
 from embershard.export.tracing import author_line, line_of
-from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.package.manifest import OutputSpec
 from embershard.package.schema import Scope
 
 __all__ = ["Trial", "check_program"]
+
+Hook: TypeAlias = Callable[[nn.Module, Any, Any], Any]
 
 # Of a "small" trial, which is positive too: the standard deviation.
 SMALL = 0.05
@@ -43,6 +46,9 @@ class Trial:
     examples: int
     draw: Literal["normal", "positive", "small"]
 
+    longest: int = 4
+    """Most vectors in a list of a sequence."""
+
 
 # Far apart sizes first. Values around 1, because small tables would hide a mix-up in rounding;
 # small ones, because large ones saturate; and positive ones, because some models take logarithms.
@@ -54,6 +60,9 @@ TRIALS = (
     Trial(4, 4, "normal"),
     Trial(2, 9, "positive"),
 )
+
+# Of models with sequences, too: nobody in the batch has a history.
+WITHOUT_LISTS = Trial(2, 5, "normal", longest=0)
 
 
 def check_program(
@@ -83,7 +92,8 @@ def check_program(
             example or request, or never finite.
     """
     checker = _Checker(module, traced, program, modules, output_scopes)
-    runs = [checker.run(trial, seed + place) for place, trial in enumerate(TRIALS)]
+    trials = (*TRIALS, WITHOUT_LISTS) if program.layout.sequences else TRIALS
+    runs = [checker.run(trial, seed + place) for place, trial in enumerate(trials)]
     for name in output_scopes:
         if not any(run[name].isfinite().all() for run in runs):
             raise ExportError(
@@ -109,7 +119,7 @@ class _Checker:
         batch = _random_batch(trial, self.program, seed)
         together = self._of_module(batch)
         alone = [self._of_module(each) for each in batch.each_alone()]
-        got = self.program.run(batch.dense, batch.pooled, batch.request_of_example)
+        got = self.program.run(batch.dense, batch.looked_up, batch.request_of_example)
         for name, scope in self.scopes.items():
             compared = Compared(
                 alone=stacked([each[name] for each in alone]),
@@ -132,13 +142,13 @@ class _Checker:
         return f"{line_of(node)}: " if node is not None else ""
 
     def _recorded(self, batch: _Batch) -> dict[fx.Node, Tensor]:
-        with _given_vectors(self.modules, batch.pooled):
+        with _given_vectors(self.modules, batch.looked_up):
             arguments = (batch.dense, self._empty_lists(len(batch.dense)))
             return recorded(self.module, self.traced, arguments)
 
     def _of_module(self, batch: _Batch) -> dict[str, Tensor]:
         examples = len(batch.dense)
-        with _given_vectors(self.modules, batch.pooled):
+        with _given_vectors(self.modules, batch.looked_up):
             try:
                 given = self.module(batch.dense, self._empty_lists(examples))
             except Exception as error:  # The author's code may raise anything.
@@ -162,16 +172,16 @@ class _Checker:
 @dataclass(frozen=True, slots=True)
 class _Batch:
     dense: Tensor
-    pooled: Mapping[tuple[str, str], Tensor]
+    looked_up: LookedUp
     request_of_example: Tensor
 
     def each_alone(self) -> list[_Batch]:
         """Every example as a batch of its own."""
-        return [self._one(slice(place, place + 1)) for place in range(len(self.dense))]
+        return [self._one(torch.tensor([place])) for place in range(len(self.dense))]
 
-    def _one(self, place: slice) -> _Batch:
-        pooled = {key: rows[place] for key, rows in self.pooled.items()}
-        return _Batch(self.dense[place], pooled, torch.zeros(1, dtype=torch.int64))
+    def _one(self, place: Tensor) -> _Batch:
+        alone = torch.zeros(1, dtype=torch.int64)
+        return _Batch(self.dense[place], self.looked_up.take(place), alone)
 
 
 def _random_batch(trial: Trial, program: DenseProgram, seed: int) -> _Batch:
@@ -179,41 +189,67 @@ def _random_batch(trial: Trial, program: DenseProgram, seed: int) -> _Batch:
     extra = torch.randint(trial.requests, (trial.examples - trial.requests,), generator=random)
     request_of_example = torch.cat([torch.arange(trial.requests), extra]).sort().values
 
+    def numbers(rows: int, width: int) -> Tensor:
+        drawn = torch.randn(rows, width, generator=random)
+        if trial.draw == "normal":
+            return drawn
+        return drawn.abs() * (SMALL if trial.draw == "small" else 1)
+
     def draw(width: int, scope: Scope) -> Tensor:
         """``(B, width)``, alike in all examples of a request where the scope says so."""
-        rows = torch.randn(trial.examples, width, generator=random)
-        if trial.draw == "positive":
-            rows = rows.abs()
-        elif trial.draw == "small":
-            rows = rows.abs() * SMALL
+        rows = numbers(trial.examples, width)
         return rows[request_of_example] if scope == "request" else rows
+
+    def draw_lists(width: int, scope: Scope) -> JaggedTensor:
+        """B lists, likewise."""
+        lengths = torch.randint(trial.longest + 1, (trial.examples,), generator=random)
+        lists = JaggedTensor(numbers(int(lengths.sum()), width), lengths=lengths)
+        return take_lists(lists, request_of_example) if scope == "request" else lists
 
     dense = [draw(1, item.scope) for item in program.schema.dense]
     pooled = {
         (each.path, each.key): draw(each.columns.width, each.columns.scope)
-        for each in program.layout.lookups
+        for each in program.layout.pooled
+    }
+    sequences = {
+        (each.path, each.key): draw_lists(each.place.width, each.place.scope)
+        for each in program.layout.sequences
     }
     empty = torch.zeros(trial.examples, 0)
-    return _Batch(torch.cat([empty, *dense], dim=1), pooled, request_of_example)
+    looked_up = LookedUp(pooled=pooled, sequences=sequences)
+    return _Batch(torch.cat([empty, *dense], dim=1), looked_up, request_of_example)
 
 
 @contextmanager
-def _given_vectors(
-    modules: Mapping[str, EmbeddingModule], pooled: Mapping[tuple[str, str], Tensor]
-) -> Iterator[None]:
-    """Let embedding modules give ``pooled`` instead of what they look up."""
+def _given_vectors(modules: Mapping[str, EmbeddingModule], looked_up: LookedUp) -> Iterator[None]:
+    """Let embedding modules give ``looked_up`` instead of what they look up."""
     with ExitStack() as hooks:
         for path, module in modules.items():
             keys = module.embedding_names()
-            vectors = KeyedTensor.from_tensor_list(keys, [pooled[path, key] for key in keys])
-            hook = module.register_forward_hook(_replacing(vectors))
-            hooks.callback(hook.remove)
+            if gives_sequences(module):
+                replace = _sequences({key: looked_up.sequences[path, key] for key in keys})
+            else:
+                found = [looked_up.pooled[path, key] for key in keys]
+                replace = _vectors(KeyedTensor.from_tensor_list(keys, found))
+            hooks.callback(module.register_forward_hook(replace).remove)
         yield
 
 
-def _replacing(vectors: KeyedTensor) -> Callable[[nn.Module, Any, Any], KeyedTensor]:
+# A copy each time: the module may write into it.
+
+
+def _vectors(vectors: KeyedTensor) -> Hook:
     def hook(module: nn.Module, given: Any, output: Any) -> KeyedTensor:
-        # A copy each time: the module may write into it.
         return KeyedTensor(vectors.keys(), vectors.length_per_key(), vectors.values().clone())
+
+    return hook
+
+
+def _sequences(found: dict[str, JaggedTensor]) -> Hook:
+    def hook(module: nn.Module, given: Any, output: Any) -> dict[str, JaggedTensor]:
+        return {
+            key: JaggedTensor(lists.values().clone(), lengths=lists.lengths().clone())
+            for key, lists in found.items()
+        }
 
     return hook

@@ -10,7 +10,7 @@ from torch import fx
 
 from embershard.package.schema import Scope
 
-__all__ = ["Kind", "Pooled", "Value", "is_in_place", "result_of"]
+__all__ = ["Kind", "Pooled", "Sequence", "Sequences", "Value", "is_in_place", "result_of"]
 
 Kind: TypeAlias = Literal["tensor", "shape", "size", "plain"]
 """shape: all sizes of a tensor. size: a number that depends on how many rows there are. plain:
@@ -38,6 +38,22 @@ class Pooled:
 
     path: str
     keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """The dict from key to JaggedTensor that an embedding module without pooling gives."""
+
+    path: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One JaggedTensor of it."""
+
+    path: str
+    key: str
 
 
 def result_of(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kind]) -> Value:

@@ -126,7 +126,7 @@ def _input_line(each: InputSpec) -> list[str]:
     ids = _ids(each.ids)
     if each.max_ids:
         ids += f", at most {each.max_ids} ({each.keep})"
-    lookups = ", ".join(f"{lookup.pooling} of {lookup.table}" for lookup in each.lookups)
+    lookups = ", ".join(f"{lookup.pooling or 'rows'} of {lookup.table}" for lookup in each.lookups)
     return [each.name, kind, each.scope, ids, lookups]
 
 

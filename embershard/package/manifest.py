@@ -115,11 +115,12 @@ Ids: TypeAlias = Annotated[IdentityIds | HashIds | VocabIds, Field(discriminator
 
 
 class Lookup(Part):
-    """One table that a sparse input is looked up in."""
+    """One table that a sparse input is looked up in: for a vector a list, or for a sequence, which
+    is a vector an id. A sequence has no pooling."""
 
     table: PlainName
-    output: Literal["pooled"]
-    pooling: Literal["sum", "mean"]
+    output: Literal["pooled", "sequence"]
+    pooling: Literal["sum", "mean"] | None
 
 
 class DenseInputSpec(Part):

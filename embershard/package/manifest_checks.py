@@ -13,6 +13,7 @@ from embershard.package.manifest import (
     CHUNK_BYTES_MAX,
     HashIds,
     Ids,
+    Lookup,
     Manifest,
     SparseInputSpec,
     TableSpec,
@@ -98,10 +99,23 @@ def _check_inputs(manifest: Manifest) -> None:
         for number, lookup in enumerate(each.lookups):
             if lookup.table not in tables:
                 raise _refuse(f"{where}.lookups.{number}.table", _one_of(tables), lookup.table)
+            _check_lookup(each, lookup, where, f"{where}.lookups.{number}")
             rows = tables[lookup.table].rows
             if each.ids.rows != rows:
                 expected = f"{rows}, the rows of table {lookup.table}"
                 raise _refuse(f"{where}.ids.rows", expected, each.ids.rows)
+
+
+def _check_lookup(each: SparseInputSpec, lookup: Lookup, where: str, field: str) -> None:
+    """What a sequence has not: pooling, and weights, which nothing would multiply."""
+    if lookup.output == "pooled":
+        if lookup.pooling is None:
+            raise _refuse(f"{field}.pooling", "sum or mean where output is pooled", "null")
+        return
+    if lookup.pooling is not None:
+        raise _refuse(f"{field}.pooling", "null where output is sequence", lookup.pooling)
+    if each.weighted:
+        raise _refuse(f"{where}.weighted", "false where a lookup's output is sequence", "true")
 
 
 def _check_oov(ids: Ids, where: str) -> None:
