@@ -15,6 +15,13 @@
 
 namespace embershard {
 
+// One of Schema::sequences: a vector for each id of the batch.
+struct SequenceInput {
+  float* values = nullptr;           // [ids, dim]
+  size_t ids = 0;                    // The last of offsets.
+  const int64_t* offsets = nullptr;  // [R + 1 or B + 1], as its scope says.
+};
+
 // R requests, B examples; row-major; widths as the schema says.
 struct DenseProgramInputs {
   size_t requests = 0;
@@ -24,6 +31,7 @@ struct DenseProgramInputs {
   float* example_dense = nullptr;               // [B, example_dense_columns]
   float* example_pooled = nullptr;              // [B, example_pooled_columns]
   const int64_t* request_of_example = nullptr;  // [B]
+  std::span<const SequenceInput> sequences;     // One for each of Schema::sequences.
 };
 
 // Final implementations: TorchScriptProgram.

@@ -40,6 +40,18 @@ c10::List<at::Tensor> InputsOfScope(float* dense, size_t dense_columns, float* p
                                 View(pooled, {rows, static_cast<int64_t>(pooled_columns)})});
 }
 
+// Behind those, of each sequence of the scope: its values, its offsets.
+void AddSequences(const Schema& schema, Scope scope, size_t count,
+                  std::span<const SequenceInput> sequences, c10::List<at::Tensor>* inputs) {
+  for (size_t i = 0; i < schema.sequences.size(); ++i) {
+    if (schema.sequences[i].scope != scope) continue;
+    const SequenceInput& given = sequences[i];
+    inputs->push_back(
+        View(given.values, {static_cast<int64_t>(given.ids), schema.sequences[i].dim}));
+    inputs->push_back(View(given.offsets, {static_cast<int64_t>(count + 1)}));
+  }
+}
+
 std::string ShapeText(at::IntArrayRef shape) {
   std::ostringstream text;
   text << shape;
@@ -69,10 +81,15 @@ class TorchScriptProgram final : public DenseProgram {
 
  private:
   std::vector<c10::IValue> Arguments(const DenseProgramInputs& inputs) const {
-    return {InputsOfScope(inputs.request_dense, schema_.request_dense_columns,
-                          inputs.request_pooled, schema_.request_pooled_columns, inputs.requests),
-            InputsOfScope(inputs.example_dense, schema_.example_dense_columns,
-                          inputs.example_pooled, schema_.example_pooled_columns, inputs.examples),
+    c10::List<at::Tensor> request =
+        InputsOfScope(inputs.request_dense, schema_.request_dense_columns, inputs.request_pooled,
+                      schema_.request_pooled_columns, inputs.requests);
+    c10::List<at::Tensor> example =
+        InputsOfScope(inputs.example_dense, schema_.example_dense_columns, inputs.example_pooled,
+                      schema_.example_pooled_columns, inputs.examples);
+    AddSequences(schema_, Scope::kRequest, inputs.requests, inputs.sequences, &request);
+    AddSequences(schema_, Scope::kExample, inputs.examples, inputs.sequences, &example);
+    return {std::move(request), std::move(example),
             View(inputs.request_of_example, {static_cast<int64_t>(inputs.examples)})};
   }
 
@@ -127,6 +144,29 @@ Status CheckSignature(const c10::FunctionSchema& forward) {
       got.str());
 }
 
+// Zeros in place of sequences, `ids` in each list.
+class ZeroSequences {
+ public:
+  ZeroSequences(const Schema& schema, size_t requests, size_t examples, size_t ids) {
+    for (const SequenceSpec& spec : schema.sequences) {
+      const size_t lists = spec.scope == Scope::kRequest ? requests : examples;
+      std::vector<int64_t>& offsets = offsets_.emplace_back();
+      for (size_t list = 0; list <= lists; ++list) {
+        offsets.push_back(static_cast<int64_t>(list * ids));
+      }
+      values_.emplace_back(lists * ids * static_cast<size_t>(spec.dim));
+      inputs_.push_back(
+          {.values = values_.back().data(), .ids = lists * ids, .offsets = offsets.data()});
+    }
+  }
+  std::span<const SequenceInput> inputs() const { return inputs_; }
+
+ private:
+  std::vector<std::vector<float>> values_;
+  std::vector<std::vector<int64_t>> offsets_;
+  std::vector<SequenceInput> inputs_;  // Views of the two above, whose elements stay put.
+};
+
 // Runs zeros at R = 2, B = 3: an output that is missing, of a wrong shape or of a wrong
 // scope shows before the first request.
 Status TryOnce(DenseProgram& program, const Schema& schema) {
@@ -137,6 +177,7 @@ Status TryOnce(DenseProgram& program, const Schema& schema) {
   std::vector<float> example_dense(kExamples * schema.example_dense_columns);
   std::vector<float> example_pooled(kExamples * schema.example_pooled_columns);
   const std::vector<int64_t> request_of_example = {0, 0, 1};
+  const ZeroSequences sequences(schema, kRequests, kExamples, /*ids=*/2);
   std::vector<std::vector<float>> values(schema.outputs.size());
   std::vector<std::vector<float>*> outputs;
   for (std::vector<float>& output : values) outputs.push_back(&output);
@@ -146,7 +187,8 @@ Status TryOnce(DenseProgram& program, const Schema& schema) {
                       .request_pooled = request_pooled.data(),
                       .example_dense = example_dense.data(),
                       .example_pooled = example_pooled.data(),
-                      .request_of_example = request_of_example.data()},
+                      .request_of_example = request_of_example.data(),
+                      .sequences = sequences.inputs()},
                      outputs);
 }
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "dense/dense_program.h"
 #include "dense/fbgemm_operators.h"
+#include "lookup/sequence_lookup.h"
 #include "lookup/sharded_lookup.h"
 #include "model/model.h"
 
@@ -15,7 +16,10 @@ class PackageModel final : public Model {
  public:
   PackageModel(std::unique_ptr<Package> package, std::unique_ptr<Lookup> lookup,
                std::unique_ptr<DenseProgram> program)
-      : package_(std::move(package)), lookup_(std::move(lookup)), program_(std::move(program)) {}
+      : package_(std::move(package)),
+        lookup_(std::move(lookup)),
+        sequence_lookup_(*package_),
+        program_(std::move(program)) {}
 
   const Manifest& manifest() const override { return package_->manifest(); }
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
@@ -48,35 +52,54 @@ class PackageModel final : public Model {
                          .offsets = input.offsets.data(),
                          .weights = input.weights.data()});
     }
-    return lookup_->Run(sparse_,
-                        {.values = slot.request_pooled.data(),
-                         .bags = slot.requests,
-                         .columns = schema.request_pooled_columns},
-                        {.values = slot.example_pooled.data(),
-                         .bags = slot.examples,
-                         .columns = schema.example_pooled_columns});
+    Status status = lookup_->Run(sparse_,
+                                 {.values = slot.request_pooled.data(),
+                                  .bags = slot.requests,
+                                  .columns = schema.request_pooled_columns},
+                                 {.values = slot.example_pooled.data(),
+                                  .bags = slot.examples,
+                                  .columns = schema.example_pooled_columns});
+    if (!status.ok()) return status;
+    slot.sequences.resize(schema.sequences.size());
+    for (size_t i = 0; i < schema.sequences.size(); ++i) {
+      const std::span<const int64_t> rows(slot.sparse[schema.sequences[i].sparse_input].rows);
+      slot.sequences[i].resize(rows.size() * static_cast<size_t>(schema.sequences[i].dim));
+      status = sequence_lookup_.Run(i, rows, slot.sequences[i].data());
+      if (!status.ok()) return status;
+    }
+    return {};
   }
 
   Status RunProgram(Slot& slot) {
     slot.outputs.resize(package_->schema().outputs.size());
     outputs_.clear();
     for (SlotOutput& output : slot.outputs) outputs_.push_back(&output.values);
+    sequences_.clear();
+    for (size_t i = 0; i < slot.sequences.size(); ++i) {
+      const SlotSparse& lists = slot.sparse[package_->schema().sequences[i].sparse_input];
+      sequences_.push_back({.values = slot.sequences[i].data(),
+                            .ids = lists.rows.size(),
+                            .offsets = lists.offsets.data()});
+    }
     return program_->Run({.requests = slot.requests,
                           .examples = slot.examples,
                           .request_dense = slot.request_dense.data(),
                           .request_pooled = slot.request_pooled.data(),
                           .example_dense = slot.example_dense.data(),
                           .example_pooled = slot.example_pooled.data(),
-                          .request_of_example = slot.request_of_example.data()},
+                          .request_of_example = slot.request_of_example.data(),
+                          .sequences = sequences_},
                          outputs_);
   }
 
   const std::unique_ptr<Package> package_;  // First: the lookup reads its tables.
   const std::unique_ptr<Lookup> lookup_;
+  const SequenceLookup sequence_lookup_;
   const std::unique_ptr<DenseProgram> program_;
 
   // Views of the slot, kept for their memory.
   std::vector<JaggedRows> sparse_;
+  std::vector<SequenceInput> sequences_;
   std::vector<std::vector<float>*> outputs_;
 };
 

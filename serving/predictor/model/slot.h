@@ -38,6 +38,8 @@ struct Slot {
   std::vector<float> request_pooled;  // [R, Schema::request_pooled_columns]
   std::vector<float> example_pooled;  // [B, Schema::example_pooled_columns]
 
+  std::vector<std::vector<float>> sequences;  // Of Schema::sequences, each [total, dim].
+
   // Filled by the dense program, in the order of Schema::outputs.
   std::vector<SlotOutput> outputs;
 

@@ -51,7 +51,16 @@ struct SparseInput {
   IdMapSpec ids;
   uint32_t max_ids = 0;  // Per list. 0: no limit.
   Keep keep = Keep::kReject;
-  std::vector<LookupSpec> lookups;
+  std::vector<LookupSpec> lookups;      // The pooled ones.
+  std::vector<size_t> sequence_tables;  // Positions in Manifest::tables. See Schema::sequences.
+};
+
+// A sparse input looked up in one table without pooling: a vector for each id.
+struct SequenceSpec {
+  size_t sparse_input = 0;  // Position in Schema::sparse.
+  size_t table = 0;         // Position in Manifest::tables.
+  Scope scope = Scope::kExample;
+  int64_t dim = 0;
 };
 
 struct OutputSpec {
@@ -67,6 +76,11 @@ struct Schema {
   std::vector<DenseInput> dense;
   std::vector<SparseInput> sparse;
   std::vector<OutputSpec> outputs;
+
+  // In the order of the dense program's inputs: that of the sparse inputs and, for one
+  // of several tables, of its lookups.
+  std::vector<SequenceSpec> sequences;
+
   uint64_t fingerprint = 0;
 
   // Widths of the dense program's inputs.

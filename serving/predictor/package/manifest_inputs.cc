@@ -63,25 +63,38 @@ IdMapSpec ReadIds(const JsonValue& value) {
   return ids;
 }
 
-LookupSpec ReadLookup(const JsonValue& value, const std::vector<TableSpec>& tables,
-                      const IdMapSpec& ids, const JsonValue& rows) {
-  value.ExpectKeys({"table", "output", "pooling"});
-  LookupSpec lookup;
-  value["output"].Choice<bool>({{"pooled", true}});
-  lookup.pooling =
-      value["pooling"].Choice<Pooling>({{"sum", Pooling::kSum}, {"mean", Pooling::kMean}});
+// The position of the table that a lookup names, whose rows the ids lead to.
+size_t ReadLookupTable(const JsonValue& value, const std::vector<TableSpec>& tables,
+                       const IdMapSpec& ids, const JsonValue& rows) {
   const std::string name = ReadPlainName(value["table"]);
   const auto table = std::find_if(tables.begin(), tables.end(),
                                   [&](const TableSpec& each) { return each.name == name; });
   if (table == tables.end()) {
     value["table"].Refuse("the name of a table");
-    return lookup;
+    return 0;
   }
-  lookup.table = static_cast<size_t>(table - tables.begin());
   if (ids.rows != table->rows) {
     rows.Refuse(std::to_string(table->rows) + ", the rows of table " + name);
   }
-  return lookup;
+  return static_cast<size_t>(table - tables.begin());
+}
+
+void ReadLookup(const JsonValue& input, const JsonValue& value,
+                const std::vector<TableSpec>& tables, SparseInput* read) {
+  value.ExpectKeys({"table", "output", "pooling"});
+  const bool pooled = value["output"].Choice<bool>({{"pooled", true}, {"sequence", false}});
+  const JsonValue pooling = value["pooling"];
+  const size_t table = ReadLookupTable(value, tables, read->ids, input["ids"]["rows"]);
+  if (!pooled) {
+    if (!pooling.is_null()) pooling.Refuse("null where output is sequence");
+    if (read->weighted) input["weighted"].Refuse("false where a lookup's output is sequence");
+    read->sequence_tables.push_back(table);
+    return;
+  }
+  read->lookups.push_back(
+      {.table = table,
+       .pooling = pooling.Choice<Pooling>({{"sum", Pooling::kSum}, {"mean", Pooling::kMean}}),
+       .column = 0});
 }
 
 SparseInput ReadSparse(const JsonValue& value, const std::vector<TableSpec>& tables) {
@@ -95,7 +108,7 @@ SparseInput ReadSparse(const JsonValue& value, const std::vector<TableSpec>& tab
       {{"reject", Keep::kReject}, {"first", Keep::kFirst}, {"last", Keep::kLast}});
   input.ids = ReadIds(value["ids"]);
   for (const JsonValue& lookup : value["lookups"].Elements(1)) {
-    input.lookups.push_back(ReadLookup(lookup, tables, input.ids, value["ids"]["rows"]));
+    ReadLookup(value, lookup, tables, &input);
   }
   return input;
 }
@@ -116,8 +129,9 @@ OutputSpec ReadOutput(const JsonValue& value) {
   return output;
 }
 
-// Where each input's values stand in the dense program's four matrices.
-void AssignColumns(const std::vector<TableSpec>& tables, Schema* schema) {
+// Where each input's values stand in the dense program's four matrices, and the order of
+// its sequences.
+void AssignPlaces(const std::vector<TableSpec>& tables, Schema* schema) {
   for (DenseInput& input : schema->dense) {
     size_t& columns = input.scope == Scope::kRequest ? schema->request_dense_columns
                                                      : schema->example_dense_columns;
@@ -129,6 +143,14 @@ void AssignColumns(const std::vector<TableSpec>& tables, Schema* schema) {
     for (LookupSpec& lookup : input.lookups) {
       lookup.column = columns;
       if (lookup.table < tables.size()) columns += static_cast<size_t>(tables[lookup.table].dim);
+    }
+    for (const size_t table : input.sequence_tables) {
+      if (table >= tables.size()) continue;  // Refused.
+      schema->sequences.push_back(
+          {.sparse_input = static_cast<size_t>(&input - schema->sparse.data()),
+           .table = table,
+           .scope = input.scope,
+           .dim = tables[table].dim});
     }
   }
 }
@@ -153,7 +175,7 @@ void ReadSchema(const JsonValue& inputs, const JsonValue& outputs,
   for (const JsonValue& output : outputs.Elements(1)) {
     schema->outputs.push_back(ReadOutput(output));
   }
-  AssignColumns(tables, schema);
+  AssignPlaces(tables, schema);
 }
 
 }  // namespace embershard
