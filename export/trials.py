@@ -24,7 +24,7 @@ from embershard.errors import ExportError
 from embershard.export.compared import Compared, close, stacked
 from embershard.export.crossing import first_crossing, recorded
 from embershard.export.dense_program import DenseProgram, LookedUp, take_lists
-from embershard.export.embeddings import EmbeddingModule, gives_sequences
+from embershard.export.embeddings import EmbeddingModule, SequenceLookup, gives_sequences
 from embershard.export.tracing import author_line, line_of
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.package.manifest import OutputSpec
@@ -200,21 +200,24 @@ def _random_batch(trial: Trial, program: DenseProgram, seed: int) -> _Batch:
         rows = numbers(trial.examples, width)
         return rows[request_of_example] if scope == "request" else rows
 
-    def draw_lists(width: int, scope: Scope) -> JaggedTensor:
+    # Of an input in several tables, its lists are as long in each.
+    lengths = {
+        each.input.name: torch.randint(trial.longest + 1, (trial.examples,), generator=random)
+        for each in program.layout.sequences
+    }
+
+    def draw_lists(each: SequenceLookup) -> JaggedTensor:
         """B lists, likewise."""
-        lengths = torch.randint(trial.longest + 1, (trial.examples,), generator=random)
-        lists = JaggedTensor(numbers(int(lengths.sum()), width), lengths=lengths)
-        return take_lists(lists, request_of_example) if scope == "request" else lists
+        own = lengths[each.input.name]
+        lists = JaggedTensor(numbers(int(own.sum()), each.place.width), lengths=own)
+        return take_lists(lists, request_of_example) if each.place.scope == "request" else lists
 
     dense = [draw(1, item.scope) for item in program.schema.dense]
     pooled = {
         (each.path, each.key): draw(each.columns.width, each.columns.scope)
         for each in program.layout.pooled
     }
-    sequences = {
-        (each.path, each.key): draw_lists(each.place.width, each.place.scope)
-        for each in program.layout.sequences
-    }
+    sequences = {(each.path, each.key): draw_lists(each) for each in program.layout.sequences}
     empty = torch.zeros(trial.examples, 0)
     looked_up = LookedUp(pooled=pooled, sequences=sequences)
     return _Batch(torch.cat([empty, *dense], dim=1), looked_up, request_of_example)

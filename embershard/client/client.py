@@ -143,6 +143,7 @@ class Client:
                 id. :class:`Lists` or arrays for speed. An input left out is empty.
             weights: from name to lists of weights, as many as ids; weighted inputs only.
             num_examples: None: as many as the inputs in example scope have, 1 where none is given.
+                0: no candidates, for ``outputs`` in request scope alone, as a user's vector is.
             outputs: names of those wanted. Empty: all.
             request_id: comes back in the answer.
             timeout_seconds: deadline, retries included. None: the client's.

@@ -174,8 +174,9 @@ def _num_examples(
     expected = stated if stated is not None else next(iter(sizes.values()), 1)
     if isinstance(expected, bool) or not isinstance(expected, (int, np.integer)):
         raise RequestError(f"num_examples: expected a whole number, got {expected!r:.40}")
-    if not 1 <= expected <= MAX_EXAMPLES:
-        raise RequestError(f"num_examples: expected 1..{MAX_EXAMPLES}, got {expected}")
+    least = 0 if stated is not None else 1  # None at all is nobody's slip where it is stated.
+    if not least <= expected <= MAX_EXAMPLES:
+        raise RequestError(f"num_examples: expected {least}..{MAX_EXAMPLES}, got {expected}")
     source = "num_examples says" if stated is not None else f"{next(iter(sizes), '')!r} has"
     for name, size in sizes.items():
         if size != expected:
@@ -192,6 +193,8 @@ def _dense_bytes(
     items = [item for item in model.dense if item.scope == scope]
     matrix = np.empty((rows, len(items)), dtype="<f4")
     for index, item in enumerate(items):
+        if not rows:
+            continue
         if item.name in columns:
             matrix[:, index] = columns[item.name]
         elif item.default is not None:

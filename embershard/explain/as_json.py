@@ -101,7 +101,10 @@ def _sparse(feature: SparseExplained, examples: list[int]) -> dict[str, Any]:
             {
                 "example": None if whole_request else number,
                 "ids": [_id(feature, at) for at in feature.places_in(number)],
-                "pooled_norms": [float(each.pooled[number]) for each in feature.lookups],
+                "pooled_norms": [
+                    None if each.lookup.output == "sequence" else float(each.pooled[number])
+                    for each in feature.lookups
+                ],
             }
             for number in lists
         ],

@@ -160,6 +160,8 @@ class _Tables:
             yield [f"... {len(hidden)} more", note, "", "", ""]
         if len(counted) < len(here) and not self.everything:
             yield [f"... {len(here) - len(counted)} more", _cut(feature), "", "", ""]
+        if looked_up.lookup.output == "sequence":
+            return  # The ids' own vectors are all there is.
         pooled = f"{looked_up.lookup.pooling} of {len(counted)}"
         yield [pooled, "", looked_up.table.name, "", f"{looked_up.pooled[number]:.4f}"]
 

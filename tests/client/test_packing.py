@@ -52,6 +52,22 @@ def float32(*values):
     return struct.pack(f"<{len(values)}f", *values)
 
 
+def test_without_examples_the_request_side_goes_alone():
+    count, message = packed(
+        num_examples=0,
+        dense={"age": 0.5},
+        sparse={"user": [7], "seen": [[1, 2]]},
+        weights={"seen": [1.5, 2.5]},
+    )
+
+    assert count == 0
+    assert message.request_dense == float32(0.5)
+    assert message.example_dense == b""
+    assert message.lengths == int32(1, 2)
+    assert message.values == int64(7, 1, 2)
+    assert message.weights == float32(1.5, 2.5)
+
+
 def test_every_array_lies_as_the_wire_says():
     count, message = packed(
         dense={"age": 0.5, "price": [1, 2], "likes": [3, 4]},
@@ -246,7 +262,7 @@ def test_the_number_of_examples_is(inputs, count):
             id="not-as-many-as-stated",
         ),
         pytest.param(
-            {"num_examples": 0}, "num_examples: expected 1..2147483647, got 0", id="no-examples"
+            {"num_examples": -1}, "num_examples: expected 0..2147483647, got -1", id="negative"
         ),
         pytest.param(
             {"dense": {"age": 1}, "sparse": {"item": []}},

@@ -5,7 +5,12 @@ import torch
 from torch import nn
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingCollection,
+    FusedEmbeddingBagCollection,
+    FusedEmbeddingCollection,
+)
 
 REQUEST_OF_EXAMPLE = torch.tensor([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4])
 """R = 5, B = 11: sizes that the exporter's own check does not use."""
@@ -48,6 +53,12 @@ class Case:
             (config, collection.state_dict()[f"embedding_bags.{config.name}.weight"].numpy())
             for collection in collections
             for config in collection.embedding_bag_configs()
+        ]
+        self._sequence_tables = [
+            (config, each.state_dict()[f"embeddings.{config.name}.weight"].numpy())
+            for each in module.modules()
+            if isinstance(each, EmbeddingCollection | FusedEmbeddingCollection)
+            for config in each.embedding_configs()
         ]
         self._dense = {
             item.name: self._random.standard_normal(self._count(item)).astype(np.float32)
@@ -94,10 +105,30 @@ class Case:
     def program_inputs(self):
         """``(request_inputs, example_inputs, request_of_example)``, as the server gives them."""
         return (
-            [self._dense_matrix("request"), self._pooled_matrix("request")],
-            [self._dense_matrix("example"), self._pooled_matrix("example")],
+            [
+                self._dense_matrix("request"),
+                self._pooled_matrix("request"),
+                *self._sequences("request"),
+            ],
+            [
+                self._dense_matrix("example"),
+                self._pooled_matrix("example"),
+                *self._sequences("example"),
+            ],
             self.request_of_example,
         )
+
+    def _sequences(self, scope):
+        """Of inputs in order, each one's tables in order: values, offsets."""
+        found = []
+        for item in self._schema.sparse:
+            for config, weight in self._sequence_tables:
+                if item.scope == scope and item.name in config.feature_names:
+                    bags = self._bags[item.name]
+                    rows = np.concatenate([np.zeros(0, np.int64), *bags])
+                    ends = np.cumsum([0, *map(len, bags)])
+                    found += [torch.from_numpy(weight[rows]), torch.from_numpy(ends)]
+        return found
 
     def _dense_matrix(self, scope):
         columns = [self._dense[item.name] for item in self._schema.dense if item.scope == scope]

@@ -31,6 +31,7 @@ class Oracle:
         inputs = []
         for scope, rows in (("request", 1), ("example", asked.num_examples)):
             columns, vectors = [np.zeros((rows, 0))], [np.zeros((rows, 0))]
+            sequences: list[np.ndarray] = []
             for item in self._manifest["inputs"]:
                 if item["scope"] != scope:
                     continue
@@ -39,11 +40,13 @@ class Oracle:
                     columns.append(np.array(values, np.float32).reshape(rows, 1))
                 else:
                     vectors += self._pooled(item, asked, rows)
+                    sequences += self._sequences(item, asked, rows)
             inputs.append(
                 [
                     torch.from_numpy(np.hstack(each).astype(np.float32))
                     for each in (columns, vectors)
                 ]
+                + [torch.from_numpy(each) for each in sequences]
             )
         with torch.no_grad():
             outputs = self._program(*inputs, torch.zeros(asked.num_examples, dtype=torch.int64))
@@ -55,6 +58,8 @@ class Oracle:
         weights = asked.weights.get(item["name"], [[1.0] * len(ids) for ids in lists])
         found = []
         for lookup in item["lookups"]:
+            if lookup["output"] != "pooled":
+                continue
             table = self._tables[lookup["table"]]
             pooled = np.zeros((rows, table.shape[1]))
             for bag, (ids, factors) in enumerate(zip(lists, weights, strict=True)):
@@ -66,6 +71,23 @@ class Oracle:
                 if lookup["pooling"] == "mean" and kept:
                     pooled[bag] /= len(kept)
             found.append(pooled)
+        return found
+
+    def _sequences(self, item: dict, asked: Asked, rows: int) -> list[np.ndarray]:
+        """For each table without pooling that the input is looked up in: values, offsets."""
+        lists = [self._kept(item, ids) for ids in asked.sparse.get(item["name"], [[]] * rows)]
+        offsets = np.cumsum([0, *map(len, lists)])
+        found = []
+        for lookup in item["lookups"]:
+            if lookup["output"] != "sequence":
+                continue
+            table = self._tables[lookup["table"]]
+            values = np.zeros((offsets[-1], table.shape[1]), np.float32)
+            for place, value in enumerate(value for ids in lists for value in ids):
+                row = self._row(item["ids"], id_bits(value))
+                if row is not None:
+                    values[place] = table[row]
+            found += [values, offsets]
         return found
 
     @staticmethod

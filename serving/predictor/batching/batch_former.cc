@@ -1,5 +1,6 @@
 #include "batching/batch_former.h"
 
+#include <algorithm>
 #include <cassert>
 #include <exception>
 #include <utility>
@@ -8,7 +9,8 @@ namespace embershard {
 namespace {
 
 QueueSize SizeOf(const Request& request) {
-  return {.examples = request.num_examples,
+  // One without examples is computed as well: it takes the room of one.
+  return {.examples = std::max(request.num_examples, 1U),
           .ids = request.num_ids,
           .bytes = request.held_bytes,
           .requests = 1};

@@ -17,6 +17,9 @@ void BuildRequestOfExample(Requests requests, Slot* slot) {
     slot->request_of_example.insert(slot->request_of_example.end(), requests[r]->num_examples,
                                     static_cast<int64_t>(r));
   }
+  // Not every model can be asked about no example at all: where no request has one, the first
+  // gets an empty one, of which nothing is answered.
+  if (slot->request_of_example.empty()) slot->request_of_example.push_back(0);
   slot->examples = slot->request_of_example.size();
 }
 
@@ -34,7 +37,7 @@ void BuildDenseColumn(const DenseInput& input, size_t feature, Requests requests
 
 void BuildDense(const Schema& schema, Requests requests, Slot* slot) {
   slot->request_dense.resize(slot->requests * schema.request_dense_columns);
-  slot->example_dense.resize(slot->examples * schema.example_dense_columns);
+  slot->example_dense.assign(slot->examples * schema.example_dense_columns, 0);
   for (size_t i = 0; i < schema.dense.size(); ++i) {
     const DenseInput& input = schema.dense[i];
     if (input.scope == Scope::kRequest) {
@@ -47,7 +50,8 @@ void BuildDense(const Schema& schema, Requests requests, Slot* slot) {
   }
 }
 
-void BuildOffsets(const SparseInput& input, size_t feature, Requests requests,
+// Of `bags` lists: those that no request has are empty.
+void BuildOffsets(const SparseInput& input, size_t feature, Requests requests, size_t bags,
                   std::vector<int64_t>* offsets) {
   offsets->assign(1, 0);
   int64_t total = 0;
@@ -62,6 +66,7 @@ void BuildOffsets(const SparseInput& input, size_t feature, Requests requests,
       offsets->push_back(total);
     }
   }
+  offsets->resize(bags + 1, total);
 }
 
 // Where one request's lists of one input go.
@@ -97,8 +102,9 @@ size_t CopyLists(const SparseInput& input, const IdMap& id_map, const SparseView
 }
 
 void BuildSparse(const SparseInput& input, const IdMap& id_map, size_t feature, Requests requests,
-                 SlotSparse* out, std::vector<std::vector<UnknownIdCount>>* unknown_ids) {
-  BuildOffsets(input, feature, requests, &out->offsets);
+                 size_t bags_in_all, SlotSparse* out,
+                 std::vector<std::vector<UnknownIdCount>>* unknown_ids) {
+  BuildOffsets(input, feature, requests, bags_in_all, &out->offsets);
   const auto total = static_cast<size_t>(out->offsets.back());
   out->rows.resize(total);
   out->weights.resize(input.weighted ? total : 0);
@@ -128,7 +134,9 @@ void BuildBatch(const Model& model, Requests requests, Slot* slot,
   BuildDense(schema, requests, slot);
   slot->sparse.resize(schema.sparse.size());
   for (size_t i = 0; i < schema.sparse.size(); ++i) {
-    BuildSparse(schema.sparse[i], model.id_map(i), i, requests, &slot->sparse[i], unknown_ids);
+    const size_t bags = schema.sparse[i].scope == Scope::kRequest ? slot->requests : slot->examples;
+    BuildSparse(schema.sparse[i], model.id_map(i), i, requests, bags, &slot->sparse[i],
+                unknown_ids);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "batching/door.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <limits>
@@ -56,7 +57,7 @@ size_t FirstNotFinite(Unaligned<float> values) {
 Status CountDense(const DenseInput& input, const DenseView& view, size_t num_examples) {
   const size_t expected = ListCount(input.scope, num_examples);
   if (view.values.empty()) {
-    if (input.default_value.has_value()) return {};
+    if (input.default_value.has_value() || expected == 0) return {};
     return InvalidArgument(Feature(input.name) + "missing: expected " + std::to_string(expected) +
                            " values, got none (it has no default)");
   }
@@ -155,7 +156,7 @@ Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* vi
 
 // Whether every input has as many values as it must, and fills num_ids.
 Status CheckCounts(const Schema& schema, const Limits& limits, Request* request) {
-  Status status = CheckNumExamples(limits, request->num_examples);
+  Status status = CheckNumExamples(schema, limits, *request);
   for (size_t i = 0; status.ok() && i < schema.dense.size(); ++i) {
     status = CountDense(schema.dense[i], request->dense[i], request->num_examples);
   }
@@ -173,10 +174,16 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
 
 std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
 
-Status CheckNumExamples(const Limits& limits, uint32_t num_examples) {
-  if (num_examples >= 1 && num_examples <= limits.max_examples) return {};
+Status CheckNumExamples(const Schema& schema, const Limits& limits, const Request& request) {
+  if (request.num_examples >= 1 && request.num_examples <= limits.max_examples) return {};
+  const std::vector<size_t>& wanted = request.outputs_wanted;
+  const bool without_examples =
+      !wanted.empty() && std::all_of(wanted.begin(), wanted.end(), [&schema](size_t output) {
+        return schema.outputs[output].scope == Scope::kRequest;
+      });
+  if (request.num_examples == 0 && without_examples) return {};
   return InvalidArgument("num_examples: expected 1.." + std::to_string(limits.max_examples) +
-                         ", got " + std::to_string(num_examples));
+                         ", got " + std::to_string(request.num_examples));
 }
 
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths) {

@@ -24,8 +24,9 @@ namespace embershard {
 // `outputs_wanted` ascending positions.
 Status CheckRequest(const Model& model, const Limits& limits, Request* request);
 
-// The part of the above that must come before anything is multiplied by the number.
-Status CheckNumExamples(const Limits& limits, uint32_t num_examples);
+// The part of the above that must come before anything is multiplied by num_examples. A
+// request without examples may want outputs in request scope, a user's vector for one.
+Status CheckNumExamples(const Schema& schema, const Limits& limits, const Request& request);
 
 // How a refusal begins that is about one input: "feature 'item': ".
 std::string Feature(const std::string& name);

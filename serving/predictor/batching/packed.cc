@@ -27,6 +27,8 @@ Status SplitDense(const Schema& schema, const PackedArrays& packed, Request* req
   for (const DenseInput& input : schema.dense) {
     if (input.scope == Scope::kRequest) {
       request->dense.push_back({packed.request_dense.Slice(input.column, 1), 1});
+    } else if (request->num_examples == 0) {
+      request->dense.emplace_back();
     } else {
       const size_t rest = packed.example_dense.size() - input.column;
       request->dense.push_back(
@@ -78,7 +80,7 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, Request* re
 
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
                    Request* request) {
-  Status status = CheckNumExamples(limits, request->num_examples);
+  Status status = CheckNumExamples(schema, limits, *request);
   if (status.ok()) status = SplitDense(schema, packed, request);
   if (status.ok()) status = SplitSparse(schema, packed, request);
   return status;

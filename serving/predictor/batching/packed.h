@@ -22,8 +22,8 @@ struct PackedArrays {
   Unaligned<float> weights;        // For the values of the weighted inputs.
 };
 
-// Fills the views of `request`, whose num_examples is set. Refuses what cannot be
-// cut with kInvalidArgument; the rest is the door's work.
+// Fills the views of `request`, whose num_examples and outputs_wanted are set. Refuses what cannot
+// be cut with kInvalidArgument; the rest is the door's work.
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
                    Request* request);
 

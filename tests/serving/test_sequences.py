@@ -1,0 +1,137 @@
+"""Models with sequences, served: the oracle's scores, whatever the split, and vectors of users."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embershard.client import Client
+from embershard.errors import RequestError
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.serving.asking import Asked, named, outputs_of
+from tests.serving.attending import export_attending, requests
+from tests.serving.oracle import Oracle
+
+WEIGHTS = {
+    "int8": "int8",
+    "int4": "int4",
+    "fp16": "fp16",
+    "mixed": {"item_rows": "int4", "words": "fp16", "*": "int8"},
+}
+
+
+@pytest.fixture(scope="module", params=WEIGHTS)
+def stored(request, tmp_path_factory):
+    package = export_attending(
+        tmp_path_factory.mktemp(request.param), weights=WEIGHTS[request.param]
+    )
+    return LocalPredictor(package, threads=1), Oracle(package)
+
+
+def answers(local, *asked: Asked, outputs=()):
+    messages = [named(each) for each in asked]
+    for message in messages:
+        message.outputs.extend(outputs)
+    found = local.predict_merged([message.SerializeToString() for message in messages])
+    return [outputs_of(each) for each in found]
+
+
+@settings(deadline=None, max_examples=60)
+@given(asked=requests())
+def test_scores_are_those_of_the_packages_bytes(stored, asked):
+    local, oracle = stored
+    (got,) = answers(local, asked)
+    for name, expected in oracle.answer(asked).items():
+        assert got[name].shape == expected.shape
+        assert np.abs(got[name] - expected).max() <= 1e-5, name
+
+
+@settings(deadline=None, max_examples=60)
+@given(wholes=st.lists(requests(), min_size=1, max_size=4), data=st.data())
+def test_any_split_alone_or_merged(stored, wholes, data):
+    local, _ = stored
+    expected = [answers(local, whole)[0] for whole in wholes]
+    parts = []
+    for whole in wholes:
+        first = data.draw(st.integers(1, whole.num_examples))
+        rest = whole.num_examples - first
+        parts.append([whole.examples(0, first)] + ([whole.examples(first, rest)] if rest else []))
+
+    merged = iter(answers(local, *[piece for pieces in parts for piece in pieces]))
+    for pieces, whole in zip(parts, expected, strict=True):
+        together = [next(merged) for _ in pieces]
+        alone = [answers(local, piece)[0] for piece in pieces]
+        for found in (together, alone):
+            scores = np.concatenate([each["score"] for each in found])
+            assert np.abs(scores - whole["score"]).max() <= 1e-6
+            for each in found:
+                assert np.abs(each["history_mean"] - whole["history_mean"]).max() <= 1e-6
+
+
+HISTORY = {"history": [[100, 101, 139]], "user": [[1]]}
+
+
+def test_a_request_without_examples_gets_the_outputs_of_its_request(stored):
+    local, oracle = stored
+    one = Asked(1, dense={"age": [0.5], "price": [3.0]}, sparse=HISTORY)
+    none = Asked(0, dense={"age": [0.5]}, sparse=HISTORY)
+
+    (alone,) = answers(local, none, outputs=["history_mean"])
+    expected = oracle.answer(one)["history_mean"]
+    assert list(alone) == ["history_mean"]
+    assert np.abs(alone["history_mean"] - expected).max() <= 1e-5
+
+    # Between others, and with others like it.
+    other = dataclasses.replace(one, sparse={"history": [[120]]})
+    for group in ([one, none, other], [none, other], [none, none], [other, none]):
+        found = answers(local, *group, outputs=["history_mean"])
+        for asked, got in zip(group, found, strict=True):
+            if asked is not other:
+                assert np.abs(got["history_mean"] - expected).max() <= 1e-5
+            else:
+                known = oracle.answer(other)["history_mean"]
+                assert np.abs(got["history_mean"] - known).max() <= 1e-5
+
+
+@pytest.fixture(scope="module")
+def attending_client(tmp_path_factory):
+    repository = tmp_path_factory.mktemp("repository")
+    export_attending(repository, weights="int8")
+    with (
+        Server(repository, options=ServerOptions(port=0, threads=1)) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        yield client
+
+
+def test_over_grpc_a_user_is_asked_about_without_candidates(attending_client):
+    with_candidates = attending_client.predict(
+        dense={"age": 0.5, "price": [1.0, 2.0]}, sparse={**HISTORY, "item": [[100], [-7]]}
+    )
+    without = attending_client.predict(
+        dense={"age": 0.5}, sparse=HISTORY, num_examples=0, outputs=["history_mean"]
+    )
+    assert with_candidates["score"].shape == (2,)
+    np.testing.assert_allclose(
+        without["history_mean"], with_candidates["history_mean"], rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [pytest.param([], id="all"), pytest.param(["history_mean", "score"], id="one-of-examples")],
+)
+def test_outputs_of_examples_cannot_be_had_without_examples(attending_client, outputs):
+    with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.4096, got 0"):
+        attending_client.predict(
+            dense={"age": 0.5}, sparse=HISTORY, num_examples=0, outputs=outputs
+        )
+
+
+def test_candidates_that_were_said_not_to_be_there_are_refused(attending_client):
+    with pytest.raises(RequestError, match="expected 0 examples as num_examples says, got 1"):
+        attending_client.predict(
+            dense={"age": 0.5, "price": [1.0]}, num_examples=0, outputs=["history_mean"]
+        )
