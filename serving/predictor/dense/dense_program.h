@@ -26,12 +26,12 @@ struct SequenceInput {
 struct DenseProgramInputs {
   size_t requests = 0;
   size_t examples = 0;
-  float* request_dense = nullptr;               // [R, request_dense_columns]
-  float* request_pooled = nullptr;              // [R, request_pooled_columns]
-  float* example_dense = nullptr;               // [B, example_dense_columns]
-  float* example_pooled = nullptr;              // [B, example_pooled_columns]
-  const int64_t* request_of_example = nullptr;  // [B]
-  std::span<const SequenceInput> sequences;     // One for each of Schema::sequences.
+  float* request_dense = nullptr;                 // [R, request_dense_columns]
+  float* request_pooled = nullptr;                // [R, request_pooled_columns]
+  float* example_dense = nullptr;                 // [B, example_dense_columns]
+  float* example_pooled = nullptr;                // [B, example_pooled_columns]
+  const int64_t* request_of_example = nullptr;    // [B]
+  std::span<const SequenceInput> sequences = {};  // One for each of Schema::sequences.
 };
 
 // Final implementations: TorchScriptProgram.

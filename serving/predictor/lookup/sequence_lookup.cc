@@ -32,8 +32,8 @@ float LoadHalf(const std::byte* bytes) {
 
 }  // namespace
 
-// Compiled without contraction into fused multiply-adds, which round once where the format
-// rounds twice: see CMakeLists.txt.
+// The product of a half and a code is exact in float32, so that the sum alone rounds, fused
+// with it or not.
 void DequantizeRow(WeightType weights, const std::byte* row, size_t dim, float* values) {
   if (weights == WeightType::kFp16) {
     for (size_t d = 0; d < dim; ++d) values[d] = LoadHalf(row + 2 * d);

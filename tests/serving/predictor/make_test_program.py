@@ -88,7 +88,25 @@ class TwoTensors(torch.nn.Module):
         return request + example
 
 
+class Sequences(torch.nn.Module):
+    """For one sequence of width 2 in each scope, beside the inputs of ``sound.pt``."""
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        offsets = example_inputs[3]
+        sums = torch.cat([torch.zeros(1), example_inputs[2].sum(1).cumsum(0)])
+        return {
+            "score": sums[offsets[1:]] - sums[offsets[:-1]],
+            "pair": (offsets[1:] - offsets[:-1]).float().unsqueeze(1).expand(-1, 2),
+            "user": torch.stack(
+                [request_inputs[2].sum().expand(len(request_inputs[0])), request_inputs[3][1:]], 1
+            ),
+        }
+
+
 PROGRAMS = {
+    "sequences": Sequences,
     "sound": Sound,
     "missing_output": MissingOutput,
     "too_few_outputs": TooFewOutputs,

@@ -64,6 +64,15 @@ TEST(BatchFormer, EndsABatchAtTheBudgetOfExamples) {
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{5, 1}));
 }
 
+TEST(BatchFormer, ARequestWithoutExamplesTakesTheRoomOfOne) {
+  BatchFormer former(Small());
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_EQ(Add(&former, Waiting(0)), Admission::kAccepted);
+  }
+  EXPECT_EQ(former.Take(kStart).batch.size(), 10U);
+  EXPECT_EQ(former.Take(kStart).batch.size(), 2U);
+}
+
 TEST(BatchFormer, EndsABatchAtTheBudgetOfIds) {
   BatchFormer former(Small());
   EXPECT_EQ(Add(&former, Waiting(1, 60)), Admission::kAccepted);

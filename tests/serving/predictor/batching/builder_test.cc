@@ -39,7 +39,10 @@ Built Build(const Model& model, const std::vector<FakeInputs>& inputs) {
 }
 
 FakeInputs OneExample() {
-  return {.num_examples = 1, .dense = {{40}, {9}, {8}}, .sparse = {{{1}, {2}, {}}, {}, {}, {}, {}}};
+  return {.num_examples = 1,
+          .dense = {{40}, {9}, {8}},
+          .sparse = {{{1}, {2}, {}}, {}, {}, {}, {}},
+          .outputs_wanted = {0, 1}};
 }
 
 TEST(Builder, MergesRequestsFeatureByFeature) {
@@ -62,6 +65,37 @@ TEST(Builder, MergesRequestsFeatureByFeature) {
   EXPECT_EQ(slot.sparse[kTag].offsets, (Rows{0, 0, 0, 0}));
   EXPECT_EQ(slot.sparse[kTag].rows, Rows{});
   EXPECT_EQ(slot.sparse[kUser].weights, Floats{});
+}
+
+FakeInputs NoExamples() {
+  return {.num_examples = 0,
+          .dense = {{50}, {}, {}},
+          .sparse = {{{1}, {3}, {}}, {}, {}, {}, {}},
+          .outputs_wanted = {1}};
+}
+
+TEST(Builder, ARequestWithoutExamplesTakesNoneOfTheBatch) {
+  const FakeModel model;
+  const Slot slot = Build(model, {NoExamples(), OneExample(), NoExamples()}).slot;
+  EXPECT_EQ(slot.requests, 3U);
+  EXPECT_EQ(slot.examples, 1U);
+  EXPECT_EQ(slot.request_of_example, Rows{1});
+  EXPECT_EQ(slot.request_dense, (Floats{50, 40, 50}));
+  EXPECT_EQ(slot.sparse[kUser].rows, (Rows{3, 2, 3}));
+  EXPECT_EQ(slot.sparse[kItem].offsets, (Rows{0, 0}));
+}
+
+TEST(Builder, ABatchWithoutExamplesGetsOneOfZeros) {
+  const FakeModel model;
+  Built built = Build(model, {GoodInputs(), GoodInputs()});
+  BuildBatch(model, Requests(model, {NoExamples(), NoExamples()}), &built.slot, &built.unknown_ids);
+  EXPECT_EQ(built.slot.requests, 2U);
+  EXPECT_EQ(built.slot.examples, 1U);
+  EXPECT_EQ(built.slot.request_of_example, Rows{0});
+  EXPECT_EQ(built.slot.example_dense, (Floats{0, 0}));
+  EXPECT_EQ(built.slot.sparse[kItem].offsets, (Rows{0, 0}));
+  EXPECT_EQ(built.slot.sparse[kItem].rows, Rows{});
+  EXPECT_EQ(built.slot.sparse[kUser].rows, (Rows{3, 3}));
 }
 
 TEST(Builder, CountsUnknownIdsPerRequestAndFeature) {

@@ -129,6 +129,41 @@ TEST(Door, CountsTheIdsThatWillBeLookedUp) {
   EXPECT_EQ(request->num_ids, 1U + 2U + 2U + 2U);
 }
 
+// What a user's vector needs, and nothing else.
+FakeInputs WithoutExamples() {
+  return {.num_examples = 0,
+          .dense = {{30}, {}, {}},
+          .sparse = {{{1}, {7}, {}}, {}, {{2}, {3, 9}, {}}, {}, {}},
+          .outputs_wanted = {1}};
+}
+
+TEST(Door, TakesNoExamplesForOutputsInRequestScopeAlone) {
+  const FakeModel model;
+  FakeInputs inputs = WithoutExamples();
+  EXPECT_TRUE(Check(model, FakeRequest(inputs).get()).ok());
+  for (const std::vector<size_t>& wanted : {std::vector<size_t>{0}, {0, 1}, {}}) {
+    inputs.outputs_wanted = wanted;
+    EXPECT_EQ(Check(model, FakeRequest(inputs).get()).message(),
+              "num_examples: expected 1..8, got 0");
+  }
+}
+
+TEST(Door, StillChecksTheRequestsSideWhereThereAreNoExamples) {
+  const FakeModel model;
+  FakeInputs inputs = WithoutExamples();
+  inputs.dense[kPrice] = {1};
+  EXPECT_EQ(Check(model, FakeRequest(inputs).get()).message(),
+            "feature 'price': expected 0 values, got 1");
+  inputs = WithoutExamples();
+  inputs.sparse[kItem] = {{1}, {101}, {}};
+  EXPECT_EQ(Check(model, FakeRequest(inputs).get()).message(),
+            "feature 'item': expected 0 lengths, got 1");
+  inputs = WithoutExamples();
+  inputs.dense[kAge] = {};
+  EXPECT_EQ(Check(model, FakeRequest(inputs).get()).message(),
+            "feature 'age': missing: expected 1 values, got none (it has no default)");
+}
+
 TEST(Door, TakesExactlyTheLimits) {
   const FakeModel model;
   FakeInputs inputs = {

@@ -169,6 +169,7 @@ struct FakeInputs {
   uint32_t num_examples = 0;
   std::vector<std::vector<float>> dense;
   std::vector<FakeLists> sparse;
+  std::vector<size_t> outputs_wanted = {0, 1};
 };
 
 // A request for two examples with an unknown genre. Its answer by hand:
@@ -183,7 +184,8 @@ inline FakeInputs GoodInputs() {
                      {{1, 1}, {101, 205}, {}},
                      {{2}, {3, 9}, {}},
                      {{2, 0}, {4, 1000}, {0.5, 2}},
-                     {}}};
+                     {}},
+          .outputs_wanted = {0, 1}};
 }
 
 inline const std::vector<float> kGoodScores = {251.75, 256.75};
@@ -214,7 +216,7 @@ inline std::unique_ptr<Request> FakeRequest(const FakeInputs& inputs) {
   for (const FakeLists& lists : kept->sparse) {
     request->sparse.push_back({ViewOf(lists.lengths), ViewOf(lists.values), ViewOf(lists.weights)});
   }
-  request->outputs_wanted = {0, 1};
+  request->outputs_wanted = kept->outputs_wanted;
   request->arrival = Clock::now();
   request->answer = [kept](Status, Response) {};
   return request;

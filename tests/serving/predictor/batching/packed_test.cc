@@ -50,6 +50,27 @@ TEST(Packed, IsCutIntoTheViewsOfEachInput) {
   EXPECT_TRUE(CheckRequest(model, model.manifest().limits, &request).ok());
 }
 
+TEST(Packed, MayHoldTheRequestsSideAlone) {
+  const FakeModel model;
+  Request request;
+  request.outputs_wanted = {1};
+  const Status status = Split({.num_examples = 0,
+                               .request_dense = {30},
+                               .example_dense = {},
+                               .lengths = {1, 2},
+                               .values = {7, 3, 9},
+                               .weights = {},
+                               .outputs = {}},
+                              &request);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(request.dense[0].values[0], 30);
+  EXPECT_TRUE(request.dense[2].values.empty());
+  EXPECT_EQ(Copy(request.sparse[0].values), std::vector<int64_t>{7});
+  EXPECT_TRUE(request.sparse[1].lengths.empty());
+  EXPECT_EQ(Copy(request.sparse[2].values), (std::vector<int64_t>{3, 9}));
+  EXPECT_TRUE(CheckRequest(model, model.manifest().limits, &request).ok());
+}
+
 struct Refusal {
   const char* name;
   void (*spoil)(SampleRequest*);

@@ -117,6 +117,58 @@ TEST(TorchScriptProgram, InputsOfNoWidthMayBeNull) {
   EXPECT_EQ(outputs.score, (std::vector<float>{3.75F, 21, 34}));
 }
 
+Schema SchemaWithSequences() {
+  Schema schema = SchemaOfPrograms();
+  schema.sequences = {{.sparse_input = 0, .table = 0, .scope = Scope::kExample, .dim = 2},
+                      {.sparse_input = 1, .table = 1, .scope = Scope::kRequest, .dim = 2}};
+  return schema;
+}
+
+TEST(TorchScriptProgram, GivesValuesAndOffsetsOfSequencesBehindTheOtherInputsOfTheirScope) {
+  auto program =
+      LoadTorchScriptProgram(ProgramFile("sequences"), SchemaWithSequences(), {.threads = 1});
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  ThreeExamples batch;
+  std::vector<float> of_examples = {1, 2, 4, 8, 16, 32};
+  std::vector<float> of_requests = {0.5F, 0.25F};
+  const std::vector<int64_t> example_offsets = {0, 2, 2, 3};
+  const std::vector<int64_t> request_offsets = {0, 1, 1};
+  const SequenceInput sequences[] = {
+      {.values = of_examples.data(), .ids = 3, .offsets = example_offsets.data()},
+      {.values = of_requests.data(), .ids = 1, .offsets = request_offsets.data()}};
+  DenseProgramInputs inputs = batch.inputs();
+  inputs.sequences = sequences;
+  Outputs outputs;
+  const Status status = RunProgram(**program, inputs, &outputs);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(outputs.score, (std::vector<float>{15, 0, 48}));
+  EXPECT_EQ(outputs.pair, (std::vector<float>{2, 2, 0, 0, 1, 1}));
+  EXPECT_EQ(outputs.user, (std::vector<float>{0.75F, 1, 0.75F, 1}));
+}
+
+TEST(TorchScriptProgram, SequencesOfNoIdsMayBeNull) {
+  auto program =
+      LoadTorchScriptProgram(ProgramFile("sequences"), SchemaWithSequences(), {.threads = 1});
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  ThreeExamples batch;
+  const std::vector<int64_t> offsets = {0, 0, 0, 0};
+  const SequenceInput sequences[] = {{.offsets = offsets.data()}, {.offsets = offsets.data()}};
+  DenseProgramInputs inputs = batch.inputs();
+  inputs.sequences = sequences;
+  Outputs outputs;
+  const Status status = RunProgram(**program, inputs, &outputs);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(outputs.score, (std::vector<float>{0, 0, 0}));
+}
+
+TEST(TorchScriptProgram, AProgramThatWantsASequenceMoreIsRefusedWhenLoaded) {
+  Schema schema = SchemaWithSequences();
+  schema.sequences.pop_back();
+  const Status status =
+      LoadTorchScriptProgram(ProgramFile("sequences"), schema, {.threads = 1}).status();
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+}
+
 TEST(TorchScriptProgram, RunsOnAnyThread) {
   auto program = LoadTorchScriptProgram(ProgramFile("sound"), SchemaOfPrograms(), {.threads = 2});
   ASSERT_TRUE(program.ok()) << program.status().message();

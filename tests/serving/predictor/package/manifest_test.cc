@@ -87,6 +87,33 @@ TEST(Manifest, GivesEachScopeColumnsOfItsOwn) {
   EXPECT_EQ(schema.sparse[2].lookups[0].column, 0U);
 }
 
+TEST(Manifest, NumbersSequencesInTheOrderOfTheInputs) {
+  const Result<Manifest> manifest = ParseManifest(EditedManifest([](Json& document) {
+    // "item": pooled as before, and twice a sequence; "user": a sequence alone.
+    const Json sequence = {{"table", "items"}, {"output", "sequence"}, {"pooling", nullptr}};
+    Json& item = document["inputs"][4]["lookups"];
+    item = {sequence, item[0], sequence};
+    document["inputs"][2]["lookups"][0].update({{"output", "sequence"}, {"pooling", nullptr}});
+  }));
+  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
+  const Schema& schema = manifest->schema;
+  ASSERT_EQ(schema.sequences.size(), 3U);
+  EXPECT_EQ(schema.sequences[0].sparse_input, 0U);
+  EXPECT_EQ(schema.sequences[0].table, 0U);
+  EXPECT_EQ(schema.sequences[0].scope, Scope::kRequest);
+  EXPECT_EQ(schema.sequences[0].dim, 4);
+  for (const size_t i : {1, 2}) {
+    EXPECT_EQ(schema.sequences[i].sparse_input, 2U);
+    EXPECT_EQ(schema.sequences[i].table, 1U);
+    EXPECT_EQ(schema.sequences[i].scope, Scope::kExample);
+    EXPECT_EQ(schema.sequences[i].dim, 8);
+  }
+  EXPECT_TRUE(schema.sparse[0].lookups.empty());
+  ASSERT_EQ(schema.sparse[2].lookups.size(), 1U);
+  EXPECT_EQ(schema.request_pooled_columns, 4U);
+  EXPECT_EQ(schema.example_pooled_columns, 8U);
+}
+
 TEST(Manifest, TakesTheDigestOfTheNumbersAsTheyAreWritten) {
   const std::string text = EditedManifest([](Json& document) {
     document["inputs"][1]["default"] = 1e-5;

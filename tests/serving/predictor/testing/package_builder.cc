@@ -77,8 +77,9 @@ void PackageBuilder::AddSparse(const std::string& name, Scope scope, bool weight
       [&lookups](const TestTable& each) { return each.name == lookups.front().table; });
   json specs = json::array();
   for (const TestLookup& lookup : lookups) {
-    specs.push_back(
-        {{"table", lookup.table}, {"output", "pooled"}, {"pooling", Text(lookup.pooling)}});
+    specs.push_back({{"table", lookup.table},
+                     {"output", lookup.sequence ? "sequence" : "pooled"},
+                     {"pooling", lookup.sequence ? json() : json(Text(lookup.pooling))}});
   }
   sparse_.push_back(
       {{"kind", "sparse"},

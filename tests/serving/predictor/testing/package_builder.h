@@ -18,7 +18,8 @@ namespace embershard::testing {
 
 struct TestLookup {
   std::string table;
-  Pooling pooling = Pooling::kSum;
+  Pooling pooling = Pooling::kSum;  // Of no meaning to a sequence.
+  bool sequence = false;
 };
 
 // Calls in the order of the manifest: tables first, then dense inputs, sparse ones,

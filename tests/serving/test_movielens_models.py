@@ -1,0 +1,98 @@
+"""DIN and two towers on MovieLens, from their TOML files: trained, exported, served."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embershard.client import Client, Lists
+from embershard.data import client_requests, load_movielens, movielens_folder
+from embershard.export import export_checkpoint
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.training import area_under_curve, read_config, train
+from tests.serving.oracle import Oracle
+from tests.serving.test_movielens import as_asked, cut, scores
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples/movielens"
+CHANCE, BASELINE_LESS = 0.5, 0.05  # How far below the baseline without a model is still sane.
+
+
+@pytest.fixture(scope="module")
+def movielens():
+    return load_movielens(movielens_folder(None))
+
+
+def trained_package(name, movielens, tmp_path_factory):
+    config = read_config(EXAMPLES / f"{name}.toml")
+    folder = str(tmp_path_factory.mktemp("checkpoints"))
+    checkpoint = config.checkpoint.model_copy(update={"folder": folder})
+    trained = train(config.model_copy(update={"checkpoint": checkpoint}), movielens.dataset)
+    out = tmp_path_factory.mktemp("repository") / name / "1"
+    return trained, export_checkpoint(trained.checkpoint, out, weights="int8")
+
+
+@pytest.fixture(scope="module", params=["din", "two_tower"])
+def model(request, movielens, tmp_path_factory):
+    return trained_package(request.param, movielens, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def asked(movielens):
+    users = [int(user) for user in movielens.test_users[:6]]
+    return [
+        as_asked(movielens, movielens.ranking_request(user, candidates=20).request)
+        for user in users
+    ]
+
+
+def test_int8_served_keeps_the_test_auc(movielens, model):
+    trained, package = model
+    local, test = LocalPredictor(package, threads=1), movielens.dataset.test
+    served = np.empty(len(test), np.float32)
+    for request in client_requests(test):
+        (served[request.positions],) = scores(local, as_asked(movielens, request))
+    auc = area_under_curve(served, test.labels)
+    assert abs(auc - trained.test.auc) <= 0.001
+    assert auc > area_under_curve(movielens.baseline["test"], test.labels) - BASELINE_LESS > CHANCE
+
+
+def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model, asked):
+    _, package = model
+    local, oracle = LocalPredictor(package, threads=1), Oracle(package)
+    wholes = scores(local, *asked)
+    for each, got in zip(asked, wholes, strict=True):
+        assert np.abs(got - oracle.answer(each)["score"]).max() <= 1e-5
+    pieces = [piece for each in asked for piece in cut(each, [1, 12, 7])]
+    merged = np.concatenate(scores(local, *pieces))
+    assert np.abs(merged - np.concatenate(wholes)).max() <= 1e-6
+
+
+def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, tmp_path_factory):
+    _, package = trained_package("two_tower", movielens, tmp_path_factory)
+    user = int(movielens.test_users[0])
+    asked = movielens.ranking_request(user, candidates=50).request
+    schema = movielens.dataset.schema
+    lists = {name: Lists(each.lengths, each.values) for name, each in asked.sparse.items()}
+    of_user = {
+        item.name: asked.dense[0, place]
+        for place, item in enumerate(schema.dense)
+        if item.scope == "request"
+    }
+    with (
+        Server(package.parents[1], options=ServerOptions(port=0, threads=1)) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        whole = client.predict(dense=asked.dense, sparse=lists)
+        vector = client.predict(
+            dense=of_user,
+            sparse={name: lists[name] for name in schema.sparse_names("request")},
+            num_examples=0,
+            outputs=["user"],
+        )
+    np.testing.assert_allclose(vector["user"], whole["user"], rtol=0, atol=1e-5)
+    logits = np.log(whole["score"] / (1 - whole["score"]))
+    dots = whole["item"] @ vector["user"][0]
+    biases = logits - dots
+    np.testing.assert_allclose(biases, np.full(50, biases[0]), rtol=0, atol=1e-4)
