@@ -1,5 +1,6 @@
 """DIN and two towers on MovieLens, from their TOML files: trained, exported, served."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,18 +25,25 @@ def movielens():
     return load_movielens(movielens_folder(None))
 
 
-def trained_package(name, movielens, tmp_path_factory):
-    config = read_config(EXAMPLES / f"{name}.toml")
-    folder = str(tmp_path_factory.mktemp("checkpoints"))
-    checkpoint = config.checkpoint.model_copy(update={"folder": folder})
-    trained = train(config.model_copy(update={"checkpoint": checkpoint}), movielens.dataset)
-    out = tmp_path_factory.mktemp("repository") / name / "1"
-    return trained, export_checkpoint(trained.checkpoint, out, weights="int8")
+@pytest.fixture(scope="module")
+def trained_package(movielens, tmp_path_factory):
+    """From a model's name to its training result and package, each made once."""
+
+    @cache
+    def made(name):
+        config = read_config(EXAMPLES / f"{name}.toml")
+        folder = str(tmp_path_factory.mktemp("checkpoints"))
+        checkpoint = config.checkpoint.model_copy(update={"folder": folder})
+        trained = train(config.model_copy(update={"checkpoint": checkpoint}), movielens.dataset)
+        out = tmp_path_factory.mktemp("repository") / name / "1"
+        return trained, export_checkpoint(trained.checkpoint, out, weights="int8")
+
+    return made
 
 
 @pytest.fixture(scope="module", params=["din", "two_tower"])
-def model(request, movielens, tmp_path_factory):
-    return trained_package(request.param, movielens, tmp_path_factory)
+def model(request, trained_package):
+    return trained_package(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +77,8 @@ def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model
     assert np.abs(merged - np.concatenate(wholes)).max() <= 1e-6
 
 
-def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, tmp_path_factory):
-    _, package = trained_package("two_tower", movielens, tmp_path_factory)
+def test_a_users_vector_ranks_items_as_the_served_scores_do(movielens, trained_package):
+    _, package = trained_package("two_tower")
     user = int(movielens.test_users[0])
     asked = movielens.ranking_request(user, candidates=50).request
     schema = movielens.dataset.schema

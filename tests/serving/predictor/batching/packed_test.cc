@@ -54,14 +54,14 @@ TEST(Packed, MayHoldTheRequestsSideAlone) {
   const FakeModel model;
   Request request;
   request.outputs_wanted = {1};
-  const Status status = Split({.num_examples = 0,
-                               .request_dense = {30},
-                               .example_dense = {},
-                               .lengths = {1, 2},
-                               .values = {7, 3, 9},
-                               .weights = {},
-                               .outputs = {}},
-                              &request);
+  const SampleRequest sample = {.num_examples = 0,
+                                .request_dense = {30},
+                                .example_dense = {},
+                                .lengths = {1, 2},
+                                .values = {7, 3, 9},
+                                .weights = {},
+                                .outputs = {}};
+  const Status status = Split(sample, &request);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(request.dense[0].values[0], 30);
   EXPECT_TRUE(request.dense[2].values.empty());
