@@ -9,25 +9,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXPORT = """
+EXPORTS = {
+    "pooled": """
+from tests.serving.models import export_ranker
+export_ranker(Path.cwd() / "repository")
+""",
+    "sequences": """
+from tests.serving.attending import export_attending
+export_attending(Path.cwd() / "repository", weights="int8")
+""",
+}
+PREPARE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tests.serving.models import export_ranker
-export_ranker(Path.cwd() / "repository")
 """
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory):
+@pytest.fixture(scope="module", params=EXPORTS)
+def packages(request, tmp_path_factory):
     """Exported with sets in different orders: strings hash with another seed in each process."""
     found = []
     for seed in ("1", "2"):
         folder = tmp_path_factory.mktemp(f"machine-{seed}")
         environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", EXPORT, str(ROOT)]
+        command = [sys.executable, "-c", PREPARE + EXPORTS[request.param], str(ROOT)]
         subprocess.run(command, cwd=folder, env=environment, check=True, timeout=100)
-        found.append(folder / "repository" / "ranker" / "1")
+        (package,) = (folder / "repository").glob("*/1")
+        found.append(package)
     return found
 
 
