@@ -219,9 +219,14 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
             id="output",
         ),
         pytest.param(
-            lambda m, d, s: m.sequences(s)["history"].to_padded_dense().amax(1),
-            "amax(): Expected reduction dim 1 to have non-zero size",
+            lambda m, d, s: m.sequences(s)["history"].to_padded_dense()[:, 0],
+            "index 0 is out of bounds for dimension 1 with size 0",
             id="helpless-without-history",
+        ),
+        pytest.param(
+            lambda m, d, s: m.sequences(s)["history"].to_padded_dense().sub(5).amax(1),
+            "depend on that example alone",
+            id="what-pads-hold-counts",
         ),
         pytest.param(
             lambda m, d, s: (x := m.sequences(s)["history"].to_padded_dense()).sum(1) / x.shape[1],

@@ -25,8 +25,18 @@ AWKWARD: list[Any] = [
     *(2**64 - 1, -(2**63), 0.0, -0.0, 1.0, 1e-5, 1e15, -1e15, 999999999999999.9, 5e-324, 1e300),
     *("", "a", "users", "x" * 128, "x" * 129, "..", "a/../b", "/a", "é", "a\u2028b", "\x7f", "\t"),
     *("oov", "zero", "reject", "dense", "sparse", "identity", "hash", "vocab", "sum", "mean"),
+    *("pooled", "sequence"),
     *([], [0, 1], [[]], {}, {"kind": "dense"}),
 ]
+
+
+def with_sequences() -> dict[str, Any]:
+    """The golden manifest, its users and items looked up without pooling as well."""
+    document: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_bytes())
+    for place, table in ((2, "users"), (4, "items")):
+        sequence = {"table": table, "output": "sequence", "pooling": None}
+        document["inputs"][place]["lookups"].append(sequence)
+    return document
 
 
 def python_verdict(folder: Path) -> str:
@@ -103,6 +113,11 @@ def test_both_readers_take_the_golden_package() -> None:
     assert (python_verdict(GOLDEN), cpp_verdict(GOLDEN)) == (ACCEPTED, ACCEPTED)
 
 
+def test_both_readers_take_sequences(draft: Draft) -> None:
+    replace_manifest(draft, with_sequences())
+    assert (python_verdict(draft.folder), cpp_verdict(draft.folder)) == (ACCEPTED, ACCEPTED)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_both_readers_refuse_a_hostile_package_for_the_same_field(
     case: HostileCase, tmp_path: Path
@@ -113,7 +128,7 @@ def test_both_readers_refuse_a_hostile_package_for_the_same_field(
 
 
 @settings(max_examples=400, deadline=None)
-@given(mutations(json.loads((GOLDEN / "manifest.json").read_bytes())))
+@given(mutations(json.loads((GOLDEN / "manifest.json").read_bytes())) | mutations(with_sequences()))
 def test_both_readers_judge_a_changed_manifest_alike(document: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         draft = Draft(Path(folder) / "1")

@@ -11,7 +11,8 @@ from embershard.client import Client
 from embershard.errors import RequestError
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from tests.serving.asking import Asked, named, outputs_of
-from tests.serving.attending import export_attending, requests
+from tests.serving.attending import SCHEMA, export_attending, requests
+from tests.serving.models import with_plan
 from tests.serving.oracle import Oracle
 
 WEIGHTS = {
@@ -68,6 +69,22 @@ def test_any_split_alone_or_merged(stored, wholes, data):
             assert np.abs(scores - whole["score"]).max() <= 1e-6
             for each in found:
                 assert np.abs(each["history_mean"] - whole["history_mean"]).max() <= 1e-6
+
+
+def test_a_plan_over_two_devices_does_not_change_one_bit(tmp_path):
+    package = export_attending(tmp_path / "one", weights="int8")
+    spread = with_plan(package, tmp_path / "attending" / "1", devices=2)
+    asked = Asked(
+        2,
+        dense={"age": [0.25], "price": [1.0, -1.0]},
+        sparse={"history": [[100, 7, -7, 139]], "item": [[100], [139]], "words": [[1, 12], [8]]},
+        schema=SCHEMA,
+    )
+    (expected,) = answers(LocalPredictor(package, threads=1), asked)
+    for tables in ("mmap", "resident"):
+        (got,) = answers(LocalPredictor(spread, plan="2xcpu", tables=tables, threads=1), asked)
+        for name, values in expected.items():
+            assert got[name].tobytes() == values.tobytes(), name
 
 
 HISTORY = {"history": [[100, 101, 139]], "user": [[1]]}
