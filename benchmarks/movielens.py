@@ -12,7 +12,7 @@ from embershard.client.packing import Inputs, pack
 from embershard.client.schema import served_model
 from embershard.data import MovieLens, load_movielens, movielens_folder, sample_requests
 from embershard.export import export_model
-from embershard.models import ModelConfig, build_model
+from embershard.models import DLRMConfig, build_model
 from embershard.serving import LocalPredictor
 from embershard.training.config import TrainingConfig
 from embershard.training.parts import model_arguments
@@ -23,7 +23,7 @@ __all__ = ["export_movielens", "ranking_messages"]
 def export_movielens(folder: Path) -> tuple[Path, MovieLens]:
     """An int8 package of a DLRM over the data set's tables, and the data set."""
     loaded = load_movielens(movielens_folder(None))
-    arguments = model_arguments(ModelConfig(), TrainingConfig(), loaded.dataset)
+    arguments = model_arguments(DLRMConfig(), TrainingConfig(), loaded.dataset)
     torch.manual_seed(0)
     model = build_model("dlrm", {**arguments, "fused": None})
     out = folder / "movielens" / "1"

@@ -108,7 +108,9 @@ def test_a_package_with_no_plan_for_this_machine_is_refused(made_for_gpus):
     file = made_for_gpus / "plans" / "default.json"
     file.write_text(file.read_text().replace("cpu:", "cuda:"))
     seal(made_for_gpus, json.loads((made_for_gpus / "manifest.json").read_text()))
-    with pytest.raises(PackageError, match=r"^plans/2xcpu\.json: table .* got device 'cuda:"):
+    with pytest.raises(
+        PackageError, match=r"^plans/2xcpu\.json: table .* expected cpu devices, got 'cuda:"
+    ):
         explain_sample(made_for_gpus, plan="2xcpu")
 
 
