@@ -95,7 +95,7 @@ OURS = (
     ),
     _gauge(
         "embershard_start_time_seconds",
-        "When the server began to listen, in seconds since 1970.",
+        "When the server began to count, in seconds since 1970.",
         lambda snapshot: snapshot["start_unix_seconds"],
     ),
     Family(
