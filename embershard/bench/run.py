@@ -66,7 +66,7 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         if (self.rate is not None) + (self.in_flight is not None) + self.recorded_times != 1:
-            raise InputError("expected either a rate or a number in flight")
+            raise InputError("expected one of: a rate, recorded times, a number in flight")
         _check("rate", self.rate, 0.001, 1e7)
         _check("in_flight", self.in_flight, 1, 100_000)
         _check("max_in_flight", self.max_in_flight, 1, 100_000)

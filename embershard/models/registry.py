@@ -36,9 +36,19 @@ def build_model(
         arguments: what its constructor needs, as JSON's types, as the model's config gives them:
             ``tables`` (each ``name``, ``num_embeddings``, ``embedding_dim``, ``feature_names``,
             and ``pooling`` "sum" or "mean"), ``fused`` (null for plain tables, or ``optimizer``,
-            ``learning_rate`` and ``eps`` of tables that train in backward), and, of ``dlrm``,
-            ``dense_in_features``, ``dense_arch_layer_sizes`` and ``over_arch_layer_sizes``; of
-            ``dlrm_dcn`` the same, ``dcn_num_layers`` and ``dcn_low_rank_dim``.
+            ``learning_rate`` and ``eps`` of tables that train in backward), and of each model:
+
+            ============= ==============================================================
+            ``dlrm``      ``dense_in_features``, ``dense_arch_layer_sizes``,
+                          ``over_arch_layer_sizes``
+            ``dlrm_dcn``  those of ``dlrm``, ``dcn_num_layers``, ``dcn_low_rank_dim``
+            ``din``       ``sequence_tables`` (as ``tables``, without ``pooling``),
+                          ``history``, ``target``, ``dense_in_features``,
+                          ``attention_layer_sizes``, ``over_arch_layer_sizes``
+            ``two_tower`` ``user_columns``, ``user_features``, ``item_columns``,
+                          ``item_features``, ``tower_layer_sizes``
+            ============= ==============================================================
+
         device: where the model lies. None: torch's default for plain tables, cpu for fused.
 
     Raises:

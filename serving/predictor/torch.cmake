@@ -1,5 +1,5 @@
 # The target embershard_torch: libtorch as it lies in the torch wheel of Python_EXECUTABLE.
-# Also sets fbgemm_folder, where the libraries lie that lookup/ loads at run time.
+# Also sets fbgemm_folder, where the libraries lie that dense/ loads at run time.
 #
 # Not find_package(Torch): a wheel built for CUDA would then ask for the CUDA toolkit, which
 # linking against libtorch does not need.

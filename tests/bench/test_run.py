@@ -130,8 +130,8 @@ def test_an_exception_while_watching_ends_the_run():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param({}, "either a rate or a number in flight", id="neither"),
-        pytest.param({"rate": 1, "in_flight": 1}, "either a rate or a number", id="both"),
+        pytest.param({}, "one of: a rate, recorded times, a number in flight", id="none"),
+        pytest.param({"rate": 1, "in_flight": 1}, "one of: a rate, recorded times", id="both"),
         pytest.param({"rate": 0}, "rate: expected 0.001", id="no-rate"),
         pytest.param({"rate": float("nan")}, "rate: expected .* got nan", id="nan"),
         pytest.param({"in_flight": 0}, "in_flight: expected 1", id="none-in-flight"),
