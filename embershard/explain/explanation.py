@@ -42,8 +42,8 @@ class Explanation:
     """Says where rows lie."""
 
     scored_with: str
-    """Name of the plan that gave the scores: ``plan`` where this machine can serve it. Where the
-    rows lie makes no difference to a score."""
+    """Name of the plan that gave the scores: ``plan`` where this machine can serve it. Where
+    rows lie makes no difference to a score, up to rounding where a plan cuts tables by rows."""
 
     not_scored_with: str
     """Why it is another plan. Empty: it is not."""
