@@ -113,10 +113,6 @@ class Server:
         recorded: Recorded = self._native.recording()
         return recorded
 
-    def counters(self) -> dict[str, int]:
-        """Requests by outcome, examples and batches since the start; examples queued now."""
-        return dict(self._native.counters())
-
     def stop(self) -> None:
         """Refuse new requests, answer the accepted ones, close the port. Safe to repeat."""
         if self._state == "serving":

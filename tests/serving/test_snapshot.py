@@ -108,7 +108,6 @@ def traffic(repository, fingerprint):
         _, codes = send(server, [message for message, _, _ in refused])
         yield SimpleNamespace(
             snapshot=server.snapshot(),
-            counters=server.counters(),
             started=(before, started),
             elapsed_seconds=time.time() - started,
             refused=refused,
@@ -221,19 +220,6 @@ def test_devices_have_their_tables_and_what_was_looked_up_there(traffic, package
         assert device["batches"] == 2  # The package's samples were run, and are not in it.
         assert 0 < device["lookup_seconds"] <= histogram(traffic, "lookup_seconds")[1] + 2e-6
     assert len(devices) == 2
-
-
-def test_the_counters_say_the_same(traffic):
-    assert traffic.counters == {
-        "requests_ok": 2,
-        "requests_refused": 2,
-        "requests_overloaded": 0,
-        "requests_expired": 0,
-        "requests_failed": 0,
-        "examples": 5,
-        "batches": 2,
-        "queued_examples": 0,
-    }
 
 
 def test_a_slow_request_is_described(repository):
