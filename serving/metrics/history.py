@@ -20,15 +20,19 @@ SAMPLES_MAX: Final = 600
 Sample: TypeAlias = dict[str, float | None]
 """Figures of one second by name; None: nothing was observed."""
 
-# By what a caller can do: nothing, try later, send something else. Any other code: tell us.
+# Reasons by what a caller can do: nothing (it is answered), try later, wait longer, send something
+# else. Any other: tell us.
 OUTCOMES = {
-    "OK": "answered",
-    "RESOURCE_EXHAUSTED": "overloaded",
-    "DEADLINE_EXCEEDED": "overloaded",
-    "UNAVAILABLE": "overloaded",
-    "INVALID_ARGUMENT": "refused",
-    "NOT_FOUND": "refused",
-    "FAILED_PRECONDITION": "refused",
+    "": "answered",
+    "queue_full": "overloaded",
+    "expired": "overloaded",
+    "shutting_down": "overloaded",
+    "abandoned": "abandoned",
+    "malformed": "refused",
+    "refused": "refused",
+    "too_large": "refused",
+    "not_found": "refused",
+    "stale_schema": "refused",
 }
 MEANS = ("queue_seconds", "lookup_seconds", "dense_seconds", "batch_fill", "batch_examples")
 
@@ -89,9 +93,9 @@ def between(before: Snapshot, after: Snapshot, seconds: float) -> Sample:
     Rates are per second. ``device:<name>`` is the share of time a device was looking rows up,
     ``dense_share`` that of the dense program; ``unknown_share`` is of the ids that passed the door.
     """
-    sample: Sample = dict.fromkeys(("answered", "overloaded", "refused", "failed"), 0.0)
+    sample: Sample = dict.fromkeys([*OUTCOMES.values(), "failed"], 0.0)
     for old, new in zip(before["requests"], after["requests"], strict=True):
-        name = OUTCOMES.get(new["code"], "failed")
+        name = OUTCOMES.get(new["reason"], "failed")
         sample[name] = (sample[name] or 0.0) + (new["count"] - old["count"]) / seconds
     sample["examples"] = (after["examples"] - before["examples"]) / seconds
     sample["received_bytes"] = (after["bytes_received"] - before["bytes_received"]) / seconds

@@ -24,7 +24,8 @@ function plan(devices) {
   return [
     { title: "Requests", note: "per s", show: number, series: [
       { key: "answered", name: "answered" }, { key: "overloaded", name: "overload" },
-      { key: "refused", name: "refused" }, { key: "failed", name: "failed" }] },
+      { key: "refused", name: "refused" }, { key: "failed", name: "failed" },
+      { key: "abandoned", name: "client left" }] },
     { title: "Latency", show: seconds, scale: logarithmic, series: [
       { key: "p50", name: "p50" }, { key: "p90", name: "p90" }, { key: "p99", name: "p99" }] },
     { title: "Examples", note: "per s", show: number, series: [{ key: "examples", name: "answered" }] },

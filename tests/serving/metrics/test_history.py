@@ -26,7 +26,8 @@ def test_figures_of_the_time_between_two_snapshots():
     sample = between(empty(), busy(), 2.0)
     expected = {
         "answered": 20,
-        "overloaded": (34 + 33 + 32 + 31) / 2,
+        "overloaded": (34 + 33 + 31) / 2,
+        "abandoned": 32 / 2,
         "refused": (39 + 38 + 37 + 36 + 35) / 2,
         "failed": (30 + 29 + 28) / 2,
         "examples": 45.5,
