@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from embershard.commands import (
     add_bench,
@@ -36,12 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name. None: those of the process.
 
     Returns:
-        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C.
+        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C; 141 where
+        whoever read standard output left, as `head` does.
     """
     given = _parser().parse_args(arguments)
     try:
         given.run(given)
         print(end="", flush=True)  # What fails at exit would be a traceback.
+    except BrokenPipeError:
+        _drop_output()
+        return 141
     except (EmbershardError, OSError) as error:
         _drop_output()
         print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -60,12 +65,29 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Command(argparse.ArgumentParser):
+    """Takes options before, between and behind the others, where argparse wants these together."""
+
+    _inside = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._inside:  # `parse_known_intermixed_args` comes by here too.
+            return super().parse_known_args(args, namespace)
+        self._inside = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._inside = False
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="embershard", description="Train, export, serve and ask recommendation models."
     )
     parser.add_argument("--version", action="version", version=f"embershard {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_Command
+    )
     for add in (
         add_train,
         add_export,

@@ -27,14 +27,13 @@ def add_explain(commands: Any) -> None:
     )
     add_package(command)
     add = command.add_argument
-    which = command.add_mutually_exclusive_group()
-    which.add_argument(
+    add(
         "request",
         metavar="REQUEST.json",
         nargs="?",
         help=f"{REQUEST_HELP}; left out, a request that the package keeps is explained",
     )
-    which.add_argument(
+    add(
         "--sample",
         type=int,
         metavar="NUMBER",
@@ -60,6 +59,8 @@ def _explain(given: argparse.Namespace) -> None:
         explanation_tables,
     )
 
+    if given.request is not None and given.sample is not None:
+        raise InputError("expected either a sample or a request, got both")
     folder = package_folder(given.package)
     if given.request is None:
         explanation = explain_sample(folder, given.sample or 0, plan=given.plan)

@@ -217,9 +217,28 @@ def test_a_folder_too_high_is_refused_by_name(repository, capsys):
 
 
 def test_a_request_and_a_sample_are_too_much(package, request_file, capsys):
-    with pytest.raises(SystemExit):
-        main(["explain", str(package), str(request_file), "--sample", "0"])
-    assert "not allowed with" in capsys.readouterr().err
+    code, _, err = explain(capsys, package, "--sample", 0, request_file)
+    assert (code, err) == (
+        1,
+        "embershard explain: InputError: expected either a sample or a request, got both\n",
+    )
+
+
+def test_options_may_stand_before_between_and_behind_the_others(package, request_file, capsys):
+    plan, form = ("--plan", "2xcpu"), ("--format", "json")
+    expected = explain(capsys, package, request_file, *plan, *form)
+    assert expected[0] == 0
+    assert explain(capsys, package, *plan, request_file, *form) == expected
+    assert explain(capsys, *form, package, *plan, request_file) == expected
+
+
+def test_where_nobody_reads_on_it_ends_without_a_word(package):
+    command = [sys.executable, "-m", "embershard", "explain", str(package)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
 
 
 def test_in_a_process_of_its_own_python_loads_no_torch(package):

@@ -48,6 +48,13 @@ def test_a_request_from_a_file(address, request_file, capsys):
     }
 
 
+def test_options_may_stand_between_the_address_and_the_request(address, request_file, capsys):
+    path = request_file(REQUEST)
+    expected = predict(capsys, address, path, "--model", "ranker")
+    assert expected[0] == 0
+    assert predict(capsys, address, "--model", "ranker", path) == expected
+
+
 def test_a_request_from_standard_input(address, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({**REQUEST, "outputs": ["score"]})))
     code, out, _ = predict(capsys, address, "-")
