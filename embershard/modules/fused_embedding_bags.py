@@ -9,10 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
-from embershard.kernels import FusedOptimizer, FusedTables
+from embershard.kernels import FusedOptimizer
 from embershard.modules.bags import read_bags
 from embershard.modules.configs import EmbeddingBagConfig
-from embershard.modules.fused_storage import check_stays, copy_optimizer_state, fused_table_dict
+from embershard.modules.fused_storage import (
+    check_stays,
+    copy_optimizer_state,
+    fused_tables,
+    momentum_of,
+    reduced,
+)
 from embershard.modules.tables import check_tables, embedding_names
 
 __all__ = ["FusedEmbeddingBagCollection"]
@@ -69,13 +75,9 @@ class FusedEmbeddingBagCollection(nn.Module):
         self._device = device
         self._names = embedding_names(tables)
         self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
-        self._tables = FusedTables(
-            [(table.num_embeddings, table.embedding_dim) for table in tables],
-            [i for i, table in enumerate(tables) for _ in table.feature_names],
-            optimizer=optimizer,
-            device=device,
+        self._tables, self.embedding_bags = fused_tables(
+            tables, optimizer=optimizer, device=device, pooled=True
         )
-        self.embedding_bags = fused_table_dict(tables, self._tables)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -114,10 +116,7 @@ class FusedEmbeddingBagCollection(nn.Module):
             squared gradients summed over all steps; views, so the next backward changes them.
             Empty for "sgd".
         """
-        return {
-            f"embedding_bags.{table.name}.momentum": momentum
-            for table, momentum in zip(self._configs, self._tables.momentum, strict=False)
-        }
+        return momentum_of("embedding_bags", self._configs, self._tables)
 
     def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
         """Copy back what ``optimizer_state()`` gave.
@@ -156,17 +155,4 @@ class FusedEmbeddingBagCollection(nn.Module):
         return parent._apply(fn, recurse)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles are built anew, so that their parameters are views again.
-        arguments = (self._configs, self._tables.optimizer, self._is_weighted, self._device)
-        state = {"weights": self.state_dict(), "optimizer": self.optimizer_state()}
-        return _rebuild, (arguments, state, self.training)
-
-
-def _rebuild(
-    arguments: tuple[Any, ...], state: dict[str, Any], training: bool
-) -> FusedEmbeddingBagCollection:
-    module = FusedEmbeddingBagCollection.__new__(FusedEmbeddingBagCollection)
-    module._build(*arguments)
-    module.load_state_dict(state["weights"])
-    module.load_optimizer_state(state["optimizer"])
-    return module.train(training)
+        return reduced(self, self._configs, self._tables.optimizer, self._is_weighted, self._device)

@@ -9,11 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
-from embershard.kernels import FusedOptimizer, FusedTables
+from embershard.kernels import FusedOptimizer
 from embershard.modules.bags import read_lists
 from embershard.modules.configs import EmbeddingConfig
 from embershard.modules.embeddings import vectors_of_lists
-from embershard.modules.fused_storage import check_stays, copy_optimizer_state, fused_table_dict
+from embershard.modules.fused_storage import (
+    check_stays,
+    copy_optimizer_state,
+    fused_tables,
+    momentum_of,
+    reduced,
+)
 from embershard.modules.tables import check_one_dim, check_tables, embedding_names
 
 __all__ = ["FusedEmbeddingCollection"]
@@ -59,14 +65,9 @@ class FusedEmbeddingCollection(nn.Module):
         self._configs = tuple(tables)
         self._device = device
         self._names = embedding_names(tables)
-        self._tables = FusedTables(
-            [(table.num_embeddings, table.embedding_dim) for table in tables],
-            [i for i, table in enumerate(tables) for _ in table.feature_names],
-            optimizer=optimizer,
-            device=device,
-            pooled=False,
+        self._tables, self.embeddings = fused_tables(
+            tables, optimizer=optimizer, device=device, pooled=False
         )
-        self.embeddings = fused_table_dict(tables, self._tables)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up; see ``EmbeddingCollection.forward``.
@@ -109,10 +110,7 @@ class FusedEmbeddingCollection(nn.Module):
             gradients summed over all steps; views, so the next backward changes them. Empty for
             "sgd".
         """
-        return {
-            f"embeddings.{table.name}.momentum": momentum
-            for table, momentum in zip(self._configs, self._tables.momentum, strict=False)
-        }
+        return momentum_of("embeddings", self._configs, self._tables)
 
     def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
         """Copy back what ``optimizer_state()`` gave.
@@ -147,17 +145,4 @@ class FusedEmbeddingCollection(nn.Module):
         return parent._apply(fn, recurse)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles are built anew, so that their parameters are views again.
-        arguments = (self._configs, self._tables.optimizer, self._device)
-        state = {"weights": self.state_dict(), "optimizer": self.optimizer_state()}
-        return _rebuild, (arguments, state, self.training)
-
-
-def _rebuild(
-    arguments: tuple[Any, ...], state: dict[str, Any], training: bool
-) -> FusedEmbeddingCollection:
-    module = FusedEmbeddingCollection.__new__(FusedEmbeddingCollection)
-    module._build(*arguments)
-    module.load_state_dict(state["weights"])
-    module.load_optimizer_state(state["optimizer"])
-    return module.train(training)
+        return reduced(self, self._configs, self._tables.optimizer, self._device)

@@ -1,30 +1,60 @@
-"""What the fused collections share: parameters that are views of FBGEMM's buffer, and the
-optimizer's state beside them."""
+"""What the fused collections share: parameters that are views of FBGEMM's buffer, the optimizer's
+state beside them, and how both are copied."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedTables
+from embershard.kernels import FusedOptimizer, FusedTables
 from embershard.modules.configs import EmbeddingConfig
 from embershard.modules.tables import Table, TableDict
 
-__all__ = ["check_stays", "copy_optimizer_state", "fused_table_dict"]
+__all__ = [
+    "check_stays",
+    "copy_optimizer_state",
+    "fused_tables",
+    "momentum_of",
+    "reduced",
+]
 
 
-def fused_table_dict(configs: Sequence[EmbeddingConfig], tables: FusedTables) -> TableDict:
-    """Parameters that are views of the buffer: reading, loading and checkpointing them is reading
-    and writing what the kernel trains."""
-    return TableDict(
-        {
-            config.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
-            for config, weight in zip(configs, tables.weights, strict=True)
-        }
+def fused_tables(
+    configs: Sequence[EmbeddingConfig],
+    *,
+    optimizer: FusedOptimizer,
+    device: torch.device,
+    pooled: bool,
+) -> tuple[FusedTables, TableDict]:
+    """FBGEMM's buffer of all tables, looked up table by table, feature by feature; and parameters
+    that are views of it: reading, loading and checkpointing them is reading and writing what the
+    kernel trains."""
+    tables = FusedTables(
+        [(table.num_embeddings, table.embedding_dim) for table in configs],
+        [place for place, table in enumerate(configs) for _ in table.feature_names],
+        optimizer=optimizer,
+        device=device,
+        pooled=pooled,
     )
+    parameters = {
+        config.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
+        for config, weight in zip(configs, tables.weights, strict=True)
+    }
+    return tables, TableDict(parameters)
+
+
+def momentum_of(
+    prefix: str, configs: Sequence[EmbeddingConfig], tables: FusedTables
+) -> dict[str, Tensor]:
+    """``<prefix>.<table>.momentum`` -> float32 ``(num_embeddings,)``; views. Empty for "sgd"."""
+    return {
+        f"{prefix}.{table.name}.momentum": momentum
+        for table, momentum in zip(configs, tables.momentum, strict=False)
+    }
 
 
 def copy_optimizer_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
@@ -61,6 +91,28 @@ def check_stays(
                 f"{weight.device}, got moved to {moved.dtype} on {moved.device}; "
                 "build the collection with device=... instead"
             )
+
+
+def reduced(module: Any, *arguments: object) -> tuple[Any, ...]:
+    """For ``__reduce__``: copies and pickles are built anew by ``_build(*arguments)``, so that
+    their parameters are views again."""
+    state = (module.state_dict(), module.optimizer_state())
+    return _rebuild, (type(module), arguments, state, module.training)
+
+
+def _rebuild(
+    kind: Any,
+    arguments: tuple[object, ...],
+    state: tuple[dict[str, Any], dict[str, Tensor]],
+    training: bool,
+) -> nn.Module:
+    module = kind.__new__(kind)
+    module._build(*arguments)
+    weights, optimizer_state = state
+    module.load_state_dict(weights)
+    module.load_optimizer_state(optimizer_state)
+    trained: nn.Module = module.train(training)
+    return trained
 
 
 class _FusedTable(Table):
