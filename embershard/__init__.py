@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from embershard.client import Client, Prediction
     from embershard.export import export_model
     from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
-    from embershard.models import DLRM, LogitModel
+    from embershard.models import DIN, DLRM, DLRM_DCN, LogitModel, TwoTower
     from embershard.modules import (
         MLP,
         EmbeddingBagCollection,
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from embershard.training import load_checkpoint
 
 __all__ = [
+    "DIN",
     "DLRM",
+    "DLRM_DCN",
     "MLP",
     "Client",
     "ConfigError",
@@ -81,6 +83,7 @@ __all__ = [
     "Server",
     "ServerOptions",
     "SparseInput",
+    "TwoTower",
     "UnavailableError",
     "Vocabulary",
     "__version__",
@@ -91,7 +94,9 @@ __all__ = [
 
 _HOMES = {
     "Client": "embershard.client",
+    "DIN": "embershard.models",
     "DLRM": "embershard.models",
+    "DLRM_DCN": "embershard.models",
     "DenseInput": "embershard.package",
     "EmbeddingBagCollection": "embershard.modules",
     "EmbeddingBagConfig": "embershard.modules",
@@ -112,6 +117,7 @@ _HOMES = {
     "Server": "embershard.serving",
     "ServerOptions": "embershard.serving",
     "SparseInput": "embershard.package",
+    "TwoTower": "embershard.models",
     "Vocabulary": "embershard.package",
     "export_model": "embershard.export",
     "load_checkpoint": "embershard.training",
