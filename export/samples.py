@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embershard.data.base import Examples, JaggedColumn, offsets_of
+from embershard.data.base import Examples, JaggedColumn
 from embershard.data.row_batches import keep_ids, to_rows
 from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram, LookedUp
@@ -20,6 +19,7 @@ from embershard.export.tables import stored_rows
 from embershard.jagged import JaggedTensor
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.manifest import Limits
+from embershard.package.offsets import offsets_of
 from embershard.package.row_format import WeightType
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema, SparseInput
@@ -154,18 +154,13 @@ def _as_examples(
     for scope, given in (("request", sample.request_dense), ("example", sample.example_dense)):
         dense[:, [item.scope == scope for item in schema.dense]] = given
     sparse, factors = {}, {}
-    lengths, values, weights = iter(sample.lengths), iter(sample.values), iter(sample.weights)
-    for item in schema.sparse:
-        bags = count if item.scope == "example" else 1
-        offsets = offsets_of(np.fromiter(itertools.islice(lengths, bags), np.int64))
-        total = int(offsets[-1])
-        column = JaggedColumn(np.fromiter(itertools.islice(values, total), np.int64), offsets)
+    for item, lists in zip(schema.sparse, sample.lists(schema.sparse), strict=True):
+        offsets = offsets_of(lists.lengths)
         repeated = np.arange(count) if item.scope == "example" else np.zeros(count, np.int64)
-        sparse[item.name] = column.take(repeated)
-        if item.weighted:
-            given = np.fromiter(itertools.islice(weights, total), np.float32)
-            places = JaggedColumn(np.arange(total), offsets).take(repeated)
-            factors[item.name] = given[keep_ids(item, places).values]
+        sparse[item.name] = JaggedColumn(lists.values, offsets).take(repeated)
+        if lists.weights is not None:
+            places = JaggedColumn(np.arange(len(lists.values)), offsets).take(repeated)
+            factors[item.name] = lists.weights[keep_ids(item, places).values]
     # Weights went into the factors; examples hold none.
     unweighted = [dataclasses.replace(item, weighted=False) for item in schema.sparse]
     examples = Examples(

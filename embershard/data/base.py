@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from embershard.errors import InputError
 from embershard.package.ids import ids_from
+from embershard.package.offsets import offsets_of
 from embershard.package.schema import Schema
 
 __all__ = ["Dataset", "Examples", "JaggedColumn", "TableHint"]
@@ -140,13 +141,6 @@ class Dataset:
         expected = sorted(self.schema.sparse_names())
         if hinted != expected:
             raise InputError(f"tables: expected each of {expected} once, got {hinted}")
-
-
-def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Lengths ``[N]`` to offsets ``[N + 1]``, int64."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
 
 
 def _check_array(

@@ -14,6 +14,7 @@ from embershard.explain.request import GivenId, SparseAsked
 from embershard.package import IdMap, Package, Plan
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest import Lookup, SparseInputSpec, TableSpec
+from embershard.package.offsets import offsets_of
 
 __all__ = ["Fate", "LookedUp", "SparseExplained", "explain_sparse"]
 
@@ -160,8 +161,3 @@ def _look_up(
         pooled=pooled,
         places=place_rows(plan, table.name, rows),
     )
-
-
-def offsets_of(lengths: NDArray[np.int64] | NDArray[np.bool_]) -> NDArray[np.int64]:
-    """``[n + 1]``: how much comes before each of n, and in all."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])

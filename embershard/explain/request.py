@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -166,31 +166,19 @@ def _asked(
     return Asked(
         num_examples=sample.num_examples,
         dense=dense,
-        sparse=tuple(_sparse(manifest, sample, given_ids)),
+        sparse=tuple(
+            SparseAsked(
+                spec=spec,
+                lengths=lists.lengths,
+                ids=lists.values,
+                weights=lists.weights,
+                given=given_ids.get(spec.name),
+            )
+            for spec, lists in zip(manifest.sparse, sample.lists(manifest.sparse), strict=True)
+        ),
         outputs=outputs,
         whole=message.SerializeToString(),
     )
-
-
-def _sparse(
-    manifest: Manifest, sample: SampleRequest, given: Mapping[str, tuple[GivenId, ...]]
-) -> Iterator[SparseAsked]:
-    """Cuts the arrays of all inputs into those of each."""
-    list_at = id_at = weight_at = 0
-    for spec in manifest.sparse:
-        lists = 1 if spec.scope == "request" else sample.num_examples
-        lengths = sample.lengths[list_at : list_at + lists].astype(np.int64)
-        count = int(lengths.sum())
-        weights = sample.weights[weight_at : weight_at + count] if spec.weighted else None
-        yield SparseAsked(
-            spec=spec,
-            lengths=lengths,
-            ids=sample.values[id_at : id_at + count],
-            weights=weights,
-            given=given.get(spec.name),
-        )
-        list_at, id_at = list_at + lists, id_at + count
-        weight_at += count if spec.weighted else 0
 
 
 def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> NDArray[Any]:

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
-
 from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
@@ -112,13 +110,10 @@ def ids_of_tables(package: Package) -> dict[str, int]:
     """For each table how many ids the package's samples look up in it."""
     counts = {table.name: 0 for table in package.manifest.tables}
     for sample in package.samples():
-        begin = 0
-        for each in package.manifest.sparse:
-            bags = 1 if each.scope == "request" else sample.num_examples
-            found = int(np.sum(sample.lengths[begin : begin + bags], dtype=np.int64))
+        sparse = package.manifest.sparse
+        for each, lists in zip(sparse, sample.lists(sparse), strict=True):
             for lookup in each.lookups:
-                counts[lookup.table] += found
-            begin += bags
+                counts[lookup.table] += len(lists.values)
     return counts
 
 

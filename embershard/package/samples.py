@@ -12,20 +12,21 @@ Of sample i, in the packed form of the wire (F: dense inputs of a scope; N: its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
-from embershard.package.manifest import Manifest
+from embershard.package.manifest import Manifest, SparseInputSpec
 from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
+from embershard.package.schema import SparseInput
 
-__all__ = ["SampleRequest", "check_samples", "read_samples", "write_samples"]
+__all__ = ["SampleLists", "SampleRequest", "check_samples", "read_samples", "write_samples"]
 
 ALIGN: Final = 8
 
@@ -36,6 +37,19 @@ _PARTS: Final = {
     "values": ("I64", (None,)),
     "weights": ("F32", (None,)),
 }
+
+
+class SampleLists(NamedTuple):
+    """One sparse input of a request: N lists, or 1 in request scope."""
+
+    lengths: NDArray[np.int64]
+    """``[lists]``."""
+
+    values: NDArray[np.int64]
+    """``[sum of lengths]``."""
+
+    weights: NDArray[np.float32] | None
+    """``[sum of lengths]``. None: not weighted."""
 
 
 @final
@@ -95,6 +109,20 @@ class SampleRequest:
                 f"sample: example_dense: expected {self.num_examples} examples, at least 1, "
                 f"got {len(self.example_dense)}"
             )
+
+    def lists(
+        self, inputs: Iterable[SparseInput] | Iterable[SparseInputSpec]
+    ) -> Iterator[SampleLists]:
+        """The arrays cut into those of each sparse input, all of them in the schema's order."""
+        list_at = id_at = weight_at = 0
+        for each in inputs:
+            list_end = list_at + (self.num_examples if each.scope == "example" else 1)
+            lengths = self.lengths[list_at:list_end].astype(np.int64)
+            ids = int(lengths.sum())
+            weights = self.weights[weight_at : weight_at + ids] if each.weighted else None
+            yield SampleLists(lengths, self.values[id_at : id_at + ids], weights)
+            list_at, id_at = list_end, id_at + ids
+            weight_at += ids if each.weighted else 0
 
 
 def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
