@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,6 +22,7 @@ from embershard.modules import (
 __all__ = [
     "EmbeddingDim",
     "FusedArguments",
+    "ModelArguments",
     "Part",
     "Positive",
     "SequenceTableArguments",
@@ -64,6 +65,17 @@ class FusedArguments(Part):
     optimizer: str
     learning_rate: float
     eps: float = 1e-8
+
+
+class ModelArguments(Part):
+    """What a checkpoint says of a model; a subclass adds what the model's constructor takes."""
+
+    tables: list[TableArguments]
+    fused: FusedArguments | None = None
+
+    def of_constructor(self) -> dict[str, Any]:
+        """All but the tables, by the names of the constructor's arguments."""
+        return self.model_dump(exclude={"tables", "sequence_tables", "fused"})
 
 
 def table_arguments(tables: Iterable[EmbeddingBagConfig]) -> list[TableArguments]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
+from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 
-__all__ = ["LogitModel", "Score"]
+__all__ = ["LogitModel", "Score", "check_dense_width", "check_one_logit"]
 
 
 class LogitModel(nn.Module):
@@ -48,3 +51,29 @@ class Score(nn.Module):
             float32 ``(B,)``, each in 0..1.
         """
         return torch.sigmoid(self.model(dense, sparse)).squeeze(1)
+
+
+def check_dense_width(layer_sizes: Sequence[int], dim: int) -> None:
+    """Refuse a DLRM's dense layers that do not end in the tables' width.
+
+    Raises:
+        InputError: they do not.
+    """
+    if not layer_sizes or layer_sizes[-1] != dim:
+        raise InputError(
+            f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' embedding_dim; "
+            f"got {list(layer_sizes)}"
+        )
+
+
+def check_one_logit(layer_sizes: Sequence[int]) -> None:
+    """Refuse last layers that do not end in one logit.
+
+    Raises:
+        InputError: they do not.
+    """
+    if not layer_sizes or layer_sizes[-1] != 1:
+        raise InputError(
+            "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "
+            f"got {list(layer_sizes)}"
+        )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel
+from embershard.models.base import LogitModel, check_one_logit
 from embershard.modules import (
     MLP,
     EmbeddingBagCollection,
@@ -117,11 +117,7 @@ class DIN(LogitModel):
         for role, name in (("history", history), ("target", target)):
             if name not in names:
                 raise InputError(f"{role}: expected one of the sequences {names}, got {name!r}")
-        if not over_arch_layer_sizes or over_arch_layer_sizes[-1] != 1:
-            raise InputError(
-                "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "
-                f"got {list(over_arch_layer_sizes)}"
-            )
+        check_one_logit(over_arch_layer_sizes)
         self.embedding_bag_collection = embedding_bag_collection
         self.embedding_collection = embedding_collection
         self.history, self.target = history, target

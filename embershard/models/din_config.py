@@ -14,11 +14,10 @@ from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import (
     EmbeddingDim,
-    FusedArguments,
+    ModelArguments,
     Part,
     Positive,
     SequenceTableArguments,
-    TableArguments,
     as_tuple,
     build_bags,
     build_sequences,
@@ -125,27 +124,18 @@ def build_din(arguments: Mapping[str, Any], device: torch.device | str | None) -
         InputError: one that does not fit.
     """
     given = _Arguments.model_validate(dict(arguments))
-    return DIN(
-        embedding_bag_collection=build_bags(given.tables, given.fused, device),
-        embedding_collection=build_sequences(given.sequence_tables, given.fused, device),
-        history=given.history,
-        target=given.target,
-        dense_in_features=given.dense_in_features,
-        attention_layer_sizes=given.attention_layer_sizes,
-        over_arch_layer_sizes=given.over_arch_layer_sizes,
-        dense_device=device,
-    )
+    bags = build_bags(given.tables, given.fused, device)
+    sequences = build_sequences(given.sequence_tables, given.fused, device)
+    return DIN(bags, sequences, **given.of_constructor(), dense_device=device)
 
 
-class _Arguments(Part):
-    tables: list[TableArguments]
+class _Arguments(ModelArguments):
     sequence_tables: list[SequenceTableArguments]
     history: str
     target: str
     dense_in_features: int
     attention_layer_sizes: list[int]
     over_arch_layer_sizes: list[int]
-    fused: FusedArguments | None = None
 
 
 def _rows(tables: Sequence[EmbeddingBagConfig], feature: str) -> int:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel
+from embershard.models.base import LogitModel, check_dense_width, check_one_logit
 from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
 from embershard.modules.tables import check_one_dim
 
@@ -181,16 +181,8 @@ class DLRM(LogitModel):
         super().__init__()
         self.sparse_arch = SparseArch(embedding_bag_collection)
         features, dim = self.sparse_arch.F, self.sparse_arch.D
-        if not dense_arch_layer_sizes or dense_arch_layer_sizes[-1] != dim:
-            raise InputError(
-                f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' "
-                f"embedding_dim; got {list(dense_arch_layer_sizes)}"
-            )
-        if not over_arch_layer_sizes or over_arch_layer_sizes[-1] != 1:
-            raise InputError(
-                "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "
-                f"got {list(over_arch_layer_sizes)}"
-            )
+        check_dense_width(dense_arch_layer_sizes, dim)
+        check_one_logit(over_arch_layer_sizes)
         self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
         self.inter_arch = InteractionArch(features, device=dense_device)
         self.over_arch = OverArch(

@@ -13,10 +13,9 @@ from torch import nn
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import (
     EmbeddingDim,
-    FusedArguments,
+    ModelArguments,
     Part,
     Positive,
-    TableArguments,
     as_tuple,
     build_bags,
     fused_arguments,
@@ -95,13 +94,8 @@ def build_dlrm(arguments: Mapping[str, Any], device: torch.device | str | None) 
         InputError: one that does not fit.
     """
     given = _Arguments.model_validate(dict(arguments))
-    return DLRM(
-        embedding_bag_collection=build_bags(given.tables, given.fused, device),
-        dense_in_features=given.dense_in_features,
-        dense_arch_layer_sizes=given.dense_arch_layer_sizes,
-        over_arch_layer_sizes=given.over_arch_layer_sizes,
-        dense_device=device,
-    )
+    bags = build_bags(given.tables, given.fused, device)
+    return DLRM(bags, **given.of_constructor(), dense_device=device)
 
 
 def build_dlrm_dcn(arguments: Mapping[str, Any], device: torch.device | str | None) -> nn.Module:
@@ -112,23 +106,14 @@ def build_dlrm_dcn(arguments: Mapping[str, Any], device: torch.device | str | No
         InputError: one that does not fit.
     """
     given = _DCNArguments.model_validate(dict(arguments))
-    return DLRM_DCN(
-        embedding_bag_collection=build_bags(given.tables, given.fused, device),
-        dense_in_features=given.dense_in_features,
-        dense_arch_layer_sizes=given.dense_arch_layer_sizes,
-        over_arch_layer_sizes=given.over_arch_layer_sizes,
-        dcn_num_layers=given.dcn_num_layers,
-        dcn_low_rank_dim=given.dcn_low_rank_dim,
-        dense_device=device,
-    )
+    bags = build_bags(given.tables, given.fused, device)
+    return DLRM_DCN(bags, **given.of_constructor(), dense_device=device)
 
 
-class _Arguments(Part):
-    tables: list[TableArguments]
+class _Arguments(ModelArguments):
     dense_in_features: int
     dense_arch_layer_sizes: list[int]
     over_arch_layer_sizes: list[int]
-    fused: FusedArguments | None = None
 
 
 class _DCNArguments(_Arguments):

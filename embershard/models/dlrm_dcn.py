@@ -18,9 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel
+from embershard.models.base import LogitModel, check_dense_width, check_one_logit
 from embershard.models.dlrm import DenseArch, OverArch, SparseArch
 from embershard.modules import (
     EmbeddingBagCollection,
@@ -80,16 +79,8 @@ class DLRM_DCN(LogitModel):  # noqa: N801
         super().__init__()
         self.sparse_arch = SparseArch(embedding_bag_collection)
         features, dim = self.sparse_arch.F, self.sparse_arch.D
-        if not dense_arch_layer_sizes or dense_arch_layer_sizes[-1] != dim:
-            raise InputError(
-                f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' "
-                f"embedding_dim; got {list(dense_arch_layer_sizes)}"
-            )
-        if not over_arch_layer_sizes or over_arch_layer_sizes[-1] != 1:
-            raise InputError(
-                "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "
-                f"got {list(over_arch_layer_sizes)}"
-            )
+        check_dense_width(dense_arch_layer_sizes, dim)
+        check_one_logit(over_arch_layer_sizes)
         width = (features + 1) * dim
         self.dense_arch = DenseArch(dense_in_features, dense_arch_layer_sizes, device=dense_device)
         self.inter_arch = InteractionDCNArch(

@@ -12,10 +12,9 @@ from torch import nn
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import (
     EmbeddingDim,
-    FusedArguments,
+    ModelArguments,
     Part,
     Positive,
-    TableArguments,
     as_tuple,
     build_bags,
     fused_arguments,
@@ -97,22 +96,13 @@ def build_two_tower(arguments: Mapping[str, Any], device: torch.device | str | N
         InputError: one that does not fit.
     """
     given = _Arguments.model_validate(dict(arguments))
-    return TwoTower(
-        embedding_bag_collection=build_bags(given.tables, given.fused, device),
-        user_columns=given.user_columns,
-        user_features=given.user_features,
-        item_columns=given.item_columns,
-        item_features=given.item_features,
-        tower_layer_sizes=given.tower_layer_sizes,
-        dense_device=device,
-    )
+    bags = build_bags(given.tables, given.fused, device)
+    return TwoTower(bags, **given.of_constructor(), dense_device=device)
 
 
-class _Arguments(Part):
-    tables: list[TableArguments]
+class _Arguments(ModelArguments):
     user_columns: list[int]
     user_features: list[str]
     item_columns: list[int]
     item_features: list[str]
     tower_layer_sizes: list[int]
-    fused: FusedArguments | None = None
