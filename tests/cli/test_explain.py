@@ -55,7 +55,7 @@ def test_without_a_request_the_first_sample_is_explained(package, capsys):
     assert json.loads(out) == explanation_json(explain_sample(package, 0))
 
 
-def test_another_sample(package, capsys):
+def test_any_sample_is_explained_by_its_number(package, capsys):
     _, out, _ = explain(capsys, package, "--sample", 1, "--format", "json")
     assert json.loads(out) == explanation_json(explain_sample(package, 1))
     assert json.loads(out)["num_examples"] == 3
@@ -116,7 +116,7 @@ def test_all_shows_every_id_and_example(package, request_file, capsys):
     assert "2 mean of 0 items 0.0000" in lines
 
 
-def test_one_example(package, request_file, capsys):
+def test_one_example_is_shown_alone_where_asked(package, request_file, capsys):
     _, out, _ = explain(capsys, package, request_file, "--example", 1, "--format", "json")
     found = json.loads(out)
     whole = explanation_json(explain_request(package, **REQUEST))
@@ -129,7 +129,7 @@ def test_one_example(package, request_file, capsys):
     assert "2 more examples not shown" in lines_of(out)
 
 
-def test_a_request_from_standard_input(package, capsys, monkeypatch):
+def test_a_request_is_read_from_standard_input(package, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({**REQUEST, "outputs": ["score"]})))
     code, out, _ = explain(capsys, package, "-", "--format", "json")
     assert code == 0
@@ -173,7 +173,9 @@ def test_a_request_from_standard_input(package, capsys, monkeypatch):
         ),
     ],
 )
-def test_what_a_server_would_refuse(package, address, tmp_path, capsys, content, words):
+def test_what_a_server_refuses_is_refused_in_the_same_words(
+    package, address, tmp_path, capsys, content, words
+):
     path = tmp_path / "bad.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     code, out, err = explain(capsys, package, path)
@@ -204,7 +206,7 @@ def test_what_a_server_would_refuse(package, address, tmp_path, capsys, content,
         ),
     ],
 )
-def test_options_that_name_nothing(package, capsys, arguments, words):
+def test_options_that_name_nothing_are_refused(package, capsys, arguments, words):
     code, out, err = explain(capsys, package, *arguments)
     assert (code, out) == (1, "")
     assert err == f"embershard explain: {words}\n"
@@ -216,7 +218,7 @@ def test_a_folder_too_high_is_refused_by_name(repository, capsys):
     assert "expected a package (REPOSITORY/MODEL/VERSION), got a repository" in err
 
 
-def test_a_request_and_a_sample_are_too_much(package, request_file, capsys):
+def test_a_request_and_a_sample_together_are_refused(package, request_file, capsys):
     code, _, err = explain(capsys, package, "--sample", 0, request_file)
     assert (code, err) == (
         1,

@@ -80,7 +80,7 @@ def test_a_folder_above_the_package_is_refused_with_the_packages_in_it(
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
-def test_a_folder_that_is_no_package(tmp_path, capsys, command):
+def test_a_folder_that_is_no_package_is_refused(tmp_path, capsys, command):
     assert main([command, str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert told.out == ""

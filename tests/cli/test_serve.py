@@ -123,7 +123,7 @@ def refused(*arguments):
     return last
 
 
-def test_a_port_that_is_taken(repository):
+def test_a_port_that_is_taken_is_refused_with_a_way_out(repository):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -150,16 +150,16 @@ def test_a_port_that_is_taken(repository):
         ),
     ],
 )
-def test_options_that_cannot_be_served(repository, arguments, words):
+def test_options_that_cannot_be_served_are_refused(repository, arguments, words):
     assert words in refused(repository, "--port", 0, *arguments)
 
 
-def test_a_repository_that_is_not_there(tmp_path):
+def test_a_repository_that_is_not_there_is_refused(tmp_path):
     words = refused(tmp_path / "nowhere", "--port", 0)
     assert words.endswith("nowhere: expected a folder of models, found none\n")
 
 
-def test_a_damaged_package(repository, tmp_path):
+def test_a_damaged_package_is_refused_with_its_file(repository, tmp_path):
     shutil.copytree(repository, tmp_path / "repository")
     plan = tmp_path / "repository/ranker/1/plans/default.json"
     plan.write_bytes(plan.read_bytes() + b" ")

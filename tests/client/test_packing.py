@@ -164,7 +164,7 @@ def test_a_column_of_a_matrix_is_one_value_an_example():
         pytest.param({"num_examples": np.int64(4)}, 4, id="stated-by-numpy"),
     ],
 )
-def test_the_number_of_examples_is(inputs, count):
+def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
     model = ServedModel(
         name="m",
         version=1,
@@ -303,6 +303,6 @@ def test_the_number_of_examples_is(inputs, count):
         ),
     ],
 )
-def test_is_refused_by_name(inputs, message):
+def test_what_contradicts_the_schema_is_refused_by_name(inputs, message):
     with pytest.raises(RequestError, match=message):
         packed(**inputs)

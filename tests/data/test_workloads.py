@@ -27,7 +27,7 @@ def ids_a_row(loaded, scope):
         pytest.param("rm2_10", 32, 1_600_000, 0, 3840, id="rm2"),
     ],
 )
-def test_sizes(name, tables, rows, request_ids, example_ids):
+def test_sizes_are_those_of_the_sources(name, tables, rows, request_ids, example_ids):
     loaded = workload(name)
     assert len(loaded.tables()) == tables
     assert sum(table.num_embeddings for table in loaded.tables()) == rows
