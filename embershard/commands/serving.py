@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["add_serve"]
 
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+RECORDING_POLL_SECONDS = 0.5
 
 # Options of the server that are numbers: flag, kind, placeholder, what help says.
 BATCHES = (
@@ -167,11 +168,11 @@ def _serve(given: argparse.Namespace) -> None:
     # Taken before the tables are loaded: what is wrong with it shows at once.
     with _metrics(given) as metrics:
         said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
-        log.write("start", said)
+        log.write("start", {**said, "plan": options.plan, "tables": options.tables})
         with _started(given, options) as server:
-            _listening(server, metrics, log)
+            _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
-            signal.sigwait(STOP_SIGNALS)
+            _wait_for_signal(server, log, options)
             log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
             for number in STOP_SIGNALS:  # A second one ends the process at once.
                 signal.signal(number, signal.SIG_DFL)
@@ -198,6 +199,16 @@ def _options(given: argparse.Namespace) -> ServerOptions:
         record_share=given.record_share,
         **{name: getattr(given, name) for name in numbers},
     )
+
+
+def _wait_for_signal(server: Server, log: EventLog, options: ServerOptions) -> None:
+    """Until one says stop. Meanwhile says when the recording is complete."""
+    if options.record:
+        while server.recording()["recorded"] < options.record_requests:
+            if signal.sigtimedwait(STOP_SIGNALS, RECORDING_POLL_SECONDS) is not None:
+                return
+        log.write("recorded", {"requests": options.record_requests, "file": options.record})
+    signal.sigwait(STOP_SIGNALS)
 
 
 def _recorded(server: Server, options: ServerOptions) -> dict[str, object]:
@@ -229,14 +240,28 @@ def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
         raise UnavailableError(f"{error}; --port 0 picks a free port") from error
 
 
-def _listening(server: Server, metrics: MetricsPort | None, log: EventLog) -> None:
+def _listening(
+    server: Server, metrics: MetricsPort | None, log: EventLog, options: ServerOptions
+) -> None:
     """Says where. Last on standard output: whoever reads it there asks at once."""
+    from embershard.package.folder_checks import read_manifest
+
     served = server.package
-    where = {"model": served.model, "version": served.version, "address": server.address}
+    where = {
+        "model": served.model,
+        "version": served.version,
+        "address": server.address,
+        "plan": options.plan or read_manifest(served.folder).default_plan,
+        "tables": options.tables,
+        "threads": options.threads or os.cpu_count() or 1,
+    }
     if metrics:
         metrics.show(server)
         where["metrics"] = metrics.url
     log.write("listening", where)
+    if options.record:
+        most = {"requests_at_most": options.record_requests, "share": options.record_share}
+        log.write("recording", {"file": options.record, **most})
     print(f"serving {served.model} {served.version} on {server.address}", flush=True)
     if metrics:
         print(f"metrics and status page on {metrics.url}", flush=True)

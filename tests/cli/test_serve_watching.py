@@ -36,6 +36,18 @@ def test_the_second_line_says_where_metrics_are(repository):
     assert listening.endswith(f" metrics={url}")
 
 
+@pytest.mark.parametrize(
+    ("flags", "plan", "tables"),
+    [((), "default", "mmap"), (("--plan", "2xcpu", "--tables", "resident"), "2xcpu", "resident")],
+    ids=["by-default", "asked-for"],
+)
+def test_the_log_says_by_which_plan_it_serves(repository, flags, plan, tables):
+    with serving(repository, "--threads", 1, *flags) as server:
+        _, _, errors = server.stop(signal.SIGTERM)
+    (listening,) = [line for line in errors.splitlines() if " listening " in line]
+    assert listening.endswith(f" plan={plan} tables={tables} threads=1")
+
+
 def refused(*arguments):
     ended = run("serve", *arguments)
     assert (ended.returncode, ended.stdout) == (1, "")
