@@ -63,7 +63,7 @@ class Recording:
     """At the end, of a record that was not written whole; left out."""
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: str | Path) -> Recording:
     """Read a whole file.
 
     Args:
@@ -72,6 +72,7 @@ def read_recording(path: Path) -> Recording:
     Raises:
         InputError: there is no such file, it is of another kind or format, or damaged.
     """
+    path = Path(path)
     try:
         data = path.read_bytes()
     except OSError as error:

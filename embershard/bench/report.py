@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -144,25 +143,23 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """What was found, then rates in the order tried, each with how often it held."""
+    """What was found, then a line for each rate in the order tried: how often it held."""
     trials = report.trials
     last = [each for each in trials if each.whole][-1]
-    held = "held" if last.held else "did not hold"
-    rates = dict.fromkeys((each.rate, each.whole) for each in trials)
-    words = []
-    for rate, whole in rates:
-        tries = [each.held for each in trials if (each.rate, each.whole) == (rate, whole)]
-        words.append(f"{'whole run ' if whole else ''}{rate_text(rate)} {_held_text(tries)}")
-    return [
-        f"{report.options.objective} {held} at {rate_text(last.rate)}/s",
-        *textwrap.wrap("tried " + ", ".join(words), width=LINE_CHARS),
-    ]
-
-
-def _held_text(held: Sequence[bool]) -> str:
-    if len(held) == 1:
-        return "held" if held[0] else "did not"
-    return f"held {sum(held)} of {len(held)}"
+    found = f"{report.options.objective} held at {rate_text(last.rate)}/s"
+    if not last.held:
+        best = max(each.rate for each in trials if each.held and not each.whole)
+        found = (
+            f"{report.options.objective}: no rate held for a whole run; "
+            f"{rate_text(best)}/s is the highest that held for a trial"
+        )
+    rates = dict.fromkeys((each.whole, each.rate) for each in trials)
+    lines = []
+    for whole, rate in rates:
+        tries = [each.held for each in trials if (each.whole, each.rate) == (whole, rate)]
+        kind = "whole run" if whole else "trial"
+        lines.append(f"{kind:<9} {rate_text(rate):>10}/s  held {sum(tries)} of {len(tries)}")
+    return [found, *lines]
 
 
 def _cpu_text(report: BenchReport) -> str:
@@ -170,7 +167,9 @@ def _cpu_text(report: BenchReport) -> str:
     server = "server unknown"
     if result.server_cpu_seconds is not None:
         per_second = result.ok / result.server_cpu_seconds if result.server_cpu_seconds else 0
-        server = f"server {result.server_cpu_seconds:.2f} s ({per_second:,.0f} requests each)"
+        server = (
+            f"server {result.server_cpu_seconds:.2f} s ({per_second:,.0f} requests per CPU second)"
+        )
     return (
         f"tool {result.client_cpu_seconds:.2f} s, {server}, "
         f"of {result.cores} cores for {result.elapsed_seconds:.1f} s"

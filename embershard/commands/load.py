@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from embershard.commands.packages import package_folder
 from embershard.errors import InputError
 
 __all__ = ["add_bench"]
 
 RECORDED: Final = "recorded"
+
+STANDARD_OUTPUT: Final = Path("-")
 
 DRAWN: Final = ("examples", "ids", "lengths", "id_range", "package", "pool")
 """What shapes drawn requests."""
@@ -68,8 +71,8 @@ def add_bench(commands: Any) -> None:
     add("--threads", type=int, default=1, help="each sends, and has one that receives (default: 1)")
     add("--connections", type=int, default=1, help="of each thread (default: 1)")
     add("--server-pid", type=int, metavar="PID", help="(default: who listens on a local port)")
-    add("--json", type=Path, metavar="FILE", help="write the report there")
-    add("--svg", type=Path, metavar="FILE", help="draw the latency distribution there")
+    add("--json", type=Path, metavar="FILE", help="write the report there; -: to standard output")
+    add("--svg", type=Path, metavar="FILE", help="draw the latency distribution; or -")
     add("--allow-remote", action="store_true", help="let the target be another machine")
     command.set_defaults(run=_bench)
 
@@ -80,7 +83,9 @@ def _bench(given: argparse.Namespace) -> None:
     options = _bench_options(given)
     with LiveLine(sys.stderr) as line:
         report = run_bench(options, progress=line.show)
-    print(report_table(report), end="")
+    # A file on standard output has it to itself.
+    taken = STANDARD_OUTPUT in (given.json, given.svg)
+    print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
     if given.json:
         _write(given.json, json.dumps(report_json(report), indent=2) + "\n")
     if given.svg:
@@ -90,6 +95,9 @@ def _bench(given: argparse.Namespace) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    if path == STANDARD_OUTPUT:
+        print(text, end="")
+        return
     try:
         path.write_text(text)
     except OSError as error:
@@ -107,6 +115,8 @@ def _check_together(given: argparse.Namespace) -> None:
         raise InputError("expected either --slo or --rate recorded, got both")
     if given.rate == RECORDED and given.replay is None:
         raise InputError("expected --replay FILE with --rate recorded, got none")
+    if given.json == given.svg == STANDARD_OUTPUT:
+        raise InputError("standard output takes one of --json and --svg, got both")
     if given.replay is not None:
         for name in DRAWN:
             if getattr(given, name) not in (None, []):
@@ -147,7 +157,7 @@ def _bench_options(given: argparse.Namespace) -> Any:
             seed=given.seed,
         ),
         id_ranges=bench.parse_spans("id-range", given.id_range, least=-(1 << 61), most=1 << 61),
-        package=given.package,
+        package=package_folder(given.package) if given.package else None,
         objective=objective,
         server_process=given.server_pid,
         allow_remote=given.allow_remote,

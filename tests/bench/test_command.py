@@ -52,6 +52,23 @@ def test_a_file_that_cannot_be_written_is_said_after_the_table(capsys, tmp_path)
     assert "out.json: cannot be written: No such file" in err
 
 
+@pytest.mark.parametrize(
+    ("flag", "reads"), [("--json", json.loads), ("--svg", ElementTree.fromstring)]
+)
+def test_a_file_on_standard_output_has_it_to_itself(capsys, flag, reads):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "5", flag, "-") == 0
+    out, err = capsys.readouterr()
+    reads(out)
+    assert "errors     none of 5" in err
+
+
+def test_a_package_one_level_too_high_is_refused_by_name(capsys):
+    assert main(["bench", "--target", "127.0.0.1:1", "--package", str(GOLDEN / "tiny")]) == 1
+    words = "expected a package (REPOSITORY/MODEL/VERSION), got the folder of one model"
+    assert words in capsys.readouterr().err
+
+
 def test_an_objective_is_searched_and_held(capsys):
     """Ten seconds are more than the server takes, and the search goes up until its last trial."""
     with fake_predictor() as fake:
@@ -59,7 +76,8 @@ def test_an_objective_is_searched_and_held(capsys):
     out = capsys.readouterr().out
     assert code == 0
     assert "objective  p50<10000ms held at " in out
-    assert "           tried 30.0 held, 45.0 held, 67.5 held, " in out
+    assert "           trial           30.0/s  held 1 of 1\n" in out
+    assert "           trial           67.5/s  held 1 of 1\n" in out
     assert out.count("whole run ") == 1
 
 

@@ -10,7 +10,9 @@ from tests.bench.recordings import answer, call, framed, header, write_recording
 
 def test_a_recording_is_read_as_it_was_written(tmp_path):
     calls = [call(b"\x20\x01", 1_700_000_000_000_001), call(b"?", 5, code=3, message=b"no \xff")]
-    recording = read_recording(write_recording(tmp_path / "calls", calls, share=0.25))
+    path = write_recording(tmp_path / "calls", calls, share=0.25)
+    recording = read_recording(path)
+    assert read_recording(str(path)) == recording
     assert (recording.model, recording.version, recording.fingerprint) == ("ranker", 7, 0xABC)
     assert recording.share == 0.25
     assert recording.torn_bytes == 0

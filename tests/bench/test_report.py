@@ -66,11 +66,21 @@ def test_the_table_says_it_all():
         "           from the scheduled time",
         "errors     4 of 100: UNAVAILABLE 4",
         "           UNAVAILABLE: 'draining'",
-        "cpu        tool 0.25 s, server 0.50 s (192 requests each), of 4 cores for 2.0 s",
+        "cpu        tool 0.25 s, server 0.50 s (192 requests per CPU second), of 4 cores for 2.0 s",
         "objective  p99<50ms held at 50.0/s",
-        "           tried 50.0 held, 100 held 0 of 2, whole run 50.0 held",
+        "           trial           50.0/s  held 1 of 1",
+        "           trial            100/s  held 0 of 2",
+        "           whole run       50.0/s  held 1 of 1",
         "note       take care",
     ]
+
+
+def test_where_no_rate_held_for_a_whole_run_the_best_trial_is_named():
+    trials = [Trial(50, True), Trial(75, True), Trial(75, False, True), Trial(70, False, True)]
+    table = report_table(replace(REPORT, trials=trials))
+    words = "no rate held for a whole run; 75.0/s is the highest that held for a trial"
+    assert f"objective  p99<50ms: {words}\n" in table
+    assert "held at" not in table
 
 
 def test_long_notes_are_folded():
