@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from embershard.bench.processes import listening_processes
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
+from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.sending import drawn_traffic, recorded_traffic
 from embershard.bench.slo import Objective, RateSearch, Trial
 from embershard.bench.target import Target, ask_model, find_target, try_requests
@@ -19,15 +19,6 @@ from embershard.client import ServedModel
 from embershard.errors import UnavailableError
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
-
-PROBE_IN_FLIGHT: Final = 32
-"""Of the closed loop that finds where a search starts."""
-
-PROBE_OK_SHARE: Final = 0.9
-"""Of its requests; with fewer the loop has sent too many at once."""
-
-START_SHARE: Final = 0.5
-"""Of that loop's rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,48 +181,12 @@ def search_rate(
     Raises:
         UnavailableError: the objective held at no rate.
     """
-    load = options.load
-    start = load.rate
-    if start is None:
-        start = START_SHARE * _probe(options, run)
-    search, last = RateSearch(start=max(start, 1.0)), None
-    while (step := search.next_step()) is not None:
-        if step.whole:
-            name, sends = "run", replace(load, rate=step.rate, in_flight=None)
-        else:
-            name, sends = f"trial {len(search.trials) + 1}", _short(options, rate=step.rate)
-        result = run(f"{name}, {rate_text(step.rate)}/s", sends)
-        search.tell(step, held=objective.holds(result))
-        last = result if step.whole else last
-    if last is None:
-        tried = ", ".join(rate_text(each.rate) for each in search.trials)
+    search = SearchOptions(load=options.load, trial_seconds=options.trial_seconds)
+    found = find_rate(objective, search, run)
+    if found.whole is None:
+        tried = ", ".join(rate_text(each.rate) for each in found.search.trials)
         raise UnavailableError(f"{objective} held at none of the rates tried: {tried} per second")
-    return last, search
-
-
-def _probe(options: BenchOptions, run: Callable[[str, LoadOptions], RunResult]) -> float:
-    """Good answers a second of a closed loop: of many requests in flight, or where those are too
-    many for the server, of few."""
-    rate = 0.0
-    for in_flight in (PROBE_IN_FLIGHT, 1):
-        calls = max(in_flight, options.load.threads)
-        probe = run(f"probe, {calls} in flight", _short(options, in_flight=calls))
-        rate = max(rate, probe.ok_per_second)
-        if probe.ok > PROBE_OK_SHARE * probe.requests:
-            break
-    return rate
-
-
-def _short(
-    options: BenchOptions, *, rate: float | None = None, in_flight: int | None = None
-) -> LoadOptions:
-    return replace(
-        options.load,
-        rate=rate,
-        in_flight=in_flight,
-        duration_seconds=min(options.trial_seconds, options.load.duration_seconds),
-        warmup_seconds=min(0.5, options.load.warmup_seconds),
-    )
+    return found.whole, found.search
 
 
 def _server(options: BenchOptions, target: Target) -> list[int]:
