@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME...]``: runs benchmarks, each in a process of its own, and writes
 RESULTS.md and results.json beside this file.
 
-A benchmark is a file in ``rows/`` with ``measure(folder) -> list[Row]``; one that needs
+A benchmark is a file in ``rows/`` with ``measure() -> list[Row]``; one that needs
 ``.venv-peers`` says ``PEERS = True``, and one that runs only when it is asked for by its name
 ``BY_NAME_ONLY = True``.
 """
@@ -79,8 +79,7 @@ def _run(names: Sequence[str], *, dry: bool) -> int:
 
 def _measure(name: str) -> list[Row]:
     module = importlib.import_module(f"benchmarks.rows.{name}")
-    with tempfile.TemporaryDirectory() as folder:
-        measured: list[Row] = module.measure(Path(folder))
+    measured: list[Row] = module.measure()
     return measured
 
 

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from benchmarks.harness import Limit, Side, Work
+from benchmarks.harness import Side, Work
+from benchmarks.watch import Limit
 
 __all__ = ["PEER_PYTHON", "ROOT", "ChildEndedError", "child_side", "limit_of"]
 

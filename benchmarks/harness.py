@@ -8,17 +8,23 @@ held against is measured before and after: if it moved by more than 15 %, the ro
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.blocks import interleaved
+from benchmarks.child import work_for
+from benchmarks.watch import Limit, Watch
+
 __all__ = [
-    "Limit",
+    "About",
+    "Blocks",
     "Row",
+    "Series",
     "Side",
     "Work",
     "compare",
@@ -26,16 +32,13 @@ __all__ = [
     "loop",
     "paired_row",
     "pinned",
-    "stream_limit",
 ]
 
-PAIRS = 16
-BLOCK_SECONDS = 0.4
 MOVED_MAX = 0.15
 RESAMPLES = 2000
 
-STREAM_BYTES = 128 << 20
-STREAM_PASSES = 8
+INTERVAL_PAIRS = 10
+"""Fewer say too little of the ratios that were not seen: the row gives their least and largest."""
 
 
 class Work(NamedTuple):
@@ -46,6 +49,35 @@ class Work(NamedTuple):
     """Of the clock; of a processor where the row's unit says so."""
 
 
+class Blocks(NamedTuple):
+    """How often each side works, and for how long."""
+
+    pairs: int = 16
+    seconds: float = 0.4
+
+
+BLOCKS = Blocks()
+"""Where a benchmark says nothing else."""
+
+
+class Series(NamedTuple):
+    """What one side gave, block by block."""
+
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a row says beside its figures; see ``Row``."""
+
+    name: str
+    what: str
+    unit: str
+    lower_is_better: bool = False
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One way of doing it, in this process or in another one."""
@@ -54,16 +86,6 @@ class Side:
 
     block: Callable[[float], Work]
     """Works for about so many seconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """What the machine can do at best."""
-
-    name: str
-
-    measure: Callable[[], float]
-    """In the row's unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,28 +119,39 @@ class Row:
     ratio: float | None = None
     """Median of the paired ratios ours / theirs."""
 
+    pairs: int = 1
+    """Blocks of our side, each paired with one of theirs where there is one."""
+
     low: float | None = None
-    """Lower end of the bootstrap 95 % interval of ``ratio``."""
+    """Lower end of the bootstrap 95 % interval of ``ratio``; of fewer than ``INTERVAL_PAIRS``
+    pairs the least of their ratios."""
 
     high: float | None = None
+    """Upper end; or the largest."""
 
     limit: float | None = None
     """Median of the limit before and after."""
 
     limit_name: str = ""
 
-    moved: float | None = None
-    """How far the limit, or the machine's memory speed, moved during the run, as a share."""
+    moved: float
+    """How far the limit, or where there is none the machine's memory speed, moved during the run,
+    as a share."""
 
     lower_is_better: bool = False
     note: str = ""
 
     seconds: float = 0.0
-    """What the row took to measure."""
+    """What it took to measure the row, and others where one measurement gives several."""
 
     @property
     def void(self) -> bool:
-        return self.moved is not None and self.moved > MOVED_MAX
+        return self.moved > MOVED_MAX
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether ``low`` and ``high`` are of the bootstrap."""
+        return self.pairs >= INTERVAL_PAIRS
 
     @property
     def limit_share(self) -> float | None:
@@ -127,138 +160,83 @@ class Row:
 
 def loop(name: str, run: Callable[[], float]) -> Side:
     """A side in this process. ``run`` does some of the work and returns how many units of it."""
-
-    def block(seconds: float) -> Work:
-        done, started = 0.0, time.perf_counter()
-        while (passed := time.perf_counter() - started) < seconds:
-            done += run()
-        return Work(done, passed)
-
-    return Side(name=name, block=block)
+    return Side(name=name, block=lambda seconds: Work(*work_for(seconds, run)))
 
 
 def compare(
-    name: str,
-    what: str,
-    unit: str,
+    about: About,
     *,
     ours: Side,
     theirs: Side | None = None,
     limit: Limit | None = None,
-    note: str = "",
-    pairs: int = PAIRS,
-    block_seconds: float = BLOCK_SECONDS,
+    blocks: Blocks = BLOCKS,
 ) -> Row:
     """Runs both sides, interleaved, after one warm-up block each.
 
     Args:
-        name, what, unit, note: as in ``Row``; values are units a second.
+        about: values are units a second.
         theirs: None: our side alone, beside the limit.
         limit: in the row's unit. Without one the row has no limit, and memory speed tells whether
             the machine moved.
+        blocks: of each side.
     """
-    started = time.perf_counter()
-    probe = limit or stream_limit()
-    before = probe.measure()
+
+    def rate(side: Side) -> float:
+        work = side.block(blocks.seconds)
+        return work.units / work.seconds
+
     sides = [ours] if theirs is None else [ours, theirs]
-    for side in sides:
-        side.block(block_seconds)
-    rates: list[list[float]] = [[] for _ in sides]
-    for pair in range(pairs):
-        order = list(zip(rates, sides, strict=True))
-        for into, side in order if pair % 2 == 0 else reversed(order):
-            work = side.block(block_seconds)
-            into.append(work.units / work.seconds)
-    after = probe.measure()
-    return paired_row(
-        name,
-        what,
-        unit,
-        ours=ours.name,
-        values=rates[0],
-        theirs=theirs.name if theirs else "",
-        their_values=rates[1] if theirs else (),
-        limit=(before, after) if limit else None,
-        limit_name=limit.name if limit else "",
-        moved=abs(after / before - 1),
-        note=note,
-        seconds=time.perf_counter() - started,
+    rates, watch = interleaved(
+        [partial(rate, side) for side in sides], blocks=blocks.pairs, limit=limit
     )
+    series = [Series(side.name, values) for side, values in zip(sides, rates, strict=True)]
+    return paired_row(about, *series, watch=watch)
 
 
-def paired_row(
-    name: str,
-    what: str,
-    unit: str,
-    *,
-    ours: str,
-    values: Sequence[float],
-    theirs: str = "",
-    their_values: Sequence[float] = (),
-    limit: tuple[float, float] | None = None,
-    limit_name: str = "",
-    moved: float | None = None,
-    lower_is_better: bool = False,
-    note: str = "",
-    seconds: float = 0.0,
-) -> Row:
-    """A row of what was measured in blocks, ``values[i]`` beside ``their_values[i]``.
+def paired_row(about: About, ours: Series, theirs: Series | None = None, *, watch: Watch) -> Row:
+    """A row of what was measured in blocks, each value of ours beside the one of theirs.
 
     Args:
-        their_values: as many as ``values``, or none.
-        limit: before and after.
-        moved: taken from ``limit`` if None.
+        theirs: as many values as ours.
+        watch: over all of it. Its limit, if it has one, is the row's, and in the row's unit.
     """
     low = high = ratio = None
-    if their_values:
-        ratios = [mine / other for mine, other in zip(values, their_values, strict=True)]
+    if theirs is not None:
+        ratios = [mine / other for mine, other in zip(ours.values, theirs.values, strict=True)]
         ratio = float(np.median(ratios))
         low, high = interval(ratios)
-    if moved is None and limit:
-        moved = abs(limit[1] / limit[0] - 1)
     return Row(
-        name=name,
-        what=what,
-        unit=unit,
-        ours=ours,
-        value=float(np.median(values)),
-        spread=_spread(values),
-        theirs=theirs,
-        their_value=float(np.median(their_values)) if their_values else None,
-        their_spread=_spread(their_values) if their_values else None,
+        name=about.name,
+        what=about.what,
+        unit=about.unit,
+        ours=ours.name,
+        value=float(np.median(ours.values)),
+        spread=_spread(ours.values),
+        theirs=theirs.name if theirs else "",
+        their_value=float(np.median(theirs.values)) if theirs else None,
+        their_spread=_spread(theirs.values) if theirs else None,
         ratio=ratio,
+        pairs=len(ours.values),
         low=low,
         high=high,
-        limit=float(np.median(limit)) if limit else None,
-        limit_name=limit_name,
-        moved=moved,
-        lower_is_better=lower_is_better,
-        note=note,
-        seconds=seconds,
+        limit=(watch.before + watch.after) / 2 if watch.limit else None,
+        limit_name=watch.limit.name if watch.limit else "",
+        moved=watch.moved,
+        lower_is_better=about.lower_is_better,
+        note=about.note,
+        seconds=watch.seconds,
     )
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the median, always the same for the same ratios."""
+    """Bootstrap 95 % interval of the median, always the same for the same ratios; of fewer than
+    ``INTERVAL_PAIRS`` the least and the largest."""
+    if len(ratios) < INTERVAL_PAIRS:
+        return min(ratios), max(ratios)
     random = np.random.default_rng(0)
     medians = np.median(random.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
     low, high = np.percentile(medians, [2.5, 97.5])
     return float(low), float(high)
-
-
-def stream_limit() -> Limit:
-    """Bytes a second that one thread reads from memory with numpy: the median of a few passes."""
-    stream = np.ones(STREAM_BYTES // 8)
-
-    def measure() -> float:
-        rates = []
-        for _ in range(STREAM_PASSES):
-            started = time.perf_counter()
-            stream.sum()
-            rates.append(STREAM_BYTES / (time.perf_counter() - started))
-        return float(np.median(rates))
-
-    return Limit(name="memory read by numpy", measure=measure)
 
 
 @contextmanager

@@ -1,38 +1,37 @@
-"""The highest open-loop rate at which a server keeps an objective, and what it does beyond."""
+"""The highest open-loop rate at which a server keeps an objective, and what comes of others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 
 from benchmarks.servers import Served, send
 from embershard.bench import LoadOptions, Objective, RunResult
-from embershard.bench.slo import RateSearch
+from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.traffic import DrawnRequest
 
-__all__ = ["Goodput", "ObjectiveRun", "goodput", "highest_rate"]
+__all__ = ["HighestRate", "answers_in_time", "highest_rate", "runs_at"]
 
-START_SHARE = 0.6
-"""Of a closed loop's rate: where a search begins."""
-
-IN_FLIGHT = 4
-"""Of that loop."""
-
-LEAST_RATE = 1.0
-
-TRIALS = 8
-"""Short ones, at most."""
+WARMUP_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveRun:
+class HighestRate:
     """How one search ended."""
 
     result: RunResult
-    """Of the whole run that confirmed the highest rate; of the slowest run if none held."""
+    """Of the whole run that confirmed the highest rate; of the run at the lowest rate tried if
+    none held."""
 
     held: bool
     trials: int
+
+    @property
+    def per_second(self) -> float:
+        """Requests, as asked for."""
+        assert self.result.options.rate is not None
+        return self.result.options.rate
 
 
 def highest_rate(
@@ -43,74 +42,66 @@ def highest_rate(
     trial_seconds: float,
     seconds: float,
     start: float | None = None,
-    seed: int = 0,
-) -> ObjectiveRun:
-    """Search, then confirm with a longer run, at lower rates until one holds.
+) -> HighestRate:
+    """Search, then confirm with a whole run, at lower rates until one holds: at most 8 short runs
+    and 3 whole ones, and a short one to begin with, whatever holds.
 
     Args:
-        trial_seconds: of each run of the search.
+        trial_seconds: of each short run.
         seconds: of a whole run.
         start: the first rate tried, in requests per second. None: from a closed loop.
-        seed: of the arrival times.
     """
+    seeds = count()
 
-    def run(rate: float, duration: float, number: int) -> RunResult:
-        load = LoadOptions(
-            rate=rate, duration_seconds=duration, warmup_seconds=0.3, seed=seed * 1000 + number
-        )
-        return send(served, pool, load, all_ok=False)
+    def run(_: str, load: LoadOptions) -> RunResult:
+        return send(served, pool, replace(load, seed=next(seeds)), all_ok=False)
 
-    if start is None:
-        loop = LoadOptions(in_flight=IN_FLIGHT, duration_seconds=trial_seconds, timeout_seconds=10)
-        start = max(START_SHARE * send(served, pool, loop).ok_per_second, LEAST_RATE)
-    search = RateSearch(start=start, max_trials=TRIALS, max_whole_runs=3, least=2 * LEAST_RATE)
-    confirmed: RunResult | None = None
-    slowest: RunResult | None = None
-    while (step := search.next_step()) is not None:
-        found = run(step.rate, seconds if step.whole else trial_seconds, len(search.trials))
-        held = objective.holds(found)
-        search.tell(step, held=held)
-        if step.whole and held:
-            confirmed = found
-        if slowest is None or found.scheduled_per_second < slowest.scheduled_per_second:
-            slowest = found
-    assert slowest is not None
-    return ObjectiveRun(
-        result=confirmed or slowest, held=confirmed is not None, trials=len(search.trials)
+    options = SearchOptions(
+        load=LoadOptions(rate=start, duration_seconds=seconds, warmup_seconds=WARMUP_SECONDS),
+        trial_seconds=trial_seconds,
+        trial_warmup_seconds=0.3,
+        in_flight=(4, 1),
+        start_share=0.6,
+        least=2.0,
+        max_trials=8,
+        max_whole_runs=3,
+    )
+    found = find_rate(objective, options, run)
+    held = found.search.confirmed is not None
+    confirmed = found.whole if held else None
+    return HighestRate(
+        result=confirmed or found.slowest, held=held, trials=len(found.search.trials)
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goodput:
-    """What came of a rate that may be too high."""
-
-    per_second: float
-    """Answers in time."""
-
-    result: RunResult
-
-
-def goodput(
+def runs_at(
     served: Served,
     pool: Sequence[DrawnRequest],
-    *,
     rate: float,
-    within_seconds: float,
-    deadline_seconds: float,
+    *,
     seconds: float,
-) -> Goodput:
-    """Send for a while, and count the answers that came in time.
+    deadline_seconds: float = 1.0,
+) -> Callable[[], RunResult]:
+    """A side of `interleaved`: runs at one rate, each with arrival times of its own.
 
     Args:
-        within_seconds: from the scheduled time to the answer.
+        rate: requests per second; may be too high.
+        seconds: of each run.
         deadline_seconds: how long clients tell the server that they wait.
-        seconds: of the run.
     """
     load = LoadOptions(
-        rate=rate, duration_seconds=seconds, warmup_seconds=1.0, timeout_seconds=deadline_seconds
+        rate=rate,
+        duration_seconds=seconds,
+        warmup_seconds=WARMUP_SECONDS,
+        timeout_seconds=deadline_seconds,
     )
-    result = send(served, pool, load, all_ok=False)
+    seeds = count(1000)
+    return lambda: send(served, pool, replace(load, seed=next(seeds)), all_ok=False)
+
+
+def answers_in_time(result: RunResult, within_seconds: float) -> float:
+    """Answers a second that came within so many seconds of the time they were scheduled for."""
     in_time = sum(
         count for _, high, count in result.latency.buckets if high <= within_seconds * 1e9
     )
-    return Goodput(per_second=in_time / result.window_seconds, result=result)
+    return in_time / result.window_seconds

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.children import ROOT, ChildEndedError, child_side, limit_of
-from benchmarks.harness import Limit
+from benchmarks.watch import Limit
 
 __all__ = ["NOT_ON_THIS_MACHINE", "machine_limit", "program"]
 

@@ -119,8 +119,9 @@ def markdown(results: Results) -> str:
     lines = [
         "Values are medians over interleaved blocks, `±` their interquartile range over the",
         "median; the ratio is the median of paired ratios, ours by theirs, with a bootstrap 95 %",
-        "interval. *Limit* is what this machine allows, measured before and after; *void* marks",
-        "rows during which it moved by more than 15 %.",
+        "interval, or of fewer than 10 pairs with the least and the largest of *all* of them.",
+        "*Limit* is what this machine allows, measured before and after; *void* marks rows during",
+        "which it, or where there is none the speed of memory, moved by more than 15 %.",
         "",
     ]
     for benchmark in dict.fromkeys(row.name.split("/")[0] for row, _ in rows):
@@ -148,7 +149,8 @@ def _line(row: Row, run: int) -> str:
     if row.their_value is not None:
         against = f"{row.theirs}: {_figure(row.their_value, row.their_spread)}"
     if row.ratio is not None:
-        ratio = f"{row.ratio:.2f} ({row.low:.2f} .. {row.high:.2f})"
+        ends = f"{row.low:.2f} .. {row.high:.2f}"
+        ratio = f"{row.ratio:.2f} ({ends}" + (")" if row.has_interval else f", all {row.pairs})")
     if row.limit is not None and row.limit_share is not None:
         limit, share = f"{row.limit_name}: {_figure(row.limit)}", f"{row.limit_share:.2f}"
     mark = f"{run}, **void**: the machine moved by {row.moved:.0%}" if row.void else f"{run}"

@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["drop_cached", "read_bandwidth", "table_files"]
+from benchmarks.watch import Limit
+
+__all__ = ["drop_cached", "storage_speed", "table_files"]
 
 BLOCK_BYTES = 8 << 20
 
@@ -28,8 +30,24 @@ def drop_cached(files: Sequence[Path]) -> None:
             os.close(descriptor)
 
 
-def read_bandwidth(files: Sequence[Path]) -> float:
-    """Bytes a second, one file after the other, in large blocks."""
+def storage_speed(files: Sequence[Path], *, cold: bool = True) -> Limit:
+    """What reading them takes, one after the other, in MB/s.
+
+    Args:
+        files: read in full each time.
+        cold: from storage; else from the page cache.
+    """
+
+    def measure() -> float:
+        if cold:
+            drop_cached(files)
+        return _read(files) / 1e6
+
+    return Limit(name="sequential read", measure=measure)
+
+
+def _read(files: Sequence[Path]) -> float:
+    """Bytes a second, in large blocks."""
     buffer = bytearray(BLOCK_BYTES)
     done, started = 0, time.perf_counter()
     for file in files:

@@ -4,6 +4,7 @@
 //
 // One thread for each device of the package's default plan. Units are rows.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -22,7 +23,8 @@
 namespace embershard {
 namespace {
 
-constexpr size_t kBatches = 4;  // Drawn in advance, so that none finds its rows in a cache.
+// Of each table, drawn in advance in four batches or more: too many for the fast caches.
+constexpr size_t kRowsDrawn = size_t{1} << 15;
 
 [[noreturn]] void Fail(const Status& status) {
   std::cerr << "lookup: " << status.message() << '\n';
@@ -64,7 +66,8 @@ int Main(const std::string& folder, size_t bags, size_t length) {
   const Manifest& manifest = (*package)->manifest();
   std::mt19937_64 random(1);
   std::vector<std::unique_ptr<Batch>> batches;
-  for (size_t i = 0; i < kBatches; ++i) {
+  const size_t n_of_batches = std::max<size_t>(4, kRowsDrawn / (bags * length));
+  for (size_t i = 0; i < n_of_batches; ++i) {
     batches.push_back(std::make_unique<Batch>(manifest, bags, length, random));
   }
   const size_t columns = manifest.schema.example_pooled_columns;
@@ -73,7 +76,7 @@ int Main(const std::string& folder, size_t bags, size_t length) {
   const double rows = static_cast<double>(manifest.schema.sparse.size() * bags * length);
   size_t next = 0;
   AnswerBlocks([&] {
-    const Status done = (*lookup)->Run(batches[next++ % kBatches]->lists(), none, out);
+    const Status done = (*lookup)->Run(batches[next++ % n_of_batches]->lists(), none, out);
     if (!done.ok()) Fail(done);
     return rows;
   });

@@ -10,7 +10,6 @@ first; units are examples.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ import numpy as np
 import torch
 from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode
 from torch import nn
-from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
+from torchrec import EmbeddingBagCollection
 from torchrec.fx import Tracer
 from torchrec.inference.modules import quantize_inference_model
-from torchrec.models.dlrm import DLRM, DLRM_DCN
 
 from benchmarks.child import answer
+from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
 
 __all__: list[str] = []
 
@@ -36,18 +35,12 @@ def main() -> None:
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if mode == "bf16" else torch.float32
     model = quantize_inference_model(_built(folder).eval(), output_dtype=dtype)
-    for dense in (model.dense_arch, model.inter_arch, model.over_arch):
-        dense.to(dtype)
+    for arch in (model.dense_arch, model.inter_arch, model.over_arch):
+        arch.to(dtype)
     if mode != "eager":
         model = _scripted(model)
-    batch = np.load(folder / "batch.npz")
-    ids = torch.from_numpy(batch["values"])
-    dense_inputs = torch.from_numpy(batch["dense"]).to(dtype)
-    features = KeyedJaggedTensor(
-        keys=json.loads((folder / "model.json").read_text())["keys"],
-        values=ids if mode == "eager" else ids.int(),
-        lengths=torch.from_numpy(batch["lengths"]),
-    )
+    dense, features = batch_in(folder, ids=torch.int64 if mode == "eager" else torch.int32)
+    dense_inputs = dense.to(dtype)
 
     def score() -> torch.Tensor:
         with torch.inference_mode():
@@ -62,18 +55,10 @@ def main() -> None:
 
 
 def _built(folder: Path) -> nn.Module:
-    about: dict[str, Any] = json.loads((folder / "model.json").read_text())
-    tables = [
-        EmbeddingBagConfig(**{**table, "pooling": PoolingType[table["pooling"]]})
-        for table in about["tables"]
-    ]
-    collection = EmbeddingBagCollection(tables=tables, device=torch.device("cpu"))
-    layers = (collection, about["dense_in"], about["dense_layers"], about["over_layers"])
-    model = DLRM_DCN(*layers, *about["cross"]) if about["cross"] else DLRM(*layers)
-    state = torch.load(folder / "state.pt", mmap=True)
-    model.load_state_dict(state)
-    built: nn.Module = model
-    return built
+    collection = EmbeddingBagCollection(tables=tables_in(folder), device=torch.device("cpu"))
+    model = model_in(folder, collection)
+    model.load_state_dict(torch.load(folder / "state.pt", mmap=True))
+    return model
 
 
 def _scripted(model: nn.Module) -> Any:

@@ -1,44 +1,37 @@
-"""TorchRec's training step of *small* as a child; units are examples.
+"""TorchRec's training step as a child, of a model and a batch that lie in a folder; units are
+examples.
 
-python -m benchmarks.peers.torchrec_training fused|plain
+python -m benchmarks.peers.torchrec_training FOLDER fused|plain
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
-from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
-from torchrec.models.dlrm import DLRM
+from torchrec import EmbeddingBagCollection
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 
 from benchmarks.child import answer
-from benchmarks.training import DENSE, RATE, ROWS, SPARSE, lists, stepping
+from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
+from benchmarks.training import RATE, stepping
 
 __all__: list[str] = []
-
-DIM = 64
 
 
 def main() -> None:
     """Set up, then serve blocks."""
-    kind = sys.argv[1]
+    folder, kind = Path(sys.argv[1]), sys.argv[2]
     assert kind in ("fused", "plain")
-    device = torch.device("cpu")
-    tables = [
-        EmbeddingBagConfig(
-            name=f"f_{at}", num_embeddings=ROWS, embedding_dim=DIM, feature_names=[f"f_{at}"]
-        )
-        for at in range(SPARSE)
-    ]
+    tables, device = tables_in(folder), torch.device("cpu")
     if kind == "fused":
         collection = FusedEmbeddingBagCollection(
             tables, optimizer_type=torch.optim.SGD, optimizer_kwargs={"lr": RATE}, device=device
         )
     else:
         collection = EmbeddingBagCollection(tables=tables, device=device)
-    model = DLRM(collection, DENSE, [512, 256, DIM], [512, 512, 256, 1])
-    answer(stepping(model, KeyedJaggedTensor(**lists())))
+    answer(stepping(model_in(folder, collection), *batch_in(folder)))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,12 @@ the same batches in process."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.blocks import interleaved
-from benchmarks.harness import Row, paired_row
+from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.in_process import Done, run_batches
 from benchmarks.packages import package_of
 from benchmarks.servers import closed_loop, cores_used, embershard_serve, requests_of, serving
@@ -31,14 +28,12 @@ BATCH_EXAMPLES = 4096
 Block = tuple[Done, RunResult | None]
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """Requests of 1 example and of 200."""
-    del folder
     return [row for examples in (1, 200) for row in _rows(examples)]
 
 
 def _rows(examples: int) -> list[Row]:
-    started = time.perf_counter()
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [examples] * (1000 // examples + 200))
@@ -58,24 +53,42 @@ def _rows(examples: int) -> list[Row]:
             for each in (on, off)
         ]
         runs.append(_merged(predictor, pool, merged))
-        sides, moved = interleaved(runs, blocks=BLOCKS)
+        sides, watch = interleaved(runs, blocks=BLOCKS)
     clock = [[done.examples / done.clock_seconds for done, _ in side] for side in sides]
     cpu = [[done.examples / done.cpu_seconds for done, _ in side] for side in sides]
     loads = [[result for _, result in side if result] for side in sides]
-    seconds = (time.perf_counter() - started) / 3
     what = f"*small* requests of {examples} examples, {IN_FLIGHT} in flight, 1 thread in the model"
-    row = partial(paired_row, moved=moved, seconds=seconds, ours="batching")
-    on_off = partial(row, theirs="one request a batch")
-    note = f"on: {cores_used(loads[0])}; off: {cores_used(loads[1])}"
-    return [
-        on_off(f"batching/{examples}", what, "examples/s", values=clock[0], their_values=clock[1],
-               note=note),
-        on_off(f"batching/{examples}_cpu", what, "examples per server CPU-second", values=cpu[0],
-               their_values=cpu[1]),
-        row(f"batching/{examples}_in_process", what, "examples per CPU-second", ours="served",
-            values=cpu[0], theirs=f"in process, {merged} requests a batch", their_values=cpu[2],
-            note=f"in process {np.median(clock[2]):,.0f} examples/s of the clock"),
-    ]  # fmt: skip
+    each_alone = "one request a batch"
+    rows = [
+        (
+            About(
+                name=f"batching/{examples}",
+                what=what,
+                unit="examples/s",
+                note=f"on: {cores_used(loads[0])}; off: {cores_used(loads[1])}",
+            ),
+            Series("batching", clock[0]),
+            Series(each_alone, clock[1]),
+        ),
+        (
+            About(
+                name=f"batching/{examples}_cpu", what=what, unit="examples per server CPU-second"
+            ),
+            Series("batching", cpu[0]),
+            Series(each_alone, cpu[1]),
+        ),
+        (
+            About(
+                name=f"batching/{examples}_in_process",
+                what=what,
+                unit="examples per server CPU-second; in process per CPU-second",
+                note=f"in process {np.median(clock[2]):,.0f} examples/s of the clock",
+            ),
+            Series("served", cpu[0]),
+            Series(f"in process, {merged} requests a batch", cpu[2]),
+        ),
+    ]
+    return [paired_row(*row, watch=watch) for row in rows]
 
 
 def _served(run: Callable[[], RunResult]) -> Callable[[], Block]:

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.jit import optimized_execution  # type: ignore[attr-defined]
 
-from benchmarks.harness import Row, compare, loop, pinned
+from benchmarks.harness import About, Blocks, Row, compare, loop, pinned
 from benchmarks.packages import package_of
 from benchmarks.programs import machine_limit
 from embershard.data import Workload, workload
 from embershard.package import Package
 
-__all__ = ["measure"]
+__all__ = ["flops", "measure"]
 
 BILLIONTH = 1e-9
 EXAMPLES = {"dlrm_v2_100": 256, "ranking": 200}
 """Of the one request in a batch."""
 
-PAIRS = 15
+BLOCKS = Blocks(pairs=15)
 
 
-def measure(folder: Path) -> list[Row]:
-    """One thread and two; float32. ``folder`` is not used."""
-    del folder
+def measure() -> list[Row]:
+    """One thread and two; float32."""
     return [
         _measured(workload(name), examples, threads)
         for name, examples in EXAMPLES.items()
@@ -40,7 +38,7 @@ def _measured(asked: Workload, examples: int, threads: int) -> Row:
     file = package.path / package.manifest.programs[0].file
     program = torch.jit.freeze(torch.jit.load(file).eval())  # type: ignore[no-untyped-call]
     inputs = _inputs(asked, examples)
-    billions = _flops(asked, examples) * BILLIONTH
+    billions = flops(asked, examples) * BILLIONTH
 
     def run() -> float:
         # As the server runs it.
@@ -52,13 +50,15 @@ def _measured(asked: Workload, examples: int, threads: int) -> Row:
     with pinned(set(range(threads))), peak as limit:
         torch.set_num_threads(threads)
         return compare(
-            f"dense/{asked.name}_{threads}t",
-            f"dense program of *{asked.name}*, 1 request of {examples} examples, "
-            f"{threads} thread{'s' if threads > 1 else ''}",
-            "GFLOP/s",
+            About(
+                name=f"dense/{asked.name}_{threads}t",
+                what=f"dense program of *{asked.name}*, 1 request of {examples} examples, "
+                f"{threads} thread{'s' if threads > 1 else ''}",
+                unit="GFLOP/s",
+            ),
             ours=loop("TorchScript, fp32", run),
             limit=limit,
-            pairs=PAIRS,
+            blocks=BLOCKS,
         )
 
 
@@ -80,7 +80,7 @@ def _inputs(asked: Workload, examples: int) -> tuple[list[Tensor], list[Tensor],
     )
 
 
-def _flops(asked: Workload, examples: int) -> float:
+def flops(asked: Workload, examples: float) -> float:
     """Two for each multiply-add of the matrices, as the program must do them for each example."""
     vectors = len(asked.sparse) + 1
     width = vectors * asked.dim

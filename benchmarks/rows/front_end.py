@@ -3,13 +3,11 @@ nothing, beside servers that only echo the same messages."""
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Literal
 
 from benchmarks.blocks import interleaved
-from benchmarks.harness import Row, paired_row
+from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.packages import package_of
 from benchmarks.servers import (
     closed_loop,
@@ -35,10 +33,8 @@ ECHOES: dict[Literal["async", "callback", "aio"], str] = {
 }
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """Requests of one example a second of the server's CPU time."""
-    del folder
-    started = time.perf_counter()
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [1] * 1000)
@@ -49,21 +45,19 @@ def measure(folder: Path) -> list[Row]:
             closed_loop(each, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
             for each in (ours, *theirs)
         ]
-        results, moved = interleaved(runs, blocks=BLOCKS)
-    seconds = (time.perf_counter() - started) / len(theirs)
+        results, watch = interleaved(runs, blocks=BLOCKS)
     rates = [[per_cpu_second(each) for each in side] for side in results]
     return [
         paired_row(
-            f"front_end/{key}",
-            f"*small* requests of 1 example, {IN_FLIGHT} in flight",
-            "requests per server CPU-second",
-            ours="ours, a model of no work",
-            values=rates[0],
-            theirs=name,
-            their_values=rates[side],
-            moved=moved,
-            note=f"ours: {cores_used(results[0])}; theirs: {cores_used(results[side])}",
-            seconds=seconds,
+            About(
+                name=f"front_end/{key}",
+                what=f"*small* requests of 1 example, {IN_FLIGHT} in flight",
+                unit="requests per server CPU-second",
+                note=f"ours: {cores_used(results[0])}; theirs: {cores_used(results[side])}",
+            ),
+            Series("ours, a model of no work", rates[0]),
+            Series(name, rates[side]),
+            watch=watch,
         )
         for side, (key, name) in enumerate(ECHOES.items(), start=1)
     ]

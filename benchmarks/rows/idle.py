@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.blocks import interleaved
-from benchmarks.harness import Row, paired_row
+from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.packages import package_of
 from benchmarks.servers import (
     closed_loop,
@@ -32,10 +31,8 @@ BLOCK_SECONDS = 0.4
 WHAT = "*small*, 1 example, one request at a time, 1 thread in the model, median of a block"
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """Medians of the blocks, in microseconds."""
-    del folder
-    started = time.perf_counter()
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [1] * 1000)
@@ -48,38 +45,30 @@ def measure(folder: Path) -> list[Row]:
             for each in (ours, echo)
         ]
         direct = direct_call(LocalPredictor(package, threads=1), pool)
-        (served, echoed, called), moved = interleaved([*runs, direct], blocks=BLOCKS)
+        (served, echoed, called), watch = interleaved([*runs, direct], blocks=BLOCKS)
     least = [one + other for one, other in zip(echoed, called, strict=True)]
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
-    seconds = (time.perf_counter() - started) / 2
     note = (
         f"echo {np.median(echoed):.0f} us, direct call {np.median(called):.0f} us; "
         "both of these parse the request"
     )
     return [
         paired_row(
-            "idle/latency",
-            WHAT,
-            "us",
-            ours="served",
-            values=served,
-            theirs="direct call + C++ echo",
-            their_values=least,
-            moved=moved,
-            lower_is_better=True,
-            note=note,
-            seconds=seconds,
+            About(name="idle/latency", what=WHAT, unit="us", lower_is_better=True, note=note),
+            Series("served", served),
+            Series("direct call + C++ echo", least),
+            watch=watch,
         ),
         paired_row(
-            "idle/added",
-            WHAT,
-            "us",
-            ours="served - (direct call + C++ echo)",
-            values=added,
-            moved=moved,
-            lower_is_better=True,
-            note=f"blocks from {min(added):.0f} to {max(added):.0f}",
-            seconds=seconds,
+            About(
+                name="idle/added",
+                what=WHAT,
+                unit="us",
+                lower_is_better=True,
+                note=f"blocks from {min(added):.0f} to {max(added):.0f}",
+            ),
+            Series("served - (direct call + C++ echo)", added),
+            watch=watch,
         ),
     ]
 

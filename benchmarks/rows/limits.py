@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.children import ChildEndedError, child_side
-from benchmarks.harness import Row, compare
+from benchmarks.harness import About, Blocks, Row, compare
 from benchmarks.programs import NOT_ON_THIS_MACHINE, program
 
 __all__ = ["measure"]
@@ -22,12 +22,11 @@ LIMITS = {
     "bf16": (["bf16"], "bfloat16 dot products in registers", "GFLOP/s", GIGA),
     "int8": (["vnni"], "int8 dot products in registers", "GOP/s", GIGA),
 }  # fmt: skip
-BLOCK_SECONDS = 0.1
+BLOCKS = Blocks(seconds=0.1)
 
 
-def measure(folder: Path) -> list[Row]:
-    """Those that the processor has the instructions for. ``folder`` is not used."""
-    del folder
+def measure() -> list[Row]:
+    """Those that the processor has the instructions for."""
     return [
         row for name in LIMITS for cores in (1, 2) if (row := _measured(name, cores)) is not None
     ]
@@ -40,8 +39,8 @@ def _measured(name: str, cores: int) -> Row | None:
     try:
         with child_side("C++", command, cores=pins, scale=scale) as side:
             what = f"{what}, {cores} core{'s' if cores > 1 else ''}"
-            row = f"limits/{name}_{cores}t"
-            return compare(row, what, unit, ours=side, block_seconds=BLOCK_SECONDS)
+            about = About(name=f"limits/{name}_{cores}t", what=what, unit=unit)
+            return compare(about, ours=side, blocks=BLOCKS)
     except ChildEndedError as error:
         if error.status != NOT_ON_THIS_MACHINE:
             raise

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.blocks import interleaved
-from benchmarks.harness import Row, paired_row, pinned
+from benchmarks.harness import About, Row, Series, paired_row, pinned
 from benchmarks.packages import package_of
 from benchmarks.servers import (
     PATIENCE_SECONDS,
@@ -31,10 +29,8 @@ BLOCKS = 16
 BLOCK_SECONDS = 0.6
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """One sender and one receiver on the first core, the echo on the last."""
-    del folder
-    started = time.perf_counter()
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [1] * 1000)
@@ -50,29 +46,30 @@ def measure(folder: Path) -> list[Row]:
             closed_loop(echo, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS),
             lambda: send(echo, pool, load),
         ]
-        (closed, opened), moved = interleaved(runs, blocks=BLOCKS)
-    seconds = (time.perf_counter() - started) / 2
+        (closed, opened), watch = interleaved(runs, blocks=BLOCKS)
     lag = np.median([each.lag.percentile_seconds(99) for each in opened])
     return [
         paired_row(
-            "load_tool/closed_loop",
-            f"requests of 1 example to a C++ echo, {IN_FLIGHT} in flight, the tool on one core",
-            "requests/s",
-            ours="load tool",
-            values=[each.ok_per_second for each in closed],
-            moved=moved,
-            note=_note(closed),
-            seconds=seconds,
+            About(
+                name="load_tool/closed_loop",
+                what=f"requests of 1 example to a C++ echo, {IN_FLIGHT} in flight, the tool on one "
+                "core",
+                unit="requests/s",
+                note=_note(closed),
+            ),
+            Series("load tool", [each.ok_per_second for each in closed]),
+            watch=watch,
         ),
         paired_row(
-            "load_tool/open_loop",
-            f"requests of 1 example to a C++ echo, {RATE:,.0f}/s asked, the tool on one core",
-            "requests/s",
-            ours="load tool",
-            values=[each.ok_per_second for each in opened],
-            moved=moved,
-            note=f"{_note(opened)}; 1 % left {lag * 1e3:.2f} ms or more after their time",
-            seconds=seconds,
+            About(
+                name="load_tool/open_loop",
+                what=f"requests of 1 example to a C++ echo, {RATE:,.0f}/s asked, the tool on one "
+                "core",
+                unit="requests/s",
+                note=f"{_note(opened)}; 1 % left {lag * 1e3:.2f} ms or more after their time",
+            ),
+            Series("load tool", [each.ok_per_second for each in opened]),
+            watch=watch,
         ),
     ]
 

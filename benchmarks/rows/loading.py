@@ -6,9 +6,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ import torch
 from benchmarks.blocks import interleaved
 from benchmarks.children import ROOT
 from benchmarks.grown import grow, with_rows_of
-from benchmarks.harness import Row, paired_row
+from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.packages import package_of
 from benchmarks.servers import embershard_serve, requests_of, send, serving
-from benchmarks.storage import drop_cached, read_bandwidth, table_files
+from benchmarks.storage import drop_cached, storage_speed, table_files
 from embershard.bench import LoadOptions
 from embershard.bench.traffic import DrawnRequest
 from embershard.data import workload
@@ -36,17 +37,17 @@ FIRST_BLOCKS = 5
 WAYS = ("resident", "mmap", "torch")
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """From storage, from the page cache, and the first second of answers."""
     small = workload("small")
-    package = grow(package_of(small), folder / "small" / "1", table_bytes=TABLE_BYTES)
-    dump = folder / "tables.pt"
-    save_rows(package, dump)
-    rows = []
-    for cold in (True, False):
-        rows += _loading(package, dump, cold=cold)
-    pool = requests_of(with_rows_of(small, package), package, [1] * 1000)
-    return [*rows, *_first_answers(package, pool), *_first_seconds(package, pool)]
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        package = grow(package_of(small), folder / "small" / "1", table_bytes=TABLE_BYTES)
+        dump = folder / "tables.pt"
+        save_rows(package, dump)
+        rows = [row for cold in (True, False) for row in _loading(package, dump, cold=cold)]
+        pool = requests_of(with_rows_of(small, package), package, [1] * 1000)
+        return [*rows, *_first_answers(package, pool), *_first_seconds(package, pool)]
 
 
 def save_rows(package: Path, dump: Path) -> None:
@@ -63,7 +64,6 @@ def save_rows(package: Path, dump: Path) -> None:
 
 def _loading(package: Path, dump: Path, *, cold: bool) -> list[Row]:
     """Tables of bytes a second, until a server may answer."""
-    started = time.perf_counter()
     chunks = table_files(package)
     stored = sum(file.stat().st_size for file in chunks)
 
@@ -75,31 +75,24 @@ def _loading(package: Path, dump: Path, *, cold: bool) -> list[Row]:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return stored / float(done.stdout) / 1e6
 
-    def read() -> float:
-        if cold:
-            drop_cached(chunks)
-        return read_bandwidth(chunks) / 1e6
-
-    runs: list[Callable[[], float]] = [partial(load, how) for how in WAYS]
-    (resident, mapped, loaded, storage), moved = interleaved([*runs, read], blocks=BLOCKS)
-    seconds = (time.perf_counter() - started) / 2
+    (resident, mapped, loaded), watch = interleaved(
+        [partial(load, how) for how in WAYS],
+        blocks=BLOCKS,
+        limit=storage_speed(chunks, cold=cold),
+    )
     where = "from storage" if cold else "from the page cache"
-    limit = float(np.median(storage))
     return [
         paired_row(
-            f"loading/{way}_{'cold' if cold else 'cached'}",
-            f"26 int8 tables, {stored / 2**20:.0f} MiB, {where}: `Server()`, tables {way}",
-            "MB/s",
-            ours="read, checked, ready",
-            values=values,
-            theirs="`torch.load` of the rows",
-            their_values=loaded,
-            limit=(limit, limit),
-            limit_name="sequential read",
-            moved=moved,
-            note=f"{stored / 1e6 / np.median(values):.2f} s, against "
-            f"{stored / 1e6 / np.median(loaded):.2f} s",
-            seconds=seconds,
+            About(
+                name=f"loading/{way}_{'cold' if cold else 'cached'}",
+                what=f"26 int8 tables, {stored / 2**20:.0f} MiB, {where}: `Server()`, tables {way}",
+                unit="MB/s",
+                note=f"{stored / 1e6 / np.median(values):.2f} s, against "
+                f"{stored / 1e6 / np.median(loaded):.2f} s",
+            ),
+            Series("read, checked, ready", values),
+            Series("`torch.load` of the rows", loaded),
+            watch=watch,
         )
         for way, values in (("resident", resident), ("mmap", mapped))
     ]
@@ -121,23 +114,21 @@ def _first_answers(package: Path, pool: list[DrawnRequest]) -> list[Row]:
             send(served, pool, first)
             return time.perf_counter() - started
 
-    begun = time.perf_counter()
-    (resident, mapped), moved = interleaved(
+    (resident, mapped), watch = interleaved(
         [partial(once, "resident"), partial(once, "mmap")], blocks=BLOCKS
     )
     return [
         paired_row(
-            "loading/first_answer",
-            f"`embershard serve`, {TABLE_BYTES >> 20} MiB of tables in the page cache: from the "
-            "process's start to the first answer",
-            "s",
-            ours="resident",
-            values=resident,
-            theirs="mmap",
-            their_values=mapped,
-            moved=moved,
-            lower_is_better=True,
-            seconds=time.perf_counter() - begun,
+            About(
+                name="loading/first_answer",
+                what=f"`embershard serve`, {TABLE_BYTES >> 20} MiB of tables in the page cache: "
+                "from the process's start to the first answer",
+                unit="s",
+                lower_is_better=True,
+            ),
+            Series("resident", resident),
+            Series("mmap", mapped),
+            watch=watch,
         )
     ]
 
@@ -145,29 +136,34 @@ def _first_answers(package: Path, pool: list[DrawnRequest]) -> list[Row]:
 def _first_seconds(package: Path, pool: list[DrawnRequest]) -> list[Row]:
     """p99 of the first second of load, and of a later one."""
 
-    def p99s(way: str, seed: int) -> tuple[float, float]:
-        load = LoadOptions(rate=FIRST_RATE, duration_seconds=1.0, warmup_seconds=0.0, seed=seed)
+    seeds = count()
+
+    def p99s(way: str) -> tuple[float, float]:
+        load = LoadOptions(
+            rate=FIRST_RATE, duration_seconds=1.0, warmup_seconds=0.0, seed=next(seeds)
+        )
         with serving(embershard_serve(package, "--tables", way)) as served:
             first, _, steady = [
                 send(served, pool, load).percentile_of_all_seconds(99) * 1e3 for _ in range(3)
             ]
         return first, steady
 
-    rows = []
-    for way in ("resident", "mmap"):
-        begun = time.perf_counter()
-        found = [p99s(way, seed) for seed in range(FIRST_BLOCKS)]
-        rows.append(
-            paired_row(
-                f"loading/first_second_{way}",
-                f"*small*, {FIRST_RATE:.0f} requests/s from the first moment on, tables {way}: p99",
-                "ms",
-                ours="first second",
-                values=[first for first, _ in found],
-                theirs="third second",
-                their_values=[steady for _, steady in found],
+    ways = ("resident", "mmap")
+    results, watch = interleaved(
+        [partial(p99s, way) for way in ways], blocks=FIRST_BLOCKS, warm_up=False
+    )
+    return [
+        paired_row(
+            About(
+                name=f"loading/first_second_{way}",
+                what=f"*small*, {FIRST_RATE:.0f} requests/s from the first moment on, tables "
+                f"{way}: p99",
+                unit="ms",
                 lower_is_better=True,
-                seconds=time.perf_counter() - begun,
-            )
+            ),
+            Series("first second", [first for first, _ in found]),
+            Series("third second", [steady for _, steady in found]),
+            watch=watch,
         )
-    return rows
+        for way, found in zip(ways, results, strict=True)
+    ]

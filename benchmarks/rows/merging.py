@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from benchmarks.harness import Row, compare, loop
+from benchmarks.harness import About, Row, compare, loop
 from benchmarks.movielens import export_movielens, ranking_messages
 from benchmarks.packages import messages, package_of
 from embershard.data import workload
@@ -16,15 +17,16 @@ REQUESTS = 64
 CANDIDATES = 20
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """In process, without gRPC, one thread: *small* at 1 example, MovieLens at 20."""
     small = workload("small")
     package = package_of(small)
     requests = messages(small, package, REQUESTS, small.examples)
     rows = [_row("small", LocalPredictor(package, threads=1), requests, small.examples)]
 
-    package, data = export_movielens(folder)
-    predictor = LocalPredictor(package, threads=1)
+    with TemporaryDirectory() as folder:
+        package, data = export_movielens(Path(folder))
+        predictor = LocalPredictor(package, threads=1)
     requests = ranking_messages(predictor, data, users=REQUESTS, candidates=CANDIDATES)
     return [*rows, _row("movielens", predictor, requests, CANDIDATES)]
 
@@ -41,10 +43,12 @@ def _row(name: str, predictor: LocalPredictor, requests: list[bytes], examples: 
         return sum(len(predictor.predict_merged([request])) for request in requests)
 
     return compare(
-        f"merging/{name}",
-        f"{len(requests)} requests of {examples} example{'s' if examples > 1 else ''}, *{name}*, "
-        "in process, 1 thread",
-        "requests/s",
+        About(
+            name=f"merging/{name}",
+            what=f"{len(requests)} requests of {examples} example{'s' if examples > 1 else ''}, "
+            f"*{name}*, in process, 1 thread",
+            unit="requests/s",
+        ),
         ours=loop("one batch", merged),
         theirs=loop("one by one", alone),
     )

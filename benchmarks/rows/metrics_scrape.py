@@ -6,11 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector, start_wsgi_server
 
-from benchmarks.harness import Row, Side, Work, compare
+from benchmarks.harness import About, Row, Side, Work, compare
 from benchmarks.packages import package_of
 from embershard.data import workload
 from embershard.serving import Server, ServerOptions
@@ -31,9 +30,8 @@ print(done)
 """
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """Scrapes that one second of the server's CPU time pays for."""
-    del folder
     package = package_of(workload("small"))
     options = ServerOptions(port=0, threads=1)
     with (
@@ -46,12 +44,14 @@ def measure(folder: Path) -> list[Row]:
         ProcessCollector(registry=registry)
         theirs, thread = start_wsgi_server(0, "127.0.0.1", registry)
         row = compare(
-            "metrics_scrape/cpu",
-            "*small*, 26 sparse inputs, no traffic, one scrape after the other",
-            "scrapes/CPU-s",
+            About(
+                name="metrics_scrape/cpu",
+                what="*small*, 26 sparse inputs, no traffic, one scrape after the other",
+                unit="scrapes/CPU-s",
+                note="both from one snapshot and process figures, over HTTP, not compressed",
+            ),
             ours=_side("metrics port", f"{metrics.url}metrics"),
             theirs=_side("prometheus-client", f"http://127.0.0.1:{theirs.server_port}/metrics"),
-            note="both from one snapshot and process figures, over HTTP, not compressed",
         )
         theirs.shutdown()
         thread.join()

@@ -3,16 +3,19 @@ CPU-second while 99 % of the answers come within 60 ms, beside the same model of
 
 from __future__ import annotations
 
-import time
+import os
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Row, paired_row, stream_limit
+from benchmarks.blocks import interleaved
+from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.in_process import examples_per_cpu_second
-from benchmarks.objective import highest_rate
+from benchmarks.objective import HighestRate, answers_in_time, highest_rate, runs_at
 from benchmarks.packages import package_of
+from benchmarks.programs import machine_limit
+from benchmarks.rows.dense import flops
 from benchmarks.servers import (
     cores_used,
     embershard_serve,
@@ -22,23 +25,23 @@ from benchmarks.servers import (
 )
 from embershard.bench import Objective, RunResult
 from embershard.bench.traffic import MLPERF_EXAMPLES
-from embershard.data import workload
+from embershard.data import Workload, workload
 from embershard.serving import LocalPredictor
 
 __all__ = ["measure"]
 
 OBJECTIVE = Objective(99, 0.060)
-SEARCHES = 2
 TRIAL_SECONDS = 4.0
-RUN_SECONDS = 8.0
-OFFLINE_SECONDS = 4.0
+RUN_SECONDS = 6.0
+PAIRS = 10
+OFFLINE_SECONDS = 2.0
 REQUESTS = 100
 
+WHAT = f"*dlrm_v2_100*, Poisson arrivals, MLPerf's sizes (mean 270), {OBJECTIVE}"
 
-def measure(folder: Path) -> list[Row]:
-    """Of the runs at the highest rate that holds; where none does, of the lowest one tried."""
-    del folder
-    started = time.perf_counter()
+
+def measure() -> list[Row]:
+    """Runs at the highest rate that holds; where none does, at the lowest one tried."""
     dlrm = workload("dlrm_v2_100")
     package = package_of(dlrm)
     random = np.random.default_rng(0)
@@ -50,41 +53,76 @@ def measure(folder: Path) -> list[Row]:
         [[each] for each in pool],
         OFFLINE_SECONDS,
     )
-    probe = stream_limit()
-    before = probe.measure()
-    alone: list[float] = []
-    results: list[RunResult] = []
-    held = 0
+    arithmetic = _arithmetic(dlrm)
     with serving(embershard_serve(package)) as served:
-        for seed in range(SEARCHES):
-            found = highest_rate(
-                served,
-                pool,
-                OBJECTIVE,
-                trial_seconds=TRIAL_SECONDS,
-                seconds=RUN_SECONDS,
-                start=0.9 * results[-1].scheduled_per_second if held else None,
-                seed=seed,
-            )
-            held += found.held
-            results.append(found.result)
-            alone.append(offline())
-    latencies = ", ".join(
-        f"p50 {each.percentile_of_all_seconds(50) * 1e3:.0f} ms, "
-        f"p99 {each.percentile_of_all_seconds(99) * 1e3:.0f} ms at "
-        f"{each.examples_per_second:,.0f} examples/s"
-        for each in results
+        found = highest_rate(
+            served, pool, OBJECTIVE, trial_seconds=TRIAL_SECONDS, seconds=RUN_SECONDS
+        )
+        run = runs_at(served, pool, found.per_second, seconds=RUN_SECONDS)
+        return _rows(found, run, offline, arithmetic)
+
+
+def _rows(
+    found: HighestRate, run: Callable[[], RunResult], offline: Callable[[], float], arithmetic: str
+) -> list[Row]:
+    sides: list[Callable[[], RunResult | float]] = [run, offline]
+    (served, alone), watch = interleaved(sides, blocks=PAIRS, warm_up=False)
+    results = [each for each in served if isinstance(each, RunResult)]
+    which = "the highest rate that held" if found.held else "the lowest rate tried; none held"
+    kept = sum(map(OBJECTIVE.holds, results))
+    p50s, p99s = (
+        [each.percentile_of_all_seconds(percent) * 1e3 for each in results] for percent in (50, 99)
     )
-    row = paired_row(
-        "mlperf/server",
-        f"*dlrm_v2_100*, Poisson arrivals, MLPerf's sizes (mean 270), {OBJECTIVE}",
-        "examples per CPU-second",
-        ours=f"at {OBJECTIVE}" if held else "the lowest load tried; none held",
-        values=[per_cpu_second(each) for each in results],
-        theirs="in process, one request a call, 1 thread",
-        their_values=alone,
-        moved=abs(probe.measure() / before - 1),
-        note=f"held in {held} of {SEARCHES} searches; {latencies}; {cores_used(results)}",
-        seconds=time.perf_counter() - started,
+    rate = float(np.median([each.examples_per_second for each in results]))
+    within = OBJECTIVE.limit_seconds
+    server = About(
+        name="mlperf/server",
+        what=WHAT,
+        unit="examples per server CPU-second; in process per CPU-second",
+        note=f"at {which}; {OBJECTIVE} in {kept} of {PAIRS} runs, p50 {np.median(p50s):.0f} ms, "
+        f"p99 {min(p99s):.0f} .. {max(p99s):.0f} ms; {arithmetic}; {cores_used(results)}",
     )
-    return [row]
+    goodput = About(
+        name="mlperf/goodput",
+        what=f"{WHAT}, at {which}",
+        unit="requests/s",
+        note=arithmetic,
+    )
+    return [
+        paired_row(
+            server,
+            Series(f"served, {rate:,.0f} examples/s", [per_cpu_second(each) for each in results]),
+            Series(
+                "in process, one request a call, 1 thread",
+                [each for each in alone if isinstance(each, float)],
+            ),
+            watch=watch,
+        ),
+        paired_row(
+            goodput,
+            Series(
+                f"answers within {within * 1e3:.0f} ms",
+                [answers_in_time(each, within) for each in results],
+            ),
+            Series("asked", [each.scheduled_per_second for each in results]),
+            watch=watch,
+        ),
+    ]
+
+
+def _arithmetic(dlrm: Workload) -> str:
+    """For a row's note: what the multiply-adds of a request take at the float32 peak of the cores,
+    measured now."""
+    cores = len(os.sched_getaffinity(0))
+    with machine_limit("float32 peak", ["fma"], threads=cores) as peak:
+        if peak is None:
+            return "the processor's float32 peak is not known"
+        per_second = peak.measure()
+    largest = max(most for _, most in MLPERF_EXAMPLES)
+    mean = sum(most for _, most in MLPERF_EXAMPLES) / len(MLPERF_EXAMPLES)
+    least, most = (flops(dlrm, examples) / per_second * 1e3 for examples in (mean, largest))
+    return (
+        f"at this machine's float32 peak of {per_second / 1e9:.0f} GFLOP/s ({cores} cores) the "
+        f"dense program of the mean request takes {least:.0f} ms, that of {largest} examples "
+        f"{most:.0f} ms"
+    )

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.children import PEER_PYTHON, child_side
-from benchmarks.harness import Row, Side, compare, pinned
-from benchmarks.rows.training_step import WHAT, fused_side
+from benchmarks.harness import About, Row, Side, compare, pinned
+from benchmarks.peer_files import write_batch, write_model
+from benchmarks.rows.training_step import WHAT, batch, fused_side
+from embershard.data import workload
 
 __all__ = ["PEERS", "measure"]
 
 PEERS = True
 
 
-def measure(folder: Path) -> list[Row]:
-    """``folder`` is not used."""
-    del folder
-    with pinned({0}):
+def measure() -> list[Row]:
+    """One core for each."""
+    with TemporaryDirectory() as folder, pinned({0}):
+        write_model(workload("small"), Path(folder))
+        write_batch(workload("small"), batch(), Path(folder))
         ours = fused_side()
-        return [_beside(ours, "fused"), _beside(ours, "plain")]
+        return [_beside(ours, kind, Path(folder)) for kind in ("fused", "plain")]
 
 
-def _beside(ours: Side, kind: str) -> Row:
+def _beside(ours: Side, kind: str, folder: Path) -> Row:
     module = "benchmarks.peers.torchrec_training"
-    command: list[str | Path] = [PEER_PYTHON, "-W", "ignore", "-m", module, kind]
+    command: list[str | Path] = [PEER_PYTHON, "-W", "ignore", "-m", module, folder, kind]
     with child_side(f"TorchRec, {kind} tables", command, cores=[{0}]) as peer:
-        return compare(f"training_peer/small_{kind}", WHAT, "examples/s", ours=ours, theirs=peer)
+        about = About(name=f"training_peer/small_{kind}", what=WHAT, unit="examples/s")
+        return compare(about, ours=ours, theirs=peer)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import numpy as np
 import torch
 
-from benchmarks.harness import Row, Side, compare, loop
-from benchmarks.training import BATCH, RATE, lists, stepping
+from benchmarks.harness import About, Row, Side, compare, loop
+from benchmarks.training import RATE, stepping
 from embershard.data import workload
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.package import SampleRequest
 
-__all__ = ["WHAT", "fused_side", "measure"]
+__all__ = ["WHAT", "batch", "fused_side", "measure"]
 
-WHAT = f"training step of {BATCH} examples, *small*, SGD, 1 thread"
+EXAMPLES = 512
+WHAT = f"training step of {EXAMPLES} examples, *small*, SGD, 1 thread"
 
 
-def measure(folder: Path) -> list[Row]:
-    """``folder`` is not used."""
-    del folder
+def measure() -> list[Row]:
+    """Fused beside plain."""
     plain = _side("plain torch", EmbeddingBagCollection(workload("small").tables()))
-    row = compare("training_step/small", WHAT, "examples/s", ours=fused_side(), theirs=plain)
-    return [row]
+    about = About(name="training_step/small", what=WHAT, unit="examples/s")
+    return [compare(about, ours=fused_side(), theirs=plain)]
 
 
 def fused_side() -> Side:
@@ -33,8 +33,18 @@ def fused_side() -> Side:
     return _side("fused tables", fused)
 
 
+def batch() -> SampleRequest:
+    """What every step is trained on."""
+    return workload("small").request(np.random.default_rng(0), EXAMPLES)
+
+
 def _side(name: str, tables: EmbeddingBagCollection | FusedEmbeddingBagCollection) -> Side:
-    small = workload("small")
+    small, request = workload("small"), batch()
     torch.manual_seed(0)
     model = DLRM(tables, small.example_dense, small.dense_layers, small.over_layers)
-    return loop(name, stepping(model, KeyedJaggedTensor(**lists())))
+    features = KeyedJaggedTensor(
+        [each.name for each in small.sparse],
+        torch.from_numpy(request.values),
+        lengths=torch.from_numpy(request.lengths),
+    )
+    return loop(name, stepping(model, torch.from_numpy(request.example_dense), features))

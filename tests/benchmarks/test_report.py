@@ -9,7 +9,17 @@ from benchmarks.report import Run, markdown, merge, read, write
 
 
 def row(name, **more):
-    return Row(**{"name": name, "what": "w", "unit": "u/s", "ours": "we", "value": 1.0, **more})
+    return Row(
+        **{
+            "name": name,
+            "what": "w",
+            "unit": "u/s",
+            "ours": "we",
+            "value": 1.0,
+            "moved": 0.0,
+            **more,
+        }
+    )
 
 
 def run(commit):
@@ -77,6 +87,7 @@ def test_the_table_shows_value_peer_ratio_limit_and_share():
         their_value=750.0,
         their_spread=0.5,
         ratio=2.0,
+        pairs=15,
         low=1.9,
         high=2.125,
         limit=3000.0,
@@ -91,6 +102,12 @@ def test_the_table_shows_value_peer_ratio_limit_and_share():
     ) in lines
     assert "## a" in lines
     assert "| 0 | 2000-01-01 | x | `c` | cpu 1 x X |" in lines
+
+
+def test_of_few_pairs_the_table_shows_the_spread_and_how_many_they_are():
+    few = row("a/1", theirs="they", their_value=0.5, ratio=2.0, pairs=3, low=1.5, high=2.5)
+    text = markdown(merge(NOTHING, "a", [few], run("x")))
+    assert "| 2.00 (1.50 .. 2.50, all 3) |" in text
 
 
 def test_a_void_row_is_marked_with_how_far_the_machine_moved():

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from benchmarks.packages import message
-from benchmarks.rows.offline import score_of, write_peer
+from benchmarks.peer_files import write_batch, write_model, write_weights
+from benchmarks.rows.offline import score_of
 from embershard.data import Workload
 from embershard.data.workloads import WorkloadInput
 from embershard.export import export_model
@@ -39,7 +40,9 @@ def test_server_and_peer_score_the_same_request_alike(tmp_path):
 
     served = score_of(LocalPredictor(folder, threads=1), [message(request, fingerprint)])
 
-    write_peer(TINY, request, tmp_path)
+    write_model(TINY, tmp_path)
+    write_weights(TINY, tmp_path)
+    write_batch(TINY, request, tmp_path)
     batch = np.load(tmp_path / "batch.npz")
     model = TINY.model(seed=1)
     model.load_state_dict(torch.load(tmp_path / "state.pt"))
@@ -56,7 +59,7 @@ def test_server_and_peer_score_the_same_request_alike(tmp_path):
 def test_a_peers_batch_has_the_user_side_once_an_example(tmp_path):
     request = TINY.request(np.random.default_rng(0))
 
-    write_peer(TINY, request, tmp_path)
+    write_batch(TINY, request, tmp_path)
 
     batch = np.load(tmp_path / "batch.npz")
     history = request.values[:4].tolist()

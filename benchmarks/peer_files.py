@@ -1,0 +1,60 @@
+"""A workload's model and requests as files that peers read, which do not have embershard."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from embershard.data import Workload
+from embershard.package import SampleRequest
+
+__all__ = ["write_batch", "write_model", "write_weights"]
+
+
+def write_model(asked: Workload, folder: Path) -> None:
+    """FOLDER/model.json: tables and layers."""
+    tables = [
+        {
+            "name": each.name,
+            "num_embeddings": each.num_embeddings,
+            "embedding_dim": each.embedding_dim,
+            "feature_names": list(each.feature_names),
+            "pooling": each.pooling.name,
+        }
+        for each in asked.tables()
+    ]
+    about = {
+        "keys": [each.name for each in asked.sparse],
+        "tables": tables,
+        "dense_in": asked.request_dense + asked.example_dense,
+        "dense_layers": asked.dense_layers,
+        "over_layers": asked.over_layers,
+        "cross": asked.cross,
+    }
+    (folder / "model.json").write_text(json.dumps(about))
+
+
+def write_weights(asked: Workload, folder: Path) -> None:
+    """FOLDER/state.pt: the model's state dict."""
+    torch.save(asked.model().state_dict(), folder / "state.pt")
+
+
+def write_batch(asked: Workload, request: SampleRequest, folder: Path) -> None:
+    """FOLDER/batch.npz. Peers know no request scope: the user side stands there once an example."""
+    count = request.num_examples
+    values, start = [], 0
+    for each in asked.sparse:
+        lists = count if each.scope == "example" else 1
+        ids = request.values[start : start + lists * each.ids]
+        values.append(ids if each.scope == "example" else np.tile(ids, count))
+        start += lists * each.ids
+    user = np.tile(request.request_dense, (count, 1))
+    np.savez(
+        folder / "batch.npz",
+        dense=np.concatenate([user, request.example_dense], axis=1),
+        values=np.concatenate(values),
+        lengths=np.repeat([each.ids for each in asked.sparse], count).astype(np.int32),
+    )
