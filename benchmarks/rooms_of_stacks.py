@@ -20,23 +20,29 @@ FRAME = re.compile(r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<library>[^()]*)\)")
 
 OURS = "embershard::"
 
-# The innermost function of ours tells the room, whatever it calls.
-BY_FUNCTION = (
-    ("grpc and protobuf", r"PredictorService|embershard::v1::|Listener|Recorder"),
-    ("parse", r"RequestParser|SplitPacked|ParsePacked"),
-    ("door", r"CheckRequest|CheckNumExamples|FirstRefused|SumLengths|Door"),
-    ("lookup", r"Fbgemm|Lookup|DeviceThread|LookupBatch|JaggedRows|\bDevice::"),
-    ("dense", r"TorchScript|DenseProgram|RunProgram"),
-    ("build", r"Build|IdMap|IdentityMap|HashMap|VocabMap|::Map\b|CopyRun|CopyLists"),
-    ("queue", r"BatchingQueue|BatchFormer|Engine::State::Accept|Engine::Predict\b"),
-    ("answer", r"FillResponse|CutOutputs|CheckFinite|BatchRunner|Answer|Response"),
-    ("telemetry", r"Telemetry|Histogram|Snapshot|Slow"),
-)
+# Classes and functions of ours. The innermost of them on a stack tells the room, whatever it calls.
+BY_NAME: dict[str, tuple[str, ...]] = {
+    "grpc and protobuf": ("PredictorService", "v1", "Listener", "Recorder", "PredictSerialized"),
+    "parse": ("RequestParser", "SplitPacked", "SplitDense", "SplitSparse"),
+    "door": ("CheckRequest", "CheckNumExamples", "CheckDense", "CheckIds", "CheckWeights",
+             "FirstNotFinite", "SumLengths", "FindKept"),
+    "lookup": ("ShardedLookup", "LookupDevice", "DeviceThread", "BatchCut", "PieceSums",
+               "SequenceLookup", "DequantizeRow", "SumBags", "SumColumns", "SumBlock",
+               "SumBlockOf", "Prefetch", "LoadHalf"),
+    "dense": ("TorchScriptProgram",),
+    "build": ("BuildBatch", "BuildDense", "BuildDenseColumn", "BuildOffsets", "BuildSparse",
+              "BuildRequestOfExample", "CopyLists", "CopyRun", "IdentityMap", "HashMap",
+              "VocabMap", "Vocabulary"),
+    "queue": ("BatchingQueue", "BatchFormer", "Admit", "Accept", "Predict", "PredictMerged"),
+    "answer": ("FillResponse", "CutOutputs", "CheckFinite", "BatchRunner", "Answer",
+               "AnswerFailed", "AnswerLate", "RunAndAnswer"),
+    "telemetry": ("Telemetry", "BucketedHistogram", "SlowLog", "CountRun", "Snapshot"),
+}  # fmt: skip
 
-# Stacks without one are told by the library that runs, or by one of its callers.
+# Stacks without one are told by the library that runs, or by one of its callers. What is compiled
+# while the server runs is the dense program's: oneDNN and MKL do that, lookups do not.
 BY_LIBRARY = (
-    ("lookup", r"fbgemm|\[JIT\]|perf-\d+\.map"),
-    ("dense", r"libtorch|libgomp|libc10|mkl_"),
+    ("dense", r"libtorch|libgomp|libc10|mkl_|\[JIT\]|perf-\d+\.map"),
     ("grpc and protobuf", r"libgrpc|libprotobuf|libabsl|libgpr|grpc"),
 )
 
@@ -62,15 +68,29 @@ def stacks(text: str) -> Iterator[list[Frame]]:
 def room_of(frames: Sequence[Frame]) -> str:
     """A room of the server, gRPC, or ``other``."""
     for frame in frames:
-        if OURS in frame.symbol:
-            for room, pattern in BY_FUNCTION:
-                if re.search(pattern, frame.symbol):
-                    return room
+        if (room := _room_of_ours(frame.symbol)) is not None:
+            return room
     for frame in frames:
         for room, pattern in BY_LIBRARY:
             if re.search(pattern, f"{frame.symbol} {frame.library}"):
                 return room
     return OTHER
+
+
+def _room_of_ours(symbol: str) -> str | None:
+    """By the function's own name, not by the types of its arguments; the last part that is known
+    counts: of ``Engine::State::Answer`` it is ``Answer``."""
+    name = symbol.replace("(anonymous namespace)::", "")
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    name = name.split("(")[0].split(" ")[-1]
+    if not name.startswith(OURS):
+        return None
+    for part in reversed(name.split("::")):
+        for room, names in BY_NAME.items():
+            if part in names:
+                return room
+    return None
 
 
 def shares(text: str) -> dict[str, tuple[float, list[tuple[str, float]]]]:
