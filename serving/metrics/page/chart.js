@@ -29,17 +29,17 @@ export function spanOf(times) {
 /** From 0 to a round number, at least `least`; above that, what lies beyond stays at the top. */
 export function linear(values, least = 0, most = Infinity) {
   const top = Math.min(ceiling(Math.max(least, ...values)), most);
-  return { top, middle: top / 2, share: (value) => value / top };
+  return { top, marks: [top / 2, top], share: (value) => value / top };
 }
 
-/** Whole powers of ten around the values: for times, which differ by as much. */
+/** Whole powers of ten around the values, a mark at each: for times, which differ by as much. */
 export function logarithmic(values) {
   const seen = values.filter((value) => value > 0);
   const low = seen.length ? Math.floor(Math.log10(Math.min(...seen))) : -4;
   const high = seen.length ? Math.max(low + 1, Math.ceil(Math.log10(Math.max(...seen)))) : -2;
   return {
-    top: 10 ** high,
-    middle: 10 ** ((low + high) / 2),
+    top: Number(`1e${high}`), // Where 10 ** high may be off by a bit.
+    marks: Array.from({ length: high - low + 1 }, (_, place) => Number(`1e${low + place}`)),
     share: (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0),
   };
 }
@@ -59,6 +59,11 @@ export function trace(times, values, start, span, share) {
   return path;
 }
 
+/** The points of a trace that are joined to no other: without a line they need a dot. */
+export function isolated(path) {
+  return path.split(/(?=M)/).filter((run) => !run.includes("L")).join("");
+}
+
 export class Chart {
   /** series: [{key, name}]; show: a number as text; scale: of the values that are seen. */
   constructor(parent, { title, note = "", series, show, scale = linear }) {
@@ -75,9 +80,10 @@ export class Chart {
     this.svg.setAttribute("preserveAspectRatio", "none");
     this.svg.setAttribute("role", "img");
     this.svg.setAttribute("aria-label", `${title}, the last minutes`);
-    for (const y of [0, HEIGHT / 2, HEIGHT]) this.line("grid", 0, y, WIDTH, y);
+    this.line("grid", 0, HEIGHT, WIDTH, HEIGHT);
+    this.marks = make("g", "", this.svg, SVG);
     this.cursor = this.line("cursor", 0, 0, 0, HEIGHT);
-    [this.top, this.middle] = ["top", "middle"].map((name) => make("span", name, plot));
+    this.labels = make("div", "labels", plot);
     const axis = make("div", "axis", this.figure);
     this.ends = [make("span", "", axis), make("span", "", axis)];
     make("span", "", axis).append("now");
@@ -87,14 +93,28 @@ export class Chart {
       item.append(`${name} `);
       const figure = make("b", "", item);
       figure.dataset.series = key;
-      return { key, figure, path: make("path", `trace s${place}`, this.svg, SVG) };
+      const [path, dots] = ["trace", "dots"].map((kind) => make("path", `${kind} s${place}`, this.svg, SVG));
+      return { key, figure, path, dots };
     });
   }
 
-  line(className, x1, y1, x2, y2) {
-    const line = make("line", className, this.svg, SVG);
+  line(className, x1, y1, x2, y2, parent = this.svg) {
+    const line = make("line", className, parent, SVG);
     Object.entries({ x1, y1, x2, y2 }).forEach(([name, value]) => line.setAttribute(name, value));
     return line;
+  }
+
+  /** Values to the left of the lines that they belong to, which share puts from 0 to 1. */
+  mark(values, share) {
+    this.marks.replaceChildren();
+    this.labels.replaceChildren();
+    for (const value of values) {
+      const y = HEIGHT * (1 - share(value));
+      this.line("grid", 0, y, WIDTH, y, this.marks);
+      const label = make("span", "", this.labels);
+      label.append(this.show(value));
+      label.style.top = `min(${y}%, 100% - 1.2em)`;
+    }
   }
 
   /** samples: columns of equal length by key, unix_seconds among them; at: the sample pointed at. */
@@ -103,13 +123,14 @@ export class Chart {
     const start = times.at(-1) - span;
     const seen = this.series.flatMap(({ key }) =>
       samples[key].filter((value, place) => value !== null && times[place] >= start));
-    const { top, middle, share } = this.scale(seen);
-    this.top.textContent = this.show(top);
-    this.middle.textContent = this.show(middle);
+    const { marks, share } = this.scale(seen);
+    this.mark(marks, share);
     this.ends[0].textContent = `−${span / 60} min`;
     this.ends[1].textContent = span > 60 ? `−${span / 120} min` : "−30 s";
-    for (const { key, figure, path } of this.lines) {
-      path.setAttribute("d", trace(times, samples[key], start, span, share));
+    for (const { key, figure, path, dots } of this.lines) {
+      const drawn = trace(times, samples[key], start, span, share);
+      path.setAttribute("d", drawn);
+      dots.setAttribute("d", isolated(drawn));
       figure.textContent = this.show(samples[key].at(at ?? -1));
     }
     this.figure.classList.toggle("pointed", at !== null);

@@ -187,7 +187,11 @@ def test_it_fits_a_phone_in_the_colours_of_its_owner(window, scheme):
         ("linear([7], 0, 1).top", 1),
         ("linear([3]).share(1.25)", 0.25),
         ("logarithmic([0.002, 0.03]).top", 0.1),
-        ("logarithmic([0.002, 0.03]).middle", 0.01),
+        ("logarithmic([0.002, 0.03]).marks", [0.001, 0.01, 0.1]),
+        ("logarithmic([2e-6]).marks", [1e-6, 1e-5]),
+        ("linear([3, 7]).marks", [5, 10]),
+        ("isolated('M0 1h0M5 1h0L6 2M9 3h0')", "M0 1h0M9 3h0"),
+        ("isolated('')", ""),
         ("logarithmic([0.002, 0.03]).share(0.01)", 0.5),
         ("logarithmic([]).top", 0.01),
         (
