@@ -130,10 +130,7 @@ def run_bench(
         result, search = search_rate(options, options.objective, run)
         trials = search.trials
         if search.confirmed is None:
-            warnings.append(
-                f"{options.objective} did not hold in the last run, which was longer than the "
-                "trials"
-            )
+            warnings.append(f"{options.objective} held in no run of the whole duration")
     return BenchReport(
         target=target,
         model=model,
