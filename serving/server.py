@@ -7,11 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from embershard.errors import ConfigError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import ServerOptions
-from embershard.serving.recording import Recorded, check_record
 from embershard.serving.repository import ServedPackage, check_folder, find_package
-from embershard.serving.snapshot import SlowRequest, Snapshot
+from embershard.serving.snapshot import Recorded, SlowRequest, Snapshot
 
 __all__ = ["Server"]
 
@@ -51,7 +51,7 @@ class Server:
             ConfigError: the file to record into exists, or its folder does not.
         """
         self._options = options or ServerOptions()
-        check_record(self._options.record)
+        _check_record(self._options.record)
         self._package = find_package(Path(repository), model=model, version=version)
         check_folder(self._package)
         self._native = load_extension().Server(
@@ -130,3 +130,17 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _check_record(path: str) -> None:
+    """Refuse at once what would be refused after the tables are loaded.
+
+    Raises:
+        ConfigError: the file exists, or its folder does not.
+    """
+    if not path:
+        return
+    if Path(path).exists():
+        raise ConfigError(f"record: {path} exists: give a new file")
+    if not Path(path).parent.is_dir():
+        raise ConfigError(f"record: expected a file in a folder that exists, got {path}")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = ["Device", "Histogram", "Outcome", "Queued", "Slow", "SlowRequest", "Snapshot"]
+__all__ = [
+    "Device",
+    "Histogram",
+    "Outcome",
+    "Queued",
+    "Recorded",
+    "Slow",
+    "SlowRequest",
+    "Snapshot",
+]
 
 
 class Outcome(TypedDict):
@@ -96,3 +105,19 @@ class SlowRequest(TypedDict):
     lookup_us: int
     dense_us: int
     total_us: int
+
+
+class Recorded(TypedDict):
+    """How far a recording is."""
+
+    recorded: int
+    """Requests in the file."""
+
+    dropped: int
+    """Sampled, and left out for want of memory, or because of the problem."""
+
+    bytes: int
+    """Of the file."""
+
+    problem: str
+    """Why it ended before its time. Empty: it did not."""

@@ -161,7 +161,8 @@ def _serve(given: argparse.Namespace) -> None:
     # Blocked before any thread starts, so that none but this one ever takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     prepare_process()
-    from embershard.serving.logs import EventLog, LogRecords, SlowRequestLog
+    from embershard.serving.logs import EventLog, LogRecords
+    from embershard.serving.slow_log import SlowRequestLog
 
     log = EventLog(sys.stderr, as_json=given.log_json)
     logging.basicConfig(handlers=[LogRecords(log)])

@@ -3,11 +3,10 @@
 import io
 import json
 import logging
-import threading
 
 import pytest
 
-from embershard.serving.logs import SLOW_LINES_PER_SECOND, EventLog, LogRecords, SlowRequestLog
+from embershard.serving.logs import EventLog, LogRecords
 
 NEW_YEAR = 1_767_225_600.25
 HOSTILE = 'a"b\\c\nd\r\t\x1b[31m\x00\x7f\x85\u2028\u202e\ud800\U000e0001é end'
@@ -108,74 +107,3 @@ def test_what_libraries_log_becomes_events():
         "cannot go on",
     )
     assert said["trace"].endswith("RuntimeError: broken\non purpose")
-
-
-SLOW = {
-    "unix_seconds": NEW_YEAR,
-    "code": "DEADLINE_EXCEEDED",
-    "reason": "expired",
-    "message": "the deadline passed",
-    "examples": 2,
-    "ids": 30,
-    "bytes": 400,
-    "peer": "ipv4:127.0.0.1:5",
-    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-    "request_id": "a\nb",
-    "queue_us": 1,
-    "lookup_us": 2,
-    "dense_us": 3,
-    "total_us": 7,
-}
-
-
-class FakeServer:
-    """Hands out what it was given, then waits for `stop`."""
-
-    def __init__(self, *batches):
-        self.state = "serving"
-        self._batches = list(batches)
-        self._stopped = threading.Event()
-
-    def wait_slow(self, timeout_seconds):
-        if self._batches:
-            return self._batches.pop(0)
-        self._stopped.wait(60)
-        return []
-
-    def stop(self):
-        self.state = "stopped"
-        self._stopped.set()
-
-
-def slow_lines(*batches, monotonic):
-    stream = io.StringIO()
-    server = FakeServer(*batches)
-    slow = SlowRequestLog(
-        server, EventLog(stream, as_json=True, wall=lambda: NEW_YEAR), monotonic=monotonic
-    )
-    server.stop()
-    slow.join()
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def test_a_slow_request_is_one_line_with_all_that_is_known():
-    (line,) = slow_lines([SLOW], monotonic=lambda: 0.0)
-    assert line.pop("event") == "slow_request"
-    assert line.pop("time") == "2026-01-01T00:00:00.250Z"
-    assert line == {name: value for name, value in SLOW.items() if name != "unix_seconds"}
-
-
-def test_more_than_fifty_a_second_are_counted_and_left_out():
-    found = slow_lines([SLOW] * 256, [SLOW] * 9, monotonic=lambda: 0.0)
-    assert [line["event"] for line in found[:-1]] == ["slow_request"] * SLOW_LINES_PER_SECOND
-    assert found[-1]["event"] == "slow_requests_left_out"
-    assert found[-1]["count"] == 265 - SLOW_LINES_PER_SECOND
-
-
-def test_each_second_has_fifty_of_its_own():
-    times = iter([number / 60 for number in range(10_000)])
-    found = [line["event"] for line in slow_lines([SLOW] * 150, monotonic=lambda: next(times))]
-    assert found.count("slow_request") >= 2 * SLOW_LINES_PER_SECOND
-    first = found.index("slow_requests_left_out")
-    assert found[:first] == ["slow_request"] * SLOW_LINES_PER_SECOND
-    assert "slow_request" in found[first:]
