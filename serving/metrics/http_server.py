@@ -54,16 +54,18 @@ class HttpServer:
     nobody can keep others out by holding on. Requests are answered in turn as they are complete.
     """
 
-    def __init__(self, *, host: str, port: int) -> None:
+    def __init__(self, name: str, *, host: str, port: int) -> None:
         """Take the port. Nobody can connect before `start`.
 
         Args:
+            name: a word for errors, for the log and for the thread.
             host: address or name, IPv4 or IPv6.
             port: 0: a free one.
 
         Raises:
             UnavailableError: the address is not to be had.
         """
+        self._name = name
         self._host = host.removeprefix("[").removesuffix("]")
         self._wanted = port
         self._socket = self._bound()
@@ -103,7 +105,7 @@ class HttpServer:
         loop = asyncio.new_event_loop()
         self._stop = partial(loop.call_soon_threadsafe, self._stopping.set)
         self._thread = threading.Thread(
-            target=self._run, args=(loop, tick), name="embershard-metrics", daemon=True
+            target=self._run, args=(loop, tick), name=f"embershard-{self._name}", daemon=True
         )
         self._thread.start()
 
@@ -132,7 +134,9 @@ class HttpServer:
 
     def _unavailable(self, error: OSError) -> UnavailableError:
         where = f"{_bracketed(self._host)}:{self._wanted}"
-        return UnavailableError(f"metrics: cannot listen on {where}: {error.strerror or error}")
+        return UnavailableError(
+            f"{self._name}: cannot listen on {where}: {error.strerror or error}"
+        )
 
     def _run(self, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]) -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -145,7 +149,7 @@ class HttpServer:
         )
         due = loop.time()
         while not self._stopping.is_set():
-            _logged("the tick of the metrics port", tick)
+            _logged(f"the tick of the {self._name} port", tick)
             # What was missed while the machine slept is not made up for.
             due = max(due + TICK_SECONDS, loop.time())
             try:

@@ -49,7 +49,7 @@ class MetricsPort:
         """
         if not 0 <= port <= 65535:
             raise ConfigError(f"metrics_port: expected 0..65535, got {port}")
-        self._http = HttpServer(host=host, port=port)
+        self._http = HttpServer("metrics", host=host, port=port)
 
     @property
     def url(self) -> str:

@@ -28,7 +28,7 @@ ROUTES = {
 
 @pytest.fixture
 def server():
-    running = HttpServer(host="127.0.0.1", port=0)
+    running = HttpServer("metrics", host="127.0.0.1", port=0)
     running.start(ROUTES, tick=lambda: None)
     yield running
     running.close()
@@ -177,7 +177,7 @@ def test_ticks_go_on_after_one_that_fails(monkeypatch, caplog):
             enough.set()
         raise RuntimeError("broken on purpose")
 
-    running = HttpServer(host="127.0.0.1", port=0)
+    running = HttpServer("metrics", host="127.0.0.1", port=0)
     running.start(ROUTES, tick=tick)
     assert enough.wait(TIMEOUT_SECONDS)
     running.close()
@@ -186,7 +186,7 @@ def test_ticks_go_on_after_one_that_fails(monkeypatch, caplog):
 
 
 def test_closing_closes_the_port_and_every_connection():
-    running = HttpServer(host="127.0.0.1", port=0)
+    running = HttpServer("metrics", host="127.0.0.1", port=0)
     running.start(ROUTES, tick=lambda: None)
     with connected(running) as client:
         client.sendall(b"GET ")
@@ -199,7 +199,7 @@ def test_closing_closes_the_port_and_every_connection():
 
 
 def test_nobody_can_connect_before_it_starts():
-    waiting = HttpServer(host="127.0.0.1", port=0)
+    waiting = HttpServer("metrics", host="127.0.0.1", port=0)
     with pytest.raises(ConnectionRefusedError):
         connected(waiting)
     waiting.close()
@@ -211,7 +211,7 @@ def test_ipv6_stands_in_brackets():
     except OSError:
         pytest.skip("no IPv6 here")
     for host in ("::1", "[::1]"):
-        running = HttpServer(host=host, port=0)
+        running = HttpServer("metrics", host=host, port=0)
         running.start(ROUTES, tick=lambda: None)
         assert running.url.startswith("http://[::1]:")
         with connected(running) as client:
@@ -224,7 +224,7 @@ def test_a_taken_port_is_refused_when_it_is_asked_for():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UnavailableError) as caught:
-            HttpServer(host="127.0.0.1", port=port)
+            HttpServer("metrics", host="127.0.0.1", port=port)
     words = f"metrics: cannot listen on 127.0.0.1:{port}: Address already in use"
     assert str(caught.value) == words
 
@@ -232,4 +232,4 @@ def test_a_taken_port_is_refused_when_it_is_asked_for():
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
 def test_an_address_of_somebody_else_is_refused(host):
     with pytest.raises(UnavailableError, match=f"metrics: cannot listen on {host}:0: "):
-        HttpServer(host=host, port=0)
+        HttpServer("metrics", host=host, port=0)
