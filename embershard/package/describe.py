@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from embershard.package.device_shares import device_bytes
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest import Ids, InputSpec, Manifest, OutputSpec, TableSpec
 from embershard.package.plan import Plan
@@ -101,12 +102,7 @@ def _place(table: TableSpec, plan: Plan) -> str:
 
 def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
     by_default = " (default)" if plan.name == manifest.default_plan else ""
-    held = [0.0] * len(plan.devices)
-    for shard in plan.shards:
-        table = manifest.table(shard.table)
-        rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
-        for device in shard.devices:
-            held[device] += rows * table.row_bytes * columns / table.dim
+    held = device_bytes(plan, manifest.tables)
     least, most = _megabytes(min(held)), _megabytes(max(held))
     return [
         f"{plan.name}{by_default}",

@@ -1,0 +1,48 @@
+"""What each device of a plan has, by hand."""
+
+import pytest
+
+from embershard.package.device_shares import device_bytes, device_load
+from embershard.package.manifest import TableSpec
+from embershard.package.plan import Plan, Shard
+
+TABLES = [
+    TableSpec(
+        name=name,
+        rows=rows,
+        dim=8,
+        weights="int8",
+        row_bytes=12,
+        rows_per_chunk=1024,
+        chunks=("a",),
+        mse=0.0,
+        max_error=0.0,
+    )
+    for name, rows in (("big", 100), ("small", 10))
+]
+
+PLAN = Plan(
+    format_version=0,
+    name="mixed",
+    devices=("cpu:0", "cpu:1"),
+    shards=(
+        Shard(table="big", rows=(0, 75), columns=(0, 8), devices=(0,)),
+        Shard(table="big", rows=(75, 100), columns=(0, 4), devices=(0,)),
+        Shard(table="big", rows=(75, 100), columns=(4, 8), devices=(1,)),
+        Shard(table="small", rows=(0, 10), columns=(0, 8), devices=(0, 1)),
+    ),
+)
+
+
+def test_bytes_are_those_of_each_rectangle_and_replicas_count_everywhere():
+    assert device_bytes(PLAN, TABLES) == [1200 * 7 / 8 + 120, 1200 / 8 + 120]
+
+
+def test_load_is_that_of_the_lookups_and_replicas_share_it():
+    """A table of as many lookups weighs as much, however large; half of small's is each one's."""
+    load = device_load(PLAN, TABLES, {"big": 30, "small": 10})
+    assert load == pytest.approx([(30 * 7 / 8 + 5) / 40, (30 / 8 + 5) / 40])
+
+
+def test_where_nothing_is_looked_up_nobody_has_a_share():
+    assert device_load(PLAN, TABLES, {"big": 0, "small": 0}) is None
