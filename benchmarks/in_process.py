@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.pool import PooledRequest
 from embershard.serving import LocalPredictor
 
 __all__ = ["Done", "examples_per_cpu_second", "run_batches"]
@@ -21,7 +21,7 @@ class Done(NamedTuple):
 
 
 def run_batches(
-    predictor: LocalPredictor, batches: Sequence[Sequence[DrawnRequest]], seconds: float
+    predictor: LocalPredictor, batches: Sequence[Sequence[PooledRequest]], seconds: float
 ) -> Done:
     """Batches in turn, one after the other, in this process, for about so many seconds."""
     messages = [[each.message for each in batch] for batch in batches]
@@ -38,7 +38,7 @@ def run_batches(
 
 
 def examples_per_cpu_second(
-    predictor: LocalPredictor, batches: Sequence[Sequence[DrawnRequest]], seconds: float
+    predictor: LocalPredictor, batches: Sequence[Sequence[PooledRequest]], seconds: float
 ) -> float:
     """Of that."""
     done = run_batches(predictor, batches, seconds)

@@ -8,8 +8,8 @@ from itertools import count
 
 from benchmarks.servers import Served, send
 from embershard.bench import LoadOptions, Objective, RunResult
+from embershard.bench.pool import PooledRequest
 from embershard.bench.search import SearchOptions, find_rate
-from embershard.bench.traffic import DrawnRequest
 
 __all__ = ["HighestRate", "answers_in_time", "highest_rate", "runs_at"]
 
@@ -36,7 +36,7 @@ class HighestRate:
 
 def highest_rate(
     served: Served,
-    pool: Sequence[DrawnRequest],
+    pool: Sequence[PooledRequest],
     objective: Objective,
     *,
     trial_seconds: float,
@@ -76,7 +76,7 @@ def highest_rate(
 
 def runs_at(
     served: Served,
-    pool: Sequence[DrawnRequest],
+    pool: Sequence[PooledRequest],
     rate: float,
     *,
     seconds: float,

@@ -17,8 +17,8 @@ from benchmarks.children import ROOT
 from benchmarks.packages import message
 from benchmarks.programs import program
 from embershard.bench import LoadOptions, RunResult, run_load
+from embershard.bench.pool import PooledRequest
 from embershard.bench.target import Target, find_target
-from embershard.bench.traffic import DrawnRequest
 from embershard.data import Workload
 from embershard.package import Package
 
@@ -111,26 +111,26 @@ def echo_server(api: Literal["async", "callback", "aio"], package: Path) -> list
 
 def requests_of(
     workload: Workload, package: Path, sizes: Sequence[int], *, seed: int = 2
-) -> list[DrawnRequest]:
+) -> list[PooledRequest]:
     """Requests of a workload, one of each size, for the load tool to send in turn."""
     random = np.random.default_rng(seed)
     fingerprint = int(Package.open(package).manifest.fingerprint, 16)
     samples = [workload.request(random, size) for size in sizes]
     return [
-        DrawnRequest(message(each, fingerprint), each.num_examples, len(each.values))
+        PooledRequest(message(each, fingerprint), each.num_examples, len(each.values))
         for each in samples
     ]
 
 
 def send(
-    served: Served, pool: Sequence[DrawnRequest], load: LoadOptions, *, all_ok: bool = True
+    served: Served, pool: Sequence[PooledRequest], load: LoadOptions, *, all_ok: bool = True
 ) -> RunResult:
     """One run of the load tool, the server's CPU time with it.
 
     Raises:
         RuntimeError: where ``all_ok``, a request was not answered OK.
     """
-    result = run_load(served.target, pool, load, server=[served.process])
+    result = run_load(served.target, pool, load, server_processes=[served.process])
     if all_ok and (result.ok == 0 or result.ok < result.requests):
         raise RuntimeError(
             f"expected answers OK, got {dict(result.by_code)}: {dict(result.messages)}"
@@ -139,7 +139,7 @@ def send(
 
 
 def closed_loop(
-    served: Served, pool: Sequence[DrawnRequest], *, in_flight: int, seconds: float
+    served: Served, pool: Sequence[PooledRequest], *, in_flight: int, seconds: float
 ) -> Callable[[], RunResult]:
     """A side of `interleaved`: so many requests wait for an answer at any time."""
     load = LoadOptions(

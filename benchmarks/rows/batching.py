@@ -13,7 +13,7 @@ from benchmarks.in_process import Done, run_batches
 from benchmarks.packages import package_of
 from benchmarks.servers import closed_loop, cores_used, embershard_serve, requests_of, serving
 from embershard.bench import RunResult
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 from embershard.serving import LocalPredictor
 
@@ -102,7 +102,7 @@ def _served(run: Callable[[], RunResult]) -> Callable[[], Block]:
 
 
 def _merged(
-    predictor: LocalPredictor, pool: Sequence[DrawnRequest], merged: int
+    predictor: LocalPredictor, pool: Sequence[PooledRequest], merged: int
 ) -> Callable[[], Block]:
     starts = range(0, len(pool) - merged + 1, merged)
     batches = [pool[start : start + merged] for start in starts]

@@ -24,7 +24,7 @@ from benchmarks.servers import (
 )
 from benchmarks.watch import Watch
 from embershard.bench import Objective, RunResult
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 from embershard.serving import LocalPredictor
 
@@ -69,7 +69,7 @@ def measure() -> list[Row]:
     return [headline, _rate_row(found, watch), *beyond]
 
 
-def _searches(served: Served, pool: Sequence[DrawnRequest]) -> list[HighestRate]:
+def _searches(served: Served, pool: Sequence[PooledRequest]) -> list[HighestRate]:
     found: list[HighestRate] = []
     while len(found) < SEARCHES:
         held = [each.per_second for each in found if each.held]
@@ -121,7 +121,7 @@ def _headline_row(run: Callable[[], RunResult], offline: Callable[[], float], wh
     )
 
 
-def _goodput_rows(served: Served, pool: Sequence[DrawnRequest], rate: float) -> list[Row]:
+def _goodput_rows(served: Served, pool: Sequence[PooledRequest], rate: float) -> list[Row]:
     """At multiples of the rate, with clients that wait as long as the objective and longer."""
     asked = [
         (load, deadline)

@@ -19,7 +19,7 @@ from benchmarks.servers import (
     serving,
 )
 from embershard.bench import RunResult
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 from embershard.serving import LocalPredictor
 
@@ -73,7 +73,7 @@ def measure() -> list[Row]:
     ]
 
 
-def direct_call(predictor: LocalPredictor, pool: Sequence[DrawnRequest]) -> Callable[[], float]:
+def direct_call(predictor: LocalPredictor, pool: Sequence[PooledRequest]) -> Callable[[], float]:
     """A block of calls in this process, one request after the other; their median."""
 
     def run() -> float:

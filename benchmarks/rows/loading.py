@@ -22,7 +22,7 @@ from benchmarks.packages import package_of
 from benchmarks.servers import embershard_serve, requests_of, send, serving
 from benchmarks.storage import drop_cached, storage_speed, table_files
 from embershard.bench import LoadOptions
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 from embershard.package import Package
 
@@ -98,7 +98,7 @@ def _loading(package: Path, dump: Path, *, cold: bool) -> list[Row]:
     ]
 
 
-def _first_answers(package: Path, pool: list[DrawnRequest]) -> list[Row]:
+def _first_answers(package: Path, pool: list[PooledRequest]) -> list[Row]:
     """From the start of the process to the first answer, files in the page cache."""
 
     def once(way: str) -> float:
@@ -133,7 +133,7 @@ def _first_answers(package: Path, pool: list[DrawnRequest]) -> list[Row]:
     ]
 
 
-def _first_seconds(package: Path, pool: list[DrawnRequest]) -> list[Row]:
+def _first_seconds(package: Path, pool: list[PooledRequest]) -> list[Row]:
     """p99 of the first second of load, and of a later one."""
 
     seeds = count()

@@ -24,7 +24,7 @@ from benchmarks.servers import (
     serving,
 )
 from embershard.bench import Objective, RunResult
-from embershard.bench.traffic import MLPERF_EXAMPLES
+from embershard.bench.drawing import MLPERF_EXAMPLES
 from embershard.data import Workload, workload
 from embershard.serving import LocalPredictor
 

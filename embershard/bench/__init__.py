@@ -1,5 +1,6 @@
 """The load tool: drives a server with requests drawn from its model's schema. Needs no torch."""
 
+from embershard.bench.drawing import TrafficOptions
 from embershard.bench.live import LiveLine
 from embershard.bench.report import report_json, report_table
 from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
@@ -7,7 +8,6 @@ from embershard.bench.session import BenchOptions, BenchReport, run_bench
 from embershard.bench.slo import Objective, parse_objective
 from embershard.bench.specs import parse_examples, parse_ids, parse_spans
 from embershard.bench.svg import latency_svg
-from embershard.bench.traffic import TrafficOptions
 
 __all__ = [
     "BenchOptions",

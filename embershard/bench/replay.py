@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.bench.pool import PooledRequest
 from embershard.bench.recording import RecordedCall, Recording, read_recording
-from embershard.bench.traffic import DrawnRequest
 from embershard.client import ServedModel
 from embershard.errors import InputError
 
@@ -34,7 +34,7 @@ class Replay:
     recording: Recording
     calls: Sequence[RecordedCall]
 
-    requests: Sequence[DrawnRequest]
+    requests: Sequence[PooledRequest]
     """Those of the calls, byte for byte; due when they arrived, the first at 0."""
 
     def check_model(self, served: ServedModel) -> None:
@@ -121,7 +121,7 @@ def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerChec
     )
 
 
-def _request(path: Path, place: int, call: RecordedCall, due_seconds: float) -> DrawnRequest:
+def _request(path: Path, place: int, call: RecordedCall, due_seconds: float) -> PooledRequest:
     try:
         message = pb.PredictRequest.FromString(call.request)
         if call.code == 0:
@@ -130,7 +130,7 @@ def _request(path: Path, place: int, call: RecordedCall, due_seconds: float) -> 
         raise InputError(f"{path}: record {place} holds no request and answer") from error
     values = [message.packed.values, *(each.values for each in message.sparse)]
     ids = sum(len(each) for each in values) // 8
-    return DrawnRequest(call.request, message.num_examples, ids, due_seconds)
+    return PooledRequest(call.request, message.num_examples, ids, due_seconds)
 
 
 def _response(answer: bytes) -> pb.PredictResponse:

@@ -81,7 +81,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "lag_seconds": _percentiles(result.lag),
         "client_cpu_seconds": result.client_cpu_seconds,
         "server_cpu_seconds": result.server_cpu_seconds,
-        "server_processes": list(report.server),
+        "server_processes": list(report.server_processes),
         "busiest_thread_share": result.busiest_thread_share,
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,

@@ -12,9 +12,9 @@ import grpc
 
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
+from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import cpu_seconds
 from embershard.bench.target import PREDICT, Target
-from embershard.bench.traffic import DrawnRequest
 from embershard.errors import InputError
 
 __all__ = ["LoadOptions", "Progress", "RunResult", "run_load"]
@@ -172,10 +172,10 @@ class RunResult:
 
 def run_load(
     target: Target,
-    pool: Sequence[DrawnRequest],
+    pool: Sequence[PooledRequest],
     options: LoadOptions,
     *,
-    server: Sequence[int] = (),
+    server_processes: Sequence[int] = (),
     keep_answers: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunResult:
@@ -185,7 +185,7 @@ def run_load(
         target: the server.
         pool: sent in turn.
         options: bounds the run: warm-up, duration and timeout are the longest it takes.
-        server: processes whose CPU time counts as the server's; none: unknown.
+        server_processes: processes whose CPU time counts as the server's; none: unknown.
         keep_answers: fill the result's ``answers``.
         progress: called about twice a second.
 
@@ -213,19 +213,19 @@ def run_load(
     begin = time.monotonic()
     try:
         _watch(run, begin, begin + options.warmup_seconds, progress)
-        client_before, server_before = time.process_time(), cpu_seconds(server)
+        client_before, server_before = time.process_time(), cpu_seconds(server_processes)
         _watch(run, begin, None, progress)
         client_cpu = time.process_time() - client_before
-        server_after = cpu_seconds(server)
+        server_after = cpu_seconds(server_processes)
     finally:
         run.stop()
     server_cpu = None
-    if server and server_before is not None and server_after is not None:
+    if server_processes and server_before is not None and server_after is not None:
         server_cpu = server_after - server_before
     return _result(run, options, client_cpu, server_cpu)
 
 
-def _times(pool: Sequence[DrawnRequest]) -> tuple[list[float], float]:
+def _times(pool: Sequence[PooledRequest]) -> tuple[list[float], float]:
     """When requests are due, and after how long all of them are due again, in seconds: their mean
     gap after the last."""
     times = [request.due_seconds for request in pool]

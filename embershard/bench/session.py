@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.processes import listening_processes
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
-from embershard.bench.sending import drawn_traffic, recorded_traffic
 from embershard.bench.slo import Objective, RateSearch, Trial
 from embershard.bench.target import Target, ask_model, find_target, try_requests
-from embershard.bench.traffic import Span, TrafficOptions
+from embershard.bench.traffic import drawn_traffic, recorded_traffic
 from embershard.bench.words import rate_text
 from embershard.client import ServedModel
 from embershard.errors import UnavailableError
@@ -64,7 +64,7 @@ class BenchReport:
     traffic: Sequence[str]
     """What was sent, in words, one line a fact."""
 
-    server: Sequence[int]
+    server_processes: Sequence[int]
     """Processes whose CPU time the result has."""
 
     trials: Sequence[Trial]
@@ -111,14 +111,14 @@ def run_bench(
             for name, count in sorted(unknown.items())
         ),
     ]
-    server = _server(options, target)
+    processes = _server_processes(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
         return run_load(
             target,
             sent.pool,
             load,
-            server=server,
+            server_processes=processes,
             keep_answers=replay is not None,
             progress=(lambda now: progress(name, now)) if progress else None,
         )
@@ -137,7 +137,7 @@ def run_bench(
         options=options,
         result=result,
         traffic=sent.words,
-        server=server,
+        server_processes=processes,
         trials=trials,
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
@@ -186,7 +186,7 @@ def search_rate(
     return found.whole, found.search
 
 
-def _server(options: BenchOptions, target: Target) -> list[int]:
+def _server_processes(options: BenchOptions, target: Target) -> list[int]:
     if options.server_process is not None:
         return [options.server_process]
     return listening_processes(target.port) if target.is_local else []

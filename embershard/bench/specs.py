@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from embershard.bench.traffic import MLPERF_EXAMPLES, Span
+from embershard.bench.drawing import MLPERF_EXAMPLES, Span
 from embershard.errors import InputError
 
 __all__ = ["parse_examples", "parse_ids", "parse_spans"]

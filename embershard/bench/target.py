@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.pool import PooledRequest
 from embershard.client import ServedModel
 from embershard.client.schema import served_model
 from embershard.client.status import error_of
@@ -104,7 +104,7 @@ def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedMo
 
 
 def try_requests(
-    target: Target, requests: Sequence[DrawnRequest], *, timeout_seconds: float
+    target: Target, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> dict[str, int]:
     """Send a few requests one by one, so that a run begins with ones that are understood.
 

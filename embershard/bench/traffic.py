@@ -1,225 +1,100 @@
-"""Requests drawn from a served model's schema, serialized before they are due."""
+"""What a bench sends, drawn or recorded, and the words for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
+from embershard.bench.drawing import Span, TrafficOptions, draw_requests
+from embershard.bench.id_sources import find_id_sources
+from embershard.bench.pool import PooledRequest
+from embershard.bench.replay import Replay
+from embershard.client import ServedModel
 
-from embershard._proto import predictor_pb2 as pb
-from embershard.bench.id_sources import IdSource
-from embershard.bench.zipf import scattered, zipf_ranks
-from embershard.client import ServedInput, ServedModel
-from embershard.errors import InputError
+__all__ = ["Traffic", "drawn_traffic", "recorded_traffic"]
 
-__all__ = ["MLPERF_EXAMPLES", "DrawnRequest", "Span", "TrafficOptions", "draw_requests"]
-
-Span = tuple[int, int]
-"""First and last of a range of whole numbers, each as likely."""
-
-MLPERF_EXAMPLES: Final = tuple(
-    (size, size) for size in [100, 100, *[200] * 12, 300, 300, 400, 500, 600, 700]
-)
-"""Sizes of MLPerf Inference's DLRM-v2 queries: 20 quantiles, each as likely, mean 270."""
-
-LONGEST_BY_DEFAULT: Final = 50
-"""Of lists whose length neither the schema nor an option bounds below."""
-
-CHUNK: Final = 100
-"""Requests drawn at once: enough that a draw costs little for each."""
-
-CHUNK_EXAMPLES: Final = 100_000
-"""Most examples drawn at once, of the largest requests."""
+TRIED_FIRST: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficOptions:
-    """What requests look like."""
+class Traffic:
+    """What will be sent."""
 
-    examples: tuple[Span, ...] = ((1, 1),)
-    """Examples of a request: one of the ranges, each as likely, then a number in it."""
+    pool: Sequence[PooledRequest]
 
-    zipf_alpha: float | None = 1.05
-    """Ids by Zipf's law. None: all as likely."""
+    tried: Sequence[PooledRequest]
+    """The first few that the server should take: sent one by one before the load."""
 
-    lengths: Mapping[str, Span] = field(default_factory=dict)
-    """Ids per list by feature; under "" for those not named. Otherwise 0 .. max_ids (at most 50),
-    and 1 where the schema has no limit."""
+    words: Sequence[str]
+    """One line a fact."""
 
-    pool_requests: int = 1000
-    """Different requests, sent in turn."""
-
-    pool_bytes_max: int = 256 << 20
-    """Together; there are fewer requests where they would be larger."""
-
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.pool_requests <= 1_000_000:
-            raise InputError(f"pool: expected 1 .. 1000000, got {self.pool_requests}")
-        if not 0 <= self.seed <= 1 << 62:
-            raise InputError(f"seed: expected 0 .. 2**62, got {self.seed}")
+    warnings: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnRequest:
-    """A serialized ``PredictRequest``."""
-
-    message: bytes
-    examples: int
-    ids: int
-
-    due_seconds: float = 0.0
-    """When it leaves, since the first of its pool, where a run keeps recorded times."""
-
-
-def draw_requests(
-    model: ServedModel, sources: Mapping[str, IdSource], options: TrafficOptions
-) -> list[DrawnRequest]:
-    """Draw a pool of requests in the packed form.
-
-    Args:
-        model: as its server describes it.
-        sources: for each sparse input, where its ids come from.
-        options: the same options and model give the same requests.
-
-    Raises:
-        InputError: a request would exceed one of the server's limits; it says which option to
-            lower.
-    """
-    unknown = set(options.lengths) - {""} - {item.name for item in model.sparse}
-    if unknown:
-        raise InputError(f"lengths: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")
-    largest = max(high for _, high in options.examples)
-    if largest > model.max_examples:
-        raise InputError(
-            f"examples: expected at most {model.max_examples}, the server's limit, got {largest}"
-        )
-    chunk = min(CHUNK, max(1, CHUNK_EXAMPLES // largest))
-    random = np.random.default_rng(options.seed)
-    pool: list[DrawnRequest] = []
-    size_bytes = 0
-    while len(pool) < options.pool_requests and size_bytes < options.pool_bytes_max:
-        count = min(chunk, options.pool_requests - len(pool))
-        for drawn in _draw_chunk(random, count, model, sources, options):
-            _check_limits(model, drawn)
-            pool.append(drawn)
-            size_bytes += len(drawn.message)
-    return pool
-
-
-def _draw_chunk(
-    random: np.random.Generator,
-    count: int,
+def drawn_traffic(
     model: ServedModel,
-    sources: Mapping[str, IdSource],
     options: TrafficOptions,
-) -> list[DrawnRequest]:
-    spans = np.array(options.examples, np.int64)[random.integers(len(options.examples), size=count)]
-    examples = random.integers(spans[:, 0], spans[:, 1], endpoint=True)
-    columns = [
-        _Column.draw(random, examples, item, sources[item.name], options) for item in model.sparse
-    ]
-    return [
-        _packed(random, model, columns, index, int(size)) for index, size in enumerate(examples)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """One sparse input of several requests."""
-
-    lengths: NDArray[np.int32]
-    lists_before: NDArray[np.int64]  # [requests + 1]: in the requests before each.
-    ids: NDArray[np.int64]
-    ids_before: NDArray[np.int64]  # Likewise.
-
-    @classmethod
-    def draw(
-        cls,
-        random: np.random.Generator,
-        examples: NDArray[np.int64],
-        item: ServedInput,
-        source: IdSource,
-        options: TrafficOptions,
-    ) -> _Column:
-        lists = examples if item.scope == "example" else np.ones_like(examples)
-        lists_before = np.concatenate([[0], np.cumsum(lists)])
-        low, high = length_span(item, options)
-        lengths = random.integers(low, high, endpoint=True, size=int(lists_before[-1]))
-        total = int(lengths.sum())
-        if options.zipf_alpha is None:
-            places = random.integers(source.size, size=total)
-        else:
-            ranks = zipf_ranks(random, total, size=source.size, alpha=options.zipf_alpha)
-            places = scattered(ranks, source.size)
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        return cls(
-            lengths.astype(np.int32), lists_before, source.ids_at(places), ends[lists_before]
-        )
-
-    def lengths_of(self, request: int) -> NDArray[np.int32]:
-        return self.lengths[self.lists_before[request] : self.lists_before[request + 1]]
-
-    def ids_of(self, request: int) -> NDArray[np.int64]:
-        return self.ids[self.ids_before[request] : self.ids_before[request + 1]]
-
-
-def length_span(item: ServedInput, options: TrafficOptions) -> Span:
-    """How many ids a list of one input has.
+    *,
+    id_ranges: Mapping[str, Span],
+    package: Path | None,
+) -> Traffic:
+    """Requests drawn from a model's schema.
 
     Raises:
-        InputError: an option for this input alone asks for more than the schema's ``max_ids``.
+        InputError: as `find_id_sources` and `draw_requests`.
     """
-    if item.name in options.lengths:
-        span = options.lengths[item.name]
-        if item.max_ids and span[1] > item.max_ids:
-            raise InputError(
-                f"lengths: expected at most {item.max_ids} ids for {item.name!r}, got {span[1]}"
-            )
-        return span
-    longest = item.max_ids or (1 << 31) - 1
-    if "" in options.lengths:
-        low, high = options.lengths[""]
-        return min(low, longest), min(high, longest)
-    return (0, min(item.max_ids, LONGEST_BY_DEFAULT)) if item.max_ids else (1, 1)
-
-
-def _packed(
-    random: np.random.Generator,
-    model: ServedModel,
-    columns: list[_Column],
-    index: int,
-    examples: int,
-) -> DrawnRequest:
-    message = pb.PredictRequest(model=model.name, version=model.version, num_examples=examples)
-    packed = message.packed
-    packed.schema = model.fingerprint
-    request_width = sum(item.scope == "request" for item in model.dense)
-    example_width = len(model.dense) - request_width
-    packed.request_dense = random.standard_normal(request_width, np.float32).tobytes()
-    packed.example_dense = random.standard_normal(examples * example_width, np.float32).tobytes()
-    packed.lengths = b"".join(column.lengths_of(index).tobytes() for column in columns)
-    packed.values = b"".join(column.ids_of(index).tobytes() for column in columns)
-    packed.weights = b"".join(
-        random.random(len(column.ids_of(index)), np.float32).tobytes()
-        for item, column in zip(model.sparse, columns, strict=True)
-        if item.weighted
+    sources = find_id_sources(model, ranges=id_ranges, package=package)
+    pool = draw_requests(model, sources, options)
+    alpha = options.zipf_alpha
+    return Traffic(
+        pool=pool,
+        tried=pool[:TRIED_FIRST],
+        words=[
+            f"{len(pool):,} different requests, sent in turn, seed {options.seed}",
+            _means(pool, law=" (uniform)" if alpha is None else f" (zipf {alpha:g})"),
+            *sorted({f"ids known from {source.where}" for source in sources.values()}),
+        ],
+        warnings=[],
     )
-    return DrawnRequest(message.SerializeToString(), examples, len(packed.values) // 8)
 
 
-def _check_limits(model: ServedModel, drawn: DrawnRequest) -> None:
-    if drawn.ids > model.max_ids:
-        raise InputError(
-            f"a request of {drawn.examples} examples drew {drawn.ids} ids, and the server takes "
-            f"{model.max_ids}: expected fewer examples or shorter lists (--examples, --lengths)"
+def recorded_traffic(replay: Replay, model: ServedModel) -> Traffic:
+    """Requests of a recording. What was refused then is not tried first.
+
+    Raises:
+        InputError: the model's schema is another one.
+    """
+    replay.check_model(model)
+    good = [
+        request
+        for request, call in zip(replay.requests, replay.calls, strict=True)
+        if call.code == 0
+    ]
+    recording = replay.recording
+    warnings = []
+    if recording.torn_bytes:
+        warnings.append(
+            f"{replay.path}: the last {recording.torn_bytes} bytes are no whole record, left out"
         )
-    if len(drawn.message) > model.max_message_bytes:
-        raise InputError(
-            f"a request of {drawn.examples} examples has {len(drawn.message)} bytes, and the "
-            f"server takes {model.max_message_bytes}: expected fewer examples (--examples)"
-        )
+    return Traffic(
+        pool=replay.requests,
+        tried=good[:TRIED_FIRST],
+        words=[
+            f"{len(replay.requests):,} recorded requests, sent in turn, from {replay.path}",
+            _means(replay.requests),
+            f"recorded from {recording.model} {recording.version}, {recording.share * 100:.3g} % "
+            f"of its calls, {len(good):,} answered well",
+        ],
+        warnings=warnings,
+    )
+
+
+def _means(pool: Sequence[PooledRequest], *, law: str = "") -> str:
+    count = len(pool)
+    return (
+        f"on average {sum(each.examples for each in pool) / count:,.1f} examples, "
+        f"{sum(each.ids for each in pool) / count:,.1f} ids{law}, "
+        f"{sum(len(each.message) for each in pool) / count:,.0f} bytes"
+    )

@@ -49,7 +49,7 @@ REPORT = BenchReport(
     options=BenchOptions(target="localhost:50051", load=LOAD, objective=Objective(99, 0.05)),
     result=RESULT,
     traffic=["1,000 different requests"],
-    server=[42],
+    server_processes=[42],
     trials=[Trial(50, True), Trial(100, False), Trial(100, False), Trial(50, True, True)],
     warnings=["take care"],
 )

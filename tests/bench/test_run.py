@@ -6,12 +6,12 @@ import time
 import grpc
 import pytest
 
+from embershard.bench.pool import PooledRequest
 from embershard.bench.run import LoadOptions, run_load
-from embershard.bench.traffic import DrawnRequest
 from embershard.errors import InputError
 from tests.bench.fake_predictor import answers, fake_predictor
 
-POOL = [DrawnRequest(b"\x20\x01", 1, 0), DrawnRequest(b"\x20\x02", 2, 0)]
+POOL = [PooledRequest(b"\x20\x01", 1, 0), PooledRequest(b"\x20\x02", 2, 0)]
 """Messages that say 1 and 2 examples."""
 
 STALL_SECONDS = 0.4

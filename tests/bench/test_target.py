@@ -4,12 +4,12 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.bench.pool import PooledRequest
 from embershard.bench.target import ask_model, find_target, try_requests
-from embershard.bench.traffic import DrawnRequest
 from embershard.errors import EmbershardError, InputError, NotFoundError, RequestError
 from tests.bench.fake_predictor import fake_predictor
 
-REQUEST = DrawnRequest(b"", 1, 0)
+REQUEST = PooledRequest(b"", 1, 0)
 
 
 @pytest.mark.parametrize(
