@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embershard.commands.packages import add_package, package_folder
+
+if TYPE_CHECKING:
+    from embershard.package import Package, Plan
 
 __all__ = ["add_plan_command"]
 
@@ -40,16 +43,14 @@ def add_plan_command(commands: Any) -> None:
 
 
 def _plan(given: argparse.Namespace) -> None:
-    from embershard.package import Package, add_plan, ids_of_tables, make_plan, parse_devices
+    from embershard.package import Package, add_plan, make_plan, parse_devices
 
     folder = package_folder(given.package)
-    package = Package.open(folder)
     plan = make_plan(
-        package.manifest.tables,
+        Package.open(folder),
         parse_devices(given.devices),
         name=given.name,
         strategy=given.strategy,
-        ids=ids_of_tables(package) if given.strategy == "auto" else {},
     )
     add_plan(folder, plan, default=given.default)
     by_default = ", by default" if given.default else ""
@@ -57,3 +58,19 @@ def _plan(given: argparse.Namespace) -> None:
         f"{folder}: plan {plan.name}: {len(plan.shards)} shards on {len(plan.devices)} devices"
         f"{by_default}"
     )
+    print("\n".join(_device_lines(Package.open(folder), plan)))
+
+
+def _device_lines(package: Package, plan: Plan) -> list[str]:
+    """What each device holds, and its share of the bytes that lookups read."""
+    from embershard.package.device_shares import device_bytes, device_load
+    from embershard.package.placement import ids_of_tables
+
+    tables = package.manifest.tables
+    held = device_bytes(plan, tables)
+    load = device_load(plan, tables, ids_of_tables(package))
+    shares = ["" if load is None else f"  {share:6.1%} of the load" for share in load or held]
+    return [
+        f"  {name:<7} {size / 1e6:12,.3f} MB{share}"
+        for name, size, share in zip(plan.devices, held, shares, strict=True)
+    ]

@@ -6,15 +6,16 @@
 | `row` | its rows in equal parts, one a device |
 | `column` | its columns in equal parts, one a device |
 | `replicate` | whole, on every device |
-| `auto` | by load, see `place_by_load` |
+| `auto` | by load, see `_place_by_load` |
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
@@ -23,55 +24,87 @@ from embershard.package.plan import Plan, Shard, place_tables
 from embershard.package.reader import Package
 from embershard.package.row_format import DIM_MULTIPLE
 
-__all__ = ["STRATEGIES", "ids_of_tables", "make_plan", "place_by_load"]
+__all__ = ["STRATEGIES", "Strategy", "ids_of_tables", "make_plan"]
 
-STRATEGIES: Final = ("table", "row", "column", "replicate", "auto")
+Strategy: TypeAlias = Callable[
+    [Sequence[TableSpec], Sequence[str], Mapping[str, int]], Sequence[Shard]
+]
+"""From tables, devices, and for each table how many ids are looked up in it, in any unit."""
 
 
-def make_plan(
-    tables: Sequence[TableSpec],
-    devices: Sequence[str],
-    *,
-    name: str,
-    strategy: str,
-    ids: Mapping[str, int],
-) -> Plan:
+def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: str) -> Plan:
     """A plan by one of `STRATEGIES`.
 
     Args:
-        tables: what to place.
+        package: whose tables to place; its samples say how many ids are looked up in each.
         devices: where, as `parse_devices` gives them.
         name: of the plan.
         strategy: the rule.
-        ids: for each table how many ids are looked up in it, in any unit: see `ids_of_tables`.
-            Only `auto` asks.
 
     Raises:
         InputError: no such strategy, or a name that no plan may have.
+        PackageError: the samples are damaged.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise InputError(f"plan: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
-    if strategy == "table":
-        return place_tables(tables, devices, name=name)
-    if strategy == "auto":
-        return place_by_load(tables, devices, name=name, ids=ids)
+    if strategy not in STRATEGIES:
+        raise InputError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    shards = STRATEGIES[strategy](package.manifest.tables, devices, ids_of_tables(package))
+    return Plan(
+        format_version=FORMAT_VERSION, name=name, devices=tuple(devices), shards=tuple(shards)
+    )
+
+
+def ids_of_tables(package: Package) -> dict[str, int]:
+    """For each table how many ids the package's samples look up in it."""
+    counts = {table.name: 0 for table in package.manifest.tables}
+    for sample in package.samples():
+        sparse = package.manifest.sparse
+        for each, lists in zip(sparse, sample.lists(sparse), strict=True):
+            for lookup in each.lookups:
+                counts[lookup.table] += len(lists.values)
+    return counts
+
+
+def _place_whole(
+    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
+) -> Sequence[Shard]:
+    return place_tables(tables, devices).shards
+
+
+def _cut_rows(
+    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
+) -> list[Shard]:
+    return [
+        Shard(table=table.name, rows=span, columns=(0, table.dim), devices=(device,))
+        for table in tables
+        for device, span in enumerate(_spans(table.rows, len(devices), 1))
+    ]
+
+
+def _cut_columns(
+    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
+) -> list[Shard]:
+    return [
+        Shard(table=table.name, rows=(0, table.rows), columns=span, devices=(device,))
+        for table in tables
+        for device, span in enumerate(_spans(table.dim, len(devices), DIM_MULTIPLE))
+    ]
+
+
+def _replicate(
+    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
+) -> list[Shard]:
     everywhere = tuple(range(len(devices)))
-    shards = list[Shard]()
-    for table in tables:
-        if strategy == "row":
-            shards += _cut_rows(table, everywhere)
-        elif strategy == "column":
-            shards += _cut_columns(table, everywhere)
-        elif strategy == "replicate":
-            shards.append(_shard(table, (0, table.rows), (0, table.dim), everywhere))
-        else:
-            raise InputError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    return _plan(name, devices, shards)
+    return [
+        Shard(table=each.name, rows=(0, each.rows), columns=(0, each.dim), devices=everywhere)
+        for each in tables
+    ]
 
 
-def place_by_load(
-    tables: Sequence[TableSpec], devices: Sequence[str], *, name: str, ids: Mapping[str, int]
-) -> Plan:
+def _place_by_load(
+    tables: Sequence[TableSpec], devices: Sequence[str], ids: Mapping[str, int]
+) -> list[Shard]:
     """Devices with as even a load as whole tables and their columns allow.
 
     The load of a table is ``row_bytes * ids``: the bytes that its lookups read. A table with more
@@ -99,37 +132,9 @@ def place_by_load(
         helds[device] += held
         home[table_name, columns] = device
     rows = {each.name: each.rows for each in tables}
-    shards = [
+    return [
         Shard(table=table, rows=(0, rows[table]), columns=columns, devices=(device,))
         for (table, columns), device in sorted(home.items())
-    ]
-    return _plan(name, devices, shards)
-
-
-def ids_of_tables(package: Package) -> dict[str, int]:
-    """For each table how many ids the package's samples look up in it."""
-    counts = {table.name: 0 for table in package.manifest.tables}
-    for sample in package.samples():
-        sparse = package.manifest.sparse
-        for each, lists in zip(sparse, sample.lists(sparse), strict=True):
-            for lookup in each.lookups:
-                counts[lookup.table] += len(lists.values)
-    return counts
-
-
-def _cut_rows(table: TableSpec, devices: Sequence[int]) -> list[Shard]:
-    spans = _spans(table.rows, len(devices), 1)
-    return [
-        _shard(table, span, (0, table.dim), (device,))
-        for span, device in zip(spans, devices, strict=False)
-    ]
-
-
-def _cut_columns(table: TableSpec, devices: Sequence[int]) -> list[Shard]:
-    spans = _spans(table.dim, len(devices), DIM_MULTIPLE)
-    return [
-        _shard(table, (0, table.rows), span, (device,))
-        for span, device in zip(spans, devices, strict=False)
     ]
 
 
@@ -141,13 +146,13 @@ def _spans(size: int, count: int, multiple: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _shard(
-    table: TableSpec, rows: tuple[int, int], columns: tuple[int, int], devices: tuple[int, ...]
-) -> Shard:
-    return Shard(table=table.name, rows=rows, columns=columns, devices=devices)
-
-
-def _plan(name: str, devices: Sequence[str], shards: Sequence[Shard]) -> Plan:
-    return Plan(
-        format_version=FORMAT_VERSION, name=name, devices=tuple(devices), shards=tuple(shards)
-    )
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
+    {
+        "table": _place_whole,
+        "row": _cut_rows,
+        "column": _cut_columns,
+        "replicate": _replicate,
+        "auto": _place_by_load,
+    }
+)
+"""By name."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embershard.errors import InputError
-from embershard.package import STRATEGIES, Package, ids_of_tables, make_plan
+from embershard.package import STRATEGIES, Package, Plan, ids_of_tables, make_plan
 from embershard.package.manifest import TableSpec
 from embershard.package.plan import parse_plan, plan_json
 from tests.hostile.draft import GOLDEN
@@ -29,22 +29,23 @@ def shards_of(strategy, tables, devices, ids=None):
     """Name, rows, columns and devices of each shard."""
     names = [f"cpu:{index}" for index in range(devices)]
     ids = ids or {each.name: 1 for each in tables}
-    plan = make_plan(tables, names, name="p", strategy=strategy, ids=ids)
-    return [(each.table, each.rows, each.columns, each.devices) for each in plan.shards]
+    shards = STRATEGIES[strategy](tables, names, ids)
+    return [(each.table, each.rows, each.columns, each.devices) for each in shards]
 
 
 @given(
-    st.sampled_from(STRATEGIES),
+    st.sampled_from(list(STRATEGIES)),
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9), st.integers(0, 99)), max_size=6),
     st.integers(1, 7),
 )
 def test_every_strategy_tiles_every_table(strategy, sizes, devices):
     tables = [table(f"t{n}", rows, 4 * units) for n, (rows, units, _) in enumerate(sizes)]
     ids = {f"t{n}": count for n, (_, _, count) in enumerate(sizes)}
-    names = [f"cpu:{index}" for index in range(devices)]
-    plan = make_plan(tables, names, name="p", strategy=strategy, ids=ids)
+    names = tuple(f"cpu:{index}" for index in range(devices))
+    shards = tuple(STRATEGIES[strategy](tables, names, ids))
+    plan = Plan(format_version=0, name="p", devices=names, shards=shards)
     assert parse_plan(plan_json(plan), "p", tables) == plan
-    assert plan == make_plan(tables, names, name="p", strategy=strategy, ids=ids)
+    assert shards == tuple(STRATEGIES[strategy](tables, names, ids))
 
 
 def test_rows_are_cut_in_equal_parts():
@@ -118,6 +119,13 @@ def test_ids_are_counted_in_every_table_that_a_feature_looks_up_in():
     assert min(expected.values()) > 0
 
 
+def test_a_plan_of_a_package_is_placed_by_what_its_samples_look_up():
+    package = Package.open(GOLDEN)
+    plan = make_plan(package, ["cpu:0", "cpu:1"], name="p", strategy="auto")
+    expected = STRATEGIES["auto"](package.manifest.tables, plan.devices, ids_of_tables(package))
+    assert (plan.name, plan.devices, list(plan.shards)) == ("p", ("cpu:0", "cpu:1"), expected)
+
+
 @pytest.mark.parametrize(
     ("strategy", "name", "words"),
     [
@@ -127,4 +135,4 @@ def test_ids_are_counted_in_every_table_that_a_feature_looks_up_in():
 )
 def test_what_is_no_strategy_or_name_is_refused(strategy, name, words):
     with pytest.raises(InputError, match=words):
-        make_plan([table("t", 5)], ["cpu:0"], name=name, strategy=strategy, ids={"t": 1})
+        make_plan(Package.open(GOLDEN), ["cpu:0"], name=name, strategy=strategy)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embershard.client import Client
-from embershard.package import STRATEGIES, Package, add_plan, ids_of_tables, make_plan
+from embershard.package import STRATEGIES, Package, add_plan, make_plan
 from embershard.package.plan import Plan, Shard
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.serving._native import load_extension
@@ -45,9 +45,7 @@ def assert_same(got, expected, tolerance):
 def test_every_strategy_gives_the_scores_of_one_device(own, local, strategy, devices, threads):
     opened = Package.open(own)
     names = [f"cpu:{index}" for index in range(devices)]
-    ids = ids_of_tables(opened)
-    plan = make_plan(opened.manifest.tables, names, name="new", strategy=strategy, ids=ids)
-    add_plan(own, plan)
+    add_plan(own, make_plan(opened, names, name="new", strategy=strategy))
     predictor = LocalPredictor(own, plan="new", threads=threads)
     asked = [random_request(examples, seed) for seed, examples in enumerate((1, 700, 40))]
     tolerance = TOLERANCE if strategy == "row" else 0
@@ -104,11 +102,10 @@ def test_any_plan_gives_the_scores_of_one_device(package, local, data, asked):
 
 def test_a_server_serves_the_plan_it_is_told_and_keeps_it_while_others_are_added(own, local):
     opened = Package.open(own)
-    ids = ids_of_tables(opened)
 
     def add(name):
-        tables, devices = opened.manifest.tables, ["cpu:0", "cpu:1"]
-        add_plan(own, make_plan(tables, devices, name=name, strategy="column", ids=ids))
+        plan = make_plan(opened, ["cpu:0", "cpu:1"], name=name, strategy="column")
+        add_plan(own, plan)
 
     add("columns")
     options = ServerOptions(port=0, threads=2, plan="columns")
