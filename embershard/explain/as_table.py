@@ -16,6 +16,7 @@ from embershard.explain.features import LookedUp, SparseExplained
 from embershard.explain.placement import Place
 from embershard.explain.request import DenseAsked
 from embershard.package.manifest import OutputSpec
+from embershard.words import count_text, devices_text
 
 __all__ = ["explanation_tables"]
 
@@ -75,14 +76,16 @@ class _Tables:
         what = self.explanation
         lines = [
             f"{what.manifest.model} {what.manifest.version}   "
-            f"{_count(what.num_examples, 'example')}   "
-            f"plan {what.plan.name} ({_listed(what.plan.devices)})"
+            f"{count_text(what.num_examples, 'example')}   "
+            f"plan {what.plan.name} ({devices_text(what.plan.devices, shown=DEVICES_SHOWN)})"
         ]
         if what.not_scored_with:
             lines.append(f"scores by plan {what.scored_with}: {what.not_scored_with}")
+        if any(each.given is None and len(each.ids) for each in what.sparse):
+            lines.append("ids are as the package keeps them: of a string, the number it hashes to")
         hidden = what.num_examples - len(self.examples)
         if hidden:
-            lines.append(f"{_count(hidden, 'more example')} not shown")
+            lines.append(f"{count_text(hidden, 'more example')} not shown")
         return Text("\n".join(lines))
 
     def changes(self) -> Table:
@@ -225,11 +228,3 @@ def _table(*heads: str) -> Table:
 def _add_row(table: Table, *cells: str) -> None:
     """Cells as they are: names and ids may hold what rich would take for markup."""
     table.add_row(*map(Text, cells))
-
-
-def _listed(devices: Sequence[str]) -> str:
-    return ", ".join(devices) if len(devices) <= DEVICES_SHOWN else f"{len(devices)} devices"
-
-
-def _count(number: int, one: str) -> str:
-    return f"{number:,} {one if number == 1 else one + 's'}"

@@ -55,6 +55,14 @@ def test_without_a_request_the_first_sample_is_explained(package, capsys):
     assert json.loads(out) == explanation_json(explain_sample(package, 0))
 
 
+def test_only_of_a_sample_it_says_that_strings_are_numbers(package, request_file, capsys):
+    words = "ids are as the package keeps them: of a string, the number it hashes to"
+    _, out, _ = explain(capsys, package)
+    assert lines_of(out)[1] == words
+    _, out, _ = explain(capsys, package, request_file)
+    assert words not in lines_of(out)
+
+
 def test_any_sample_is_explained_by_its_number(package, capsys):
     _, out, _ = explain(capsys, package, "--sample", 1, "--format", "json")
     assert json.loads(out) == explanation_json(explain_sample(package, 1))

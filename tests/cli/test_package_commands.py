@@ -92,7 +92,12 @@ def test_plan_adds_a_plan_that_inspect_shows(repository, tmp_path, capsys):
     asked = ["--devices", "4xcpu", "--strategy", "column", "--name", "wide", "--default"]
     assert main(["plan", str(package), *asked]) == 0
     said = f"{package}: plan wide: 8 shards on 4 devices, by default\n"
-    assert capsys.readouterr().out == said
+    first, *devices = capsys.readouterr().out.splitlines(keepends=True)
+    assert first == said
+    assert [line.split()[0] for line in devices] == ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
+    assert sum(float(line.split()[3].rstrip("%")) for line in devices) == pytest.approx(
+        100, abs=0.2
+    )
     assert main(["inspect", str(package)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert any(line.startswith("wide (default) cpu:0, cpu:1, cpu:2, cpu:3 8 ") for line in lines), (
