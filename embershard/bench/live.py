@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Final, Self, TextIO
 
 from embershard.bench.run import Progress
-from embershard.bench.words import duration_text
+from embershard.words import duration_text
 
 __all__ = ["LiveLine"]
 

@@ -10,8 +10,8 @@ from embershard.bench.distribution import Distribution
 from embershard.bench.replay import TOLERANCE, AnswerCheck
 from embershard.bench.run import RunResult
 from embershard.bench.session import BenchReport
-from embershard.bench.words import duration_text, rate_text
 from embershard.version import __version__
+from embershard.words import duration_text, rate_text
 
 __all__ = ["PERCENTS", "report_json", "report_table"]
 
@@ -30,7 +30,7 @@ def report_table(report: BenchReport) -> str:
         *(("", line) for line in report.traffic[1:]),
         ("load", _load_text(result)),
         ("rate", _rate_text(result)),
-        ("examples", f"{result.examples_per_second:,.1f}/s"),
+        ("examples", f"{rate_text(result.examples_per_second)}/s"),
         ("latency", _latency_text(result.latency)),
         ("", "from the scheduled time" if load.is_open else "from the sending"),
         ("errors", _errors_text(result)),
@@ -96,7 +96,7 @@ def _load_text(result: RunResult) -> str:
     load = result.options
     how = f"closed loop, {load.in_flight} in flight"
     if load.rate is not None:
-        how = f"open loop, {load.rate:,.1f}/s at random times"
+        how = f"open loop, {rate_text(load.rate)}/s at random times"
     elif load.recorded_times:
         how = "open loop, at the recorded times"
     threads = f"{load.threads} x {load.connections} connections"
@@ -104,11 +104,11 @@ def _load_text(result: RunResult) -> str:
 
 
 def _rate_text(result: RunResult) -> str:
-    answered = f"answered {result.ok_per_second:,.1f}/s"
+    answered = f"answered {rate_text(result.ok_per_second)}/s"
     if not result.options.is_open:
         return answered
-    asked = f"asked {result.options.rate:,.1f}/s, " if result.options.rate is not None else ""
-    return f"{asked}sent {result.scheduled_per_second:,.1f}/s, {answered}"
+    asked = f"asked {rate_text(result.options.rate)}/s, " if result.options.rate is not None else ""
+    return f"{asked}sent {rate_text(result.scheduled_per_second)}/s, {answered}"
 
 
 def _latency_text(latency: Distribution) -> str:
@@ -167,9 +167,8 @@ def _cpu_text(report: BenchReport) -> str:
     server = "server unknown"
     if result.server_cpu_seconds is not None:
         per_second = result.ok / result.server_cpu_seconds if result.server_cpu_seconds else 0
-        server = (
-            f"server {result.server_cpu_seconds:.2f} s ({per_second:,.0f} requests per CPU second)"
-        )
+        each = f"{rate_text(per_second)} requests per CPU second"
+        server = f"server {result.server_cpu_seconds:.2f} s ({each})"
     return (
         f"tool {result.client_cpu_seconds:.2f} s, {server}, "
         f"of {result.cores} cores for {result.elapsed_seconds:.1f} s"

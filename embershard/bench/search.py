@@ -8,7 +8,7 @@ from typing import Final
 
 from embershard.bench.run import LoadOptions, RunResult
 from embershard.bench.slo import Objective, RateSearch
-from embershard.bench.words import rate_text
+from embershard.words import rate_text
 
 __all__ = ["Found", "SearchOptions", "find_rate"]
 

@@ -14,9 +14,9 @@ from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective, RateSearch, Trial
 from embershard.bench.target import Target, ask_model, find_target, try_requests
 from embershard.bench.traffic import drawn_traffic, recorded_traffic
-from embershard.bench.words import rate_text
 from embershard.client import ServedModel
 from embershard.errors import UnavailableError
+from embershard.words import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
 
@@ -150,7 +150,7 @@ def tool_limits(result: RunResult) -> list[str]:
     late = result.lag.percentile_seconds(99)
     if result.options.is_open and late > max(1e-3, 0.1 * result.latency.percentile_seconds(99)):
         found.append(
-            f"1 % of the requests left {late * 1e3:.1f} ms or more after their time, which their "
+            f"1 % of the requests left {duration_text(late)} or more after their time, which their "
             "latency counts: the machine is busy, or as many were unanswered as the tool may have "
             f"in flight ({result.options.max_in_flight})"
         )

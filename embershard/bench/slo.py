@@ -9,6 +9,7 @@ from typing import Final
 
 from embershard.bench.run import RunResult
 from embershard.errors import InputError
+from embershard.words import round_duration_text
 
 __all__ = ["Objective", "RateSearch", "Step", "Trial", "parse_objective"]
 
@@ -37,7 +38,7 @@ class Objective:
         )
 
     def __str__(self) -> str:
-        return f"p{self.percent:g}<{self.limit_seconds * 1e3:g}ms"
+        return f"p{self.percent:g}<{round_duration_text(self.limit_seconds).replace(' ', '')}"
 
 
 def parse_objective(text: str) -> Objective:

@@ -10,7 +10,7 @@ from typing import Final
 
 from embershard.bench.distribution import Distribution
 from embershard.bench.report import PERCENTS
-from embershard.bench.words import duration_text
+from embershard.words import duration_text, round_duration_text
 
 __all__ = ["latency_svg"]
 
@@ -93,7 +93,7 @@ def _picture(latency: Distribution) -> Iterator[str]:
     yield _line(LEFT, bottom, WIDTH - RIGHT, bottom, INK)
     for tick in axes.times():
         yield _line(axes.x(tick), bottom, axes.x(tick), bottom + 5, INK)
-        yield _text(axes.x(tick), bottom + 19, _tick_text(tick))
+        yield _text(axes.x(tick), bottom + 19, round_duration_text(tick))
     yield _curve(latency, axes)
     yield from _marks(latency, axes)
     words = "curve: share of the answers that took longer; bars: how many took as long"
@@ -160,14 +160,6 @@ def _marks(latency: Distribution, axes: _Axes) -> Iterator[str]:
 
 def _log(seconds: float) -> float:
     return math.log10(max(seconds, SHORTEST_SECONDS))
-
-
-def _tick_text(seconds: float) -> str:
-    unit, size = next(
-        (each for each in (("s", 1.0), ("ms", 1e-3)) if seconds >= each[1] * (1 - 1e-9)),
-        ("us", 1e-6),
-    )
-    return f"{seconds / size:.3g} {unit}"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:

@@ -9,6 +9,7 @@ from embershard.package.input_specs import known_ids
 from embershard.package.manifest import Ids, InputSpec, Manifest, OutputSpec, TableSpec
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
+from embershard.words import count_text, devices_text, megabytes_text
 
 __all__ = ["describe_package"]
 
@@ -62,9 +63,9 @@ def _headline(manifest: Manifest) -> str:
         [
             f"{manifest.model} {manifest.version}",
             f"format {manifest.format_version}",
-            f"{_count(len(manifest.tables), 'table')}, {len(manifest.sparse)} sparse "
-            f"and {_count(len(manifest.dense), 'dense input', 'dense inputs')}",
-            f"{_megabytes(stored)} MB (fp32 {_megabytes(fp32)} MB)",
+            f"{count_text(len(manifest.tables), 'table')}, {len(manifest.sparse)} sparse "
+            f"and {count_text(len(manifest.dense), 'dense input')}",
+            f"{megabytes_text(stored)} MB (fp32 {megabytes_text(fp32)} MB)",
         ]
     )
 
@@ -75,8 +76,8 @@ def _table_line(table: TableSpec, plan: Plan) -> list[str]:
         f"{table.rows:,}",
         str(table.dim),
         table.weights,
-        _megabytes(table.table_bytes),
-        _megabytes(table.fp32_bytes),
+        megabytes_text(table.table_bytes),
+        megabytes_text(table.fp32_bytes),
         f"{table.mse:.1e}",
         f"{table.max_error:.1e}",
         _place(table, plan),
@@ -87,10 +88,7 @@ def _place(table: TableSpec, plan: Plan) -> str:
     """Where a table lies: "cpu:0", "rows over cpu:0, cpu:1", "4 parts over cpu:0, cpu:1"."""
     shards = [shard for shard in plan.shards if shard.table == table.name]
     used = sorted({device for shard in shards for device in shard.devices})
-    names = [plan.devices[device] for device in used]
-    if len(names) > _SHOWN_DEVICES:
-        names = [f"{len(names)} devices"]
-    where = ", ".join(names)
+    where = devices_text([plan.devices[device] for device in used], shown=_SHOWN_DEVICES)
     if len(shards) == 1:
         return where if len(used) == 1 else f"replicas on {where}"
     if all(shard.columns == (0, table.dim) for shard in shards):
@@ -103,7 +101,7 @@ def _place(table: TableSpec, plan: Plan) -> str:
 def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
     by_default = " (default)" if plan.name == manifest.default_plan else ""
     held = device_bytes(plan, manifest.tables)
-    least, most = _megabytes(min(held)), _megabytes(max(held))
+    least, most = megabytes_text(min(held)), megabytes_text(max(held))
     return [
         f"{plan.name}{by_default}",
         ", ".join(plan.devices)
@@ -147,16 +145,6 @@ def _footer(manifest: Manifest) -> list[str]:
         f"schema     {manifest.fingerprint}",
         f"producer   {producer}",
     ]
-
-
-def _megabytes(count: float) -> str:
-    megabytes = count / 1e6
-    digits = 0 if megabytes >= 100 else 1 if megabytes >= 10 else 3
-    return f"{megabytes:,.{digits}f}"
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _columns(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
