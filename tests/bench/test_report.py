@@ -220,7 +220,7 @@ def test_a_quiet_run_has_no_limits_of_the_tool():
     ("change", "words"),
     [
         pytest.param(
-            {"lag": Distribution([(5 * MS, 5 * MS, 100)])}, "left 5.0 ms or more after", id="late"
+            {"lag": Distribution([(5 * MS, 5 * MS, 100)])}, "left 5.00 ms or more after", id="late"
         ),
         pytest.param({"busiest_thread_share": 0.95}, "busy for 95% of the run", id="thread"),
         pytest.param({"client_cpu_seconds": 7.4}, "7.9 of 8.0 CPU seconds", id="machine"),
