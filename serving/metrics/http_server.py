@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from embershard.errors import UnavailableError
 
 __all__ = ["Handler", "HttpServer", "Response"]
 
-_T = TypeVar("_T")
-
 CONNECTIONS_MAX: Final = 128
 CONNECTION_SECONDS: Final = 5.0
 HEAD_BYTES_MAX: Final = 16384
 TICK_SECONDS: Final = 1.0
+
+ACCEPT_PAUSE_SECONDS: Final = 1.0
+"""After the system refused to hand over a connection, as it does when file descriptors run out."""
+
+COMPLAINT_SECONDS: Final = 60.0
+"""Between two lines in the log about that, and between two about ticks that fail."""
 
 HEADERS: Final = """\
 Cache-Control: no-store
@@ -73,7 +79,7 @@ class HttpServer:
         self._thread: threading.Thread | None = None
         self._stopping = asyncio.Event()
         self._stop: Callable[[], object] = self._stopping.set
-        self._connections: dict[asyncio.StreamWriter, None] = {}
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._routes: Mapping[str, Handler] = {}
 
     @property
@@ -99,6 +105,7 @@ class HttpServer:
         assert self._thread is None, "started twice"
         try:
             self._socket.listen(CONNECTIONS_MAX)
+            self._socket.setblocking(False)
         except OSError as error:
             raise self._unavailable(error) from error
         self._routes = routes
@@ -144,12 +151,15 @@ class HttpServer:
 
     async def _serve(self, tick: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(
-            self._connected, sock=self._socket, limit=HEAD_BYTES_MAX, backlog=CONNECTIONS_MAX
-        )
+        accepting = loop.create_task(self._accept())
+        complaints = _Complaints()
         due = loop.time()
         while not self._stopping.is_set():
-            _logged(f"the tick of the {self._name} port", tick)
+            try:
+                tick()
+            except Exception:
+                if complaints.are_due():
+                    _log().exception("the tick of the %s port failed", self._name)
             # What was missed while the machine slept is not made up for.
             due = max(due + TICK_SECONDS, loop.time())
             try:
@@ -157,16 +167,36 @@ class HttpServer:
                     await self._stopping.wait()
             except TimeoutError:
                 continue
-        server.close()
-        for writer in list(self._connections):
+        accepting.cancel()
+        for writer in self._connections:
             writer.transport.abort()
+        await asyncio.wait([accepting, *self._connections.values()])
+
+    async def _accept(self) -> None:
+        """Takes connections for ever: one at a time, and none for a while after a failure.
+
+        asyncio's own servers try as often as their backlog is long, log every failure, and then
+        do so again for each try: a storm while file descriptors are out.
+        """
+        loop = asyncio.get_running_loop()
+        complaints = _Complaints()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(self._socket)
+                streams = await asyncio.open_connection(sock=accepted, limit=HEAD_BYTES_MAX)
+            except OSError as error:
+                if complaints.are_due():
+                    words = "the %s port takes no connections: %s"
+                    _log().warning(words, self._name, error.strerror)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            if len(self._connections) >= CONNECTIONS_MAX:
+                oldest = next(iter(self._connections))
+                del self._connections[oldest]
+                oldest.transport.abort()
+            self._connections[streams[1]] = loop.create_task(self._connected(*streams))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= CONNECTIONS_MAX:
-            oldest = next(iter(self._connections))
-            del self._connections[oldest]
-            oldest.transport.abort()
-        self._connections[writer] = None
         try:
             async with asyncio.timeout(CONNECTION_SECONDS):
                 writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
@@ -202,17 +232,30 @@ class HttpServer:
         if handler is None:
             known = ", ".join(self._routes)
             return Response(status="404 Not Found", body=f"expected one of {known}\n".encode())
-        response = _logged(path, lambda: handler(query))
-        return response or Response(status="500 Internal Server Error", body=b"see the log\n")
+        try:
+            return handler(query)
+        except Exception:  # The port stays up, and so does the server.
+            _log().exception("%s failed", path)
+            return Response(status="500 Internal Server Error", body=b"see the log\n")
 
 
-def _logged(what: str, call: Callable[[], _T]) -> _T | None:
-    """What a call returns. One that fails is logged: the port stays up, and so does the server."""
-    try:
-        return call()
-    except Exception:
-        logging.getLogger(__name__).exception("%s failed", what)
-        return None
+class _Complaints:
+    """Of one kind: due once a minute."""
+
+    def __init__(self) -> None:
+        self._next_seconds = -math.inf
+
+    def are_due(self) -> bool:
+        """Whether to complain now; if so, not again for a while."""
+        now = time.monotonic()
+        if now < self._next_seconds:
+            return False
+        self._next_seconds = now + COMPLAINT_SECONDS
+        return True
+
+
+def _log() -> logging.Logger:
+    return logging.getLogger(__name__)
 
 
 def _bracketed(host: str) -> str:

@@ -1,6 +1,7 @@
 """The port: what it answers, and clients that are slow, silent, greedy or talk nonsense."""
 
 import http.client
+import resource
 import socket
 import threading
 from contextlib import ExitStack
@@ -183,6 +184,7 @@ def test_ticks_go_on_after_one_that_fails(monkeypatch, caplog):
     running.close()
     assert set(ticks) == {"embershard-metrics"}
     assert "broken on purpose" in caplog.text
+    assert caplog.messages == ["the tick of the metrics port failed"]
 
 
 def test_closing_closes_the_port_and_every_connection():
@@ -196,6 +198,47 @@ def test_closing_closes_the_port_and_every_connection():
     with pytest.raises(ConnectionRefusedError):
         connected(running)
     running.close()
+
+
+def test_closing_with_connections_open_says_nothing(capfd, caplog):
+    running = HttpServer("metrics", host="127.0.0.1", port=0)
+    running.start(ROUTES, tick=lambda: None)
+    with connected(running) as silent, connected(running) as halfway:
+        halfway.sendall(b"GET ")
+        assert asked(running)[0] == 200  # So the other two have been taken, too.
+        running.close()
+        assert ends(silent)
+    assert caplog.text == ""
+    assert capfd.readouterr().err == ""
+
+
+def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch, caplog):
+    monkeypatch.setattr(http_server, "ACCEPT_PAUSE_SECONDS", 0.05)
+    asked(server)  # What the first request opens for good is open.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    clients = [socket.socket() for _ in range(20)]
+    kept = []
+    try:
+        # The lowest descriptor that is free: no call may open another one.
+        kept.append(socket.socket())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (kept[0].fileno() + 1, limits[1]))
+        address = ("127.0.0.1", int(server.url[:-1].rpartition(":")[2]))
+        for client in clients:
+            client.settimeout(TIMEOUT_SECONDS)
+            client.connect(address)
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        clients[0].settimeout(1)
+        with pytest.raises(TimeoutError):  # Twenty pauses long.
+            clients[0].recv(1)
+        clients[0].settimeout(TIMEOUT_SECONDS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for each in kept:
+            each.close()
+    for client in clients:
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+        client.close()
+    assert caplog.messages == ["the metrics port takes no connections: Too many open files"]
 
 
 def test_nobody_can_connect_before_it_starts():
