@@ -1,8 +1,8 @@
 """One file a few commands: their arguments, and what they do."""
 
 from embershard.commands.asking import add_predict
+from embershard.commands.benching import add_bench
 from embershard.commands.explaining import add_explain
-from embershard.commands.load import add_bench
 from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.planning import add_plan_command
 from embershard.commands.serving import add_serve

@@ -1,11 +1,13 @@
 """`embershard bench` as people run it, against the fake and against the real server."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import grpc
 import pytest
 
+from embershard.bench import LoadOptions, TrafficOptions
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
 from tests.bench.fake_predictor import answers, fake_predictor
@@ -42,6 +44,31 @@ def test_a_bench_without_a_rate_sends_one_request_after_the_other(capsys):
     with fake_predictor() as fake:
         assert bench(fake, "--requests", "5") == 0
     assert "closed loop, 1 in flight" in capsys.readouterr().out
+
+
+def test_help_states_the_defaults_of_the_options(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    told = " ".join(capsys.readouterr().out.partition("options:")[2].split())
+    load, traffic = LoadOptions(in_flight=1), TrafficOptions()
+    assert traffic.examples == ((1, 1),)
+    for flag, default in {
+        "duration": load.duration_seconds,
+        "requests": load.max_requests,
+        "warmup": load.warmup_seconds,
+        "timeout": load.timeout_seconds,
+        "examples": traffic.examples[0][0],
+        "ids": f"zipf:{traffic.zipf_alpha}",
+        "pool": traffic.pool_requests,
+        "seed": load.seed,
+        "max-in-flight": load.max_in_flight,
+        "threads": load.threads,
+        "connections": load.connections,
+    }.items():
+        stated = re.search(rf"--{flag} (?:(?! --).)*?\(default: (.*?)\)", told)
+        shown = default if isinstance(default, str) else f"{default:.0f}"
+        assert stated, flag
+        assert stated[1] == shown, flag
 
 
 def test_a_file_that_cannot_be_written_is_said_after_the_table(capsys, tmp_path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from embershard.commands.packages import package_folder
 from embershard.errors import InputError
+from embershard.words import rate_text
 
 __all__ = ["add_bench"]
 
@@ -19,6 +21,24 @@ STANDARD_OUTPUT: Final = Path("-")
 
 DRAWN: Final = ("examples", "ids", "lengths", "id_range", "package", "pool")
 """What shapes drawn requests."""
+
+# Flags by the option that each is; one that is not given leaves the option's default.
+LOAD: Final = {
+    "duration_seconds": "duration",
+    "max_requests": "requests",
+    "warmup_seconds": "warmup",
+    "timeout_seconds": "timeout",
+    "max_in_flight": "max_in_flight",
+    "threads": "threads",
+    "connections": "connections",
+    "seed": "seed",
+}
+TRAFFIC: Final = {
+    "examples": "examples",
+    "zipf_alpha": "ids",
+    "pool_requests": "pool",
+    "seed": "seed",
+}
 
 
 def add_bench(commands: Any) -> None:
@@ -43,10 +63,10 @@ def add_bench(commands: Any) -> None:
         "--in-flight", type=int, metavar="N", help="closed loop: this many wait for an answer"
     )
     add("--slo", metavar="'p99<10ms'", help="find the highest rate that holds; --rate: the first")
-    add("--duration", type=float, default=10.0, metavar="SECONDS", help="(default: %(default)s)")
-    add("--requests", type=int, default=1_000_000, metavar="N", help="at most (default: a million)")
-    add("--warmup", type=float, default=1.0, metavar="SECONDS", help="not counted (default: 1)")
-    add("--timeout", type=float, default=1.0, metavar="SECONDS", help="of a request (default: 1)")
+    add("--duration", type=float, metavar="SECONDS", help="(default: 10)")
+    add("--requests", type=int, metavar="N", help="at most (default: 1000000)")
+    add("--warmup", type=float, metavar="SECONDS", help="not counted (default: 1)")
+    add("--timeout", type=float, metavar="SECONDS", help="of a request (default: 1)")
     add("--replay", type=Path, metavar="FILE", help="send what embershard serve --record wrote")
     add("--examples", metavar="N|A..B|mlperf", help="in a request (default: 1)")
     add("--ids", metavar="zipf:ALPHA|uniform", help="(default: zipf:1.05)")
@@ -66,10 +86,10 @@ def add_bench(commands: Any) -> None:
     )
     add("--package", type=Path, help="the package that is served: its vocabularies' ids are sent")
     add("--pool", type=int, metavar="N", help="different requests (default: 1000)")
-    add("--seed", type=int, default=0, help="(default: 0)")
-    add("--max-in-flight", type=int, default=4096, metavar="N", help="of an open loop")
-    add("--threads", type=int, default=1, help="each sends, and has one that receives (default: 1)")
-    add("--connections", type=int, default=1, help="of each thread (default: 1)")
+    add("--seed", type=int, help="(default: 0)")
+    add("--max-in-flight", type=int, metavar="N", help="of an open loop (default: 4096)")
+    add("--threads", type=int, help="each sends, and has one that receives (default: 1)")
+    add("--connections", type=int, help="of each thread (default: 1)")
     add("--server-pid", type=int, metavar="PID", help="(default: who listens on a local port)")
     add("--json", type=Path, metavar="FILE", help="write the report there; -: to standard output")
     add("--svg", type=Path, metavar="FILE", help="draw the latency distribution; or -")
@@ -89,7 +109,7 @@ def _bench(given: argparse.Namespace) -> None:
     if given.json:
         _write(given.json, json.dumps(report_json(report), indent=2) + "\n")
     if given.svg:
-        rate = f"{report.result.ok_per_second:,.0f}/s"
+        rate = f"{rate_text(report.result.ok_per_second)}/s"
         title = f"{report.model.name} {report.model.version}, {rate}: latency"
         _write(given.svg, latency_svg(report.result.latency, title))
 
@@ -130,6 +150,10 @@ def _bench_options(given: argparse.Namespace) -> Any:
 
     objective = bench.parse_objective(given.slo) if given.slo else None
     _check_together(given)
+    drawn = _given(given, TRAFFIC)
+    for option, parse in (("examples", bench.parse_examples), ("zipf_alpha", bench.parse_ids)):
+        if option in drawn:
+            drawn[option] = parse(drawn[option])
     one_by_one = given.rate is None and given.in_flight is None
     recorded = given.rate == RECORDED
     return bench.BenchOptions(
@@ -138,23 +162,13 @@ def _bench_options(given: argparse.Namespace) -> Any:
         load=bench.LoadOptions(
             rate=None if recorded else given.rate,
             recorded_times=recorded,
-            in_flight=max(1, given.threads) if one_by_one else given.in_flight,
-            duration_seconds=given.duration,
-            max_requests=given.requests,
-            warmup_seconds=given.warmup,
-            timeout_seconds=given.timeout,
-            max_in_flight=given.max_in_flight,
-            threads=given.threads,
-            connections=given.connections,
-            seed=given.seed,
+            in_flight=max(1, given.threads or 1) if one_by_one else given.in_flight,
+            **_given(given, LOAD),
         ),
         replay=given.replay,
         traffic=bench.TrafficOptions(
-            examples=bench.parse_examples(given.examples or "1"),
-            zipf_alpha=bench.parse_ids(given.ids or "zipf:1.05"),
             lengths=bench.parse_spans("lengths", given.lengths, least=0, most=1_000_000),
-            pool_requests=1000 if given.pool is None else given.pool,
-            seed=given.seed,
+            **drawn,
         ),
         id_ranges=bench.parse_spans("id-range", given.id_range, least=-(1 << 61), most=1 << 61),
         package=package_folder(given.package) if given.package else None,
@@ -162,3 +176,9 @@ def _bench_options(given: argparse.Namespace) -> Any:
         server_process=given.server_pid,
         allow_remote=given.allow_remote,
     )
+
+
+def _given(given: argparse.Namespace, flags: Mapping[str, str]) -> dict[str, Any]:
+    """Options whose flags were given."""
+    values = {option: getattr(given, flag) for option, flag in flags.items()}
+    return {option: value for option, value in values.items() if value is not None}
