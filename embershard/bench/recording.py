@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,13 +24,19 @@ SIZE: Final = struct.Struct("<I")
 HEADER_BYTES_MAX: Final = 1 << 16
 """Far more than any header has: the size at the front of a file of another kind is beyond it."""
 
+FILE_BYTES_MAX: Final = 1 << 30
+"""Where a server ends its recording."""
+
+ARRIVAL_UNIX_US_MAX: Final = 1 << 52
+"""In the year 2112."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCall:
     """One call, as it came in and as it was answered."""
 
     arrival_unix_us: int
-    """Microseconds since 1970."""
+    """Microseconds since 1970, 0 .. 2^52."""
 
     request: bytes
     """A serialized ``PredictRequest``."""
@@ -73,10 +81,7 @@ def read_recording(path: str | Path) -> Recording:
         InputError: there is no such file, it is of another kind or format, or damaged.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    data = _read(path)
     messages = list(_messages(data))
     if not messages or len(messages[0]) > HEADER_BYTES_MAX:
         raise InputError(f"{path}: expected a recording of embershard serve --record, got none")
@@ -90,6 +95,22 @@ def read_recording(path: str | Path) -> Recording:
         calls=[_call(path, place, each) for place, each in enumerate(messages[1:], 1)],
         torn_bytes=len(data) - whole,
     )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        # What is no file, such as a pipe that nobody writes to, is opened without waiting.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path}: expected a recording, got no regular file")
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise InputError(
+            f"{path}: expected a recording of at most {FILE_BYTES_MAX:,} bytes, got more"
+        )
+    return data
 
 
 def _messages(data: bytes) -> Iterator[memoryview]:
@@ -125,6 +146,11 @@ def _call(path: Path, place: int, message: memoryview) -> RecordedCall:
         call.ParseFromString(message.tobytes())
     except DecodeError as error:
         raise InputError(f"{path}: record {place} is damaged") from error
+    if not 0 <= call.arrival_unix_us <= ARRIVAL_UNIX_US_MAX:
+        raise InputError(
+            f"{path}: record {place}: arrival: expected 0 .. {ARRIVAL_UNIX_US_MAX} microseconds "
+            f"since 1970, got {call.arrival_unix_us}"
+        )
     return RecordedCall(
         arrival_unix_us=call.arrival_unix_us,
         request=call.request,

@@ -1,8 +1,12 @@
 """Recordings are read as they were written; torn, damaged and other files are told apart."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.bench import recording as reader
 from embershard.bench.recording import read_recording
 from embershard.errors import InputError
 from tests.bench.recordings import answer, call, framed, header, write_recording
@@ -68,6 +72,32 @@ def test_another_format_is_refused(tmp_path):
 def test_a_damaged_record_is_named(tmp_path):
     path = write_recording(tmp_path / "calls", [call(b"good", 1), b"\xff\xff\xff"])
     with pytest.raises(InputError, match="calls: record 2 is damaged"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("arrival", [-(2**63), -1, 2**52 + 1, 2**63 - 1])
+def test_an_arrival_at_no_such_time_is_refused(tmp_path, arrival):
+    path = write_recording(tmp_path / "calls", [call(b"good", 2**52), call(b"bad", arrival)])
+    with pytest.raises(InputError, match=rf"record 2: arrival: expected 0 \.\. .*, got {arrival}$"):
+        read_recording(path)
+
+
+def test_what_is_no_regular_file_is_refused_unread(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # Nobody ever writes to it.
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(InputError, match="expected a recording, got no regular file"):
+            read_recording(path)
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        read_recording(tmp_path)
+
+
+def test_a_file_larger_than_any_recording_is_refused(tmp_path, monkeypatch):
+    path = write_recording(tmp_path / "calls", [call(b"good", 1)])
+    monkeypatch.setattr(reader, "FILE_BYTES_MAX", path.stat().st_size)
+    assert len(read_recording(path).calls) == 1
+    monkeypatch.setattr(reader, "FILE_BYTES_MAX", path.stat().st_size - 1)
+    with pytest.raises(InputError, match=r"expected a recording of at most .* bytes, got more"):
         read_recording(path)
 
 
