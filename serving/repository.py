@@ -55,9 +55,10 @@ def check_folder(package: ServedPackage) -> None:
         PackageError: it says another model or version, or is damaged.
     """
     # Not above: it brings numpy, whose threads must not begin before a command has blocked signals.
+    from embershard.package.exchange import read_settled
     from embershard.package.folder_checks import read_manifest
 
-    manifest = read_manifest(package.folder)
+    manifest = read_settled(package.folder, lambda: read_manifest(package.folder))
     for field, folder, said in (
         ("model", package.model, manifest.model),
         ("version", package.version, manifest.version),

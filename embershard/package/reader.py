@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError, NotFoundError
+from embershard.package.exchange import read_settled
 from embershard.package.folder_checks import check_files, read_manifest
 from embershard.package.id_maps import UnknownIds, Vocabulary
 from embershard.package.input_specs import known_ids, schema_of
@@ -38,12 +39,17 @@ class Package:
         """Opens the package in the folder ``path``.
 
         Checked are the manifest and its digest, the files there are and their sizes, the plans,
-        and the headers of chunks and vocabularies. `verify_package` checks every byte.
+        and the headers of chunks and vocabularies. `verify_package` checks every byte. A plan may
+        be added meanwhile.
 
         Raises:
             PackageError: "<file>: <field>: expected ..., got ...".
         """
         folder = Path(path)
+        return read_settled(folder, lambda: cls._read(folder))
+
+    @classmethod
+    def _read(cls, folder: Path) -> Package:
         manifest = read_manifest(folder)
         check_files(folder, manifest)
         plans = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from embershard.package.exchange import read_settled
 from embershard.package.folder_checks import check_files, check_hash, read_manifest
-from embershard.package.manifest import Manifest, VocabIds
+from embershard.package.manifest import VocabIds
 from embershard.package.reader import Package
 
 __all__ = ["verify_package"]
@@ -33,9 +34,7 @@ def verify_package(
     """
     folder = Path(path)
     if hashes:  # First: of a damaged file, its digest says more than what it happens to hold.
-        manifest = read_manifest(folder)
-        check_files(folder, manifest)
-        _check_hashes(folder, manifest, progress)
+        read_settled(folder, lambda: _check_hashes(folder, progress))
     package = Package.open(folder)
     sparse = package.manifest.sparse
     for file in dict.fromkeys(s.ids.file for s in sparse if isinstance(s.ids, VocabIds)):
@@ -44,9 +43,9 @@ def verify_package(
     return package
 
 
-def _check_hashes(
-    folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None
-) -> None:
+def _check_hashes(folder: Path, progress: Callable[[int, int], None] | None) -> None:
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
     done, total = 0, sum(spec.bytes for spec in manifest.files.values())
     for file, spec in sorted(manifest.files.items()):
         check_hash(folder, file, spec)

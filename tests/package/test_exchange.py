@@ -1,0 +1,76 @@
+"""Who opens a package while plans are added to it finds no damage, and damage stays damage."""
+
+import shutil
+
+import pytest
+
+from embershard.errors import PackageError
+from embershard.package import Package, add_plan, place_tables, reader, verifier, verify_package
+from embershard.package.exchange import TRIES, read_settled
+from tests.package.building import publish
+
+
+@pytest.fixture
+def package(tmp_path):
+    return publish(tmp_path / "small" / "1")
+
+
+@pytest.fixture
+def plans_to_add(package, monkeypatch):
+    """How many plans are added in the middle of an opening: after the manifest was read, before
+    the files are compared with it. One at a time, each in an opening of its own."""
+    names = []
+    compare = reader.check_files
+
+    def add_one(folder, manifest):
+        if names:
+            name = names.pop()
+            with monkeypatch.context() as undisturbed:
+                undisturbed.setattr(reader, "check_files", compare)
+                undisturbed.setattr(verifier, "check_files", compare)
+                tables = Package.open(package).manifest.tables
+                add_plan(package, place_tables(tables, ["cpu:0"], name=name))
+        compare(folder, manifest)
+
+    monkeypatch.setattr(reader, "check_files", add_one)
+    monkeypatch.setattr(verifier, "check_files", add_one)
+    return names
+
+
+@pytest.mark.parametrize("opens", [Package.open, verify_package])
+def test_a_plan_added_in_the_middle_is_there(package, plans_to_add, opens):
+    plans_to_add += ["second", "first"]
+    assert list(opens(package).plans) == ["default", "first", "second"]
+
+
+def test_it_gives_up_where_plans_never_end(package, plans_to_add):
+    plans_to_add += [f"p{number}" for number in range(TRIES + 1)]
+    with pytest.raises(PackageError, match=r"plans/p1\.json: file: expected no such file, got one"):
+        Package.open(package)
+    assert plans_to_add == ["p0"]
+
+
+def test_damage_is_said_at_once(package):
+    reads = []
+
+    def read():
+        reads.append(1)
+        raise PackageError("damaged")
+
+    with pytest.raises(PackageError, match="damaged"):
+        read_settled(package, read)
+    assert len(reads) == 1
+
+
+def test_a_folder_that_goes_away_is_said_at_once(package):
+    def read():
+        shutil.rmtree(package)
+        raise FileNotFoundError("gone")
+
+    with pytest.raises(FileNotFoundError, match="gone"):
+        read_settled(package, read)
+
+
+def test_without_a_folder_it_is_the_reader_who_says_so(tmp_path):
+    with pytest.raises(PackageError, match="expected a package's folder, got nothing"):
+        Package.open(tmp_path / "nothing")
