@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,14 @@ __all__ = ["message", "messages", "package_of"]
 ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
 """Where a change may change a package."""
 
+OLD_SECONDS = 3600
+
 
 def package_of(workload: Workload, *, devices: str = "1xcpu") -> Path:
     """An int8 package of the workload's model, with its own requests as samples.
 
-    Kept under the digest of the sources that write it; what older sources wrote is removed.
+    Kept under the digest of the sources that write it. What other sources wrote is removed, once it
+    is old enough that no other checkout is at work on it.
 
     Args:
         devices: that the plan places tables on, and so the threads of lookups.
@@ -36,7 +40,7 @@ def package_of(workload: Workload, *, devices: str = "1xcpu") -> Path:
         samples = [workload.request(random, count) for count in (1, workload.examples)]
         export_model(workload.model(), workload.schema(), out, devices=devices, samples=samples)
         for old in kept.iterdir():
-            if old.name != _digest():
+            if old.name != _digest() and old.stat().st_mtime < time.time() - OLD_SECONDS:
                 shutil.rmtree(old)
     return out
 
