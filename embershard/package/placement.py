@@ -26,6 +26,9 @@ from embershard.package.row_format import DIM_MULTIPLE
 
 __all__ = ["STRATEGIES", "Strategy", "ids_of_tables", "make_plan"]
 
+PLAN_NAME_MAX: Final = 128 - len(".json")
+"""Letters; the plan's file is named after it."""
+
 Strategy: TypeAlias = Callable[
     [Sequence[TableSpec], Sequence[str], Mapping[str, int]], Sequence[Shard]
 ]
@@ -47,6 +50,8 @@ def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: 
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise InputError(f"plan: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
+    if len(name) > PLAN_NAME_MAX:
+        raise InputError(f"plan: expected a name of at most {PLAN_NAME_MAX}, got {len(name)}")
     if strategy not in STRATEGIES:
         raise InputError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
     shards = STRATEGIES[strategy](package.manifest.tables, devices, ids_of_tables(package))

@@ -12,6 +12,7 @@ A plan's rectangles tile every table exactly:
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
@@ -104,9 +105,12 @@ def parse_devices(text: str) -> list[str]:
         InputError: anything else.
     """
     count, cross, kind = text.rpartition("x")
-    number = int(count) if count.isascii() and count.isdigit() else 1 if not cross else 0
+    number = 0 if cross else 1
+    if re.fullmatch("[0-9]{1,9}", count):
+        number = int(count)
     if kind not in ("cpu", "cuda") or not 1 <= number <= DEVICES_MAX:
-        raise InputError(f"devices: expected like 2xcpu, cpu or cuda, got {text!r}")
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise InputError(f"devices: expected like 2xcpu, cpu or cuda, got {shown!r}")
     return [f"{kind}:{index}" for index in range(number)]
 
 

@@ -131,6 +131,7 @@ def test_a_plan_of_a_package_is_placed_by_what_its_samples_look_up():
     [
         pytest.param("rows", "p", "strategy: expected one of table, row, column, ", id="strategy"),
         pytest.param("row", "../p", "plan: expected letters, digits, ", id="name"),
+        pytest.param("row", "p" * 124, "plan: expected a name of at most 123, got 124", id="long"),
     ],
 )
 def test_what_is_no_strategy_or_name_is_refused(strategy, name, words):

@@ -96,7 +96,11 @@ def test_devices(text, devices):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0xcpu", "xcpu", "-1xcpu", "2xtpu", "2 x cpu", "²xcpu", "9999xcpu"]
+    "text",
+    [
+        *("", "0xcpu", "xcpu", "-1xcpu", "2xtpu", "2 x cpu", "²xcpu", "9999xcpu"),
+        pytest.param("9" * 5000 + "xcpu", id="more-digits-than-a-number-has"),
+    ],
 )
 def test_devices_refused(text):
     with pytest.raises(InputError, match="devices: expected like 2xcpu, cpu or cuda, got"):
