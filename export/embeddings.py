@@ -128,9 +128,9 @@ class Layout:
         """Where a pooled output of an embedding module lies."""
         return next(e.columns for e in self.pooled if (e.path, e.key) == (path, key))
 
-    def place(self, path: str, key: str) -> Place:
-        """Where an output that is a sequence lies."""
-        return next(e.place for e in self.sequences if (e.path, e.key) == (path, key))
+    def sequence(self, path: str, key: str) -> SequenceLookup:
+        """An output that is a sequence."""
+        return next(e for e in self.sequences if (e.path, e.key) == (path, key))
 
     def rows(self, item: SparseInput) -> int:
         """Rows of the tables that an input is looked up in."""

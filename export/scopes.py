@@ -36,7 +36,7 @@ from embershard.export.values import (
 )
 from embershard.modules import to_examples
 from embershard.package.names import name_problem
-from embershard.package.schema import Schema, Scope
+from embershard.package.schema import Schema, Scope, SparseInput
 
 __all__ = ["ScopedProgram", "split"]
 
@@ -161,7 +161,8 @@ class _Splitter:
 
     def _of_sequence(self, node: fx.Node, sequence: Sequence) -> Value:
         """What is asked of a JaggedTensor: it padded, or its lengths."""
-        place = self._layout.place(sequence.path, sequence.key)
+        found = self._layout.sequence(sequence.path, sequence.key)
+        place = found.place
         if node.op == "call_method" and node.target == "lengths":
             return self._inputs.lengths(place)
         if node.op != "call_method" or node.target != "to_padded_dense":
@@ -173,7 +174,19 @@ class _Splitter:
             raise self._refusal(
                 node, "expected a desired_length and a padding_value that are known"
             )
+        if width is None:
+            self._check_bounded(node, found.input)
         return self._inputs.padded(place, width, float(padding))
+
+    def _check_bounded(self, node: fx.Node, item: SparseInput) -> None:
+        """Padded to the longest list of a batch, one long list makes all others as wide."""
+        if not item.max_ids:
+            raise self._refusal(
+                node,
+                f"feature {item.name!r}: expected a limit to its lists, which a server pads to the "
+                "longest of a batch, got max_ids=0; give SparseInput max_ids, or to_padded_dense "
+                "a width",
+            )
 
     def _marked(self, node: fx.Node) -> Value:
         value = self._value(node.all_input_nodes[0], node)

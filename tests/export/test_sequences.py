@@ -69,7 +69,7 @@ def attended(m, d, s):
 
 FORWARDS = {
     "padded-and-summed": lambda m, d, s: m.sequences(s)["history"].to_padded_dense().sum(1),
-    "of-examples": lambda m, d, s: m.sequences(s)["item"].to_padded_dense().sum(1),
+    "of-examples": lambda m, d, s: m.sequences(s)["item"].to_padded_dense(3).sum(1),
     "cut-to-a-width": lambda m, d, s: (
         m.sequences(s)["history"].to_padded_dense(desired_length=2, padding_value=0.5).flatten(1)
     ),
@@ -108,7 +108,7 @@ def test_a_module_may_have_sequences_alone(cls):
             [EmbeddingConfig(name="t", num_embeddings=7, embedding_dim=4, feature_names=["x"])],
         ),
     )
-    schema = Schema(dense=[DenseInput("a")], sparse=[SparseInput("x", scope="request")])
+    schema = Schema(dense=[DenseInput("a")], sparse=[SparseInput("x", scope="request", max_ids=9)])
     assert checked(module, schema)["score"][1].shape == (11, 4)
 
 
@@ -164,7 +164,10 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
     )
     ids = Identity(8, unknown="oov")
     schema = Schema(
-        sparse=[SparseInput("item", ids=ids), SparseInput("history", scope="request", ids=ids)]
+        sparse=[
+            SparseInput("item", ids=ids),
+            SparseInput("history", scope="request", ids=ids, max_ids=50),
+        ]
     )
     package = Package.open(export_model(module, schema, tmp_path / "m" / "1", weights="int4"))
     table = package.manifest.table("item_rows")
@@ -212,6 +215,12 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
             ),
             "expected a desired_length and a padding_value that are known",
             id="width-of-another",
+        ),
+        pytest.param(
+            lambda m, d, s: m.sequences(s)["item"].to_padded_dense().sum(1),
+            "feature 'item': expected a limit to its lists, which a server pads to the longest "
+            "of a batch, got max_ids=0; give SparseInput max_ids, or to_padded_dense a width",
+            id="lists-without-limit",
         ),
         pytest.param(
             lambda m, d, s: m.sequences(s)["history"],
