@@ -14,6 +14,8 @@ from embershard.bench.search import SearchOptions, find_rate
 __all__ = ["HighestRate", "answers_in_time", "highest_rate", "runs_at"]
 
 WARMUP_SECONDS = 0.5
+IN_FLIGHT = 4
+"""Of the closed loop that a search begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +59,15 @@ def highest_rate(
         return send(served, pool, replace(load, seed=next(seeds)), all_ok=False)
 
     options = SearchOptions(
-        load=LoadOptions(rate=start, duration_seconds=seconds, warmup_seconds=WARMUP_SECONDS),
+        load=LoadOptions(
+            rate=start,
+            in_flight=IN_FLIGHT if start is None else None,
+            duration_seconds=seconds,
+            warmup_seconds=WARMUP_SECONDS,
+        ),
         trial_seconds=trial_seconds,
         trial_warmup_seconds=0.3,
-        in_flight=(4, 1),
+        in_flight=(IN_FLIGHT, 1),
         start_share=0.6,
         least=2.0,
         max_trials=8,
