@@ -14,8 +14,12 @@ def prepare_process() -> None:
 
     * Each connection is a file, and who lacks files cannot take connections: as many files may be
       open as the system allows this process at most (``ulimit -Hn``).
+    * Freed memory stays with the process for the next batch, since the system takes long to clear
+      pages (``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_`` are heeded).
     * A table that is cut short while it is mapped ends the process by SIGBUS: not without a word.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    load_extension().explain_bus_errors()
+    extension = load_extension()
+    extension.keep_freed_memory()
+    extension.explain_bus_errors()

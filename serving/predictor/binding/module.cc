@@ -17,6 +17,7 @@
 
 #include "base/bus_error.h"
 #include "base/clock.h"
+#include "base/freed_memory.h"
 #include "binding/errors.h"
 #include "binding/snapshot_dict.h"
 #include "engine/engine.h"
@@ -224,6 +225,7 @@ PYBIND11_MODULE(_predictor, module) {
   DefineServer(module);
   DefineLocalPredictor(module);
   module.def("explain_bus_errors", &ExplainBusErrors);
+  module.def("keep_freed_memory", &KeepFreedMemory);
   module.def(
       "verify_package",
       [](const std::string& folder) {
