@@ -1,0 +1,64 @@
+#include "grpc/request_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "batching/fake_model.h"
+#include "embershard/v1/predictor.pb.h"
+#include "grpc/serving_fixture.h"
+
+namespace embershard {
+namespace {
+
+// What a request says that it holds; protobuf's own account of the message is the oracle.
+void ExpectHeldAbout(const v1::PredictRequest& message, uint64_t slack) {
+  auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
+  ASSERT_TRUE(engine.ok());
+  const RequestParser parser(engine->get());
+  Request request;
+  const Status status = parser.Parse(message, &request);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_GE(request.held_bytes, message.SpaceUsedLong());
+  EXPECT_LE(request.held_bytes, message.SpaceUsedLong() + slack);
+}
+
+// Eight strings, and the characters that fit into a string itself.
+constexpr uint64_t kStrings = 8 * (sizeof(std::string) + 15);
+
+TEST(RequestParser, APackedRequestHoldsItsStrings) {
+  v1::PredictRequest message = PackedMessage();
+  ExpectHeldAbout(message, kStrings);
+  message.set_request_id(std::string(100'000, 'x'));
+  ExpectHeldAbout(message, kStrings);
+  message = PackedMessage();
+  message.mutable_packed()->mutable_values()->reserve(1 << 20);
+  ExpectHeldAbout(message, kStrings);
+}
+
+TEST(RequestParser, FieldsThatItDoesNotKnowAreHeldAsWell) {
+  constexpr int kFields = 10'000;
+  v1::PredictRequest message = PackedMessage();
+  for (int i = 0; i < kFields; ++i) {
+    message.GetReflection()->MutableUnknownFields(&message)->AddVarint(900, 1);
+  }
+  ExpectHeldAbout(message, 0);
+  message = PackedMessage();
+  v1::Packed* const packed = message.mutable_packed();
+  for (int i = 0; i < kFields; ++i) {
+    packed->GetReflection()->MutableUnknownFields(packed)->AddVarint(900, 1);
+  }
+  ExpectHeldAbout(message, 0);
+}
+
+TEST(RequestParser, NamedInputsAndNamesOfOutputsAreHeldAsWell) {
+  v1::PredictRequest message = NamedMessage();
+  ExpectHeldAbout(message, 0);
+  message = PackedMessage();
+  for (int i = 0; i < 10'000; ++i) message.add_outputs(FakeManifest().schema.outputs[0].name);
+  ExpectHeldAbout(message, 0);
+}
+
+}  // namespace
+}  // namespace embershard
