@@ -17,6 +17,7 @@ LEAST = {
     "default_timeout_ms": 1,
     "max_batch_examples": 0,
     "max_batch_ids": 0,
+    "merge_examples": 0,
     "max_queued_examples": 0,
     "max_queued_ids": 0,
     "max_queued_bytes": 1,
@@ -56,11 +57,16 @@ class ServerOptions:
 
     max_batch_examples: int = 0
     """Most examples run at once, and so the most that one request may hold. 0: what the package
-    allows one request, but at least 4096, and no more than may be queued. Raise it where many small
-    requests come at once; a batch's memory grows with it."""
+    allows one request, but at least 4096, and no more than may be queued. A batch's memory grows
+    with it."""
 
     max_batch_ids: int = 0
     """Most ids looked up at once, likewise. 0: what the package allows, but at least 2**20."""
+
+    merge_examples: int = 0
+    """Requests are merged up to so many examples. A larger one runs alone. 0: 512, and never more
+    than ``max_batch_examples``: beyond some hundreds an example costs no less, and all that are in
+    a batch wait for it. Raise it where a model gains from more; 1: none are merged."""
 
     max_queued_examples: int = 0
     """Examples waiting at once. Beyond this, requests are refused at once, not served late.

@@ -63,6 +63,7 @@ class Server:
             sample_tolerance=self._options.sample_tolerance,
             max_batch_examples=self._options.max_batch_examples,
             max_batch_ids=self._options.max_batch_ids,
+            merge_examples=self._options.merge_examples,
             max_queued_examples=self._options.max_queued_examples,
             max_queued_ids=self._options.max_queued_ids,
             max_queued_bytes=self._options.max_queued_bytes,

@@ -22,8 +22,8 @@ __all__ = ["measure"]
 IN_FLIGHT = 64
 BLOCKS = 15
 BLOCK_SECONDS = 0.6
-BATCH_EXAMPLES = 4096
-"""Largest batch of a server by default."""
+MERGE_EXAMPLES = 512
+"""Up to which a server merges requests by default."""
 
 Block = tuple[Done, RunResult | None]
 
@@ -37,16 +37,13 @@ def _rows(examples: int) -> list[Row]:
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [examples] * (1000 // examples + 200))
-    alone = [
-        "--max-batch-examples", str(examples),
-        "--max-queued-examples", str(examples * IN_FLIGHT),
-    ]  # fmt: skip
+    alone = ("--merge-examples", "1")
     threads = ("--threads", "1")
     with (
         serving(embershard_serve(package, *threads)) as on,
         serving(embershard_serve(package, *threads, *alone)) as off,
     ):
-        merged = min(IN_FLIGHT, BATCH_EXAMPLES // examples)
+        merged = min(IN_FLIGHT, MERGE_EXAMPLES // examples)
         predictor = LocalPredictor(package, threads=1)
         runs = [
             _served(closed_loop(each, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS))

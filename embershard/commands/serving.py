@@ -29,6 +29,7 @@ BATCHES = (
     ("threads", int, "N", "threads of lookups and of the dense program; 0: one a core"),
     ("max-batch-examples", int, "N", "most examples run at once; 0: what the package allows"),
     ("max-batch-ids", int, "N", "most ids looked up at once; 0: what the package allows"),
+    ("merge-examples", int, "N", "requests are merged up to so many examples; 0: 512"),
 )
 LIMITS = (
     ("default-timeout-ms", int, "MS", "deadline of requests that state none"),

@@ -144,7 +144,7 @@ OURS = (
     _histogram("embershard_batch_requests", "Requests in a batch.", "batch_requests"),
     _histogram(
         "embershard_batch_fill_ratio",
-        "Examples in a batch, as a share of the most it may hold.",
+        "Examples in a batch, as a share of the most that are merged; at most 1.",
         "batch_fill",
     ),
     _histogram("embershard_request_ids", "Ids in a request that passed the checks.", "request_ids"),

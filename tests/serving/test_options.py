@@ -21,6 +21,7 @@ def test_the_defaults_are_those_of_the_command():
         ("sample_tolerance", [-1e-9, float("nan"), float("inf")]),
         ("max_batch_examples", [-1, 2**31]),
         ("max_batch_ids", [-1, 2**31]),
+        ("merge_examples", [-1, 2**31]),
         ("max_queued_examples", [-1, 2**31]),
         ("max_queued_ids", [-1, 2**31]),
         ("max_queued_bytes", [0, 2**31]),

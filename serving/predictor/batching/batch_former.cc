@@ -25,6 +25,7 @@ bool IsAbandoned(const Request& request) { return request.abandoned && request.a
 BatchFormer::BatchFormer(const BatchingOptions& options) : options_(options) {
   assert(options.max_batch_examples > 0 &&
          options.max_batch_examples <= options.max_queued_examples);
+  assert(options.merge_examples > 0 && options.merge_examples <= options.max_batch_examples);
   assert(options.max_batch_ids > 0 && options.max_batch_ids <= options.max_queued_ids);
   assert(options.max_queued_bytes > 0);
 }
@@ -53,7 +54,7 @@ Due BatchFormer::Take(Clock::time_point now) {
   Due due;
   try {
     QueueSize room;
-    room.examples = options_.max_batch_examples;
+    room.examples = options_.merge_examples;
     room.ids = options_.max_batch_ids;
     while (!waiting_.empty() && TakeOldest(now, &room, &due)) {
     }
@@ -74,13 +75,14 @@ bool BatchFormer::TakeOldest(Clock::time_point now, QueueSize* room, Due* due) {
   Batch* part = IsExpired(*oldest, now) ? &due->expired : &due->batch;
   if (part == &due->batch) {
     // One that does not fit ends the batch: none is overtaken for ever.
-    if (size.examples > room->examples || size.ids > room->ids) return false;
+    const bool fits = size.examples <= room->examples && size.ids <= room->ids;
+    if (!fits && !due->batch.empty()) return false;
     if (IsAbandoned(*oldest)) part = &due->abandoned;
   }
   part->push_back(std::move(oldest));
   Pop(size);
   if (part == &due->batch) {
-    room->examples -= size.examples;
+    room->examples -= std::min(room->examples, size.examples);
     room->ids -= size.ids;
   }
   return true;

@@ -50,13 +50,14 @@ class BatchFormer {
   // Takes ownership of `request` if it is accepted; otherwise leaves it as is.
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, Clock::time_point now);
 
-  // Removes and returns what is due, oldest first. A batch ends at the first request that
-  // does not fit its budgets, and nothing behind that one is looked at: the cost is that of
-  // what leaves. At least one request leaves when any waits.
+  // Removes and returns what is due, oldest first. A batch takes its first request whatever
+  // its size, and ends at the first that does not fit its budgets, merge_examples and
+  // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. At
+  // least one request leaves when any waits.
   //
   // What is no longer worth running takes no room in a batch, but keeps its room in the
   // queue until those before it have left: at most 2 * (max_queued_examples /
-  // max_batch_examples + max_queued_ids / max_batch_ids) + 1 batches later, since two
+  // merge_examples + max_queued_ids / max_batch_ids) + 1 batches later, since two
   // batches in a row exceed one budget. Never throws.
   Due Take(Clock::time_point now);
 
@@ -65,7 +66,7 @@ class BatchFormer {
 
  private:
   // Moves the oldest request into `due`. False, and nothing moved, where it does not fit
-  // `room`, which is what the batch has left.
+  // `room`, which is what the batch has left once it has a request.
   bool TakeOldest(Clock::time_point now, QueueSize* room, Due* due);
   // Counts and removes the oldest, which has been moved from.
   void Pop(const QueueSize& size);

@@ -7,6 +7,7 @@ namespace embershard {
 namespace {
 
 constexpr size_t kBatchesQueued = 8;
+constexpr size_t kMergeExamples = 512;
 
 // Fills the zeros of one unit of size. `least`: the smallest default of a batch.
 template <class Size>
@@ -31,6 +32,8 @@ Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limi
   status = Complete<uint64_t>("ids", package.max_ids, 1 << 20, &options.max_batch_ids,
                               &options.max_queued_ids);
   if (!status.ok()) return status;
+  if (options.merge_examples == 0) options.merge_examples = kMergeExamples;
+  options.merge_examples = std::min(options.merge_examples, options.max_batch_examples);
   if (options.max_queued_bytes == 0) {
     return InvalidArgument("max_queued_bytes: expected at least 1, got 0");
   }

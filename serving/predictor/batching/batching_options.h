@@ -15,10 +15,15 @@ namespace embershard {
 // CompleteOptions().
 struct BatchingOptions {
   // Largest batch, and so the largest request. 0: what the package allows one request, but
-  // at least 4096 examples and 2^20 ids, and no more than may be queued. Raise it where many
-  // small requests come at once; a batch's buffers grow with it.
+  // at least 4096 examples and 2^20 ids, and no more than may be queued. A batch's buffers grow
+  // with it.
   size_t max_batch_examples = 0;
   uint64_t max_batch_ids = 0;
+
+  // Requests are merged up to so many examples. A larger one runs alone. 0: 512, and never more
+  // than a batch may hold: beyond some hundreds an example costs no less, and all that are in a
+  // batch wait for it. Raise it where a model gains from more; 1: none are merged.
+  size_t merge_examples = 0;
 
   // Most examples and ids waiting at once. Beyond this, requests are refused at once rather
   // than served late. 0: eight batches.

@@ -163,11 +163,11 @@ void DefineServer(py::module_& module) {
       .def(
           py::init([](const std::string& folder, const std::string& fbgemm_folder,
                       const std::string& plan, bool resident, int threads, float sample_tolerance,
-                      size_t max_batch_examples, uint64_t max_batch_ids, size_t max_queued_examples,
-                      uint64_t max_queued_ids, uint64_t max_queued_bytes, const std::string& host,
-                      int port, int64_t default_timeout_ms, int max_message_bytes,
-                      double slow_request_ms, const std::string& record_path,
-                      uint64_t record_requests, double record_share,
+                      size_t max_batch_examples, uint64_t max_batch_ids, size_t merge_examples,
+                      size_t max_queued_examples, uint64_t max_queued_ids,
+                      uint64_t max_queued_bytes, const std::string& host, int port,
+                      int64_t default_timeout_ms, int max_message_bytes, double slow_request_ms,
+                      const std::string& record_path, uint64_t record_requests, double record_share,
                       const std::function<void(const std::string&)>& record_report) {
             EngineOptions engine;
             engine.sample_tolerance = sample_tolerance;
@@ -175,6 +175,7 @@ void DefineServer(py::module_& module) {
                 ValueOrRaise(DurationOf("slow_request_ms", slow_request_ms, 1e-3));
             engine.batching.max_batch_examples = max_batch_examples;
             engine.batching.max_batch_ids = max_batch_ids;
+            engine.batching.merge_examples = merge_examples;
             engine.batching.max_queued_examples = max_queued_examples;
             engine.batching.max_queued_ids = max_queued_ids;
             engine.batching.max_queued_bytes = max_queued_bytes;
@@ -192,11 +193,11 @@ void DefineServer(py::module_& module) {
           }),
           py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
           py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
-          py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("max_queued_examples"),
-          py::arg("max_queued_ids"), py::arg("max_queued_bytes"), py::arg("host"), py::arg("port"),
-          py::arg("default_timeout_ms"), py::arg("max_message_bytes"),
-          py::arg("slow_request_ms") = 0.0, py::arg("record_path") = "",
-          py::arg("record_requests") = RecorderOptions().max_requests,
+          py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("merge_examples"),
+          py::arg("max_queued_examples"), py::arg("max_queued_ids"), py::arg("max_queued_bytes"),
+          py::arg("host"), py::arg("port"), py::arg("default_timeout_ms"),
+          py::arg("max_message_bytes"), py::arg("slow_request_ms") = 0.0,
+          py::arg("record_path") = "", py::arg("record_requests") = RecorderOptions().max_requests,
           py::arg("record_share") = 1.0, py::arg("record_report") = py::none())
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))

@@ -32,7 +32,7 @@ Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
 TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& batching,
                                     std::chrono::nanoseconds slow_request) {
   return {.sparse_inputs = model.manifest().schema.sparse.size(),
-          .max_batch_examples = batching.max_batch_examples,
+          .full_batch_examples = batching.merge_examples,
           .slow_request = slow_request};
 }
 

@@ -21,7 +21,8 @@ Telemetry::Telemetry(const TelemetryOptions& options)
     : start_unix_seconds_(UnixSeconds()),
       slow_log_(options.slow_request),
       unknown_ids_(options.sparse_inputs),
-      batch_fill_(BucketedHistogram::OfPercent(options.max_batch_examples)) {}
+      full_batch_examples_(options.full_batch_examples),
+      batch_fill_(BucketedHistogram::OfPercent(options.full_batch_examples)) {}
 
 void Telemetry::CountEnd(const EndedCall& call) {
   Count(bytes_received_, call.bytes_received);
@@ -44,7 +45,7 @@ void Telemetry::CountBatch(const RanBatch& batch) {
   Count(compute_us_, batch.answered * (uint64_t{batch.lookup_us} + batch.dense_us));
   batch_requests_.Add(batch.requests);
   batch_examples_.Add(batch.examples);
-  batch_fill_.Add(100 * batch.examples);
+  batch_fill_.Add(100 * std::min(batch.examples, full_batch_examples_));
   lookup_seconds_.Add(uint64_t{1000} * batch.lookup_us);
   dense_seconds_.Add(uint64_t{1000} * batch.dense_us);
 }

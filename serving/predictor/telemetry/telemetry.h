@@ -22,9 +22,9 @@
 namespace embershard {
 
 struct TelemetryOptions {
-  size_t sparse_inputs = 0;         // Of the schema.
-  uint64_t max_batch_examples = 1;  // At least 1: what a full batch holds.
-  Clock::duration slow_request{0};  // From here on a call is slow. 0: none is.
+  size_t sparse_inputs = 0;          // Of the schema.
+  uint64_t full_batch_examples = 1;  // At least 1: from here on a batch counts as full.
+  Clock::duration slow_request{0};   // From here on a call is slow. 0: none is.
 };
 
 // One call, at its end.
@@ -122,6 +122,7 @@ class Telemetry {
   BucketedHistogram dense_seconds_ = BucketedHistogram::OfSeconds();
   BucketedHistogram batch_examples_ = BucketedHistogram::OfCounts(16);
   BucketedHistogram batch_requests_ = BucketedHistogram::OfCounts(12);
+  const uint64_t full_batch_examples_;
   BucketedHistogram batch_fill_;
   BucketedHistogram request_ids_ = BucketedHistogram::OfCounts(20);
   BucketedHistogram request_examples_ = BucketedHistogram::OfCounts(16);

@@ -119,7 +119,7 @@ def test_every_figure_of_known_traffic_is_shown_exactly(repository):
         ("embershard_batch_requests_count",): 2,
         ("embershard_batch_requests_sum",): 2,
         ("embershard_batch_fill_ratio_count",): 2,
-        ("embershard_batch_fill_ratio_sum",): 4 / 4096,
+        ("embershard_batch_fill_ratio_sum",): 4 / 512,
         ("embershard_request_ids_count",): 2,
         ("embershard_request_ids_sum",): ids,
         ("embershard_request_examples_count",): 2,

@@ -24,6 +24,7 @@ std::unique_ptr<Request> Waiting(uint32_t examples, uint64_t ids = 0,
 BatchingOptions Small() {
   return {.max_batch_examples = 10,
           .max_batch_ids = 100,
+          .merge_examples = 10,
           .max_queued_examples = 30,
           .max_queued_ids = 200,
           .max_queued_bytes = 1000};
@@ -62,6 +63,43 @@ TEST(BatchFormer, EndsABatchAtTheBudgetOfExamples) {
   // The small one behind does not overtake: the one of 5 would wait for ever.
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{6});
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{5, 1}));
+}
+
+TEST(BatchFormer, MergesUpToABoundBelowThatOfABatch) {
+  BatchingOptions options = Small();
+  options.merge_examples = 6;
+  BatchFormer former(options);
+  for (const uint32_t examples : {2U, 4U, 1U, 6U, 5U}) {
+    ASSERT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
+  }
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{2, 4}));
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{1});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{6});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{5});
+}
+
+TEST(BatchFormer, ARequestBeyondTheBoundOfMergingRunsAlone) {
+  BatchingOptions options = Small();
+  options.merge_examples = 3;
+  BatchFormer former(options);
+  for (const uint32_t examples : {10U, 1U, 9U, 0U}) {
+    ASSERT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
+  }
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{10});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{1});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{9});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{0});
+}
+
+TEST(BatchFormer, WhatIsNotRunLeavesTheFirstPlaceToALargeRequest) {
+  BatchingOptions options = Small();
+  options.merge_examples = 3;
+  BatchFormer former(options);
+  ASSERT_EQ(Add(&former, Waiting(2, 0, kStart + milliseconds(1))), Admission::kAccepted);
+  ASSERT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
+  const Due due = former.Take(kStart + milliseconds(1));
+  EXPECT_EQ(Examples(due.expired), Counts{2});
+  EXPECT_EQ(Examples(due.batch), Counts{10});
 }
 
 TEST(BatchFormer, ARequestWithoutExamplesTakesTheRoomOfOne) {

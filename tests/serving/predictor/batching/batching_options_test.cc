@@ -12,6 +12,7 @@ TEST(BatchingOptions, ByDefaultABatchHolds4096ExamplesAndTheQueueEightBatches) {
   const auto options = CompleteOptions({}, kSmallPackage);
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->max_batch_examples, 4096U);
+  EXPECT_EQ(options->merge_examples, 512U);
   EXPECT_EQ(options->max_batch_ids, 1048576U);
   EXPECT_EQ(options->max_queued_examples, 32768U);
   EXPECT_EQ(options->max_queued_ids, 8388608U);
@@ -30,6 +31,7 @@ TEST(BatchingOptions, ByDefaultABatchHoldsWhateverThePackageAllowsOneRequest) {
 TEST(BatchingOptions, KeepWhatWasAskedFor) {
   const BatchingOptions asked = {.max_batch_examples = 10,
                                  .max_batch_ids = 11,
+                                 .merge_examples = 9,
                                  .max_queued_examples = 12,
                                  .max_queued_ids = 13,
                                  .max_queued_bytes = 14};
@@ -37,9 +39,19 @@ TEST(BatchingOptions, KeepWhatWasAskedFor) {
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->max_batch_examples, 10U);
   EXPECT_EQ(options->max_batch_ids, 11U);
+  EXPECT_EQ(options->merge_examples, 9U);
   EXPECT_EQ(options->max_queued_examples, 12U);
   EXPECT_EQ(options->max_queued_ids, 13U);
   EXPECT_EQ(options->max_queued_bytes, 14U);
+}
+
+TEST(BatchingOptions, NoMoreIsMergedThanABatchHolds) {
+  auto options = CompleteOptions({.max_batch_examples = 100}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->merge_examples, 100U);
+  options = CompleteOptions({.max_batch_examples = 100, .merge_examples = 101}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->merge_examples, 100U);
 }
 
 TEST(BatchingOptions, AShortQueueShortensTheDefaultBatch) {

@@ -54,6 +54,7 @@ class Gate {
 BatchingOptions Small(size_t examples, size_t queued) {
   return {.max_batch_examples = examples,
           .max_batch_ids = 1,
+          .merge_examples = examples,
           .max_queued_examples = queued,
           .max_queued_ids = 1};
 }

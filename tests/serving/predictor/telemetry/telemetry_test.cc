@@ -81,7 +81,7 @@ TEST(Telemetry, CountsCallsByOutcomeAndTheOkOnesMoreClosely) {
 }
 
 TEST(Telemetry, CountsWhatPassedTheDoorAndWhatRan) {
-  Telemetry telemetry({.sparse_inputs = 3, .max_batch_examples = 10});
+  Telemetry telemetry({.sparse_inputs = 3, .full_batch_examples = 10});
   telemetry.CountAdmitted(4, 9);
   telemetry.CountAdmitted(1, 0);
   telemetry.CountQueued(nanoseconds(50'001));
@@ -113,10 +113,20 @@ TEST(Telemetry, CountsWhatPassedTheDoorAndWhatRan) {
   EXPECT_EQ(SizeOf(Histogram(read, "request_ids")), 2U);
 }
 
+TEST(Telemetry, ABatchOfOneLargeRequestIsFullAndNoMore) {
+  Telemetry telemetry({.full_batch_examples = 10});
+  telemetry.CountBatch({.requests = 1, .answered = 1, .examples = 35});
+  telemetry.CountBatch({.requests = 2, .answered = 2, .examples = 10});
+  const HistogramSnapshot fill = Histogram(telemetry.Read(), "batch_fill");
+  EXPECT_EQ(fill.bounds.back(), 1.0);
+  EXPECT_EQ(fill.counts[fill.bounds.size() - 1], 2U);
+  EXPECT_EQ(fill.sum, 2.0);
+}
+
 TEST(Telemetry, LosesNothingUnderManyThreadsAndNeverShowsMoreEndsThanArrivals) {
   constexpr int kThreads = 4;
   constexpr int kCalls = 3000;
-  Telemetry telemetry({.sparse_inputs = 1, .max_batch_examples = 8});
+  Telemetry telemetry({.sparse_inputs = 1, .full_batch_examples = 8});
   std::atomic<int> running = kThreads;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
