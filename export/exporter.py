@@ -65,7 +65,7 @@ def export_model(
         module: ``forward(dense, sparse)``: float32 ``(B, inputs)`` in schema order and a
             KeyedJaggedTensor of rows; gives a tensor (the output ``score``) or a dict of them. It
             must trace with torch.fx. A ``LogitModel`` is exported as what it says is
-            ``served``, as a rule the sigmoid of its logits. Left as it was; tables are read slice
+            ``served``, in essence the sigmoid of its logits. Left as it was; tables are read slice
             by slice.
         schema: the inputs.
         out: ``<repository>/<model>/<version>``; must not be there yet.
@@ -90,7 +90,7 @@ def export_model(
     placed = _served(devices)
     limits = limits or default_limits()
     program = build_program(
-        module.served() if isinstance(module, LogitModel) else module, schema, seed=seed
+        module.served(schema) if isinstance(module, LogitModel) else module, schema, seed=seed
     )
     layout = program.layout
     kinds = _storable(layout.tables, weights)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.package.schema import Schema
 
 __all__ = ["LogitModel", "Score", "check_dense_width", "check_one_logit"]
 
@@ -21,10 +22,13 @@ class LogitModel(nn.Module):
     argument names.
     """
 
-    def served(self) -> nn.Module:
+    def served(self, schema: Schema) -> nn.Module:
         """What to export in place of this model: the sigmoid of its logits, as output ``score``.
 
         A subclass with more to say gives a module of its own, which shares the weights.
+
+        Args:
+            schema: of the inputs: which are given once per request.
         """
         return Score(self)
 

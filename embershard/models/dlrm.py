@@ -23,8 +23,11 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.models.base import LogitModel, check_dense_width, check_one_logit
+from embershard.models.served_dlrm import ServedDLRM, splits_by_scope
 from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.modules.mlp import Perceptron
 from embershard.modules.tables import check_one_dim
+from embershard.package.schema import Schema
 
 __all__ = ["DLRM", "DenseArch", "InteractionArch", "OverArch", "SparseArch"]
 
@@ -150,6 +153,20 @@ class OverArch(nn.Module):
             nn.Linear(layer_sizes[-2], layer_sizes[-1], device=device),
         )
 
+    @property
+    def layers(self) -> list[Perceptron]:
+        """All but the last."""
+        hidden = self.model[0]
+        assert isinstance(hidden, MLP)
+        return hidden.layers
+
+    @property
+    def last(self) -> nn.Linear:
+        """The layer that gives the logits."""
+        layer = self.model[1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
     def forward(self, features: Tensor) -> Tensor:
         """``(B, in_features)`` to ``(B, layer_sizes[-1])``."""
         output: Tensor = self.model(features)
@@ -205,3 +222,9 @@ class DLRM(LogitModel):
         embedded_sparse = self.sparse_arch(sparse_features)
         logits: Tensor = self.over_arch(self.inter_arch(embedded_dense, embedded_sparse))
         return logits
+
+    def served(self, schema: Schema) -> nn.Module:
+        """The same score, of which as much as can be is computed once per request."""
+        if splits_by_scope(self, schema):
+            return ServedDLRM(self, schema)
+        return super().served(schema)

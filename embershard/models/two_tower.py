@@ -27,6 +27,7 @@ from embershard.modules import (
     to_examples,
 )
 from embershard.modules.tables import check_one_dim
+from embershard.package.schema import Schema
 
 __all__ = ["ServedTwoTower", "Tower", "TwoTower"]
 
@@ -132,7 +133,7 @@ class TwoTower(LogitModel):
         user, item = self.vectors(dense_features, sparse_features)
         return self.logits(user, item)
 
-    def served(self) -> nn.Module:
+    def served(self, schema: Schema) -> nn.Module:
         """The score and both vectors."""
         return ServedTwoTower(self)
 

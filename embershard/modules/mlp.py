@@ -42,6 +42,16 @@ class Perceptron(nn.Module):
         self._linear = nn.Linear(in_size, out_size, bias=bias, device=device)
         self._activation_fn = nn.Identity() if activation is None else activation
 
+    @property
+    def linear(self) -> nn.Linear:
+        """The layer."""
+        return self._linear
+
+    @property
+    def activation(self) -> nn.Module:
+        """What follows it; the identity where nothing does."""
+        return self._activation_fn
+
     def forward(self, input: Tensor) -> Tensor:
         """``(..., in_size)`` to ``(..., out_size)``."""
         activated: Tensor = self._activation_fn(self._linear(input))
@@ -101,6 +111,11 @@ class MLP(nn.Module):
                 for i in range(len(layer_sizes))
             )
         )
+
+    @property
+    def layers(self) -> list[Perceptron]:
+        """In the order in which they run."""
+        return [each for each in self._mlp if isinstance(each, Perceptron)]
 
     def forward(self, input: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., layer_sizes[-1])``."""

@@ -319,3 +319,22 @@ def test_a_model_that_takes_logarithms_of_its_inputs_is_exported():
     request[0], example[0] = request[0].exp(), example[0].exp()
     expected = request[0].log()[rows].sum(1) + example[0].log().sum(1) + request[1][rows, :4].sum(1)
     assert_close(program.script(request, example, rows)["score"], expected)
+
+
+def test_a_dlrms_products_within_a_request_are_computed_once_per_request():
+    module = dlrm().served(SCHEMA)
+    program = build_program(module, SCHEMA, seed=0)
+    shapes = {}
+
+    class Watching(torch.fx.Interpreter):
+        def run_node(self, node):
+            result = super().run_node(node)
+            shapes[str(node.target)] = getattr(result, "shape", None)
+            return result
+
+    case = Case(module, SCHEMA)
+    Watching(torch.fx.GraphModule(module, program.graph)).run(*case.program_inputs())
+
+    assert shapes["of_request"] == (R, 5)
+    assert shapes["of_example"] == (B, 5)
+    checked(module)

@@ -96,7 +96,7 @@ def test_programs_give_what_their_modules_give(name):
 
 
 def test_din_is_exported_as_it_is():
-    checked(din().served())
+    checked(din().served(SCHEMA))
 
 
 @pytest.mark.parametrize("cls", [EmbeddingCollection, FusedEmbeddingCollection])
@@ -127,7 +127,7 @@ def test_what_sees_the_history_alone_is_computed_once_per_request():
 def test_two_towers_give_the_users_vector_once_per_request():
     torch.manual_seed(5)
     towers = TwoTower(collection(), [0], ["user", "history"], [1, 2], ["item"], [6, 3])
-    found = checked(towers.served())
+    found = checked(towers.served(SCHEMA))
     assert {name: (spec.scope, output.shape) for name, (spec, output) in found.items()} == {
         "score": ("example", (11,)),
         "user": ("request", (5, 3)),
@@ -299,7 +299,7 @@ class Unmarked(nn.Module):
 @pytest.mark.parametrize("make", [din, Unmarked], ids=["marked", "unmarked"])
 def test_any_numbers_of_requests_and_examples(make, request_of_example):
     module = make()
-    module = module.served() if isinstance(module, DIN) else module
+    module = module.served(SCHEMA) if isinstance(module, DIN) else module
     program = build_program(module, SCHEMA, seed=0)
     case = Case(module, SCHEMA, seed=3, request_of_example=torch.tensor(request_of_example))
     module.eval()

@@ -60,7 +60,7 @@ def test_served_are_the_score_and_both_vectors():
     model = towers()
     dense, sparse = asked()
 
-    served = model.served()(dense, sparse)
+    served = model.served(SCHEMA)(dense, sparse)
 
     assert list(served) == ["score", "user", "item"]
     assert [tuple(each.shape) for each in served.values()] == [(2,), (2, 2), (2, 2)]
@@ -69,7 +69,7 @@ def test_served_are_the_score_and_both_vectors():
 
 
 def test_a_tower_ends_linear_so_that_vectors_point_anywhere():
-    vectors = torch.cat([towers().served()(*asked())[name] for name in ("user", "item")])
+    vectors = torch.cat([towers().served(SCHEMA)(*asked())[name] for name in ("user", "item")])
     assert (vectors < 0).any()
 
 

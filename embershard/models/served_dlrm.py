@@ -1,0 +1,143 @@
+"""DLRM as it is served: what two vectors of the request scope give each other, once per request.
+
+    vectors   request scope U [R, u, D]        example scope V [B, v, D]
+    products  U . U  [R, u * (u - 1) / 2]      V . V  [B, v * (v - 1) / 2]      V . U  [B, v * u]
+    first     its columns for U . U, [R, n],   its columns for the others, [B, n]
+    layer     then each example gets its request's, and the two are added
+
+Every number of DLRM's is there, of the same weights: the columns of its first layer stand in
+another order, and in two matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import to_examples
+from embershard.package.schema import Schema
+
+if TYPE_CHECKING:  # It imports this module.
+    from embershard.models.dlrm import DLRM
+
+__all__ = ["ServedDLRM", "splits_by_scope"]
+
+
+def splits_by_scope(model: DLRM, schema: Schema) -> bool:
+    """Whether a ServedDLRM of these spares anything: two vectors of the request scope, and one
+    that is not."""
+    request, example = _by_scope(model, schema)
+    return len(request) > 1 and len(example) > 0
+
+
+class ServedDLRM(nn.Module):
+    """The score of a DLRM whose inputs have scopes.
+
+    Args:
+        model: trained; shared, but for the first layer above the interactions, which is copied.
+        schema: of its inputs. REQUIRES: `splits_by_scope`.
+    """
+
+    pairs_of_request: Tensor
+    pairs_of_example: Tensor
+
+    def __init__(self, model: DLRM, schema: Schema) -> None:
+        super().__init__()
+        self.dense_arch = model.dense_arch
+        self.embeddings = model.sparse_arch.embedding_bag_collection
+        self.dim = model.sparse_arch.D
+        self.features = model.sparse_arch.sparse_feature_names
+        self.request, self.example = _by_scope(model, schema)
+        first, *above = model.over_arch.layers
+        columns = _columns(self.dim, self.request, self.example)
+        self.of_request, self.of_example = (
+            _taking(first.linear, each, bias=bias)
+            for each, bias in zip(columns, (False, True), strict=True)
+        )
+        self.above = nn.Sequential(first.activation, *above, model.over_arch.last)
+        for name, members in (("request", self.request), ("example", self.example)):
+            pairs = _pairs(len(members)).to(first.linear.weight.device)
+            self.register_buffer(f"pairs_of_{name}", pairs, persistent=False)
+
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
+        """Score examples.
+
+        Args:
+            dense: float32 ``(B, dense features)``.
+            sparse: rows of B examples.
+
+        Returns:
+            float32 ``(B,)``, each in 0..1.
+        """
+        pooled = self.embeddings(sparse)
+        vectors = [self.dense_arch(dense), *(pooled[name] for name in self.features)]
+        user = self._stacked(vectors, self.request)
+        item = self._stacked(vectors, self.example)
+        of_request = _products(user, user).index_select(1, self.pairs_of_request)
+        of_example = [
+            _products(item, item).index_select(1, self.pairs_of_example),
+            _products(item, to_examples(user)),
+        ]
+        if 0 in self.request:
+            of_request = torch.cat([vectors[0], of_request], dim=1)
+        else:
+            of_example.insert(0, vectors[0])
+        shared = to_examples(self.of_request(of_request))
+        logits = self.above(self.of_example(torch.cat(of_example, dim=1)) + shared)
+        return torch.sigmoid(logits).squeeze(1)
+
+    def _stacked(self, vectors: Sequence[Tensor], members: Sequence[int]) -> Tensor:
+        """``(rows, members, D)``."""
+        side_by_side = torch.cat([vectors[place] for place in members], dim=1)
+        return side_by_side.reshape(-1, len(members), self.dim)
+
+
+def _by_scope(model: DLRM, schema: Schema) -> tuple[list[int], list[int]]:
+    """The places of a DLRM's vectors, of the request scope and of the example scope; 0 is the dense
+    one, which is of the request scope if all dense inputs are."""
+    of_request = set(schema.sparse_names("request"))
+    request = [] if schema.dense_names("example") else [0]
+    features = model.sparse_arch.sparse_feature_names
+    request += [place for place, name in enumerate(features, 1) if name in of_request]
+    return request, [place for place in range(len(features) + 1) if place not in request]
+
+
+def _columns(
+    dim: int, request: Sequence[int], example: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Which inputs of DLRM's first layer above the interactions each of the two gets, in order."""
+    pairs = combinations(range(len(request) + len(example)), 2)
+    column = {pair: place for place, pair in enumerate(pairs, dim)}
+    of_request = [column[pair] for pair in combinations(request, 2)]
+    of_example = [column[pair] for pair in combinations(example, 2)]
+    of_example += [column[min(pair), max(pair)] for pair in product(example, request)]
+    dense = list(range(dim))
+    if 0 in request:
+        return dense + of_request, of_example
+    return of_request, dense + of_example
+
+
+def _pairs(members: int) -> Tensor:
+    """Where the products of two different vectors lie in a flat matrix of all; int64."""
+    first, second = torch.triu_indices(members, members, offset=1)
+    pairs: Tensor = first * members + second
+    return pairs
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """``(rows, l, D)`` and ``(rows, r, D)`` to ``(rows, l * r)``."""
+    return torch.bmm(left, right.transpose(1, 2)).flatten(1)
+
+
+def _taking(layer: nn.Linear, columns: Sequence[int], *, bias: bool) -> nn.Linear:
+    """A copy of a layer that takes some of its inputs, in this order."""
+    taken = nn.Linear(len(columns), layer.out_features, bias=bias, device="meta")
+    taken.weight = nn.Parameter(layer.weight.detach()[:, columns], requires_grad=False)
+    if bias:
+        taken.bias = layer.bias
+    return taken

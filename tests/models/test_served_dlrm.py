@@ -1,0 +1,99 @@
+"""DLRM as it is served: the score of the model itself, of the same weights, from shared parts."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.models import DLRM, Score
+from embershard.models.served_dlrm import ServedDLRM
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import DenseInput, Schema, SparseInput
+from tests.export.expanding import Case
+from tests.export.models import SCHEMA, dlrm
+
+WIDE_TABLES = [
+    EmbeddingBagConfig(
+        name="t",
+        num_embeddings=7,
+        embedding_dim=4,
+        feature_names=["item", "user", "genre", "history", "friend"],
+    )
+]
+WIDE_SPARSE = [
+    SparseInput("user", scope="request"),
+    SparseInput("item"),
+    SparseInput("history", scope="request"),
+    SparseInput("genre"),
+    SparseInput("friend", scope="request"),
+]
+DENSE_OF_REQUEST = Schema(dense=[DenseInput("age", scope="request")], sparse=WIDE_SPARSE)
+DENSE_OF_EXAMPLE = Schema(dense=[DenseInput("price")], sparse=WIDE_SPARSE)
+
+
+def wide_dlrm():
+    torch.manual_seed(2)
+    return DLRM(EmbeddingBagCollection(WIDE_TABLES), 1, [5, 4], [6, 3, 1])
+
+
+@pytest.mark.parametrize(
+    ("model", "schema"),
+    [
+        pytest.param(dlrm, SCHEMA, id="dense-of-both-scopes"),
+        pytest.param(wide_dlrm, DENSE_OF_REQUEST, id="dense-of-requests"),
+        pytest.param(wide_dlrm, DENSE_OF_EXAMPLE, id="dense-of-examples"),
+    ],
+)
+def test_the_score_is_the_models(model, schema):
+    model = model().eval()
+    dense, sparse = Case(model, schema, seed=4).module_inputs()
+
+    served = model.served(schema)
+
+    assert isinstance(served, ServedDLRM)
+    with torch.no_grad():
+        assert_close(served(dense, sparse), Score(model)(dense, sparse))
+
+
+def test_each_layer_takes_the_columns_of_its_scope():
+    served = wide_dlrm().served(DENSE_OF_REQUEST)
+
+    # Requests: the dense vector, 4 wide, and the pairs of it, user, history and friend.
+    assert served.of_request.in_features == 4 + 6
+    # Examples: item with genre, and each of the two with each of the four.
+    assert served.of_example.in_features == 1 + 2 * 4
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(
+            Schema(
+                dense=SCHEMA.dense,
+                sparse=[
+                    SparseInput("user", scope="request"),
+                    *map(SparseInput, ("item", "history")),
+                ],
+            ),
+            id="one-vector-of-the-request",
+        ),
+        pytest.param(
+            Schema(
+                dense=[DenseInput(name, scope="request") for name in ("age", "price", "likes")],
+                sparse=[SparseInput(name, scope="request") for name in ("user", "item", "history")],
+            ),
+            id="no-vector-of-the-example",
+        ),
+    ],
+)
+def test_where_nothing_is_spared_the_model_itself_is_served(schema):
+    assert isinstance(dlrm().served(schema), Score)
+
+
+def test_the_model_is_left_as_it_was():
+    model = dlrm()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    model.served(SCHEMA)
+
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    assert all(parameter.requires_grad for parameter in model.parameters())
