@@ -1,5 +1,8 @@
 #include "package/package.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,6 +18,10 @@
 
 namespace embershard {
 namespace {
+
+// Adding a plan exchanges a package's folder for one with the plan. Who reads files of both finds
+// that they do not belong together, which is no damage: the package is opened again.
+constexpr int kTries = 3;
 
 // Reads a file that no manifest lists: the manifest itself and its digest.
 Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
@@ -102,6 +109,14 @@ Status CheckOtherFiles(const PackageFolder& folder, const Manifest& manifest) {
   return {};
 }
 
+// Whether the folder of that path is another one than `held`, which was opened there before.
+bool WasExchanged(const File& held, const std::filesystem::path& path) {
+  struct stat before;
+  struct stat now;
+  return fstat(held.descriptor(), &before) == 0 && stat(path.c_str(), &now) == 0 &&
+         (before.st_ino != now.st_ino || before.st_dev != now.st_dev);
+}
+
 Status NoSuchPlan(const Manifest& manifest, const std::string& name) {
   std::string known;
   for (const std::string& plan : manifest.plans) known += (known.empty() ? "" : ", ") + plan;
@@ -131,6 +146,16 @@ const std::vector<SampleRequest>& Package::samples() const { return parts_->samp
 
 Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path,
                                                const PackageOptions& options) {
+  for (int tries_left = kTries; true; --tries_left) {
+    // Held open, so that no other folder gets its number.
+    const File held(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    Result<std::unique_ptr<Package>> opened = OpenOnce(path, options);
+    if (opened.ok() || tries_left == 1 || !WasExchanged(held, path)) return opened;
+  }
+}
+
+Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& path,
+                                                   const PackageOptions& options) {
   Result<PackageFolder> folder = PackageFolder::Open(path);
   if (!folder.ok()) return folder.status();
   Result<Manifest> manifest = ReadManifest(*folder);

@@ -32,7 +32,7 @@ class Package {
  public:
   // Checks the manifest's digest, the manifest, every size and every sha256 before
   // it returns. Refusals are kBadPackage with file and field (kNotFound: no such
-  // plan).
+  // plan). A plan may be added meanwhile.
   static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
                                                const PackageOptions& options);
 
@@ -51,6 +51,8 @@ class Package {
  private:
   struct Parts;
   explicit Package(std::unique_ptr<Parts> parts);
+  static Result<std::unique_ptr<Package>> OpenOnce(const std::filesystem::path& folder,
+                                                   const PackageOptions& options);
   std::unique_ptr<Parts> parts_;
 };
 
