@@ -17,6 +17,12 @@ inline uint32_t MicrosecondsBetween(Clock::time_point from, Clock::time_point to
       std::clamp<int64_t>(elapsed, 0, std::numeric_limits<uint32_t>::max()));
 }
 
+// The time of day, as seconds since 1970 in UTC.
+inline double UnixSeconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_BASE_CLOCK_H_

@@ -86,16 +86,12 @@ class Server {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
     Released([this, timeout] {
       server_->Drain(timeout);
-      engine_->telemetry().slow_log().Close();
+      engine_->Stop();
     });
   }
 
   py::dict Snapshot() const {
     return ToDict(Released([this] { return engine_->Snapshot(); }));
-  }
-
-  py::dict Counters() const {
-    return ToCounters(Released([this] { return engine_->Snapshot(); }));
   }
 
   py::dict Recording() const {
@@ -202,7 +198,6 @@ void DefineServer(py::module_& module) {
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("snapshot", &Server::Snapshot)
-      .def("counters", &Server::Counters)
       .def("recording", &Server::Recording)
       .def("wait_slow", &Server::WaitSlow, py::arg("timeout_seconds"));
 }

@@ -66,23 +66,6 @@ py::dict ToDict(const EngineSnapshot& snapshot) {
       "slow"_a = py::dict("seen"_a = telemetry.slow_seen, "dropped"_a = telemetry.slow_dropped));
 }
 
-py::dict ToCounters(const EngineSnapshot& snapshot) {
-  const TelemetrySnapshot& telemetry = snapshot.telemetry;
-  const auto sum = [&telemetry](std::initializer_list<Outcome> outcomes) {
-    uint64_t calls = 0;
-    for (const Outcome outcome : outcomes) calls += telemetry.Count(outcome);
-    return calls;
-  };
-  return py::dict("requests_ok"_a = sum({Outcome::kOk}),
-                  "requests_refused"_a = sum({Outcome::kRefused, Outcome::kTooLarge}),
-                  "requests_overloaded"_a = sum({Outcome::kQueueFull}),
-                  "requests_expired"_a = sum({Outcome::kExpired, Outcome::kAbandoned}),
-                  "requests_failed"_a =
-                      sum({Outcome::kModelFailed, Outcome::kNotFinite, Outcome::kOutOfMemory}),
-                  "examples"_a = telemetry.examples, "batches"_a = telemetry.batches,
-                  "queued_examples"_a = snapshot.queued.examples);
-}
-
 py::list ToList(const std::vector<SlowRequest>& requests) {
   py::list list;
   for (const SlowRequest& request : requests) {

@@ -24,9 +24,6 @@ namespace embershard {
 //   slow           {seen, dropped}
 pybind11::dict ToDict(const EngineSnapshot& snapshot);
 
-// The same in few words: requests by what became of them, examples, batches.
-pybind11::dict ToCounters(const EngineSnapshot& snapshot);
-
 // One dict a call, with the fields of SlowRequest; its outcome as code and reason.
 pybind11::list ToList(const std::vector<SlowRequest>& requests);
 

@@ -260,6 +260,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
 void Engine::Stop() {
   state_->stopping = true;
   state_->queue->Stop();
+  state_->telemetry.slow_log().Close();
 }
 
 Telemetry& Engine::telemetry() { return state_->telemetry; }

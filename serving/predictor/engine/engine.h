@@ -61,8 +61,8 @@ class Engine {
   // in-process use.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 
-  // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to
-  // call more than once, but not from an answer.
+  // Refuses new requests (kUnavailable), answers the accepted ones, closes the log of slow
+  // calls, returns. Safe to call more than once, but not from an answer.
   void Stop();
 
   // What is counted. Whoever hands requests to this engine counts its calls there.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "grpc/responses.h"
 #include "grpc/status_map.h"
@@ -26,11 +27,6 @@ Status Guarded(Action action) {
     return {StatusCode::kInternal, std::string("the call failed: ") + error.what(),
             StatusReason::kOutOfMemory};
   }
-}
-
-double UnixSeconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
 }
 
 // Empty where the client sent no such header.

@@ -1,15 +1,11 @@
 #include "telemetry/telemetry.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "base/clock.h"
 
 namespace embershard {
 namespace {
-
-double UnixSeconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
 
 uint64_t Value(const std::atomic<uint64_t>& counter) {
   return counter.load(std::memory_order_relaxed);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 namespace embershard {
 namespace {
 
@@ -21,6 +23,13 @@ TEST(MicrosecondsBetween, IsZeroWhenTheEndComesFirst) {
 TEST(MicrosecondsBetween, StaysAtTheLargestNumberInsteadOfStartingOver) {
   const Clock::time_point from{};
   EXPECT_EQ(MicrosecondsBetween(from, from + hours(2)), 4294967295U);
+}
+
+TEST(UnixSeconds, IsTheTimeOfDay) {
+  const auto before = static_cast<double>(std::time(nullptr));
+  const double seconds = UnixSeconds();
+  EXPECT_GE(seconds, before);
+  EXPECT_LT(seconds, static_cast<double>(std::time(nullptr)) + 1);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <limits>
 #include <memory>
@@ -49,6 +50,12 @@ TEST(EngineSnapshot, NamesWhatIsServed) {
             (std::vector<std::string>{"user", "item", "history", "genre", "tag"}));
   EXPECT_EQ(snapshot.max_batch_examples, 16U);
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (Counts{0, 0, 0, 0, 0}));
+}
+
+TEST(EngineSnapshot, NobodyWaitsForSlowCallsOnceTheEngineHasStopped) {
+  const auto engine = StartWith(std::make_unique<FakeModel>(), {});
+  engine->Stop();
+  EXPECT_TRUE(engine->telemetry().slow_log().Wait(std::chrono::hours(1)).empty());
 }
 
 TEST(EngineSnapshot, CountsWhatPassesTheDoorWhatWaitsAndWhatRuns) {
