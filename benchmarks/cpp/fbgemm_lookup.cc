@@ -124,8 +124,8 @@ void Check(const Package& package, const LookupBatch& batch, const at::Tensor& s
     Fail("expected inputs of examples with one lookup each");
   }
   std::vector<float> ours(bags * columns);
-  const PooledMatrix none, out{.values = ours.data(), .bags = bags, .columns = columns};
-  const Status done = (*lookup)->Run(batch.lists(), none, out);
+  const LookupMatrix out{.values = ours.data(), .bags = bags, .columns = columns};
+  const Status done = (*lookup)->Run(batch.lists(), {.request = {}, .example = out});
   if (!done.ok()) Fail(done.message());
   const auto* theirs = sums.const_data_ptr<float>();
   for (size_t i = 0; i < ours.size(); ++i) {

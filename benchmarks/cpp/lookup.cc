@@ -35,11 +35,12 @@ int Main(const std::string& folder, size_t bags, size_t length) {
   const std::vector<LookupBatch> batches = DrawLookupBatches(manifest, bags, length);
   const size_t columns = manifest.schema.example_pooled_columns;
   std::vector<float> pooled(bags * columns);
-  const PooledMatrix none, out{.values = pooled.data(), .bags = bags, .columns = columns};
+  const LookupMatrix out{.values = pooled.data(), .bags = bags, .columns = columns};
   const double rows = static_cast<double>(manifest.schema.sparse.size() * bags * length);
   size_t next = 0;
   AnswerBlocks([&] {
-    const Status done = (*lookup)->Run(batches[next++ % batches.size()].lists(), none, out);
+    const Status done =
+        (*lookup)->Run(batches[next++ % batches.size()].lists(), {.request = {}, .example = out});
     if (!done.ok()) Fail(done);
     return rows;
   });

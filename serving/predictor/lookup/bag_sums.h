@@ -17,7 +17,7 @@ namespace embershard {
 
 // Some columns of some bags of one table. Bag b's rows are rows[offsets[b]] up to
 // rows[offsets[b + 1] - 1], all of the table: none is checked.
-struct BagSums {
+struct BagSumsCall {
   const std::byte* table = nullptr;  // Its first row.
   size_t row_bytes = 0;
   size_t first_column = 0;  // A multiple of 4, as is `columns`.
@@ -42,9 +42,9 @@ struct BagSums {
 // One function for each layout of rows (docs/format.md). Any thread may call them.
 struct BagSumsKernel {
   const char* name = "";
-  void (*int8)(const BagSums&) = nullptr;
-  void (*int4)(const BagSums&) = nullptr;
-  void (*fp16)(const BagSums&) = nullptr;
+  void (*int8)(const BagSumsCall&) = nullptr;
+  void (*int4)(const BagSumsCall&) = nullptr;
+  void (*fp16)(const BagSumsCall&) = nullptr;
 };
 
 // The fastest one that this processor has.

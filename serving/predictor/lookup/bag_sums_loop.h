@@ -16,18 +16,16 @@
 #include <cstdint>
 
 #include "lookup/bag_sums.h"
+#include "lookup/prefetch.h"
+#include "package/row_layout.h"
 
 namespace embershard {
 namespace {
 
-constexpr size_t kHeaderBytes = 4;  // Scale and bias, fp16 each.
-constexpr size_t kLineBytes = 64;
-
-// Layouts of rows: a header, if any, and Bytes(n) for every n columns.
+// What a row's codes mean: made from its first bytes, gives n values at a time.
 template <class V>
 struct Int8Row {
-  static constexpr size_t kHeader = kHeaderBytes;
-  static constexpr size_t Bytes(size_t columns) { return columns; }
+  static constexpr WeightType kWeights = WeightType::kInt8;
 
   explicit Int8Row(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
   typename V::Floats Values(const std::byte* at, size_t n) const {
@@ -40,8 +38,7 @@ struct Int8Row {
 
 template <class V>
 struct Int4Row {
-  static constexpr size_t kHeader = kHeaderBytes;
-  static constexpr size_t Bytes(size_t columns) { return columns / 2; }
+  static constexpr WeightType kWeights = WeightType::kInt4;
 
   explicit Int4Row(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
   typename V::Floats Values(const std::byte* at, size_t n) const {
@@ -54,23 +51,15 @@ struct Int4Row {
 
 template <class V>
 struct Fp16Row {
-  static constexpr size_t kHeader = 0;
-  static constexpr size_t Bytes(size_t columns) { return 2 * columns; }
+  static constexpr WeightType kWeights = WeightType::kFp16;
 
   explicit Fp16Row(const std::byte*) {}
   typename V::Floats Values(const std::byte* at, size_t n) const { return V::Fp16(at, n); }
 };
 
-inline void Prefetch(const std::byte* begin, const std::byte* end) {
-  const auto past = reinterpret_cast<uintptr_t>(begin) % kLineBytes;
-  for (const std::byte* line = begin - past; line < end; line += kLineBytes) {
-    __builtin_prefetch(line);
-  }
-}
-
 // Columns from `first` on: kVectors vectors, each of kWidth columns or, with kTail, of n.
 template <class V, template <class> class Row, size_t kVectors, bool kWeighted, bool kTail>
-void SumBlock(const BagSums& call, size_t first, size_t n_of_tail) {
+void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const size_t n = kTail ? n_of_tail : V::kWidth;
   const std::byte* const table = call.table;
   const size_t row_bytes = call.row_bytes;
@@ -78,13 +67,15 @@ void SumBlock(const BagSums& call, size_t first, size_t n_of_tail) {
   const int64_t* const offsets = call.offsets;
   const int64_t* const mean_offsets = call.mean_offsets;
   const float* const weights = call.weights;
-  const size_t begin_byte = Row<V>::kHeader + Row<V>::Bytes(call.first_column);
-  const size_t end_byte = begin_byte + Row<V>::Bytes(call.columns);
+  constexpr WeightType kWeights = Row<V>::kWeights;
+  constexpr size_t kVectorBytes = ColumnByte(kWeights, V::kWidth) - ColumnByte(kWeights, 0);
+  const size_t begin_byte = ColumnByte(kWeights, call.first_column);
+  const size_t end_byte = ColumnByte(kWeights, call.first_column + call.columns);
   const size_t bags = call.bags;
   const size_t stride = call.stride;
   const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
   const int64_t prefetched = first == 0 ? offsets[bags] - ahead_rows : INT64_MIN;
-  const std::byte* const block = table + begin_byte + Row<V>::Bytes(first);
+  const std::byte* const block = table + ColumnByte(kWeights, call.first_column + first);
 
   float* sums = call.sums + first;
   int64_t i = offsets[0];
@@ -101,7 +92,7 @@ void SumBlock(const BagSums& call, size_t first, size_t n_of_tail) {
       const std::byte* at = block + offset;
       const auto weight = kWeighted ? V::Set(weights[i]) : V::Zero();
       for (size_t v = 0; v < kVectors; ++v) {
-        const auto values = row.Values(at + Row<V>::Bytes(v * V::kWidth), n);
+        const auto values = row.Values(at + v * kVectorBytes, n);
         sum[v] = kWeighted ? V::MultiplyAdd(weight, values, sum[v]) : V::Add(sum[v], values);
       }
     }
@@ -118,7 +109,7 @@ void SumBlock(const BagSums& call, size_t first, size_t n_of_tail) {
 
 // The block of `vectors` vectors, one of 1 .. kVectors.
 template <class V, template <class> class Row, bool kWeighted, size_t kVectors>
-void SumBlockOf(size_t vectors, const BagSums& call, size_t first) {
+void SumBlockOf(size_t vectors, const BagSumsCall& call, size_t first) {
   if (vectors == kVectors) {
     SumBlock<V, Row, kVectors, kWeighted, false>(call, first, V::kWidth);
   } else if constexpr (kVectors > 1) {
@@ -128,7 +119,7 @@ void SumBlockOf(size_t vectors, const BagSums& call, size_t first) {
 
 // Blocks of as many vectors as sums find room in registers, then what is left of a vector.
 template <class V, template <class> class Row, bool kWeighted>
-void SumColumns(const BagSums& call) {
+void SumColumns(const BagSumsCall& call) {
   constexpr size_t kVectorsMax = 8;
   size_t first = 0;
   while (call.columns - first >= V::kWidth) {
@@ -143,7 +134,7 @@ void SumColumns(const BagSums& call) {
 }
 
 template <class V, template <class> class Row>
-void SumBags(const BagSums& call) {
+void SumBags(const BagSumsCall& call) {
   if (call.weights != nullptr) {
     SumColumns<V, Row, true>(call);
   } else {

@@ -6,8 +6,10 @@
 namespace embershard {
 namespace {
 
-// A piece's part of the pooled matrix fits the second cache together with its neighbours'.
+// A piece's part of the pooled matrix fits the second cache together with its neighbours'. Those
+// of a sequence have no neighbours.
 constexpr size_t kPieceBags = 32;
+constexpr size_t kPieceBagsOfSequence = 256;
 
 // Most ids of a piece of several bags: long lists leave work for other threads.
 constexpr int64_t kPieceIds = 2048;
@@ -40,14 +42,19 @@ void CutTasks(DeviceShare* share) {
 }  // namespace
 
 BatchCut::BatchCut(std::span<const LookupPart> parts, size_t devices)
-    : order_(parts.size()), shares_(devices), further_begin_(parts.size()) {
-  std::iota(order_.begin(), order_.end(), size_t{0});
-  std::stable_partition(order_.begin(), order_.end(),
-                        [parts](size_t part) { return parts[part].devices.size() == 1; });
+    : shares_(devices), further_begin_(parts.size()) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (order_.size() <= parts[i].matrix) order_.resize(parts[i].matrix + 1);
+    order_[parts[i].matrix].push_back(i);
+  }
+  for (std::vector<size_t>& order : order_) {
+    std::ranges::stable_partition(order,
+                                  [&](size_t part) { return parts[part].devices.size() == 1; });
+  }
 }
 
-void BatchCut::Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> sparse,
-                   size_t request_bags, size_t example_bags) {
+void BatchCut::Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> lists,
+                   std::span<const LookupMatrix> matrices) {
   choices_.clear();
   for (DeviceShare& share : shares_) {
     share.pieces.clear();
@@ -58,16 +65,15 @@ void BatchCut::Cut(std::span<const LookupPart> parts, std::span<const JaggedRows
   further_size_ = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     further_begin_[i] = further_size_;
-    const size_t bags = parts[i].scope == Scope::kRequest ? request_bags : example_bags;
-    if (!parts[i].first()) further_size_ += bags * parts[i].columns;
+    if (parts[i].kept_apart()) further_size_ += matrices[parts[i].matrix].bags * parts[i].columns;
   }
-  for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
-    const size_t bags = scope == Scope::kRequest ? request_bags : example_bags;
-    for (size_t begin = 0; begin < bags; begin += kPieceBags) {
-      const size_t end = std::min(begin + kPieceBags, bags);
-      for (const size_t i : order_) {
-        if (parts[i].scope != scope) continue;
-        CutPart(i, parts[i], sparse[parts[i].sparse_input], begin, end);
+  for (size_t matrix = 0; matrix < order_.size(); ++matrix) {
+    const size_t bags = matrices[matrix].bags;
+    const size_t step = matrix < kFirstSequence ? kPieceBags : kPieceBagsOfSequence;
+    for (size_t begin = 0; begin < bags; begin += step) {
+      const size_t end = std::min(begin + step, bags);
+      for (const size_t i : order_[matrix]) {
+        CutPart(i, parts[i], lists[parts[i].lists], begin, end);
       }
     }
   }
@@ -95,6 +101,9 @@ void BatchCut::CutPart(size_t index, const LookupPart& part, const JaggedRows& l
     const uint64_t bytes = std::min<uint64_t>(BytesOf(part, ids, end - bag_begin), UINT32_MAX);
     piece_ids_ = std::max(piece_ids_, static_cast<size_t>(ids));
     piece_bags_ = std::max(piece_bags_, end - bag_begin);
+    if (part.sequence && !part.whole_rows()) {
+      scattered_values_ = std::max(scattered_values_, (end - bag_begin) * part.columns);
+    }
     const LookupPiece piece{static_cast<uint32_t>(index), static_cast<uint32_t>(bag_begin),
                             static_cast<uint32_t>(end), static_cast<uint32_t>(bytes)};
     if (part.devices.size() == 1) {

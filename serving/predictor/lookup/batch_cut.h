@@ -1,7 +1,7 @@
 // Which device does which piece of a batch's lookups. Rules only: no thread, no clock.
 //
 // A piece is some bags of one part (lookup_part.h). Pieces lie in the order of bags, so that
-// neighbouring rows of the pooled matrices are written at about the same time. A piece that
+// neighbouring rows of the matrices are written at about the same time. A piece that
 // replicas could do goes to the one with the fewest bytes to read so far, once the pieces that
 // have no choice are placed.
 
@@ -47,16 +47,18 @@ class BatchCut {
  public:
   BatchCut(std::span<const LookupPart> parts, size_t devices);
 
-  // Cuts a batch. `parts` are those of the constructor.
-  void Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> sparse,
-           size_t request_bags, size_t example_bags);
+  // Cuts a batch. `parts` are those of the constructor; see LookupBatch.
+  void Cut(std::span<const LookupPart> parts, std::span<const JaggedRows> lists,
+           std::span<const LookupMatrix> matrices);
 
   std::span<const DeviceShare> shares() const { return shares_; }  // One a device of the plan.
   uint64_t bytes() const;                                          // Of all shares.
 
-  // Most that any piece so far had: what threads keep room for.
+  // Most that any piece so far had: what threads keep room for. Values are scattered where a
+  // sequence's table is cut by rows.
   size_t piece_ids() const { return piece_ids_; }
   size_t piece_bags() const { return piece_bags_; }
+  size_t scattered_values() const { return scattered_values_; }
 
   // Where the sums of a further part begin, among those of all, [bags, columns] each.
   size_t further_begin(size_t part) const { return further_begin_[part]; }
@@ -68,13 +70,14 @@ class BatchCut {
   void Place(const LookupPart& part, const LookupPiece& piece, size_t device);
   void PlaceReplicas(std::span<const LookupPart> parts);
 
-  std::vector<size_t> order_;  // Parts: those that have no choice first.
+  std::vector<std::vector<size_t>> order_;  // Parts of each matrix: those without a choice first.
   std::vector<DeviceShare> shares_;
   std::vector<LookupPiece> choices_;  // Pieces that replicas could do.
   std::vector<size_t> further_begin_;
   size_t further_size_ = 0;
   size_t piece_ids_ = 0;
   size_t piece_bags_ = 0;
+  size_t scattered_values_ = 0;
 };
 
 }  // namespace embershard

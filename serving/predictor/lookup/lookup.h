@@ -1,4 +1,4 @@
-// From rows to pooled vectors, over the devices of a plan.
+// From rows to pooled vectors and sequences, over the devices of a plan.
 
 #ifndef EMBERSHARD_LOOKUP_LOOKUP_H_
 #define EMBERSHARD_LOOKUP_LOOKUP_H_
@@ -20,12 +20,20 @@ struct JaggedRows {
   const float* weights = nullptr;    // [total], or null where unweighted.
 };
 
-// A row-major matrix that a lookup fills: one row a bag, columns as
-// LookupSpec::column says.
-struct PooledMatrix {
+// A row-major matrix that a lookup fills: one row a bag, or an id of a sequence.
+struct LookupMatrix {
   float* values = nullptr;
   size_t bags = 0;
   size_t columns = 0;
+};
+
+struct LookupMatrices {
+  // Pooled vectors, in the columns that LookupSpec::column says.
+  LookupMatrix request;
+  LookupMatrix example;
+
+  // Of Schema::sequences, in its order: the vectors of all ids of the input, one below another.
+  std::span<const LookupMatrix> sequences = {};
 };
 
 // What one device holds, and has done since it was made.
@@ -42,10 +50,10 @@ class Lookup {
  public:
   virtual ~Lookup() = default;
 
-  // Fills both matrices completely. `sparse` has one entry for each sparse input of
-  // the schema. An empty bag gives zeros. One call at a time.
-  virtual Status Run(std::span<const JaggedRows> sparse, PooledMatrix request,
-                     PooledMatrix example) = 0;
+  // Fills the matrices completely. `sparse` has one entry for each sparse input of
+  // the schema. An empty bag gives zeros, and so does kZeroRow in a sequence; every other
+  // vector of a sequence is the row's float(scale * code + bias). One call at a time.
+  virtual Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out) = 0;
 
   // Those that tables lie on, in the plan's order. Any thread, at any time.
   virtual std::vector<DeviceLoad> device_loads() const { return {}; }

@@ -3,28 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "lookup/prefetch.h"
+
 namespace embershard {
 namespace {
-
-constexpr size_t kHeaderBytes = 4;  // Scale and bias of a quantized row.
-constexpr size_t kLineBytes = 64;
 
 // What lies in the nearest cache while rows are on their way: a quarter of it.
 constexpr size_t kAheadBytes = size_t{12} << 10;
 constexpr size_t kRowsAheadMin = 4;
 constexpr size_t kRowsAheadMax = 64;
-
-size_t ColumnBegin(WeightType weights, size_t column) {
-  switch (weights) {
-    case WeightType::kInt8:
-      return kHeaderBytes + column;
-    case WeightType::kInt4:
-      return kHeaderBytes + column / 2;
-    case WeightType::kFp16:
-      return 2 * column;
-  }
-  return 0;
-}
 
 Status CheckDevices(const Plan& plan, const Manifest& manifest) {
   for (const Shard& shard : plan.shards) {
@@ -38,31 +25,25 @@ Status CheckDevices(const Plan& plan, const Manifest& manifest) {
   return {};
 }
 
-LookupPart PartOf(const Package& package, size_t sparse_input, const LookupSpec& lookup,
+// What every part has of its input, table and shard.
+LookupPart PartOf(const Package& package, const SparseInput& input, size_t table_index,
                   const Shard& shard) {
-  const SparseInput& input = package.schema().sparse[sparse_input];
-  const TableSpec& table = package.manifest().tables[lookup.table];
-  LookupPart part{
-      .sparse_input = sparse_input,
-      .input = input.name,
-      .scope = input.scope,
-      .weighted = input.weighted,
-      .pooling = lookup.pooling,
-      .table = table.name,
-      .table_rows = table.rows,
-      .table_begin = package.tables().base() + package.tables().offset_bytes(lookup.table),
-      .row_bytes = static_cast<size_t>(table.row_bytes),
-      .weights = table.weights,
-      .row_begin = shard.row_begin,
-      .row_end = shard.row_end,
-      .table_column = static_cast<size_t>(shard.column_begin),
-      .columns = static_cast<size_t>(shard.column_end - shard.column_begin),
-      .column = lookup.column + static_cast<size_t>(shard.column_begin),
-      .devices = shard.devices,
-      .further = {},
-  };
-  part.read_begin = part.table_column == 0 ? 0 : ColumnBegin(part.weights, part.table_column);
-  part.read_end = ColumnBegin(part.weights, part.table_column + part.columns);
+  const TableSpec& table = package.manifest().tables[table_index];
+  LookupPart part;
+  part.input = input.name;
+  part.table = table.name;
+  part.table_rows = table.rows;
+  part.table_begin = package.tables().base() + package.tables().offset_bytes(table_index);
+  part.row_bytes = static_cast<size_t>(table.row_bytes);
+  part.weight_type = table.weights;
+  part.row_begin = shard.row_begin;
+  part.row_end = shard.row_end;
+  part.table_column = static_cast<size_t>(shard.column_begin);
+  part.columns = static_cast<size_t>(shard.column_end - shard.column_begin);
+  part.column = part.table_column;
+  part.devices = shard.devices;
+  part.read_begin = part.table_column == 0 ? 0 : ColumnByte(part.weight_type, part.table_column);
+  part.read_end = ColumnByte(part.weight_type, part.table_column + part.columns);
   const size_t lines = (part.read_end - part.read_begin) / kLineBytes + 1;
   part.rows_ahead = static_cast<int64_t>(
       std::clamp(kAheadBytes / (lines * kLineBytes), kRowsAheadMin, kRowsAheadMax));
@@ -95,14 +76,30 @@ Result<std::vector<LookupPart>> LookupPartsOf(const Package& package) {
   std::vector<std::vector<const Shard*>> shards(package.manifest().tables.size());
   for (const Shard& shard : package.plan().shards) shards[shard.table].push_back(&shard);
 
+  const std::vector<SparseInput>& sparse = package.schema().sparse;
   std::vector<LookupPart> parts;
-  for (size_t i = 0; i < package.schema().sparse.size(); ++i) {
-    for (const LookupSpec& lookup : package.schema().sparse[i].lookups) {
+  for (size_t i = 0; i < sparse.size(); ++i) {
+    for (const LookupSpec& lookup : sparse[i].lookups) {
       const size_t begin = parts.size();
       for (const Shard* shard : shards[lookup.table]) {
-        parts.push_back(PartOf(package, i, lookup, *shard));
+        LookupPart& part = parts.emplace_back(PartOf(package, sparse[i], lookup.table, *shard));
+        part.lists = i;
+        part.matrix = MatrixOf(sparse[i].scope);
+        part.weighted = sparse[i].weighted;
+        part.pooling = lookup.pooling;
+        part.column += lookup.column;
       }
       Link(begin, &parts);
+    }
+  }
+  const std::vector<SequenceSpec>& sequences = package.schema().sequences;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    for (const Shard* shard : shards[sequences[i].table]) {
+      LookupPart& part = parts.emplace_back(
+          PartOf(package, sparse[sequences[i].sparse_input], sequences[i].table, *shard));
+      part.lists = sparse.size() + i;
+      part.matrix = kFirstSequence + i;
+      part.sequence = true;
     }
   }
   return parts;

@@ -24,25 +24,29 @@
 
 namespace embershard {
 
-// One shard of a table, as one lookup of the schema reads it.
+// One shard of a table, as one lookup or one sequence of the schema reads it.
 struct LookupPart {
-  size_t sparse_input = 0;
-  std::string input;  // Its name.
-  Scope scope = Scope::kExample;
+  size_t lists = 0;   // Position in LookupBatch::lists.
+  size_t matrix = 0;  // In LookupBatch::matrices.
+  std::string input;  // Name of the sparse input.
   bool weighted = false;
   Pooling pooling = Pooling::kSum;
+
+  // Every id is a bag of its own. Of a sequence each shard writes the vectors of its rows, and
+  // that with row 0 the zeros of kZeroRow too: there is nothing to add.
+  bool sequence = false;
 
   std::string table;
   int64_t table_rows = 0;
   const std::byte* table_begin = nullptr;  // Row 0.
   size_t row_bytes = 0;
-  WeightType weights = WeightType::kInt8;
+  WeightType weight_type = WeightType::kInt8;
 
   int64_t row_begin = 0;
   int64_t row_end = 0;
   size_t table_column = 0;  // Of the table: where the shard begins.
   size_t columns = 0;
-  size_t column = 0;  // In the scope's pooled matrix.
+  size_t column = 0;  // In the matrix.
 
   std::vector<size_t> devices;  // Positions in Plan::devices. More than one: replicas.
 
@@ -53,12 +57,17 @@ struct LookupPart {
   size_t read_begin = 0;
   size_t read_end = 0;
 
-  // See BagSums.
+  // See BagSumsCall.
   int64_t rows_ahead = 0;
 
   bool first() const { return row_begin == 0; }
   bool whole_rows() const { return first() && row_end == table_rows; }
+  bool kept_apart() const { return !first() && !sequence; }
 };
+
+// Positions in LookupBatch::matrices; the pooled matrix of a scope.
+constexpr size_t MatrixOf(Scope scope) { return scope == Scope::kRequest ? 0 : 1; }
+constexpr size_t kFirstSequence = 2;
 
 // All parts of the plan that the package was opened with. They point into its tables.
 // kBadPackage where a shard lies on no cpu device.

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "lookup/prefetch.h"
+
 namespace embershard {
 namespace {
-
-constexpr uintptr_t kLineBytes = 64;
 
 struct RowsSeen {
   bool others = false;        // Rows that are not the part's, kZeroRow among them.
@@ -38,27 +38,22 @@ Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* e
 
 // Asks for the first rows of a piece, unchecked: asking for what is not there harms nothing.
 // Returns how many. Inlined, or GCC 12 finds that nothing comes of it and drops it.
-[[gnu::always_inline]] inline int64_t Prefetch(const LookupPiece& piece, const LookupBatch& batch) {
+[[gnu::always_inline]] inline int64_t PrefetchFirst(const LookupPiece& piece,
+                                                    const LookupBatch& batch) {
   const LookupPart& part = batch.parts[piece.part];
-  const JaggedRows& lists = batch.sparse[part.sparse_input];
+  const JaggedRows& lists = batch.lists[part.lists];
   const int64_t begin = lists.offsets[piece.bag_begin];
   const int64_t end = std::min(lists.offsets[piece.bag_end], begin + part.rows_ahead);
   for (int64_t i = begin; i < end; ++i) {
     if (lists.rows[i] < part.row_begin || lists.rows[i] >= part.row_end) continue;
     const std::byte* row = part.table_begin + static_cast<size_t>(lists.rows[i]) * part.row_bytes;
-    const auto first = reinterpret_cast<uintptr_t>(row + part.read_begin);
-    const std::byte* line = row + part.read_begin - first % kLineBytes;
-    for (; line < row + part.read_end; line += kLineBytes) __builtin_prefetch(line);
+    Prefetch(row + part.read_begin, row + part.read_end);
   }
   return end - begin;
 }
 
-PooledMatrix MatrixOf(const LookupPart& part, const LookupBatch& batch) {
-  return part.scope == Scope::kRequest ? batch.request : batch.example;
-}
-
 void AddPart(const LookupPiece& piece, const LookupPart& part, const LookupPart& further,
-             const float* sums, PooledMatrix out) {
+             const float* sums, const LookupMatrix& out) {
   const size_t begin = std::max(part.column, further.column);
   const size_t end = std::min(part.column + part.columns, further.column + further.columns);
   for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
@@ -75,6 +70,8 @@ void PieceSums::Reserve(const BatchCut& cut) {
   rows_.resize(std::max(rows_.size(), cut.piece_ids() + 1));
   weights_.resize(rows_.size());
   offsets_.resize(std::max(offsets_.size(), cut.piece_bags() + 1));
+  values_.resize(std::max(values_.size(), cut.scattered_values()));
+  if (!values_.empty()) places_.resize(offsets_.size());
 }
 
 Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& batch) {
@@ -83,11 +80,11 @@ Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& ba
   for (const LookupPiece& piece : pieces) {
     const LookupPart& part = batch.parts[piece.part];
     while (next < pieces.size() && ahead < part.rows_ahead) {
-      ahead += Prefetch(pieces[next], batch);
+      ahead += PrefetchFirst(pieces[next], batch);
       ++next;
     }
     if (Status status = SumPiece(piece, batch); !status.ok()) return status;
-    const int64_t* offsets = batch.sparse[part.sparse_input].offsets;
+    const int64_t* offsets = batch.lists[part.lists].offsets;
     ahead -= std::min(part.rows_ahead, offsets[piece.bag_end] - offsets[piece.bag_begin]);
   }
   return {};
@@ -95,8 +92,8 @@ Status PieceSums::Sum(std::span<const LookupPiece> pieces, const LookupBatch& ba
 
 Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
   const LookupPart& part = batch.parts[piece.part];
-  const JaggedRows& lists = batch.sparse[part.sparse_input];
-  const PooledMatrix out = MatrixOf(part, batch);
+  const JaggedRows& lists = batch.lists[part.lists];
+  const LookupMatrix& out = batch.matrices[part.matrix];
   const int64_t* const begin = lists.rows + lists.offsets[piece.bag_begin];
   const int64_t* const end = lists.rows + lists.offsets[piece.bag_end];
   const RowsSeen seen = Look(begin, end, part);
@@ -105,7 +102,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
   if (seen.out_of_range) return OutOfRange(part, begin, end);
 
   const int64_t* const whole = lists.offsets + piece.bag_begin;
-  BagSums call{
+  BagSumsCall call{
       .table = part.table_begin,
       .row_bytes = part.row_bytes,
       .first_column = part.table_column,
@@ -119,7 +116,11 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
       .sums = out.values + piece.bag_begin * out.columns + part.column,
       .stride = out.columns,
   };
-  if (!part.first()) {
+  if (part.sequence && seen.others && !part.whole_rows()) {
+    Scatter(part, piece, begin, call);
+    return {};
+  }
+  if (part.kept_apart()) {
     call.sums =
         batch.further + batch.cut->further_begin(piece.part) + piece.bag_begin * part.columns;
     call.stride = part.columns;
@@ -130,19 +131,20 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
     call.offsets = offsets_.data();
     call.weights = part.weighted ? weights_.data() : nullptr;
   }
-  rows_summed_ += static_cast<uint64_t>(call.offsets[call.bags] - call.offsets[0]);
-  switch (part.weights) {
-    case WeightType::kInt8:
-      kernel_.int8(call);
-      break;
-    case WeightType::kInt4:
-      kernel_.int4(call);
-      break;
-    case WeightType::kFp16:
-      kernel_.fp16(call);
-      break;
-  }
+  Call(part.weight_type, call);
   return {};
+}
+
+void PieceSums::Call(WeightType weight_type, const BagSumsCall& call) {
+  rows_summed_ += static_cast<uint64_t>(call.offsets[call.bags] - call.offsets[0]);
+  switch (weight_type) {
+    case WeightType::kInt8:
+      return kernel_.int8(call);
+    case WeightType::kInt4:
+      return kernel_.int4(call);
+    case WeightType::kFp16:
+      return kernel_.fp16(call);
+  }
 }
 
 void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
@@ -162,14 +164,42 @@ void PieceSums::KeepRowsOf(const LookupPart& part, const LookupPiece& piece,
   }
 }
 
+// Vectors of the part's rows lie one behind the other first: between their places are those of
+// other parts.
+void PieceSums::Scatter(const LookupPart& part, const LookupPiece& piece, const int64_t* rows,
+                        BagSumsCall call) {
+  float* const out = call.sums;
+  const size_t stride = call.stride;
+  size_t size = 0;
+  size_t bags = 0;
+  offsets_[0] = 0;
+  for (size_t bag = 0; bag < piece.bag_end - piece.bag_begin; ++bag) {
+    const bool own = rows[bag] >= part.row_begin && rows[bag] < part.row_end;
+    rows_[size] = rows[bag];
+    places_[bags] = bag;
+    size += own;
+    bags += own || (rows[bag] == kZeroRow && part.first());
+    offsets_[bags] = static_cast<int64_t>(size);
+  }
+  call.rows = rows_.data();
+  call.offsets = offsets_.data();
+  call.bags = bags;
+  call.sums = values_.data();
+  call.stride = part.columns;
+  Call(part.weight_type, call);
+  for (size_t i = 0; i < bags; ++i) {
+    std::copy_n(values_.data() + i * part.columns, part.columns, out + places_[i] * stride);
+  }
+}
+
 void PieceSums::Add(const LookupPiece& piece, const LookupBatch& batch) {
   const LookupPart& part = batch.parts[piece.part];
-  const PooledMatrix out = MatrixOf(part, batch);
+  const LookupMatrix& out = batch.matrices[part.matrix];
   for (const size_t index : part.further) {
     AddPart(piece, part, batch.parts[index], batch.further + batch.cut->further_begin(index), out);
   }
   if (part.pooling != Pooling::kMean) return;
-  const int64_t* offsets = batch.sparse[part.sparse_input].offsets;
+  const int64_t* offsets = batch.lists[part.lists].offsets;
   for (size_t bag = piece.bag_begin; bag < piece.bag_end; ++bag) {
     const int64_t length = offsets[bag + 1] - offsets[bag];
     if (length <= 1) continue;

@@ -18,9 +18,12 @@ namespace embershard {
 // What the threads of a batch share. Pieces write to places of their own.
 struct LookupBatch {
   std::span<const LookupPart> parts;
-  std::span<const JaggedRows> sparse;
-  PooledMatrix request;
-  PooledMatrix example;
+
+  // Of the sparse inputs; behind them those of the sequences, a list an id.
+  std::span<const JaggedRows> lists;
+
+  // Of requests and of examples, pooled; behind them the sequences'.
+  std::span<const LookupMatrix> matrices;
 
   // Sums of further parts, each [bags, columns] at `cut.further_begin`.
   const BatchCut* cut = nullptr;
@@ -49,6 +52,9 @@ class PieceSums {
  private:
   Status SumPiece(const LookupPiece& piece, const LookupBatch& batch);
   void KeepRowsOf(const LookupPart& part, const LookupPiece& piece, const JaggedRows& lists);
+  void Scatter(const LookupPart& part, const LookupPiece& piece, const int64_t* rows,
+               BagSumsCall call);
+  void Call(WeightType weight_type, const BagSumsCall& call);
 
   const BagSumsKernel& kernel_;
   uint64_t rows_summed_ = 0;
@@ -57,6 +63,10 @@ class PieceSums {
   std::vector<int64_t> rows_;
   std::vector<float> weights_;
   std::vector<int64_t> offsets_;
+
+  // Vectors of a sequence, and the bags of the piece that they are of.
+  std::vector<float> values_;
+  std::vector<size_t> places_;
 };
 
 }  // namespace embershard

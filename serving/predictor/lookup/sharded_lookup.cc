@@ -18,19 +18,22 @@ namespace {
 class ShardedLookup final : public Lookup {
  public:
   // Of the devices, one for each of the plan, the thread that calls Run() works for `own`.
-  ShardedLookup(std::vector<LookupPart> parts, std::vector<std::unique_ptr<LookupDevice>> devices,
-                size_t own, uint64_t alone_bytes)
+  ShardedLookup(const std::vector<SequenceSpec>& sequences, std::vector<LookupPart> parts,
+                std::vector<std::unique_ptr<LookupDevice>> devices, size_t own,
+                uint64_t alone_bytes)
       : parts_(std::move(parts)),
         cut_(parts_, devices.size()),
         own_(own),
         alone_bytes_(alone_bytes),
-        devices_(std::move(devices)) {}
+        devices_(std::move(devices)) {
+    for (const SequenceSpec& each : sequences) inputs_of_sequences_.push_back(each.sparse_input);
+  }
 
-  Status Run(std::span<const JaggedRows> sparse, PooledMatrix request,
-             PooledMatrix example) override {
-    cut_.Cut(parts_, sparse, request.bags, example.bags);
+  Status Run(std::span<const JaggedRows> sparse, const LookupMatrices& out) override {
+    Gather(sparse, out);
+    cut_.Cut(parts_, lists_, matrices_);
     if (further_.size() < cut_.further_size()) further_.resize(cut_.further_size());
-    const LookupBatch batch{parts_, sparse, request, example, &cut_, further_.data()};
+    const LookupBatch batch{parts_, lists_, matrices_, &cut_, further_.data()};
     Status status = RunPhase(LookupPhase::kSum, batch);
     if (status.ok() && cut_.further_size() > 0) status = RunPhase(LookupPhase::kAdd, batch);
     return status;
@@ -46,6 +49,19 @@ class ShardedLookup final : public Lookup {
   }
 
  private:
+  // Fills what LookupBatch has of a batch.
+  void Gather(std::span<const JaggedRows> sparse, const LookupMatrices& out) {
+    matrices_.assign({out.request, out.example});
+    matrices_.insert(matrices_.end(), out.sequences.begin(), out.sequences.end());
+    size_t ids = 0;
+    for (const LookupMatrix& sequence : out.sequences) ids = std::max(ids, sequence.bags);
+    while (ones_.size() <= ids) ones_.push_back(static_cast<int64_t>(ones_.size()));
+    lists_.assign(sparse.begin(), sparse.end());
+    for (const size_t input : inputs_of_sequences_) {
+      lists_.push_back({.rows = sparse[input].rows, .offsets = ones_.data()});
+    }
+  }
+
   Status RunPhase(LookupPhase phase, const LookupBatch& batch) {
     const bool alone = cut_.bytes() < alone_bytes_;
     for (size_t i = 0; i < devices_.size(); ++i) {
@@ -64,8 +80,15 @@ class ShardedLookup final : public Lookup {
   }
 
   const std::vector<LookupPart> parts_;
+  std::vector<size_t> inputs_of_sequences_;
   BatchCut cut_;
   std::vector<float> further_;
+
+  // Of the batch. Their memory is kept.
+  std::vector<JaggedRows> lists_;
+  std::vector<LookupMatrix> matrices_;
+  std::vector<int64_t> ones_;  // 0, 1, 2, ...: offsets of lists of one id.
+
   const size_t own_;
   const uint64_t alone_bytes_;
   std::vector<std::unique_ptr<LookupDevice>> devices_;
@@ -123,8 +146,9 @@ Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
                                                        std::max<size_t>(1, threads[i]),
                                                        callers ? 1 : 0, kernel));
     }
-    return std::unique_ptr<Lookup>(std::make_unique<ShardedLookup>(
-        std::move(*parts), std::move(devices), own, options.alone_bytes));
+    return std::unique_ptr<Lookup>(
+        std::make_unique<ShardedLookup>(package.schema().sequences, std::move(*parts),
+                                        std::move(devices), own, options.alone_bytes));
   } catch (const std::exception& error) {
     return Internal(std::string("lookup: ") + error.what());
   }

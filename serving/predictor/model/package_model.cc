@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "dense/dense_program.h"
 #include "dense/fbgemm_operators.h"
-#include "lookup/sequence_lookup.h"
 #include "lookup/sharded_lookup.h"
 #include "model/model.h"
 
@@ -16,10 +15,7 @@ class PackageModel final : public Model {
  public:
   PackageModel(std::unique_ptr<Package> package, std::unique_ptr<Lookup> lookup,
                std::unique_ptr<DenseProgram> program)
-      : package_(std::move(package)),
-        lookup_(std::move(lookup)),
-        sequence_lookup_(*package_),
-        program_(std::move(program)) {}
+      : package_(std::move(package)), lookup_(std::move(lookup)), program_(std::move(program)) {}
 
   const Manifest& manifest() const override { return package_->manifest(); }
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
@@ -52,22 +48,22 @@ class PackageModel final : public Model {
                          .offsets = input.offsets.data(),
                          .weights = input.weights.data()});
     }
-    Status status = lookup_->Run(sparse_,
-                                 {.values = slot.request_pooled.data(),
-                                  .bags = slot.requests,
-                                  .columns = schema.request_pooled_columns},
-                                 {.values = slot.example_pooled.data(),
-                                  .bags = slot.examples,
-                                  .columns = schema.example_pooled_columns});
-    if (!status.ok()) return status;
     slot.sequences.resize(schema.sequences.size());
+    vectors_.clear();
     for (size_t i = 0; i < schema.sequences.size(); ++i) {
-      const std::span<const int64_t> rows(slot.sparse[schema.sequences[i].sparse_input].rows);
-      slot.sequences[i].resize(rows.size() * static_cast<size_t>(schema.sequences[i].dim));
-      status = sequence_lookup_.Run(i, rows, slot.sequences[i].data());
-      if (!status.ok()) return status;
+      const SequenceSpec& sequence = schema.sequences[i];
+      const auto dim = static_cast<size_t>(sequence.dim);
+      const size_t ids = slot.sparse[sequence.sparse_input].rows.size();
+      slot.sequences[i].resize(ids * dim);
+      vectors_.push_back({.values = slot.sequences[i].data(), .bags = ids, .columns = dim});
     }
-    return {};
+    return lookup_->Run(sparse_, {.request = {.values = slot.request_pooled.data(),
+                                              .bags = slot.requests,
+                                              .columns = schema.request_pooled_columns},
+                                  .example = {.values = slot.example_pooled.data(),
+                                              .bags = slot.examples,
+                                              .columns = schema.example_pooled_columns},
+                                  .sequences = vectors_});
   }
 
   Status RunProgram(Slot& slot) {
@@ -94,11 +90,11 @@ class PackageModel final : public Model {
 
   const std::unique_ptr<Package> package_;  // First: the lookup reads its tables.
   const std::unique_ptr<Lookup> lookup_;
-  const SequenceLookup sequence_lookup_;
   const std::unique_ptr<DenseProgram> program_;
 
   // Views of the slot, kept for their memory.
   std::vector<JaggedRows> sparse_;
+  std::vector<LookupMatrix> vectors_;
   std::vector<SequenceInput> sequences_;
   std::vector<std::vector<float>*> outputs_;
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "package/row_layout.h"
 
 namespace embershard {
 
@@ -20,7 +21,6 @@ enum class Pooling { kSum, kMean };
 enum class Keep { kFirst, kLast, kReject };
 enum class UnknownIds { kReject, kOov, kZero };
 enum class IdMapKind { kIdentity, kHash, kVocab };
-enum class WeightType { kInt8, kInt4, kFp16 };
 
 struct IdMapSpec {
   IdMapKind kind = IdMapKind::kIdentity;

@@ -5,21 +5,8 @@ namespace {
 
 constexpr int64_t kDimMultiple = 4;
 constexpr int64_t kDimMax = 1 << 16;
-constexpr int64_t kScaleAndBiasBytes = 4;
 constexpr int64_t kChunkAlign = 4096;
 constexpr int64_t kChunkBytesMax = int64_t{1} << 30;
-
-int64_t RowBytes(WeightType weights, int64_t dim) {
-  switch (weights) {
-    case WeightType::kInt8:
-      return kScaleAndBiasBytes + dim;
-    case WeightType::kInt4:
-      return kScaleAndBiasBytes + dim / 2;
-    case WeightType::kFp16:
-      return 2 * dim;
-  }
-  return 0;
-}
 
 void CheckError(const JsonValue& value) {
   if (value.Number() < 0) value.Refuse("at least 0");
@@ -27,7 +14,8 @@ void CheckError(const JsonValue& value) {
 
 void CheckLayout(const TableSpec& table, const JsonValue& value) {
   if (table.dim % kDimMultiple != 0) value["dim"].Refuse("a multiple of 4 in 4 .. 65536");
-  const int64_t row_bytes = RowBytes(table.weights, table.dim);
+  const auto row_bytes =
+      static_cast<int64_t>(ColumnByte(table.weights, static_cast<size_t>(table.dim)));
   if (table.row_bytes != row_bytes) value["row_bytes"].Refuse(std::to_string(row_bytes));
 
   // At most 2^30 rows of at most 2^17 bytes: no overflow.

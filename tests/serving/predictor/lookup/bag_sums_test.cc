@@ -1,6 +1,9 @@
 #include "lookup/bag_sums.h"
 
 #include <gtest/gtest.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -19,17 +22,35 @@ namespace {
 using testing::MakeTable;
 using testing::TestTable;
 
+// The narrowest first, as the processor itself says.
 std::vector<const BagSumsKernel*> KernelsOfThisProcessor() {
   std::vector<const BagSumsKernel*> kernels = {&kScalarBagSums};
 #if defined(__x86_64__)
-  const BagSumsKernel* best = &BestBagSums();
-  if (best != &kScalarBagSums) kernels.push_back(&kAvx2BagSums);
-  if (best == &kAvx512BagSums) kernels.push_back(&kAvx512BagSums);
+  uint32_t eax = 0, ebx = 0, basic = 0, edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &basic, &edx) == 0) return kernels;
+  constexpr uint32_t kSystemSavesVectors = bit_OSXSAVE;
+  if ((basic & kSystemSavesVectors) == 0) return kernels;
+  uint32_t saved = 0;  // Bits of XCR0: 1 and 2 are AVX's registers, 5 to 7 those of AVX-512.
+  __asm__("xgetbv" : "=a"(saved), "=d"(edx) : "c"(0));
+  uint32_t extended = 0, ecx = 0;
+  __get_cpuid_count(7, 0, &eax, &extended, &ecx, &edx);
+  const auto has = [](uint32_t bits, uint32_t all) { return (bits & all) == all; };
+  if (!has(saved, 0x06) || !has(basic, bit_FMA | bit_F16C) || !has(extended, bit_AVX2)) {
+    return kernels;
+  }
+  kernels.push_back(&kAvx2BagSums);
+  if (has(saved, 0xe6) && has(extended, bit_AVX512F | bit_AVX512BW | bit_AVX512VL)) {
+    kernels.push_back(&kAvx512BagSums);
+  }
 #endif
   return kernels;
 }
 
-void SumWith(const BagSumsKernel& kernel, WeightType weights, const BagSums& call) {
+TEST(BagSums, TheWidestKernelOfTheProcessorIsTheBest) {
+  EXPECT_EQ(&BestBagSums(), KernelsOfThisProcessor().back());
+}
+
+void SumWith(const BagSumsKernel& kernel, WeightType weights, const BagSumsCall& call) {
   if (weights == WeightType::kInt8) kernel.int8(call);
   if (weights == WeightType::kInt4) kernel.int4(call);
   if (weights == WeightType::kFp16) kernel.fp16(call);
@@ -139,6 +160,46 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(BagSums, EveryDim, ::testing::ValuesIn(Cases()), NameOf);
 
+double ValueOfHalf(uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int fraction = half & 1023;
+  double size =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31) size = INFINITY;
+  return (half & 0x8000) != 0 ? -size : size;
+}
+
+// Values that float32 must round, unlike those of the test tables. In double they are exact.
+TEST(BagSums, AValueIsRoundedOnce) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 2000; ++i) {
+    const auto scale = static_cast<uint16_t>(0x1000 + random() % 0x4000);  // 2^-11 .. 2^5
+    const auto bias = static_cast<uint16_t>(0x9000 + random() % 0x4000);   // The same, negative.
+    std::array<uint8_t, 8> row = {
+        static_cast<uint8_t>(scale & 0xff), static_cast<uint8_t>(scale >> 8),
+        static_cast<uint8_t>(bias & 0xff), static_cast<uint8_t>(bias >> 8)};
+    for (size_t d = 4; d < 8; ++d) row[d] = static_cast<uint8_t>(random());
+    const int64_t rows = 0;
+    const std::array<int64_t, 2> offsets = {0, 1};
+    for (const BagSumsKernel* kernel : KernelsOfThisProcessor()) {
+      std::array<float, 4> values;
+      kernel->int8({.table = reinterpret_cast<const std::byte*>(row.data()),
+                    .row_bytes = row.size(),
+                    .columns = 4,
+                    .rows = &rows,
+                    .offsets = offsets.data(),
+                    .bags = 1,
+                    .sums = values.data(),
+                    .stride = 4});
+      for (size_t d = 0; d < 4; ++d) {
+        ASSERT_EQ(values[d],
+                  static_cast<float>(ValueOfHalf(scale) * row[4 + d] + ValueOfHalf(bias)))
+            << kernel->name;
+      }
+    }
+  }
+}
+
 TEST(BagSums, EveryHalfIsReadAsTheFloatItIs) {
   // Rows of four fp16: each of the 65536, NaNs left out.
   std::vector<uint16_t> halves;
@@ -166,13 +227,7 @@ TEST(BagSums, EveryHalfIsReadAsTheFloatItIs) {
                   .sums = sums.data(),
                   .stride = 4});
     for (size_t i = 0; i < halves.size(); ++i) {
-      const int exponent = (halves[i] >> 10) & 31;
-      const int fraction = halves[i] & 1023;
-      double value =
-          exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-      if (exponent == 31) value = INFINITY;
-      if (halves[i] & 0x8000) value = -value;
-      ASSERT_EQ(sums[i], static_cast<float>(value)) << halves[i];
+      ASSERT_EQ(sums[i], static_cast<float>(ValueOfHalf(halves[i]))) << halves[i];
     }
   }
 }

@@ -15,7 +15,8 @@ namespace {
 // A part of an int8 table of 100 rows and 4 columns, looked up by the input of that number.
 LookupPart PartOf(size_t input, std::vector<size_t> devices) {
   LookupPart part;
-  part.sparse_input = input;
+  part.lists = input;
+  part.matrix = MatrixOf(Scope::kExample);
   part.table_rows = 100;
   part.row_end = 100;
   part.row_bytes = 8;
@@ -40,6 +41,10 @@ class Lists {
   std::vector<int64_t> offsets_;
 };
 
+std::vector<LookupMatrix> Matrices(size_t requests, size_t examples, size_t ids = 0) {
+  return {{nullptr, requests, 4}, {nullptr, examples, 4}, {nullptr, ids, 4}};
+}
+
 // How often each bag of each part comes in the shares.
 std::map<std::pair<size_t, size_t>, int> BagsOf(const BatchCut& cut) {
   std::map<std::pair<size_t, size_t>, int> bags;
@@ -57,7 +62,7 @@ TEST(BatchCut, EveryBagOfEveryPartIsDoneOnceAlsoInTheNextBatch) {
   for (const auto& [bags, length] : {std::pair(100, 5), std::pair(33, 3000), std::pair(1, 0)}) {
     const Lists lists(static_cast<size_t>(bags), length);
     const std::vector<JaggedRows> sparse = {lists.view(), lists.view()};
-    cut.Cut(parts, sparse, 7, static_cast<size_t>(bags));
+    cut.Cut(parts, sparse, Matrices(7, static_cast<size_t>(bags)));
     const auto done = BagsOf(cut);
     EXPECT_EQ(done.size(), static_cast<size_t>(3 * bags));
     for (const auto& [bag, times] : done) EXPECT_EQ(times, 1);
@@ -68,7 +73,7 @@ TEST(BatchCut, TasksAreThePiecesInOrder) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0})};
   BatchCut cut(parts, 1);
   const Lists lists(5000, 9);
-  cut.Cut(parts, std::vector{lists.view()}, 0, 5000);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 5000));
   const DeviceShare& share = cut.shares()[0];
   uint32_t next = 0;
   for (const LookupTask& task : share.tasks) {
@@ -84,7 +89,7 @@ TEST(BatchCut, ASmallBatchIsOneTask) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0}), PartOf(0, {0})};
   BatchCut cut(parts, 1);
   const Lists lists(1, 3);
-  cut.Cut(parts, std::vector{lists.view()}, 0, 1);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 1));
   EXPECT_EQ(cut.shares()[0].pieces.size(), 3U);
   EXPECT_EQ(cut.shares()[0].tasks.size(), 1U);
   EXPECT_EQ(cut.bytes(), 3U * (3 * 8 + 4 * 4));  // Three rows read and four floats written each.
@@ -95,7 +100,7 @@ TEST(BatchCut, ReplicasTakeWhatEvensTheDevicesOut) {
   const std::vector<LookupPart> parts = {PartOf(0, {0, 1}), PartOf(0, {0})};
   BatchCut cut(parts, 2);
   const Lists lists(32 * 40, 20);
-  cut.Cut(parts, std::vector{lists.view()}, 0, 32 * 40);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 32 * 40));
   EXPECT_EQ(cut.shares()[0].bytes, cut.shares()[1].bytes);
 }
 
@@ -103,7 +108,7 @@ TEST(BatchCut, ReplicasOfATableWithoutCompanyShareItsBags) {
   const std::vector<LookupPart> parts = {PartOf(0, {0, 1, 2, 3})};
   BatchCut cut(parts, 4);
   const Lists lists(32 * 8, 20);
-  cut.Cut(parts, std::vector{lists.view()}, 0, 32 * 8);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 32 * 8));
   for (const DeviceShare& share : cut.shares()) EXPECT_EQ(share.pieces.size(), 2U);
 }
 
@@ -116,12 +121,29 @@ TEST(BatchCut, TheDeviceOfTheFirstRowsAddsTheOthers) {
   parts[2].row_end = 60;
   BatchCut cut(parts, 2);
   const Lists lists(40, 1);
-  cut.Cut(parts, std::vector{lists.view()}, 0, 40);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 40));
   EXPECT_TRUE(cut.shares()[0].adds.empty());
   ASSERT_EQ(cut.shares()[1].adds.size(), 2U);  // Bags 0 .. 32 and 32 .. 40.
   for (const LookupPiece& piece : cut.shares()[1].adds) EXPECT_EQ(piece.part, 1U);
   EXPECT_EQ(cut.further_size(), 2U * 40 * 4);
   EXPECT_NE(cut.further_begin(0), cut.further_begin(2));
+}
+
+TEST(BatchCut, ASequenceIsCutByIdsAndNothingOfItIsAdded) {
+  std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {1})};
+  for (LookupPart& part : parts) {
+    part.matrix = kFirstSequence;
+    part.sequence = true;
+  }
+  parts[0].row_end = 60;
+  parts[1].row_begin = 60;
+  BatchCut cut(parts, 2);
+  const Lists ids(1000, 1);
+  cut.Cut(parts, std::vector{ids.view()}, Matrices(2, 3, 1000));
+  EXPECT_EQ(BagsOf(cut).size(), 2000U);
+  EXPECT_EQ(cut.further_size(), 0U);
+  for (const DeviceShare& share : cut.shares()) EXPECT_TRUE(share.adds.empty());
+  EXPECT_EQ(cut.scattered_values(), cut.piece_bags() * 4);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct Batch {
   std::vector<std::vector<float>> weights;
   std::vector<JaggedRows> sparse;
   std::vector<float> pooled;
+  std::vector<float> vectors;
 };
 
 Batch RandomBatch(const Schema& schema, size_t bags, size_t longest, std::mt19937* random) {
@@ -45,6 +46,7 @@ Batch RandomBatch(const Schema& schema, size_t bags, size_t longest, std::mt1993
         {batch.rows[i].data(), batch.offsets[i].data(), batch.weights[i].data()});
   }
   batch.pooled.resize(bags * schema.example_pooled_columns);
+  batch.vectors.resize(batch.rows.back().size() * 16);
   return batch;
 }
 
@@ -54,13 +56,15 @@ TEST(LookupAllocation, TheCounterCounts) {
   EXPECT_EQ(AllocationsSoFar(), before + 1);
 }
 
-// Shards of rows, columns and replicas; zero rows; lists of every length up to 50.
+// Sums and a sequence; shards of rows, columns and replicas; zero rows; lists of every length
+// up to 50.
 TEST(LookupAllocation, ALookupAllocatesNothingOnceItHasSeenItsLargestBatch) {
   PackageBuilder builder;
   builder.AddTable(MakeTable("split", WeightType::kInt8, 90, 16, 1));
   builder.AddTable(MakeTable("copied", WeightType::kInt4, 90, 64, 2));
   builder.AddSparse("plain", Scope::kExample, false, {{"split"}, {"copied", Pooling::kMean}});
   builder.AddSparse("weighted", Scope::kExample, true, {{"split", Pooling::kMean}, {"copied"}});
+  builder.AddSparse("history", Scope::kExample, false, {{"split", Pooling::kSum, true}});
   builder.AddOutput("score", Scope::kExample, {});
   const auto shard = [](const char* table, std::vector<int> rows, std::vector<int> columns,
                         std::vector<int> devices) -> nlohmann::json {
@@ -81,7 +85,11 @@ TEST(LookupAllocation, ALookupAllocatesNothingOnceItHasSeenItsLargestBatch) {
     batches.push_back(RandomBatch(schema, bags, 50, &random));
   }
   const auto run = [&](Batch& batch, size_t bags) {
-    return lookup.Run(batch.sparse, {}, {batch.pooled.data(), bags, schema.example_pooled_columns})
+    const LookupMatrix sequence{batch.vectors.data(), batch.rows.back().size(), 16};
+    return lookup
+        .Run(batch.sparse, {.request = {},
+                            .example = {batch.pooled.data(), bags, schema.example_pooled_columns},
+                            .sequences = {&sequence, 1}})
         .ok();
   };
   ASSERT_TRUE(run(batches[1], 400));

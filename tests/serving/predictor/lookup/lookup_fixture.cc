@@ -64,9 +64,21 @@ Status OpenLookup::TryRun(const Bags& bags, Pooled* pooled) const {
   const Schema& schema = package_->schema();
   pooled->request.assign(bags.requests * schema.request_pooled_columns, kNothing);
   pooled->example.assign(bags.examples * schema.example_pooled_columns, kNothing);
-  return (*lookup_)->Run(sparse,
-                         {pooled->request.data(), bags.requests, schema.request_pooled_columns},
-                         {pooled->example.data(), bags.examples, schema.example_pooled_columns});
+  pooled->sequences.clear();
+  for (const SequenceSpec& sequence : schema.sequences) {
+    const size_t ids = merged[sequence.sparse_input].rows.size();
+    pooled->sequences.emplace_back(ids * static_cast<size_t>(sequence.dim), kNothing);
+  }
+  std::vector<LookupMatrix> sequences;
+  for (size_t i = 0; i < schema.sequences.size(); ++i) {
+    const auto dim = static_cast<size_t>(schema.sequences[i].dim);
+    std::vector<float>& values = pooled->sequences[i];
+    sequences.push_back({values.data(), values.size() / dim, dim});
+  }
+  return (*lookup_)->Run(
+      sparse, {.request = {pooled->request.data(), bags.requests, schema.request_pooled_columns},
+               .example = {pooled->example.data(), bags.examples, schema.example_pooled_columns},
+               .sequences = sequences});
 }
 
 Bags RandomBags(const Schema& schema, size_t requests, size_t examples, size_t longest,
@@ -138,9 +150,17 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
 
 }  // namespace
 
+void ExpectSameBits(const std::vector<float>& left, const std::vector<float>& right) {
+  EXPECT_EQ(Bits(left), Bits(right));
+}
+
 void ExpectSameBits(const Pooled& left, const Pooled& right) {
-  EXPECT_EQ(Bits(left.request), Bits(right.request));
-  EXPECT_EQ(Bits(left.example), Bits(right.example));
+  ExpectSameBits(left.request, right.request);
+  ExpectSameBits(left.example, right.example);
+  ASSERT_EQ(left.sequences.size(), right.sequences.size());
+  for (size_t i = 0; i < left.sequences.size(); ++i) {
+    ExpectSameBits(left.sequences[i], right.sequences[i]);
+  }
 }
 
 }  // namespace embershard::testing

@@ -32,9 +32,12 @@ struct Bags {
   std::vector<std::vector<Bag>> inputs;
 };
 
+// All that a lookup gives.
 struct Pooled {
   std::vector<float> request;  // [requests, request_pooled_columns]
   std::vector<float> example;  // [examples, example_pooled_columns]
+
+  std::vector<std::vector<float>> sequences = {};  // [ids of the input, dim] each.
 };
 
 // A package in a scratch folder, opened, and the lookup over it.
@@ -74,6 +77,7 @@ Expected ExpectedOf(const Package& package, const std::vector<TestTable>& tables
 void ExpectNear(const std::vector<float>& got, const Expected& expected);
 
 // Fails the test where a bit differs.
+void ExpectSameBits(const std::vector<float>& left, const std::vector<float>& right);
 void ExpectSameBits(const Pooled& left, const Pooled& right);
 
 }  // namespace embershard::testing

@@ -49,7 +49,8 @@ std::vector<TestTable> Tables() {
           MakeTable("halves", WeightType::kFp16, 50, 12, 3)};
 }
 
-// Sums and means, weighted and not, in both scopes, over tables of every weight type.
+// Sums and means, weighted and not, and sequences, in both scopes, over tables of every weight
+// type.
 PackageBuilder WithoutPlan() {
   PackageBuilder builder;
   for (const TestTable& table : Tables()) builder.AddTable(table);
@@ -62,6 +63,11 @@ PackageBuilder WithoutPlan() {
       }
     }
   }
+  for (const std::string table : {"bytes", "nibbles", "halves"}) {
+    builder.AddSparse(table + " listed", Scope::kExample, false, {{table, Pooling::kSum, true}});
+  }
+  builder.AddSparse("bytes listed request", Scope::kRequest, false,
+                    {{"bytes", Pooling::kSum, true}});
   builder.AddOutput("score", Scope::kExample, {});
   return builder;
 }
@@ -83,7 +89,8 @@ void ExpectClose(const std::vector<float>& got, const std::vector<float>& whole,
   }
 }
 
-// Several batches, alone and with threads: what `shards` give against no shards.
+// Several batches, alone and with threads: what `shards` give against no shards. Sequences are
+// the same bits always.
 void ExpectLikeUnsharded(const std::vector<std::string>& devices, const json& shards,
                          bool same_bits) {
   const OpenLookup whole = Unsharded();
@@ -101,6 +108,9 @@ void ExpectLikeUnsharded(const std::vector<std::string>& devices, const json& sh
       if (same_bits) {
         ExpectSameBits(got, expected);
         continue;
+      }
+      for (size_t i = 0; i < expected.sequences.size(); ++i) {
+        ExpectSameBits(got.sequences[i], expected.sequences[i]);  // Nothing of them is added up.
       }
       for (const Scope scope : {Scope::kRequest, Scope::kExample}) {
         const auto exact = ExpectedOf(whole.package(), Tables(), bags, scope);

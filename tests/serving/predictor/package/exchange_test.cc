@@ -71,25 +71,27 @@ class Exchanged {
     document["name"] = name;
     other.Replace("plans/" + name + ".json", document.dump());
     other.EditManifest([&](nlohmann::json& manifest) { manifest["plans"].push_back(name); });
-    ASSERT_EQ(renameat2(AT_FDCWD, folder().c_str(), AT_FDCWD, other.folder().c_str(),
-                        RENAME_EXCHANGE),
-              0);
+    ASSERT_EQ(
+        renameat2(AT_FDCWD, folder().c_str(), AT_FDCWD, other.folder().c_str(), RENAME_EXCHANGE),
+        0);
   }
 
  private:
   Draft package_;
 };
 
-TEST(PackageExchange, APlanAddedBeforeAnyStepDoesNoHarm) {
+bool IsFile(const std::string& name) { return name.find('.', 1) != std::string::npos; }
+
+TEST(PackageExchange, APlanAddedBeforeAnyFileIsOpenedDoesNoHarm) {
   int steps = 0;
-  ASSERT_TRUE(Exchanged().Open([&](const std::string&) { ++steps; }).ok());
-  ASSERT_GT(steps, 20);
+  ASSERT_TRUE(Exchanged().Open([&](const std::string& file) { steps += IsFile(file); }).ok());
+  ASSERT_GE(steps, 11);  // The package has so many.
   int opened_anew = 0;
   for (int at = 0; at < steps; ++at) {
     Exchanged exchanged;
     int step = 0;
-    const auto opened = exchanged.Open([&](const std::string&) {
-      if (step++ == at) exchanged.AddPlan("more");
+    const auto opened = exchanged.Open([&](const std::string& file) {
+      if (IsFile(file) && step++ == at) exchanged.AddPlan("more");
     });
     ASSERT_TRUE(opened.ok()) << "step " << at << ": " << opened.status().message();
     if ((*opened)->manifest().plans.size() == 3) ++opened_anew;
