@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.repeated import repeat_request
 from embershard.data import Workload
 from embershard.package import SampleRequest
 
@@ -44,17 +45,10 @@ def write_weights(asked: Workload, folder: Path) -> None:
 
 def write_batch(asked: Workload, request: SampleRequest, folder: Path) -> None:
     """FOLDER/batch.npz. Peers know no request scope: the user side stands there once an example."""
-    count = request.num_examples
-    values, start = [], 0
-    for each in asked.sparse:
-        lists = count if each.scope == "example" else 1
-        ids = request.values[start : start + lists * each.ids]
-        values.append(ids if each.scope == "example" else np.tile(ids, count))
-        start += lists * each.ids
-    user = np.tile(request.request_dense, (count, 1))
+    repeated = repeat_request(asked, request)
     np.savez(
         folder / "batch.npz",
-        dense=np.concatenate([user, request.example_dense], axis=1),
-        values=np.concatenate(values),
-        lengths=np.repeat([each.ids for each in asked.sparse], count).astype(np.int32),
+        dense=repeated.example_dense,
+        values=repeated.values,
+        lengths=repeated.lengths,
     )

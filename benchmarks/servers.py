@@ -20,7 +20,7 @@ from embershard.bench import LoadOptions, RunResult, run_load
 from embershard.bench.pool import PooledRequest
 from embershard.bench.target import Target, find_target
 from embershard.data import Workload
-from embershard.package import Package
+from embershard.package import Package, SampleRequest
 
 __all__ = [
     "Served",
@@ -30,6 +30,7 @@ __all__ = [
     "embershard_serve",
     "noop_server",
     "per_cpu_second",
+    "pooled",
     "requests_of",
     "send",
     "serving",
@@ -114,11 +115,15 @@ def requests_of(
 ) -> list[PooledRequest]:
     """Requests of a workload, one of each size, for the load tool to send in turn."""
     random = np.random.default_rng(seed)
+    return pooled([workload.request(random, size) for size in sizes], package)
+
+
+def pooled(requests: Sequence[SampleRequest], package: Path) -> list[PooledRequest]:
+    """Requests for a package, for the load tool to send in turn."""
     fingerprint = int(Package.open(package).manifest.fingerprint, 16)
-    samples = [workload.request(random, size) for size in sizes]
     return [
         PooledRequest(message(each, fingerprint), each.num_examples, len(each.values))
-        for each in samples
+        for each in requests
     ]
 
 

@@ -1,0 +1,132 @@
+"""What users give once per request is sent, mapped, looked up and computed once per request, also
+where one batch holds requests of several users."""
+
+import json
+import operator
+
+import grpc
+import numpy as np
+import pytest
+import torch
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.export import export_model
+from embershard.export.torchscript import compile_program, save_program
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import Identity, SampleRequest, Schema, SparseInput
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.serving.models import seal
+
+CANDIDATES = 5
+HISTORY = [3, 4, 5, 99]  # 99 is unknown, and no row.
+SCHEMA = Schema(
+    sparse=[
+        SparseInput("user", scope="request", ids=Identity(40)),
+        SparseInput("history", scope="request", ids=Identity(20, unknown="zero")),
+        SparseInput("item", ids=Identity(20, unknown="zero")),
+    ]
+)
+SAMPLE = SampleRequest(
+    num_examples=1,
+    request_dense=np.zeros(0, np.float32),
+    example_dense=np.zeros((1, 0), np.float32),
+    lengths=np.array([1, 1, 1], np.int32),
+    values=np.array([1, 2, 3], np.int64),
+    weights=np.zeros(0, np.float32),
+    outputs={},
+)
+
+
+class One(torch.nn.Module):
+    """Scores everything 1, as a program that counts requests does of one."""
+
+    def __init__(self):
+        super().__init__()
+        tables = [("users", 40, ["user"]), ("items", 20, ["item", "history"])]
+        self.embeddings = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name=name, num_embeddings=rows, embedding_dim=4, feature_names=features
+                )
+                for name, rows, features in tables
+            ]
+        )
+
+    def forward(self, dense, sparse):
+        return self.embeddings(sparse).values().sum(1) * 0 + 1
+
+
+def counting_program():
+    """Each example's score is how many rows the request-scoped inputs of its batch have."""
+    graph = torch.fx.Graph()
+    request, example = (graph.placeholder(f"{scope}_inputs", list[torch.Tensor])
+                        for scope in ("request", "example"))  # fmt: skip
+    graph.placeholder("request_of_example", torch.Tensor)
+    of_requests, of_examples = (
+        graph.call_function(torch.select, (graph.call_function(operator.getitem, (each, 1)), 1, 0))
+        for each in (request, example)
+    )
+    rows = graph.call_function(torch.sum, (graph.call_function(torch.ones_like, (of_requests,)),))
+    nothing = graph.call_function(torch.zeros_like, (of_examples,))
+    score = graph.call_function(torch.add, (nothing, rows))
+    graph.output({"score": score}, type_expr=dict[str, torch.Tensor])
+    return compile_program(torch.nn.Module(), graph)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """Its dense program tells how many requests it was given."""
+    out = tmp_path_factory.mktemp("repository") / "counting" / "1"
+    export_model(One(), SCHEMA, out, samples=[SAMPLE])
+    save_program(counting_program(), out / "programs" / "dense.pt")
+    return seal(out, json.loads((out / "manifest.json").read_text()))
+
+
+def asked(user):
+    """One user's request for some candidates."""
+    lists = {
+        "user": [[user]],
+        "history": [HISTORY],
+        "item": [[each] for each in range(CANDIDATES)],
+    }
+    message = pb.PredictRequest(num_examples=CANDIDATES)
+    for name, ids in lists.items():
+        message.sparse.add(
+            name=name,
+            lengths=np.array([len(each) for each in ids], "<i4").tobytes(),
+            values=np.concatenate(ids).astype("<i8").tobytes(),
+        )
+    return message.SerializeToString()
+
+
+def scores(answer):
+    (output,) = pb.PredictResponse.FromString(answer).outputs
+    return np.frombuffer(output.values, "<f4").tolist()
+
+
+def test_the_program_is_given_a_row_for_each_request_of_a_batch(package):
+    answers = LocalPredictor(package, threads=1).predict_merged([asked(user) for user in (7, 9, 7)])
+
+    assert [scores(each) for each in answers] == [[3.0] * CANDIDATES] * 3
+
+
+def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(package):
+    users, sent = range(16), 0
+    largest = 0.0
+    with (
+        Server(package.parent.parent, options=ServerOptions(port=0, threads=1)) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
+        while largest < 2 and sent < 200 * len(users):  # Until a batch held more than one.
+            calls = [predict.future(asked(user), timeout=60) for user in users]
+            sent += len(calls)
+            largest = max(largest, *(scores(call.result())[0] for call in calls))
+        snapshot = server.snapshot()
+
+    assert largest >= 2
+    ids = snapshot["histograms"]["request_ids"]
+    assert (sum(ids["counts"]), ids["sum"]) == (sent, sent * (1 + len(HISTORY) + CANDIDATES))
+    assert snapshot["unknown_ids"] == {"user": 0, "history": sent, "item": 0}
+    rows = sum(device["rows"] for device in snapshot["devices"])
+    assert rows == sent * (1 + len(HISTORY) - 1 + CANDIDATES)
