@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import asdict
 from typing import Any, Final
@@ -10,6 +11,7 @@ from embershard.bench.distribution import Distribution
 from embershard.bench.replay import TOLERANCE, AnswerCheck
 from embershard.bench.run import RunResult
 from embershard.bench.session import BenchReport
+from embershard.bench.slo import Trial
 from embershard.version import __version__
 from embershard.words import duration_text, rate_text
 
@@ -85,7 +87,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "busiest_thread_share": result.busiest_thread_share,
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,
-        "trials": [asdict(trial) for trial in report.trials],
+        "trials": [_trial_json(trial) for trial in report.trials],
         "replay": str(report.options.replay) if report.options.replay else None,
         "answers": asdict(report.answers) if report.answers else None,
         "warnings": list(report.warnings),
@@ -143,7 +145,9 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """What was found, then a line for each rate in the order tried: how often it held."""
+    """What was found, then a line for each rate in the order tried: how often it held, and the
+    percentile of each try."""
+    assert report.options.objective is not None
     trials = report.trials
     last = [each for each in trials if each.whole][-1]
     found = f"{report.options.objective} held at {rate_text(last.rate)}/s"
@@ -156,10 +160,24 @@ def _objective_lines(report: BenchReport) -> list[str]:
     rates = dict.fromkeys((each.whole, each.rate) for each in trials)
     lines = []
     for whole, rate in rates:
-        tries = [each.held for each in trials if (each.whole, each.rate) == (whole, rate)]
+        tries = [each for each in trials if (each.whole, each.rate) == (whole, rate)]
         kind = "whole run" if whole else "trial"
-        lines.append(f"{kind:<9} {rate_text(rate):>10}/s  held {sum(tries)} of {len(tries)}")
+        found_there = ", ".join(map(_percentile_text, tries))
+        lines.append(
+            f"{kind:<9} {rate_text(rate):>10}/s  held {sum(each.held for each in tries)} of "
+            f"{len(tries)}  p{report.options.objective.percent:g} {found_there}"
+        )
     return [found, *lines]
+
+
+def _percentile_text(trial: Trial) -> str:
+    return duration_text(trial.seconds) if math.isfinite(trial.seconds) else "no answer"
+
+
+def _trial_json(trial: Trial) -> dict[str, Any]:
+    """JSON has no infinity: None where the percentile's request failed."""
+    seconds = trial.seconds if math.isfinite(trial.seconds) else None
+    return {**asdict(trial), "seconds": seconds}
 
 
 def _cpu_text(report: BenchReport) -> str:

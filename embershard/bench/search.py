@@ -85,7 +85,7 @@ def find_rate(
         else:
             name, sends = f"trial {len(search.trials) + 1}", _short(options, rate=step.rate)
         result = run(f"{name}, {rate_text(step.rate)}/s", sends)
-        search.tell(step, held=objective.holds(result))
+        search.tell(step, held=objective.holds(result), seconds=objective.seconds(result))
         if step.whole:
             whole = result
         if slowest is None or step.rate < slowest[0]:

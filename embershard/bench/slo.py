@@ -32,10 +32,11 @@ class Objective:
 
     def holds(self, result: RunResult) -> bool:
         """Whether a run kept it. A request that failed is one that took forever."""
-        return (
-            result.requests > 0
-            and result.percentile_of_all_seconds(self.percent) < self.limit_seconds
-        )
+        return self.seconds(result) < self.limit_seconds
+
+    def seconds(self, result: RunResult) -> float:
+        """The percentile of a run; infinite where that request failed, or there was none."""
+        return result.percentile_of_all_seconds(self.percent) if result.requests else math.inf
 
     def __str__(self) -> str:
         return f"p{self.percent:g}<{round_duration_text(self.limit_seconds).replace(' ', '')}"
@@ -72,6 +73,9 @@ class Trial:
 
     whole: bool = False
     """For a whole run rather than a short one."""
+
+    seconds: float = math.inf
+    """What the objective's percentile was; infinite where that request failed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,9 +140,9 @@ class RateSearch:
         best = self.best
         return Step(best, whole=True) if best is not None else None
 
-    def tell(self, step: Step, *, held: bool) -> None:
-        """What came of a step."""
-        self.trials.append(Trial(step.rate, held, step.whole))
+    def tell(self, step: Step, *, held: bool, seconds: float = math.inf) -> None:
+        """What came of a step, and what the objective's percentile was."""
+        self.trials.append(Trial(step.rate, held, step.whole, seconds))
 
     def _next_rate(self) -> float | None:
         """Of a short trial; None: these are over."""

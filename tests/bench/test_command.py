@@ -103,8 +103,8 @@ def test_an_objective_is_searched_and_held(capsys):
     out = capsys.readouterr().out
     assert code == 0
     assert "objective  p50<10s held at " in out
-    assert "           trial           30.0/s  held 1 of 1\n" in out
-    assert "           trial           67.5/s  held 1 of 1\n" in out
+    assert "           trial           30.0/s  held 1 of 1  p50 " in out
+    assert "           trial           67.5/s  held 1 of 1  p50 " in out
     assert out.count("whole run ") == 1
 
 

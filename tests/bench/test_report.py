@@ -49,7 +49,12 @@ REPORT = BenchReport(
     result=RESULT,
     traffic=["1,000 different requests"],
     server_processes=[42],
-    trials=[Trial(50, True), Trial(100, False), Trial(100, False), Trial(50, True, True)],
+    trials=[
+        Trial(50, True, seconds=0.002),
+        Trial(100, False, seconds=0.0525),
+        Trial(100, False),
+        Trial(50, True, True, 0.03),
+    ],
     warnings=["take care"],
 )
 
@@ -67,9 +72,9 @@ def test_the_table_says_it_all():
         "           UNAVAILABLE: 'draining'",
         "cpu        tool 0.25 s, server 0.50 s (192 requests per CPU second), of 4 cores for 2.0 s",
         "objective  p99<50ms held at 50.0/s",
-        "           trial           50.0/s  held 1 of 1",
-        "           trial            100/s  held 0 of 2",
-        "           whole run       50.0/s  held 1 of 1",
+        "           trial           50.0/s  held 1 of 1  p99 2.00 ms",
+        "           trial            100/s  held 0 of 2  p99 52.5 ms, no answer",
+        "           whole run       50.0/s  held 1 of 1  p99 30.0 ms",
         "note       take care",
     ]
 
@@ -148,8 +153,12 @@ def test_json_holds_the_numbers():
     assert document["server_processes"] == [42]
     assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
     assert document["objective"] == "p99<50ms"
-    assert document["trials"][1:3] == [{"rate": 100, "held": False, "whole": False}] * 2
-    assert document["trials"][3] == {"rate": 50, "held": True, "whole": True}
+    failed = {"rate": 100, "held": False, "whole": False}
+    assert document["trials"][1:] == [
+        {**failed, "seconds": 0.0525},
+        {**failed, "seconds": None},
+        {"rate": 50, "held": True, "whole": True, "seconds": 0.03},
+    ]
     assert document["replay"] is None
     assert document["answers"] is None
 

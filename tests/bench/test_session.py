@@ -66,6 +66,7 @@ def test_a_search_starts_at_half_of_a_closed_loop_and_ends_with_a_whole_run():
     assert last == f"run, {search.confirmed:,.0f}/s"
     assert (whole.duration_seconds, whole.warmup_seconds) == (10, 3)
     assert result.options == whole
+    assert {(each.held, each.seconds) for each in search.trials} == {(True, 0.001), (False, 1)}
     assert 950 < search.confirmed <= 1000
 
 

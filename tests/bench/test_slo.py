@@ -62,6 +62,12 @@ def test_a_failed_request_took_forever():
 
 def test_a_run_without_requests_holds_nothing():
     assert not Objective(90, 0.005).holds(result([]))
+    assert Objective(90, 0.005).seconds(result([])) == math.inf
+
+
+def test_an_objective_tells_its_percentile_of_all_requests():
+    assert Objective(90, 0.005).seconds(result([1] * 8 + [3], failed=1)) == pytest.approx(0.003)
+    assert Objective(90, 0.005).seconds(result([1] * 8, failed=2)) == math.inf
 
 
 def searched(capacity, *, spoiled=lambda: False, lucky=lambda rate: False, **options):
