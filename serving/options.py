@@ -22,8 +22,16 @@ LEAST = {
     "max_queued_ids": 0,
     "max_queued_bytes": 1,
     "max_message_bytes": 1,
+    "max_connections": 0,
+    "max_connection_calls": 1,
     "record_requests": 1,
 }
+SECONDS_OF_CONNECTIONS = (
+    "connection_idle_seconds",
+    "connection_age_seconds",
+    "keepalive_seconds",
+    "min_ping_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +90,31 @@ class ServerOptions:
     max_message_bytes: int = 64 << 20
     """Largest message taken, in bytes, below 2**31."""
 
+    max_connections: int = 4096
+    """Connections open at once. One more is hung up on as it comes; those that are there are
+    served on. 0: as many as the process may open files. Raise it where more clients connect: each
+    takes a file and some tens of kB."""
+
+    max_connection_calls: int = 10_000
+    """Calls open at once on one connection, at least 1. Clients hold further ones back until one
+    ends. Raise it where one client has more requests in flight."""
+
+    connection_idle_seconds: float = 300.0
+    """How long a connection may be without a call before it is closed. 0: for ever."""
+
+    connection_age_seconds: float = 0.0
+    """After about this long a connection is closed: what is open on it has 30 s to end, and clients
+    connect again. 0: never. Set it where connections, not calls, are spread over servers, so that
+    a new server gets its share."""
+
+    keepalive_seconds: float = 60.0
+    """A client that has calls open and says nothing for this long is asked whether it is there, and
+    hung up on after 20 s without an answer. 0: it is not asked."""
+
+    min_ping_seconds: float = 10.0
+    """How often a client may ask (HTTP/2 ping) in turn, with calls open or without. Who asks sooner
+    three times is hung up on. 0: as often as it likes."""
+
     slow_request_ms: float = 0.0
     """From this long on, in milliseconds, a request is kept for `Server.wait_slow`, and so for the
     log of ``embershard serve``. 0: none is."""
@@ -119,6 +152,6 @@ class ServerOptions:
             raise ConfigError(
                 f"record_share: expected above 0 and at most 1, got {self.record_share}"
             )
-        for name in ("slow_request_ms", "drain_timeout_seconds"):
+        for name in ("slow_request_ms", "drain_timeout_seconds", *SECONDS_OF_CONNECTIONS):
             if not 0 <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name}: expected 0..{MOST}, got {getattr(self, name)}")

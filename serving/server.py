@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from embershard.errors import ConfigError
 from embershard.serving._native import fbgemm_folder, load_extension
-from embershard.serving.options import ServerOptions
+from embershard.serving.options import SECONDS_OF_CONNECTIONS, ServerOptions
 from embershard.serving.repository import ServedPackage, check_folder, find_package
 from embershard.serving.snapshot import Recorded, SlowRequest, Snapshot
 
@@ -71,6 +71,7 @@ class Server:
             port=self._options.port,
             default_timeout_ms=self._options.default_timeout_ms,
             max_message_bytes=self._options.max_message_bytes,
+            connections=_connections(self._options),
             slow_request_ms=self._options.slow_request_ms,
             record_path=self._options.record,
             record_requests=self._options.record_requests,
@@ -131,6 +132,14 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _connections(options: ServerOptions) -> dict[str, float]:
+    return {
+        "max_connections": options.max_connections,
+        "max_connection_calls": options.max_connection_calls,
+        **{name: getattr(options, name) for name in SECONDS_OF_CONNECTIONS},
+    }
 
 
 def _check_record(path: str) -> None:

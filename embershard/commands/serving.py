@@ -39,6 +39,14 @@ LIMITS = (
     ("max-message-bytes", int, "BYTES", "largest message taken"),
     ("drain-timeout-seconds", float, "S", "how long a stopping server works on; 0: not at all"),
 )
+CONNECTIONS = (
+    ("max-connections", int, "N", "connections open at once; 0: as many as files may be"),
+    ("max-connection-calls", int, "N", "calls open at once on a connection"),
+    ("connection-idle-seconds", float, "S", "closed after so long without a call; 0: never"),
+    ("connection-age-seconds", float, "S", "closed after so long; 0: never"),
+    ("keepalive-seconds", float, "S", "a silent client with calls open is asked; 0: not"),
+    ("min-ping-seconds", float, "S", "how often a client may ask; 0: as it likes"),
+)
 START = (
     (
         "sample-tolerance",
@@ -47,6 +55,7 @@ START = (
         "largest difference allowed from the scores that the package says its samples have",
     ),
 )
+GROUPS = {"start": START, "batches": BATCHES, "limits": LIMITS, "connections": CONNECTIONS}
 
 
 def add_serve(commands: Any) -> None:
@@ -88,7 +97,7 @@ def add_serve(commands: Any) -> None:
         help="mmap: read from the files as needed; resident: copied into memory at the start "
         "(default: %(default)s)",
     )
-    for title, flags in (("start", START), ("batches", BATCHES), ("limits", LIMITS)):
+    for title, flags in GROUPS.items():
         group = command.add_argument_group(title)
         for flag, kind, placeholder, words in flags:
             value = getattr(default, flag.replace("-", "_"))
@@ -189,7 +198,7 @@ def _serve(given: argparse.Namespace) -> None:
 def _options(given: argparse.Namespace) -> ServerOptions:
     from embershard.serving import ServerOptions
 
-    numbers = [flag.replace("-", "_") for flag, *_ in (*START, *BATCHES, *LIMITS)]
+    numbers = [flag.replace("-", "_") for flags in GROUPS.values() for flag, *_ in flags]
     return ServerOptions(
         host=given.host,
         port=given.port,

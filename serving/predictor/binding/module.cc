@@ -154,6 +154,22 @@ ModelOptions ModelOptionsFrom(const std::string& fbgemm_folder, const std::strin
   return options;
 }
 
+std::chrono::milliseconds SecondsOf(const py::dict& options, const char* name) {
+  const double value = options[name].cast<double>();
+  return std::chrono::ceil<std::chrono::milliseconds>(ValueOrRaise(DurationOf(name, value, 1)));
+}
+
+ConnectionLimits ConnectionLimitsFrom(const py::dict& options) {
+  ConnectionLimits limits;
+  limits.max_connections = options["max_connections"].cast<size_t>();
+  limits.max_calls = options["max_connection_calls"].cast<int>();
+  limits.idle = SecondsOf(options, "connection_idle_seconds");
+  limits.age = SecondsOf(options, "connection_age_seconds");
+  limits.keepalive = SecondsOf(options, "keepalive_seconds");
+  limits.min_ping = SecondsOf(options, "min_ping_seconds");
+  return limits;
+}
+
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
       .def(
@@ -162,7 +178,8 @@ void DefineServer(py::module_& module) {
                       size_t max_batch_examples, uint64_t max_batch_ids, size_t merge_examples,
                       size_t max_queued_examples, uint64_t max_queued_ids,
                       uint64_t max_queued_bytes, const std::string& host, int port,
-                      int64_t default_timeout_ms, int max_message_bytes, double slow_request_ms,
+                      int64_t default_timeout_ms, int max_message_bytes,
+                      const py::dict& connections, double slow_request_ms,
                       const std::string& record_path, uint64_t record_requests, double record_share,
                       const std::function<void(const std::string&)>& record_report) {
             EngineOptions engine;
@@ -180,6 +197,7 @@ void DefineServer(py::module_& module) {
             server.port = port;
             server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
             server.max_message_bytes = max_message_bytes;
+            server.connections = ConnectionLimitsFrom(connections);
             server.record.path = record_path;
             server.record.max_requests = record_requests;
             server.record.share = record_share;
@@ -192,7 +210,7 @@ void DefineServer(py::module_& module) {
           py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("merge_examples"),
           py::arg("max_queued_examples"), py::arg("max_queued_ids"), py::arg("max_queued_bytes"),
           py::arg("host"), py::arg("port"), py::arg("default_timeout_ms"),
-          py::arg("max_message_bytes"), py::arg("slow_request_ms") = 0.0,
+          py::arg("max_message_bytes"), py::arg("connections"), py::arg("slow_request_ms") = 0.0,
           py::arg("record_path") = "", py::arg("record_requests") = RecorderOptions().max_requests,
           py::arg("record_share") = 1.0, py::arg("record_report") = py::none())
       .def_property_readonly("port", &Server::port)

@@ -10,18 +10,11 @@
 #include <utility>
 
 #include "grpc/listener.h"
+#include "grpc/open_connections.h"
 #include "grpc/predictor_service.h"
 
 namespace embershard {
 namespace {
-
-// A peer has this long to begin to speak the protocol.
-constexpr int kHandshakeMilliseconds = 10000;
-
-// A peer that has calls open and says nothing is asked whether it is there, and hung up on
-// where it does not say so.
-constexpr int kKeepaliveMilliseconds = 60000;
-constexpr int kKeepaliveTimeoutMilliseconds = 20000;
 
 // For what is on its way out when a draining server has nothing left to answer: refusals,
 // and the word to those who watch.
@@ -72,11 +65,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> en
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
-                             static_cast<int>(options.connection_idle.count()));
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
+  Apply(options.connections, &builder);
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
@@ -86,7 +75,10 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> en
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
   state->server->GetHealthCheckService()->SetServingStatus("embershard.v1.Predictor", true);
-  state->listener->Start([acceptor = state->acceptor.get()](int listening, File connection) {
+  state->listener->Start([acceptor = state->acceptor.get(),
+                          open = OpenConnections(options.connections.max_connections)](
+                             int listening, File connection) mutable {
+    if (!open.Add(connection, Clock::now())) return;  // Closes it.
     Acceptor::NewConnectionParameters parameters;
     parameters.listener_fd = listening;
     parameters.fd = connection.Release();

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "grpc/connection_limits.h"
 #include "grpc/recorder.h"
 
 namespace embershard {
@@ -33,10 +34,8 @@ struct GrpcServerOptions {
   // RESOURCE_EXHAUSTED. Raise it where many large messages arrive at once.
   size_t max_receiving_bytes = 512 << 20;
 
-  // How long a connection may be without a call before it is closed, so that peers which
-  // stay for nothing do not use up the file descriptors. Clients of gRPC connect again by
-  // themselves.
-  std::chrono::milliseconds connection_idle{std::chrono::minutes(5)};
+  // How many connections, and what each may do.
+  ConnectionLimits connections = {};
 
   // After how long a client that was refused to protect others may try again: about
   // the time of a few batches.

@@ -1,0 +1,155 @@
+#include "grpc/connection_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grpc/open_connections.h"
+#include "grpc/raw_http2.h"
+#include "grpc/serving_fixture.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::milliseconds;
+
+std::unique_ptr<Serving> ServingWith(const ConnectionLimits& limits) {
+  GrpcServerOptions options;
+  options.connections = limits;
+  return std::make_unique<Serving>(std::make_unique<FakeModel>(), EngineOptions(), options);
+}
+
+const std::string kHello = kPreface + Frame(kSettings, 0, 0, "");
+
+File NewSocket() { return File(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+TEST(OpenConnections, CountsUntilTheDescriptorIsClosed) {
+  OpenConnections open(2);
+  const Clock::time_point now = Clock::now();
+  File first = NewSocket();
+  const File second = NewSocket();
+  EXPECT_TRUE(open.Add(first, now));
+  EXPECT_TRUE(open.Add(second, now));
+  EXPECT_FALSE(open.Add(NewSocket(), now));
+  // Closed, and its number taken by another file that was not counted.
+  const int number = first.descriptor();
+  first = File();
+  const File other = NewSocket();
+  EXPECT_EQ(other.descriptor(), number);
+  EXPECT_FALSE(open.Add(other, now + milliseconds(9)));  // Not looked at again yet.
+  EXPECT_TRUE(open.Add(other, now + milliseconds(10)));
+  EXPECT_FALSE(open.Add(NewSocket(), now + milliseconds(20)));
+}
+
+TEST(OpenConnections, AreAnyNumberWhereThatIsZero) {
+  OpenConnections open(0);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(open.Add(NewSocket(), Clock::now()));
+}
+
+TEST(ConnectionLimits, OneConnectionTooManyIsHungUpOnUntilAnotherEnds) {
+  const auto serving = ServingWith({.max_connections = 2});
+  v1::PredictResponse response;
+  ExpectGood(serving->Predict(NamedMessage(), &response), response);
+  {
+    Socket second(serving->server()->port());
+    second.Send(kHello);
+    EXPECT_TRUE(WaitFor([&second] { return second.Got(kSettings); }));
+    EXPECT_FALSE(second.HasHungUp());
+    v1::Predictor::Stub third(serving->NewChannel());
+    Call refused(&third, NamedMessage());
+    EXPECT_EQ(refused.Wait().error_code(), StatusCode::UNAVAILABLE);
+    ExpectGood(serving->Predict(NamedMessage(), &response), response);
+  }
+  EXPECT_TRUE(WaitFor([&serving] {
+    v1::Predictor::Stub third(serving->NewChannel());
+    return Call(&third, NamedMessage()).Wait().ok();
+  }));
+}
+
+TEST(ConnectionLimits, ACallTooManyWaitsAtItsClient) {
+  Gate gate;
+  GrpcServerOptions options;
+  options.connections.max_calls = 2;
+  Serving serving(gate.model(), {}, options);
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  Call waiting(serving.stub(), NamedMessage());
+  EXPECT_TRUE(WaitFor([&serving] { return serving.engine()->Snapshot().queued.examples > 0; }));
+  Call late(serving.stub(), NamedMessage(), milliseconds(50));
+  EXPECT_EQ(late.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(serving.engine()->telemetry().Read().in_flight, 2U);  // It never came.
+  Call patient(serving.stub(), NamedMessage());
+  gate.Open();
+  ExpectGood(running.Wait(), running.response());
+  ExpectGood(waiting.Wait(), waiting.response());
+  ExpectGood(patient.Wait(), patient.response());
+}
+
+TEST(ConnectionLimits, WhoOpensMoreCallsThanToldIsHungUpOn) {
+  const auto serving = ServingWith({.max_calls = 2});
+  Socket greedy(serving->server()->port());
+  greedy.Send(kHello);
+  EXPECT_TRUE(WaitFor([&greedy] { return greedy.Got(kSettings); }));
+  constexpr char kAcknowledged = 1;
+  std::string calls = Frame(kSettings, kAcknowledged, 0, "");
+  for (const char stream : {1, 3, 5}) calls += BeginningOfACall(stream, kPredict);
+  greedy.Send(calls);
+  EXPECT_TRUE(WaitFor([&greedy] { return greedy.HasHungUp(); }));
+  v1::PredictResponse response;
+  ExpectGood(serving->Predict(NamedMessage(), &response), response);
+}
+
+TEST(ConnectionLimits, WhoAsksTooOftenIsHungUpOnWithTheReason) {
+  const auto serving = ServingWith({});
+  Socket asking(serving->server()->port());
+  asking.Send(kHello);
+  for (int i = 0; i < 4; ++i) asking.Send(Frame(kPing, 0, 0, std::string(8, '\0')));
+  EXPECT_TRUE(WaitFor([&asking] { return asking.HasHungUp(); }));
+  EXPECT_NE(asking.received().find("too_many_pings"), std::string::npos);
+}
+
+TEST(ConnectionLimits, WhoAsksAsOftenAsAllowedIsAnswered) {
+  const auto serving = ServingWith({.min_ping = milliseconds(0)});
+  Socket asking(serving->server()->port());
+  asking.Send(kHello);
+  for (int i = 0; i < 20; ++i) asking.Send(Frame(kPing, 0, 0, std::string(8, '\0')));
+  const std::string answer = Frame(kPing, 1, 0, std::string(8, '\0'));
+  EXPECT_TRUE(WaitFor([&] {
+    size_t answers = 0;
+    for (size_t at = 0; (at = asking.received().find(answer, at)) != std::string::npos; ++at) {
+      ++answers;
+    }
+    return answers == 20;
+  }));
+  EXPECT_FALSE(asking.HasHungUp());
+}
+
+TEST(ConnectionLimits, WhoHasACallOpenAndDoesNotAnswerIsHungUpOn) {
+  const auto serving =
+      ServingWith({.keepalive = milliseconds(30), .keepalive_timeout = milliseconds(30)});
+  Socket silent(serving->server()->port());
+  silent.Send(kHello + BeginningOfACall(1, kPredict));
+  EXPECT_TRUE(WaitFor([&silent] { return silent.HasHungUp(); }));
+}
+
+TEST(ConnectionLimits, AConnectionOfAgeIsToldToGoAndTheCallOnItEnds) {
+  Gate gate;
+  GrpcServerOptions options;
+  options.connections.age = milliseconds(50);
+  Serving serving(gate.model(), {}, options);
+  Socket aging(serving.server()->port());
+  aging.Send(kHello);
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  EXPECT_TRUE(WaitFor([&aging] { return aging.Got(kGoAway); }));
+  gate.Open();
+  ExpectGood(running.Wait(), running.response());
+}
+
+}  // namespace
+}  // namespace embershard

@@ -1,0 +1,107 @@
+"""What connections may do reaches the server, option by option."""
+
+import socket
+
+import grpc
+import pytest
+
+from embershard.client import Client
+from embershard.errors import UnavailableError
+from embershard.serving import Server, ServerOptions
+
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
+PING = bytes.fromhex("000008060000000000") + bytes(8)
+GO_AWAY = b"\x07" + bytes(5)  # Type, no flags, no stream.
+ANSWER_TO_PING = bytes.fromhex("000008060100000000") + bytes(8)
+
+
+def half_a_call():
+    """The headers of a call, whose message does not come."""
+    headers = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": b"/embershard.v1.Predictor/Predict",
+        b":authority": b"x",
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+    }
+    block = b"".join(
+        b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+        for name, value in headers.items()
+    )
+    return len(block).to_bytes(3, "big") + bytes.fromhex("010400000001") + block
+
+
+class Peer:
+    """Speaks HTTP/2 by hand."""
+
+    def __init__(self, server, say):
+        host, port = server.address.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket.sendall(HELLO + say)
+        self.heard = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def hears(self, words, times=1):
+        """Whether these bytes come before the server hangs up."""
+        while self.heard.count(words) < times:
+            try:
+                more = self.socket.recv(4096)
+            except ConnectionError:
+                return False
+            if not more:
+                return False
+            self.heard += more
+        return True
+
+
+@pytest.fixture
+def serve(repository):
+    def started(**options):
+        return Server(repository, options=ServerOptions(port=0, threads=1, **options))
+
+    return started
+
+
+def test_one_connection_too_many_is_unavailable_until_another_ends(serve):
+    with serve(max_connections=1) as server, Client(server.address, timeout_seconds=5) as client:
+        with Peer(server, b"") as first:
+            assert first.hears(b"\0\0\x04")  # It is in.
+            with pytest.raises(UnavailableError):
+                client.get_model()
+        with grpc.insecure_channel(server.address) as channel:
+            ready = grpc.channel_ready_future(channel)
+            ready.result(timeout=30)
+
+
+def test_clients_are_told_how_many_calls_they_may_open(serve):
+    with serve(max_connection_calls=7) as server, Peer(server, b"") as peer:
+        assert peer.hears(bytes.fromhex("0003 00000007"))  # MAX_CONCURRENT_STREAMS
+
+
+@pytest.mark.parametrize(
+    ("options", "say", "expected"),
+    [
+        pytest.param({"connection_idle_seconds": 0.05}, b"", GO_AWAY, id="idle"),
+        pytest.param({"connection_age_seconds": 0.05}, b"", GO_AWAY, id="of-age"),
+        pytest.param({}, 4 * PING, b"too_many_pings", id="pings-too-often"),
+    ],
+)
+def test_who_goes_beyond_is_told_to_go(serve, options, say, expected):
+    with serve(**options) as server, Peer(server, say) as peer:
+        assert peer.hears(expected)
+
+
+def test_who_may_ping_as_it_likes_is_answered(serve):
+    with serve(min_ping_seconds=0) as server, Peer(server, 20 * PING) as peer:
+        assert peer.hears(ANSWER_TO_PING, times=20)
+
+
+def test_who_is_silent_with_a_call_open_is_asked(serve):
+    with serve(keepalive_seconds=0.05) as server, Peer(server, half_a_call()) as peer:
+        assert peer.hears(bytes.fromhex("0000080600"))
