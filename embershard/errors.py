@@ -10,6 +10,7 @@
     │   ├── NotFoundError               a model, version or output that is not there
     │   └── RequestError                a predict request: feature, example, position
     ├── PackageError (also ValueError)  fix the package: file and field
+    │   └── PlanError                   a plan for devices that are not served here
     ├── RetryError                      try again later
     │   ├── DeadlineError               the deadline passed before an answer
     │   ├── OverloadedError             refused to protect the requests already accepted
@@ -30,6 +31,7 @@ __all__ = [
     "NotFoundError",
     "OverloadedError",
     "PackageError",
+    "PlanError",
     "RequestError",
     "RetryError",
     "UnavailableError",
@@ -66,6 +68,10 @@ class RequestError(InputError):
 
 class PackageError(EmbershardError, ValueError):
     """A package on disk is damaged, incomplete or of a version that cannot be read."""
+
+
+class PlanError(PackageError):
+    """A package's plan puts tables on devices that are not served here: take another plan."""
 
 
 class RetryError(EmbershardError):

@@ -33,6 +33,7 @@ class LocalPredictor:
 
         Raises:
             PackageError: the package is damaged, or its samples give other scores.
+            PlanError: the plan is for devices that are not served here.
         """
         self._native = load_extension().LocalPredictor(
             folder=str(package),

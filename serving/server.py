@@ -47,6 +47,7 @@ class Server:
             NotFoundError: no such model, version or plan.
             PackageError: the package is damaged, lies in folders of another name than its manifest
                 says, or its samples give other scores.
+            PlanError: the plan is for devices that are not served here.
             UnavailableError: the address cannot be listened on.
             ConfigError: the file to record into exists, or its folder does not.
         """

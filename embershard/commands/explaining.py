@@ -67,9 +67,9 @@ def _explain(given: argparse.Namespace) -> None:
     else:
         explanation = explain_request(folder, plan=given.plan, **read_request(given.request))
     if given.example is not None and not 0 <= given.example < explanation.num_examples:
-        raise InputError(
-            f"example: expected 0 .. {explanation.num_examples - 1}, got {given.example}"
-        )
+        last = explanation.num_examples - 1
+        expected = f"expected 0 .. {last}" if last >= 0 else "the request has none"
+        raise InputError(f"example: {expected}, got {given.example}")
     examples = [] if given.example is None else [given.example]
     if given.format == "json":
         print(json.dumps(explanation_json(explanation, examples=examples)))

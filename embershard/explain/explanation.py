@@ -20,7 +20,7 @@ from embershard.client.arguments import names_of
 from embershard.client.packing import Inputs
 from embershard.client.schema import served_model
 from embershard.client.strings import with_string
-from embershard.errors import InputError, InternalError, PackageError, RequestError
+from embershard.errors import InputError, InternalError, PlanError, RequestError
 from embershard.explain.features import SparseExplained, explain_sparse
 from embershard.explain.leave_out import LeftOut, leave_out
 from embershard.explain.request import Asked, DenseAsked, asked_inputs, asked_sample
@@ -83,6 +83,7 @@ def explain_request(
         RequestError: the request contradicts the schema, or a server would refuse it.
         NotFoundError: no such plan or output.
         PackageError: the package is damaged, or its samples give other scores.
+        PlanError: this machine can serve none of its plans.
     """
     wanted = names_of("outputs", outputs)
     inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
@@ -108,6 +109,7 @@ def explain_sample(package: str | Path, sample: int = 0, *, plan: str = "") -> E
         InputError: no sample of that number.
         NotFoundError: no such plan.
         PackageError: the package is damaged, or its samples give other scores.
+        PlanError: this machine can serve none of its plans.
     """
     opened = Package.open(package)
     samples = opened.samples()
@@ -130,13 +132,11 @@ class _Runner:
 def _start(package: Package, plan: str) -> _Runner:
     """A plan for other devices than this machine's still says where rows lie: another one runs."""
     asked = package.plan(plan)
-    refusals = list[PackageError]()
+    refusals = list[PlanError]()
     for name in dict.fromkeys([asked.name, package.manifest.default_plan, *package.plans]):
         try:
             predictor = LocalPredictor(package.path, plan=name)
-        except PackageError as error:
-            if not str(error).startswith(f"plans/{name}.json: "):
-                raise
+        except PlanError as error:
             refusals.append(error)
             continue
         return _Runner(predictor, asked, name, str(refusals[0]) if refusals else "")

@@ -60,7 +60,8 @@ def leave_out(predictor: MergedPredictor, asked: Asked) -> tuple[Prediction, lis
     """
     inputs = [*_replacements(asked)]  # At least one: no model has none.
     ids = sum(len(each.ids) for each in asked.sparse)
-    step = max(1, min(CALL_EXAMPLES // asked.num_examples, CALL_IDS // max(ids, 1)) - 1)
+    examples = max(asked.num_examples, 1)  # None where only request-scoped outputs are asked for.
+    step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // max(ids, 1)) - 1)
     answers, found = [], list[LeftOut]()
     for first in range(0, len(inputs), step):
         part = inputs[first : first + step]

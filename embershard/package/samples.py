@@ -63,7 +63,7 @@ class SampleRequest:
     """
 
     num_examples: int
-    """N, at least 1."""
+    """N. A package keeps requests of at least one example."""
 
     request_dense: NDArray[np.float32]
     """``[F_r]``: dense inputs of the request scope, in the schema's order."""
@@ -104,9 +104,9 @@ class SampleRequest:
                     f"sample: outputs: {name}: expected float32 with 1 dimension and more, "
                     f"got {array.dtype.name} with {array.ndim}"
                 )
-        if self.num_examples < 1 or len(self.example_dense) != self.num_examples:
+        if len(self.example_dense) != self.num_examples:
             raise InputError(
-                f"sample: example_dense: expected {self.num_examples} examples, at least 1, "
+                f"sample: example_dense: expected {self.num_examples} examples, "
                 f"got {len(self.example_dense)}"
             )
 
@@ -129,10 +129,13 @@ def write_samples(path: Path, samples: Sequence[SampleRequest]) -> None:
     """Writes samples.safetensors.
 
     Raises:
-        InputError: there is no sample.
+        InputError: there is no sample, or one without examples.
     """
     if not samples:
         raise InputError("samples: expected at least one, got none")
+    for number, sample in enumerate(samples):
+        if not sample.num_examples:
+            raise InputError(f"samples: sample {number}: expected at least one example, got none")
     tensors: dict[str, NDArray[Any]] = {}
     for number, sample in enumerate(samples):
         for part in _PARTS:

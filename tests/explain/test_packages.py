@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from embershard.errors import InternalError, PackageError
+from embershard.errors import InternalError, PackageError, PlanError
 from embershard.explain import explain_request, explain_sample, explanation, explanation_json
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
@@ -109,7 +109,7 @@ def test_a_package_with_no_plan_for_this_machine_is_refused(made_for_gpus):
     file.write_text(file.read_text().replace("cpu:", "cuda:"))
     seal(made_for_gpus, json.loads((made_for_gpus / "manifest.json").read_text()))
     with pytest.raises(
-        PackageError, match=r"^plans/2xcpu\.json: table .* expected cpu devices, got 'cuda:"
+        PlanError, match=r"^plans/2xcpu\.json: table .* expected cpu devices, got 'cuda:"
     ):
         explain_sample(made_for_gpus, plan="2xcpu")
 

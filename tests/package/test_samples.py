@@ -51,7 +51,7 @@ def test_samples_read_back_in_order(tmp_path):
             "example_dense: expected float32 with 2 dimensions, got float32 with 1",
             id="dimensions",
         ),
-        pytest.param({"num_examples": 3}, "expected 3 examples, at least 1, got 2", id="examples"),
+        pytest.param({"num_examples": 3}, "expected 3 examples, got 2", id="examples"),
         pytest.param(
             {"outputs": {"score": np.array([0.1])}}, "outputs: score: expected float32", id="output"
         ),
@@ -65,3 +65,10 @@ def test_requests_refused(change, message):
 def test_no_samples_are_refused(tmp_path):
     with pytest.raises(InputError, match="at least one, got none"):
         write_samples(tmp_path / "s", [])
+
+
+def test_a_sample_without_examples_is_refused(tmp_path):
+    none = replace(RICH, num_examples=0, example_dense=np.zeros((0, 2), np.float32))
+    with pytest.raises(InputError, match="sample 1: expected at least one example, got none"):
+        write_samples(tmp_path / "s", [RICH, none])
+    assert not (tmp_path / "s").exists()

@@ -16,8 +16,8 @@ from embershard.client import Client
 from embershard.client import client as client_module
 from embershard.client.status import ERRORS, error_of
 from embershard.data import load_movielens
-from embershard.package import Package
-from embershard.serving import Server, ServerOptions
+from embershard.package import Package, add_plan, make_plan
+from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.training import read_config
 from tests.serving.asking import named, random_request
 from tests.serving.models import make_ranker
@@ -78,6 +78,8 @@ def said(client, server, repository, tmp_path, monkeypatch):
     shutil.copytree(repository / "ranker" / "1", "longer")
     with Path("longer/plans/default.json").open("a") as plan:
         plan.write(" ")
+    shutil.copytree(repository / "ranker" / "1", "gpus")
+    add_plan("gpus", make_plan(Package.open("gpus"), ["cuda:0"], name="gpus", strategy="table"))
     causes = [
         predict(sparse={"itm": [[1]]}),
         predict(sparse={"category": [[0], [6]]}),
@@ -93,6 +95,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
         lambda: embershard.export_model(*make_ranker(), "repository/ranker/latest"),
         lambda: Package.open("ml-100k"),
         lambda: Package.open("longer"),
+        lambda: LocalPredictor("gpus", plan="gpus"),
         lambda: overload(repository),
         lambda: listen_where_another_does(repository),
         late,

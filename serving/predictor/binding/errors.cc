@@ -7,8 +7,8 @@ namespace {
 
 namespace py = pybind11;
 
-const char* ClassName(StatusCode code) {
-  switch (code) {
+const char* ClassName(const Status& status) {
+  switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kFailedPrecondition:
       return "RequestError";
@@ -21,7 +21,7 @@ const char* ClassName(StatusCode code) {
     case StatusCode::kUnavailable:
       return "UnavailableError";
     case StatusCode::kBadPackage:
-      return "PackageError";
+      return status.reason() == StatusReason::kOtherDevices ? "PlanError" : "PackageError";
     case StatusCode::kOk:
     case StatusCode::kInternal:
       break;
@@ -34,7 +34,7 @@ const char* ClassName(StatusCode code) {
 py::object ToPythonError(const Status& status) {
   py::object errors = py::module_::import("embershard.errors");
   // A message may quote what is no UTF-8.
-  return errors.attr(ClassName(status.code()))(ToPythonText(status.message()));
+  return errors.attr(ClassName(status))(ToPythonText(status.message()));
 }
 
 py::str ToPythonText(const std::string& text) {

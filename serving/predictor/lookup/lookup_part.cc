@@ -17,9 +17,10 @@ Status CheckDevices(const Plan& plan, const Manifest& manifest) {
   for (const Shard& shard : plan.shards) {
     for (const size_t device : shard.devices) {
       if (plan.devices[device].starts_with("cpu:")) continue;
-      return BadPackage("plans/" + plan.name + ".json: table '" +
-                        manifest.tables[shard.table].name + "': expected cpu devices, got '" +
-                        plan.devices[device] + "'");
+      return {StatusCode::kBadPackage,
+              "plans/" + plan.name + ".json: table '" + manifest.tables[shard.table].name +
+                  "': expected cpu devices, got '" + plan.devices[device] + "'",
+              StatusReason::kOtherDevices};
     }
   }
   return {};

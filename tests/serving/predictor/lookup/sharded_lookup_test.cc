@@ -269,6 +269,7 @@ TEST(ShardedLookup, APlanForAnotherKindOfDeviceIsRefused) {
   builder.AddPlan("gpu", {"cuda:0"}, {0});
   const Status status = OpenLookup(builder).made().status();
   EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.reason(), StatusReason::kOtherDevices);
   EXPECT_EQ(status.message(), "plans/gpu.json: table 'table': expected cpu devices, got 'cuda:0'");
 }
 

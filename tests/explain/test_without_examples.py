@@ -1,0 +1,83 @@
+"""A request of no examples, which asks for outputs in request scope alone: a user's vector."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from embershard.cli import main
+from embershard.errors import RequestError
+from embershard.explain import explain_request, explanation_json, explanation_tables
+from tests.serving.asking import Asked
+from tests.serving.attending import SCHEMA, export_attending
+from tests.serving.oracle import Oracle
+
+USER = {
+    "dense": {"age": 0.5},
+    "sparse": {"user": [7], "history": [[100, 101, 139, 5]]},
+    "num_examples": 0,
+    "outputs": ["history_mean"],
+}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    return export_attending(tmp_path_factory.mktemp("attending"), weights="int8")
+
+
+def history_mean(package, history):
+    """From the package's bytes, with an example beside the user."""
+    asked = Asked(
+        num_examples=1,
+        dense={"age": [0.5], "price": [0.0]},
+        sparse={"user": [[7]], "history": [history], "item": [[]], "words": [[]]},
+        schema=SCHEMA,
+    )
+    return Oracle(package).answer(asked)["history_mean"]
+
+
+def test_its_vector_and_what_each_input_does_to_it(package):
+    found = explain_request(package, **USER)
+    assert found.num_examples == 0
+    expected = history_mean(package, [100, 101, 139, 5])
+    np.testing.assert_allclose(found.scores["history_mean"], expected, rtol=0, atol=1e-6)
+    changes = {each.input: each.change["history_mean"] for each in found.left_out}
+    np.testing.assert_allclose(changes["history"], -expected, rtol=0, atol=1e-6)
+    for name in ("age", "price", "user", "item", "words"):
+        np.testing.assert_array_equal(changes[name], np.zeros_like(expected))
+    history = found.sparse[1]
+    assert history.fates == ("known", "known", "known", "zero")
+    assert [len(each.offsets) - 1 for each in found.sparse] == [1, 1, 0, 0]
+
+
+def test_outputs_of_examples_are_refused_in_the_servers_words(package):
+    with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.4096, got 0"):
+        explain_request(package, **{**USER, "outputs": ["score"]})
+
+
+def test_as_json_it_has_no_example(package):
+    found = explanation_json(explain_request(package, **USER))
+    assert (found["num_examples"], found["examples"]) == (0, [])
+    lists = {each["name"]: each["lists"] for each in found["sparse"]}
+    assert lists["item"] == []
+    assert [each["example"] for each in lists["history"]] == [None]
+
+
+def test_as_a_table_it_has_the_outputs_of_the_request(package):
+    text = io.StringIO()
+    Console(file=text, width=200).print(explanation_tables(explain_request(package, **USER)))
+    lines = [" ".join(line.split()) for line in text.getvalue().splitlines()]
+    assert lines[0].startswith("attending 1 0 examples plan ")
+    assert "left out in its place norm" in lines
+    assert any(line.startswith("history no ids ") for line in lines)
+
+
+def test_the_command_says_that_there_is_no_example_to_show(package, tmp_path, capsys):
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps(USER))
+    assert main(["explain", str(package), str(file)]) == 0
+    assert capsys.readouterr().out.startswith("attending 1")
+    assert main(["explain", str(package), str(file), "--example", "0"]) == 1
+    assert capsys.readouterr().err.endswith("InputError: example: the request has none, got 0\n")
