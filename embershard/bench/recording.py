@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import struct
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from xxhash import xxh3_64_intdigest
 
 from embershard._proto import recording_pb2 as pb
 from embershard.errors import InputError
@@ -18,8 +20,15 @@ from embershard.errors import InputError
 __all__ = ["RecordedCall", "Recording", "read_recording"]
 
 MAGIC: Final = "embershard recording"
-FORMAT: Final = 1
-SIZE: Final = struct.Struct("<I")
+FORMAT: Final = 2
+
+FRAME: Final = struct.Struct("<IIQ")
+"""Before each message: its size, the lower half of that number's checksum, its own checksum."""
+
+SIZE_BYTES: Final = 4
+
+OLD_BEGIN: Final = slice(4, 6 + len(MAGIC))
+"""Where a file of format 1, whose messages stand behind their sizes alone, has its first field."""
 
 HEADER_BYTES_MAX: Final = 1 << 16
 """Far more than any header has: the size at the front of a file of another kind is beyond it."""
@@ -82,11 +91,9 @@ def read_recording(path: str | Path) -> Recording:
     """
     path = Path(path)
     data = _read(path)
-    messages = list(_messages(data))
-    if not messages or len(messages[0]) > HEADER_BYTES_MAX:
-        raise InputError(f"{path}: expected a recording of embershard serve --record, got none")
-    header = _header(path, messages[0])
-    whole = sum(SIZE.size + len(each) for each in messages)
+    header = _header(path, data)
+    messages = list(_messages(path, data))
+    whole = sum(FRAME.size + len(each) for each in messages)
     return Recording(
         model=header.model,
         version=header.version,
@@ -113,31 +120,47 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _messages(data: bytes) -> Iterator[memoryview]:
+def _messages(path: Path, data: bytes) -> Iterator[memoryview]:
     """Those that are there whole."""
     view, at = memoryview(data), 0
-    while at + SIZE.size <= len(data):
-        (size,) = SIZE.unpack_from(data, at)
-        at += SIZE.size + size
+    for place in itertools.count():
+        if at + FRAME.size > len(data):
+            return
+        size, check_of_size, check = FRAME.unpack_from(data, at)
+        if xxh3_64_intdigest(view[at : at + SIZE_BYTES]) % (1 << 32) != check_of_size:
+            raise InputError(f"{path}: record {place} is damaged: its size is not what was written")
+        at += FRAME.size + size
         if at > len(data):
             return
-        yield view[at - size : at]
+        message = view[at - size : at]
+        if xxh3_64_intdigest(message) != check:
+            raise InputError(f"{path}: record {place} is damaged: its checksum is of other bytes")
+        yield message
 
 
-def _header(path: Path, message: memoryview) -> pb.RecordingHeader:
+def _header(path: Path, data: bytes) -> pb.RecordingHeader:
+    """The first message."""
     header = pb.RecordingHeader()
-    try:
-        header.ParseFromString(message.tobytes())
-    except DecodeError:
-        header.Clear()
+    if data[OLD_BEGIN] == b"\n" + bytes([len(MAGIC)]) + MAGIC.encode():
+        raise _other_format(path, 1)
+    size = FRAME.unpack_from(data)[0] if len(data) >= FRAME.size else 0
+    if 0 < size <= min(HEADER_BYTES_MAX, len(data) - FRAME.size):
+        try:
+            header.ParseFromString(data[FRAME.size : FRAME.size + size])
+        except DecodeError:
+            header.Clear()
     if header.magic != MAGIC:
         raise InputError(f"{path}: expected a recording of embershard serve --record, got none")
     if header.format != FORMAT:
-        raise InputError(
-            f"{path}: expected a recording of format {FORMAT}, got {header.format}: "
-            "another release of embershard wrote it"
-        )
+        raise _other_format(path, header.format)
     return header
+
+
+def _other_format(path: Path, number: int) -> InputError:
+    return InputError(
+        f"{path}: expected a recording of format {FORMAT}, got {number}: "
+        "another release of embershard wrote it"
+    )
 
 
 def _call(path: Path, place: int, message: memoryview) -> RecordedCall:

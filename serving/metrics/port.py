@@ -25,7 +25,8 @@ class Watched(Protocol):
 
 
 class MetricsPort:
-    """``/metrics`` for Prometheus, and ``/``, a page for people.
+    """``/metrics`` for Prometheus, ``/healthz`` for who asks whether to send requests, and ``/``, a
+    page for people.
 
     ::
 
@@ -68,8 +69,14 @@ class MetricsPort:
         def metrics(_: str) -> Response:
             return Response(content_type=CONTENT_TYPE, body=exposition.text())
 
+        def health(_: str) -> Response:
+            state = server.state
+            status = "200 OK" if state == "serving" else "503 Service Unavailable"
+            return Response(status=status, body=f"{state}\n".encode())
+
         routes = page_routes(server.snapshot, lambda: server.state, history)
-        self._http.start({**routes, "/metrics": metrics}, tick=history.take)
+        also = {"/metrics": metrics, "/healthz": health}
+        self._http.start({**routes, **also}, tick=history.take)
 
     def close(self) -> None:
         """Close the port. Safe to repeat."""

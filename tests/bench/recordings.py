@@ -4,13 +4,16 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from embershard._proto import predictor_pb2 as pb
 from embershard._proto import recording_pb2
 
 
 def framed(message: bytes) -> bytes:
-    return struct.pack("<I", len(message)) + message
+    size = struct.pack("<I", len(message))
+    check_of_size = xxhash.xxh3_64_intdigest(size) & 0xFFFFFFFF
+    return size + struct.pack("<IQ", check_of_size, xxhash.xxh3_64_intdigest(message)) + message
 
 
 def header(**fields) -> bytes:
@@ -18,7 +21,7 @@ def header(**fields) -> bytes:
     return recording_pb2.RecordingHeader(
         **{
             "magic": "embershard recording",
-            "format": 1,
+            "format": 2,
             "model": "ranker",
             "version": 7,
             "schema": 0xABC,

@@ -1,6 +1,7 @@
 """Recordings are read as they were written; torn, damaged and other files are told apart."""
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,30 @@ def test_another_file_is_no_recording(tmp_path, contents):
 
 
 def test_another_format_is_refused(tmp_path):
-    with pytest.raises(InputError, match="expected a recording of format 1, got 2: another rel"):
-        read_recording(write_recording(tmp_path / "calls", [], format=2))
+    with pytest.raises(InputError, match="expected a recording of format 2, got 3: another rel"):
+        read_recording(write_recording(tmp_path / "calls", [], format=3))
+
+
+def test_a_file_of_the_first_format_which_had_no_checksums_is_refused_by_its_number(tmp_path):
+    message = header(format=1)
+    path = tmp_path / "calls"
+    path.write_bytes(struct.pack("<I", len(message)) + message)
+    with pytest.raises(InputError, match="expected a recording of format 2, got 1: another rel"):
+        read_recording(path)
+
+
+def test_a_flipped_bit_anywhere_in_a_record_is_found_and_the_record_named(tmp_path):
+    begin, first, second = framed(header()), framed(call(b"first", 1)), framed(call(b"2nd", 2))
+    whole = bytearray(begin + first + second)
+    path = tmp_path / "calls"
+    for bit in range(8 * len(begin), 8 * len(whole)):
+        whole[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(whole)
+        place, at = (1, len(begin)) if bit < 8 * len(begin + first) else (2, len(begin + first))
+        what = "size is not what was" if bit // 8 - at < 8 else "checksum is of other bytes"
+        with pytest.raises(InputError, match=f"record {place} is damaged: its {what}"):
+            read_recording(path)
+        whole[bit // 8] ^= 1 << bit % 8
 
 
 def test_a_damaged_record_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -18,15 +19,23 @@ namespace embershard {
 namespace {
 
 constexpr char kMagic[] = "embershard recording";
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
+
+// Little endian, into the first bytes behind `to`.
+template <typename Number>
+void Put(Number number, char* to) {
+  for (size_t i = 0; i < sizeof(number); ++i) to[i] = static_cast<char>(number >> (8 * i));
+}
 
 // A message as it stands in the file.
 std::string Framed(const google::protobuf::MessageLite& message) {
-  const auto size = static_cast<uint32_t>(message.ByteSizeLong());
-  std::string bytes;
-  bytes.reserve(sizeof(size) + size);
-  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(size >> shift));
+  constexpr size_t kSizeBytes = 4, kFrameBytes = 16;
+  std::string bytes(kFrameBytes, '\0');
   message.AppendToString(&bytes);
+  const size_t size = bytes.size() - kFrameBytes;
+  Put(static_cast<uint32_t>(size), bytes.data());
+  Put(static_cast<uint32_t>(XXH3_64bits(bytes.data(), kSizeBytes)), bytes.data() + kSizeBytes);
+  Put(XXH3_64bits(bytes.data() + kFrameBytes, size), bytes.data() + 8);
   return bytes;
 }
 

@@ -66,7 +66,7 @@ TEST_F(RecorderTest, WritesWhatWasAskedAndAnsweredInOrder) {
 
   const Recording found = Read(options_.path);
   EXPECT_EQ(found.header.magic(), "embershard recording");
-  EXPECT_EQ(found.header.format(), 1U);
+  EXPECT_EQ(found.header.format(), 2U);
   EXPECT_EQ(found.header.model(), "ranker");
   EXPECT_EQ(found.header.version(), 3);
   EXPECT_EQ(found.header.schema(), 0xabcdefU);

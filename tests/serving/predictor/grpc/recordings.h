@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <xxhash.h>
 
 #include <chrono>
 #include <cstdint>
@@ -39,15 +40,20 @@ inline Recording Read(const std::filesystem::path& path) {
   const std::string file = Contents(path);
   std::vector<std::string> messages;
   for (size_t at = 0; at < file.size();) {
-    uint32_t size = 0;
-    if (at + sizeof(size) > file.size()) {
+    struct Frame {
+      uint32_t size, check_of_size;
+      uint64_t check;
+    } frame;
+    if (at + sizeof(frame) > file.size()) {
       ADD_FAILURE() << "torn at byte " << at;
       break;
     }
-    std::memcpy(&size, file.data() + at, sizeof(size));
-    messages.push_back(file.substr(at + sizeof(size), size));
-    EXPECT_EQ(messages.back().size(), size);
-    at += sizeof(size) + size;
+    std::memcpy(&frame, file.data() + at, sizeof(frame));
+    messages.push_back(file.substr(at + sizeof(frame), frame.size));
+    EXPECT_EQ(messages.back().size(), frame.size);
+    EXPECT_EQ(frame.check_of_size, static_cast<uint32_t>(XXH3_64bits(&frame.size, 4)));
+    EXPECT_EQ(frame.check, XXH3_64bits(messages.back().data(), frame.size));
+    at += sizeof(frame) + frame.size;
   }
   Recording recording;
   if (messages.empty() || !recording.header.ParseFromString(messages[0])) {
