@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from embershard.bench.pool import PooledRequest
 from embershard.serving import LocalPredictor
 
-__all__ = ["Done", "examples_per_cpu_second", "run_batches"]
+__all__ = ["Done", "examples_per_cpu_second", "merged", "offline_rate", "run_batches"]
+
+MERGE_EXAMPLES = 512
+"""Up to which a server merges requests by default."""
 
 
 class Done(NamedTuple):
@@ -43,3 +47,30 @@ def examples_per_cpu_second(
     """Of that."""
     done = run_batches(predictor, batches, seconds)
     return done.examples / done.cpu_seconds
+
+
+def merged(pool: Sequence[PooledRequest]) -> list[list[PooledRequest]]:
+    """Requests in order, in batches up to what a server merges by default; a larger one alone."""
+    batches: list[list[PooledRequest]] = [[]]
+    for each in pool:
+        if (
+            batches[-1]
+            and sum(one.examples for one in batches[-1]) + each.examples > MERGE_EXAMPLES
+        ):
+            batches.append([])
+        batches[-1].append(each)
+    return batches
+
+
+def offline_rate(
+    package: Path, pool: Sequence[PooledRequest], seconds: float
+) -> Callable[[], float]:
+    """Blocks of a model that has the machine to itself and is never without work: examples a
+    second of the clock, on all cores, in batches as a server merges them."""
+    predictor, batches = LocalPredictor(package), merged(pool)
+
+    def block() -> float:
+        done = run_batches(predictor, batches, seconds)
+        return done.examples / done.clock_seconds
+
+    return block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ __all__ = [
     "noop_server",
     "per_cpu_second",
     "pooled",
+    "requests_a_batch",
     "requests_of",
     "send",
     "serving",
@@ -53,6 +55,9 @@ class Served:
     target: Target
     process: int
 
+    metrics: str = ""
+    """Where its metrics are; of ours, served with ``--metrics-port``."""
+
 
 @contextmanager
 def serving(command: Sequence[str | Path]) -> Iterator[Served]:
@@ -73,7 +78,10 @@ def serving(command: Sequence[str | Path]) -> Iterator[Served]:
         said = SERVING.match(line)
         if said is None:
             raise RuntimeError(f"{command[0]}: expected `serving ... on HOST:PORT`, got {line!r}")
-        yield Served(find_target(said["address"]), process.pid)
+        metrics = ""
+        if "--metrics-port" in command:
+            metrics = f"{process.stdout.readline().split()[-1]}metrics"
+        yield Served(find_target(said["address"]), process.pid, metrics)
     finally:
         process.terminate()
         try:
@@ -82,6 +90,28 @@ def serving(command: Sequence[str | Path]) -> Iterator[Served]:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def requests_a_batch(served: Served, run: Callable[[], object]) -> float:
+    """How many a server merges, on average, while something runs. REQUIRES: it has ``metrics``."""
+    before = _counted(served.metrics)
+    run()
+    requests, batches = (
+        after - then for after, then in zip(_counted(served.metrics), before, strict=True)
+    )
+    return requests / batches
+
+
+def _counted(metrics: str) -> tuple[float, float]:
+    """Requests that were in batches, and batches, so far."""
+    with urllib.request.urlopen(metrics, timeout=PATIENCE_SECONDS) as answer:
+        text = answer.read().decode()
+    histogram = "embershard_batch_requests"
+    requests, batches = (
+        float(re.findall(rf"^{histogram}_{what}{{.*}} (.*)$", text, re.MULTILINE)[0])
+        for what in ("sum", "count")
+    )
+    return requests, batches
 
 
 def embershard_serve(package: Path, *flags: str) -> list[str | Path]:

@@ -11,7 +11,14 @@ from benchmarks.blocks import interleaved
 from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.in_process import Done, run_batches
 from benchmarks.packages import package_of
-from benchmarks.servers import closed_loop, cores_used, embershard_serve, requests_of, serving
+from benchmarks.servers import (
+    closed_loop,
+    cores_used,
+    embershard_serve,
+    requests_a_batch,
+    requests_of,
+    serving,
+)
 from embershard.bench import RunResult
 from embershard.bench.pool import PooledRequest
 from embershard.data import workload
@@ -22,8 +29,6 @@ __all__ = ["measure"]
 IN_FLIGHT = 64
 BLOCKS = 15
 BLOCK_SECONDS = 0.6
-MERGE_EXAMPLES = 512
-"""Up to which a server merges requests by default."""
 
 Block = tuple[Done, RunResult | None]
 
@@ -40,20 +45,21 @@ def _rows(examples: int) -> list[Row]:
     alone = ("--merge-examples", "1")
     threads = ("--threads", "1")
     with (
-        serving(embershard_serve(package, *threads)) as on,
+        serving(embershard_serve(package, *threads, "--metrics-port", "0")) as on,
         serving(embershard_serve(package, *threads, *alone)) as off,
     ):
-        merged = min(IN_FLIGHT, MERGE_EXAMPLES // examples)
         predictor = LocalPredictor(package, threads=1)
-        runs = [
-            _served(closed_loop(each, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS))
+        loads = [
+            closed_loop(each, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
             for each in (on, off)
         ]
-        runs.append(_merged(predictor, pool, merged))
+        loads[0]()
+        merged = round(requests_a_batch(on, loads[0]))
+        runs = [*map(_served, loads), _merged(predictor, pool, merged)]
         sides, watch = interleaved(runs, blocks=BLOCKS)
     clock = [[done.examples / done.clock_seconds for done, _ in side] for side in sides]
     cpu = [[done.examples / done.cpu_seconds for done, _ in side] for side in sides]
-    loads = [[result for _, result in side if result] for side in sides]
+    results = [[result for _, result in side if result] for side in sides]
     what = f"*small* requests of {examples} examples, {IN_FLIGHT} in flight, 1 thread in the model"
     each_alone = "one request a batch"
     rows = [
@@ -62,7 +68,7 @@ def _rows(examples: int) -> list[Row]:
                 name=f"batching/{examples}",
                 what=what,
                 unit="examples/s",
-                note=f"on: {cores_used(loads[0])}; off: {cores_used(loads[1])}",
+                note=f"on: {cores_used(results[0])}; off: {cores_used(results[1])}",
             ),
             Series("batching", clock[0]),
             Series(each_alone, clock[1]),
@@ -79,7 +85,8 @@ def _rows(examples: int) -> list[Row]:
                 name=f"batching/{examples}_in_process",
                 what=what,
                 unit="examples per server CPU-second; in process per CPU-second",
-                note=f"in process {np.median(clock[2]):,.0f} examples/s of the clock",
+                note="as many a batch as the server merges on average; "
+                f"in process {np.median(clock[2]):,.0f} examples/s of the clock",
             ),
             Series("served", cpu[0]),
             Series(f"in process, {merged} requests a batch", cpu[2]),

@@ -3,16 +3,16 @@ what is answered in time when more is asked."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from benchmarks.blocks import interleaved
+from benchmarks.goodput import Goodput, goodput_rows
 from benchmarks.harness import About, Row, Series, paired_row
-from benchmarks.in_process import examples_per_cpu_second
-from benchmarks.objective import HighestRate, answers_in_time, highest_rate, runs_at
+from benchmarks.in_process import examples_per_cpu_second, offline_rate
+from benchmarks.objective import HighestRate, highest_rate, runs_at
 from benchmarks.packages import package_of
 from benchmarks.servers import (
     Served,
@@ -40,10 +40,6 @@ PAIRS = 15
 RUN_SECONDS = 4.0
 OFFLINE_SECONDS = 1.0
 
-LOADS = (1.0, 1.2, 3.0)
-GOODPUT_RUNS = 3
-PATIENT_SECONDS = 1.0
-
 WHAT = "*ranking*: 1 user with 20 features and a history of 300, 200 candidates of 40 features"
 
 
@@ -64,9 +60,12 @@ def measure() -> list[Row]:
         held = [each.per_second for each in found if each.held]
         rate = min(held or [each.per_second for each in found])
         run = runs_at(served, pool, rate, seconds=RUN_SECONDS)
-        headline = _headline_row(run, offline, "that held" if held else "tried; none held")
-        beyond = _goodput_rows(served, pool, rate) if held else []
-    return [headline, _rate_row(found, watch), *beyond]
+        at_once = offline_rate(package, pool, OFFLINE_SECONDS)
+        which = "that held" if held else "tried; none held"
+        headline = _headline_rows(run, (offline, at_once), which)
+        about = Goodput(name="headline", what="*ranking*", objective=OBJECTIVE, seconds=RUN_SECONDS)
+        beyond = goodput_rows(about, served, pool, rate) if held else []
+    return [*headline, _rate_row(found, watch), *beyond]
 
 
 def _searches(served: Served, pool: Sequence[PooledRequest]) -> list[HighestRate]:
@@ -95,60 +94,48 @@ def _rate_row(found: Sequence[HighestRate], watch: Watch) -> Row:
     return paired_row(about, Series(name, rates), watch=watch)
 
 
-def _headline_row(run: Callable[[], RunResult], offline: Callable[[], float], which: str) -> Row:
-    """Runs at one rate, beside the same requests in process."""
-    sides: list[Callable[[], RunResult | float]] = [run, offline]
-    (served, alone), watch = interleaved(sides, blocks=PAIRS, warm_up=False)
+def _headline_rows(
+    run: Callable[[], RunResult], offline: Sequence[Callable[[], float]], which: str
+) -> list[Row]:
+    """Runs at one rate, beside the same requests in process: a CPU-second, and on all cores."""
+    sides: list[Callable[[], RunResult | float]] = [run, *offline]
+    (served, alone, at_once), watch = interleaved(sides, blocks=PAIRS, warm_up=False)
     results = [each for each in served if isinstance(each, RunResult)]
-    p99s = [each.percentile_of_all_seconds(99) * 1e3 for each in results]
+    p50s, p99s = (
+        [each.percentile_of_all_seconds(percent) * 1e3 for each in results] for percent in (50, 99)
+    )
     kept = sum(map(OBJECTIVE.holds, results))
     about = About(
         name="headline/ranking",
         what=WHAT,
         unit="examples per server CPU-second; in process per CPU-second",
-        note=f"at the lowest rate {which}; {OBJECTIVE} in {kept} of {PAIRS} runs, p99 "
-        f"{min(p99s):.1f} .. {max(p99s):.1f} ms; {cores_used(results)}",
+        note=f"at the lowest rate {which}; {OBJECTIVE} in {kept} of {PAIRS} runs, "
+        f"p50 {np.median(p50s):.1f} ms, p99 {min(p99s):.1f} .. {max(p99s):.1f} ms; "
+        f"{cores_used(results)}",
     )
     rate = float(np.median([each.examples_per_second for each in results]))
-    return paired_row(
-        about,
-        Series(f"served, {rate:,.0f} examples/s", [per_cpu_second(each) for each in results]),
-        Series(
-            "in process, one request a call, 1 thread",
-            [each for each in alone if isinstance(each, float)],
-        ),
-        watch=watch,
+    of_offline = About(
+        name="headline/of_offline",
+        what=f"{WHAT}; at the lowest rate {which}, beside the model without a server",
+        unit="examples/s",
     )
-
-
-def _goodput_rows(served: Served, pool: Sequence[PooledRequest], rate: float) -> list[Row]:
-    """At multiples of the rate, with clients that wait as long as the objective and longer."""
-    asked = [
-        (load, deadline)
-        for load in LOADS
-        for deadline in (OBJECTIVE.limit_seconds, PATIENT_SECONDS)
-    ]
-    runs = [
-        runs_at(served, pool, load * rate, seconds=RUN_SECONDS, deadline_seconds=deadline)
-        for load, deadline in asked
-    ]
-    found, watch = interleaved(runs, blocks=GOODPUT_RUNS, warm_up=False)
     return [
-        _goodput_row(load, deadline, results, watch)
-        for (load, deadline), results in zip(asked, found, strict=True)
+        paired_row(
+            about,
+            Series(f"served, {rate:,.0f} examples/s", [per_cpu_second(each) for each in results]),
+            Series(
+                "in process, one request a call, 1 thread",
+                [each for each in alone if isinstance(each, float)],
+            ),
+            watch=watch,
+        ),
+        paired_row(
+            of_offline,
+            Series("served", [each.examples_per_second for each in results]),
+            Series(
+                "in process, all cores, merged as a server does",
+                [each for each in at_once if isinstance(each, float)],
+            ),
+            watch=watch,
+        ),
     ]
-
-
-def _goodput_row(load: float, deadline: float, results: list[RunResult], watch: Watch) -> Row:
-    codes = sum((Counter(each.by_code) for each in results), Counter[str]())
-    about = About(
-        name=f"headline/goodput_{load:g}x_{deadline * 1e3:.0f}ms",
-        what=f"*ranking* at {load:g} times that rate, clients wait {deadline * 1e3:.0f} ms",
-        unit="requests/s",
-        note=", ".join(f"{code} {many / codes.total():.0%}" for code, many in codes.items()),
-    )
-    within = OBJECTIVE.limit_seconds
-    in_time = [answers_in_time(each, within) for each in results]
-    asked = [each.scheduled_per_second for each in results]
-    name = f"answers within {within * 1e3:.0f} ms"
-    return paired_row(about, Series(name, in_time), Series("asked", asked), watch=watch)
