@@ -111,6 +111,7 @@ export class Chart {
     for (const value of values) {
       const y = HEIGHT * (1 - share(value));
       this.line("grid", 0, y, WIDTH, y, this.marks);
+      if (y === HEIGHT && values.length > 3) continue; // It would lie on the one above it.
       const label = make("span", "", this.labels);
       label.append(this.show(value));
       label.style.top = `min(${y}%, 100% - 1.2em)`;
