@@ -72,7 +72,9 @@ class Server:
             port=self._options.port,
             default_timeout_ms=self._options.default_timeout_ms,
             max_message_bytes=self._options.max_message_bytes,
-            connections=_connections(self._options),
+            max_connections=self._options.max_connections,
+            max_connection_calls=self._options.max_connection_calls,
+            **{name: getattr(self._options, name) for name in SECONDS_OF_CONNECTIONS},
             slow_request_ms=self._options.slow_request_ms,
             record_path=self._options.record,
             record_requests=self._options.record_requests,
@@ -133,14 +135,6 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _connections(options: ServerOptions) -> dict[str, float]:
-    return {
-        "max_connections": options.max_connections,
-        "max_connection_calls": options.max_connection_calls,
-        **{name: getattr(options, name) for name in SECONDS_OF_CONNECTIONS},
-    }
 
 
 def _check_record(path: str) -> None:

@@ -4,12 +4,10 @@
 // No call keeps the GIL while it loads, waits or runs a model, and no request that
 // arrives over gRPC ever takes it.
 
-#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +16,9 @@
 #include "base/bus_error.h"
 #include "base/clock.h"
 #include "base/freed_memory.h"
+#include "binding/arguments.h"
 #include "binding/errors.h"
+#include "binding/keywords.h"
 #include "binding/snapshot_dict.h"
 #include "engine/engine.h"
 #include "grpc/serialized.h"
@@ -37,16 +37,6 @@ T ValueOrRaise(Result<T> result) {
   return std::move(*result);
 }
 
-// `value` times `seconds`, for an argument that a person may have set.
-Result<Clock::duration> DurationOf(const std::string& name, double value, double seconds) {
-  constexpr double kMost = (1U << 31) - 1;
-  if (!(value >= 0 && value <= kMost)) {
-    return InvalidArgument(name + ": expected 0..2147483647, got " + std::to_string(value));
-  }
-  return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(value * seconds));
-}
-
 // Runs `action` without the GIL.
 template <class Action>
 auto Released(Action action) {
@@ -55,9 +45,9 @@ auto Released(Action action) {
 }
 
 // Loads FBGEMM, opens the package, runs its samples.
-Result<std::shared_ptr<Engine>> StartEngine(const std::string& folder, const ModelOptions& model,
+Result<std::shared_ptr<Engine>> StartEngine(const PredictorArguments& predictor,
                                             const EngineOptions& options) {
-  Result<std::unique_ptr<Model>> loaded = LoadPackageModel(folder, model);
+  Result<std::unique_ptr<Model>> loaded = LoadPackageModel(predictor.folder, predictor.model);
   if (!loaded.ok()) return loaded.status();
   Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), options);
   if (!engine.ok()) return engine.status();
@@ -67,10 +57,11 @@ Result<std::shared_ptr<Engine>> StartEngine(const std::string& folder, const Mod
 // A package behind a port.
 class Server {
  public:
-  Server(const std::string& folder, const ModelOptions& model, const EngineOptions& engine,
-         const GrpcServerOptions& server)
-      : engine_(ValueOrRaise(Released([&] { return StartEngine(folder, model, engine); }))),
-        server_(ValueOrRaise(Released([&] { return GrpcServer::Start(engine_, server); }))) {}
+  explicit Server(const ServerArguments& arguments)
+      : engine_(ValueOrRaise(
+            Released([&] { return StartEngine(arguments.predictor, arguments.engine); }))),
+        server_(
+            ValueOrRaise(Released([&] { return GrpcServer::Start(engine_, arguments.server); }))) {}
 
   // Drains, and joins the threads.
   ~Server() {
@@ -105,7 +96,8 @@ class Server {
   }
 
   py::list WaitSlow(double timeout_seconds) {
-    const Clock::duration timeout = ValueOrRaise(DurationOf("timeout_seconds", timeout_seconds, 1));
+    const auto timeout = std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(NumberInRange("timeout_seconds", timeout_seconds)));
     return ToList(Released([&] { return engine_->telemetry().slow_log().Wait(timeout); }));
   }
 
@@ -117,8 +109,8 @@ class Server {
 // A package in this process.
 class LocalPredictor {
  public:
-  LocalPredictor(const std::string& folder, const ModelOptions& model)
-      : engine_(ValueOrRaise(Released([&] { return StartEngine(folder, model, {}); }))) {}
+  explicit LocalPredictor(const PredictorArguments& arguments)
+      : engine_(ValueOrRaise(Released([&] { return StartEngine(arguments, {}); }))) {}
 
   ~LocalPredictor() {
     Released([this] { engine_.reset(); });
@@ -144,75 +136,11 @@ class LocalPredictor {
   std::shared_ptr<Engine> engine_;
 };
 
-ModelOptions ModelOptionsFrom(const std::string& fbgemm_folder, const std::string& plan,
-                              bool resident, int threads) {
-  ModelOptions options;
-  options.package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;
-  options.package.plan = plan;
-  options.threads = threads;
-  options.fbgemm_folder = fbgemm_folder;
-  return options;
-}
-
-std::chrono::milliseconds SecondsOf(const py::dict& options, const char* name) {
-  const double value = options[name].cast<double>();
-  return std::chrono::ceil<std::chrono::milliseconds>(ValueOrRaise(DurationOf(name, value, 1)));
-}
-
-ConnectionLimits ConnectionLimitsFrom(const py::dict& options) {
-  ConnectionLimits limits;
-  limits.max_connections = options["max_connections"].cast<size_t>();
-  limits.max_calls = options["max_connection_calls"].cast<int>();
-  limits.idle = SecondsOf(options, "connection_idle_seconds");
-  limits.age = SecondsOf(options, "connection_age_seconds");
-  limits.keepalive = SecondsOf(options, "keepalive_seconds");
-  limits.min_ping = SecondsOf(options, "min_ping_seconds");
-  return limits;
-}
-
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
-      .def(
-          py::init([](const std::string& folder, const std::string& fbgemm_folder,
-                      const std::string& plan, bool resident, int threads, float sample_tolerance,
-                      size_t max_batch_examples, uint64_t max_batch_ids, size_t merge_examples,
-                      size_t max_queued_examples, uint64_t max_queued_ids,
-                      uint64_t max_queued_bytes, const std::string& host, int port,
-                      int64_t default_timeout_ms, int max_message_bytes,
-                      const py::dict& connections, double slow_request_ms,
-                      const std::string& record_path, uint64_t record_requests, double record_share,
-                      const std::function<void(const std::string&)>& record_report) {
-            EngineOptions engine;
-            engine.sample_tolerance = sample_tolerance;
-            engine.slow_request =
-                ValueOrRaise(DurationOf("slow_request_ms", slow_request_ms, 1e-3));
-            engine.batching.max_batch_examples = max_batch_examples;
-            engine.batching.max_batch_ids = max_batch_ids;
-            engine.batching.merge_examples = merge_examples;
-            engine.batching.max_queued_examples = max_queued_examples;
-            engine.batching.max_queued_ids = max_queued_ids;
-            engine.batching.max_queued_bytes = max_queued_bytes;
-            GrpcServerOptions server;
-            server.host = host;
-            server.port = port;
-            server.default_timeout = std::chrono::milliseconds(default_timeout_ms);
-            server.max_message_bytes = max_message_bytes;
-            server.connections = ConnectionLimitsFrom(connections);
-            server.record.path = record_path;
-            server.record.max_requests = record_requests;
-            server.record.share = record_share;
-            server.record.report = record_report;
-            return std::make_unique<Server>(
-                folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads), engine, server);
-          }),
-          py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
-          py::arg("resident"), py::arg("threads"), py::arg("sample_tolerance"),
-          py::arg("max_batch_examples"), py::arg("max_batch_ids"), py::arg("merge_examples"),
-          py::arg("max_queued_examples"), py::arg("max_queued_ids"), py::arg("max_queued_bytes"),
-          py::arg("host"), py::arg("port"), py::arg("default_timeout_ms"),
-          py::arg("max_message_bytes"), py::arg("connections"), py::arg("slow_request_ms") = 0.0,
-          py::arg("record_path") = "", py::arg("record_requests") = RecorderOptions().max_requests,
-          py::arg("record_share") = 1.0, py::arg("record_report") = py::none())
+      .def(py::init([](const py::kwargs& given) {
+        return std::make_unique<Server>(ServerArgumentsFrom(given));
+      }))
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("snapshot", &Server::Snapshot)
@@ -222,13 +150,9 @@ void DefineServer(py::module_& module) {
 
 void DefineLocalPredictor(py::module_& module) {
   py::class_<LocalPredictor>(module, "LocalPredictor")
-      .def(py::init([](const std::string& folder, const std::string& fbgemm_folder,
-                       const std::string& plan, bool resident, int threads) {
-             return std::make_unique<LocalPredictor>(
-                 folder, ModelOptionsFrom(fbgemm_folder, plan, resident, threads));
-           }),
-           py::kw_only(), py::arg("folder"), py::arg("fbgemm_folder"), py::arg("plan"),
-           py::arg("resident"), py::arg("threads"))
+      .def(py::init([](const py::kwargs& given) {
+        return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(given));
+      }))
       .def("get_model", &LocalPredictor::GetModel)
       .def("predict_merged", &LocalPredictor::PredictMerged, py::arg("requests"));
 }

@@ -23,31 +23,23 @@ namespace embershard {
 namespace {
 
 // What a row's codes mean: made from its first bytes, gives n values at a time.
-template <class V>
-struct Int8Row {
-  static constexpr WeightType kWeights = WeightType::kInt8;
+template <class V, WeightType kType>
+struct QuantizedRow {
+  static constexpr WeightType kWeights = kType;
 
-  explicit Int8Row(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
+  explicit QuantizedRow(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
   typename V::Floats Values(const std::byte* at, size_t n) const {
-    return V::MultiplyAdd(scale, V::Int8(at, n), bias);
+    return V::MultiplyAdd(scale, kType == WeightType::kInt8 ? V::Int8(at, n) : V::Int4(at, n),
+                          bias);
   }
 
   const typename V::Floats scale;
   const typename V::Floats bias;
 };
-
 template <class V>
-struct Int4Row {
-  static constexpr WeightType kWeights = WeightType::kInt4;
-
-  explicit Int4Row(const std::byte* row) : scale(V::Half(row)), bias(V::Half(row + 2)) {}
-  typename V::Floats Values(const std::byte* at, size_t n) const {
-    return V::MultiplyAdd(scale, V::Int4(at, n), bias);
-  }
-
-  const typename V::Floats scale;
-  const typename V::Floats bias;
-};
+using Int8Row = QuantizedRow<V, WeightType::kInt8>;
+template <class V>
+using Int4Row = QuantizedRow<V, WeightType::kInt4>;
 
 template <class V>
 struct Fp16Row {

@@ -1,0 +1,72 @@
+#include "binding/arguments.h"
+
+#include "binding/keywords.h"
+
+namespace embershard {
+namespace {
+
+void Read(Keywords& keywords, PredictorArguments* to) {
+  bool resident = false;
+  std::string fbgemm_folder;
+  keywords.Read("folder", &to->folder);
+  keywords.Read("fbgemm_folder", &fbgemm_folder);
+  keywords.Read("plan", &to->model.package.plan);
+  keywords.Read("resident", &resident);
+  keywords.Read("threads", &to->model.threads);
+  to->model.package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;
+  to->model.fbgemm_folder = fbgemm_folder;
+}
+
+void Read(Keywords& keywords, EngineOptions* to) {
+  keywords.Read("sample_tolerance", &to->sample_tolerance);
+  keywords.ReadMilliseconds("slow_request_ms", &to->slow_request);
+  keywords.Read("max_batch_examples", &to->batching.max_batch_examples);
+  keywords.Read("max_batch_ids", &to->batching.max_batch_ids);
+  keywords.Read("merge_examples", &to->batching.merge_examples);
+  keywords.Read("max_queued_examples", &to->batching.max_queued_examples);
+  keywords.Read("max_queued_ids", &to->batching.max_queued_ids);
+  keywords.Read("max_queued_bytes", &to->batching.max_queued_bytes);
+}
+
+void Read(Keywords& keywords, ConnectionLimits* to) {
+  keywords.Read("max_connections", &to->max_connections);
+  keywords.Read("max_connection_calls", &to->max_calls);
+  keywords.ReadSeconds("connection_idle_seconds", &to->idle);
+  keywords.ReadSeconds("connection_age_seconds", &to->age);
+  keywords.ReadSeconds("keepalive_seconds", &to->keepalive);
+  keywords.ReadSeconds("min_ping_seconds", &to->min_ping);
+}
+
+void Read(Keywords& keywords, GrpcServerOptions* to) {
+  keywords.Read("host", &to->host);
+  keywords.Read("port", &to->port);
+  keywords.ReadMilliseconds("default_timeout_ms", &to->default_timeout);
+  keywords.Read("max_message_bytes", &to->max_message_bytes);
+  Read(keywords, &to->connections);
+  keywords.Read("record_path", &to->record.path);
+  keywords.Read("record_requests", &to->record.max_requests);
+  keywords.Read("record_share", &to->record.share);
+  keywords.Read("record_report", &to->record.report);
+}
+
+}  // namespace
+
+PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given) {
+  PredictorArguments arguments;
+  Keywords keywords("LocalPredictor", given);
+  Read(keywords, &arguments);
+  keywords.CheckAllRead();
+  return arguments;
+}
+
+ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
+  ServerArguments arguments;
+  Keywords keywords("Server", given);
+  Read(keywords, &arguments.predictor);
+  Read(keywords, &arguments.engine);
+  Read(keywords, &arguments.server);
+  keywords.CheckAllRead();
+  return arguments;
+}
+
+}  // namespace embershard

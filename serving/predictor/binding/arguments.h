@@ -1,0 +1,33 @@
+// What serving/server.py and serving/local.py pass, as options of the rooms below.
+
+#ifndef EMBERSHARD_BINDING_ARGUMENTS_H_
+#define EMBERSHARD_BINDING_ARGUMENTS_H_
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "engine/engine.h"
+#include "grpc/server.h"
+#include "model/model.h"
+
+namespace embershard {
+
+struct PredictorArguments {
+  std::string folder;
+  ModelOptions model;
+};
+
+struct ServerArguments {
+  PredictorArguments predictor;
+  EngineOptions engine;
+  GrpcServerOptions server;
+};
+
+// Every keyword is needed, and no other taken: see Keywords.
+PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given);
+ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BINDING_ARGUMENTS_H_

@@ -1,0 +1,59 @@
+"""What the extension says of keywords that are not its own: Python passes each by name."""
+
+import pytest
+
+from embershard.errors import RequestError
+from embershard.serving._native import fbgemm_folder, load_extension
+
+
+@pytest.fixture
+def predictor(tmp_path):
+    """Keywords that LocalPredictor takes; the folder holds no package."""
+    return {
+        "folder": str(tmp_path),
+        "fbgemm_folder": str(fbgemm_folder()),
+        "plan": "",
+        "resident": False,
+        "threads": 1,
+    }
+
+
+def test_a_missing_keyword_is_named(predictor):
+    del predictor["plan"]
+    with pytest.raises(TypeError, match=r"^LocalPredictor: expected the keyword 'plan'$"):
+        load_extension().LocalPredictor(**predictor)
+
+
+def test_an_unknown_keyword_is_named_with_those_there_are(predictor):
+    with pytest.raises(
+        TypeError,
+        match=r"^LocalPredictor: no keyword 'device', expected folder, fbgemm_folder, plan, "
+        r"resident, threads$",
+    ):
+        load_extension().LocalPredictor(**predictor, device="cpu:0")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("threads", "two", id="text-for-a-number"),
+        pytest.param("threads", 1.5, id="half-a-thread"),
+        pytest.param("threads", 2**40, id="too-large"),
+        pytest.param("plan", None, id="none-for-text"),
+    ],
+)
+def test_a_value_of_another_type_is_named(predictor, name, value):
+    with pytest.raises(TypeError, match=f"^LocalPredictor: keyword '{name}': got {value!r}, "):
+        load_extension().LocalPredictor(**predictor | {name: value})
+
+
+def test_a_server_takes_keywords_of_its_own_too(predictor):
+    with pytest.raises(TypeError, match=r"^Server: expected the keyword 'sample_tolerance'$"):
+        load_extension().Server(**predictor)
+
+
+def test_a_time_out_of_range_is_named(predictor):
+    with pytest.raises(
+        RequestError, match=r"^slow_request_ms: expected 0\.\.2147483647, got -1\.0+$"
+    ):
+        load_extension().Server(**predictor, sample_tolerance=0.1, slow_request_ms=-1)
