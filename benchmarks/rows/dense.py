@@ -81,16 +81,23 @@ def _inputs(asked: Workload, examples: int) -> tuple[list[Tensor], list[Tensor],
 
 
 def flops(asked: Workload, examples: float) -> float:
-    """Two for each multiply-add of the matrices, as the program must do them for each example."""
+    """Two for each multiply-add of the matrices, as the program must do them for one request of so
+    many examples: what vectors of the request scope give each other, once."""
     vectors = len(asked.sparse) + 1
-    width = vectors * asked.dim
+    user = sum(each.scope == "request" for each in asked.sparse)
+    first, *above = asked.over_layers
+    if asked.cross is not None or user < 2:
+        user = 0
+    item = vectors - user
+    once = user * user * asked.dim + user * (user - 1) // 2 * first
     if asked.cross is None:
-        adds = vectors * vectors * asked.dim
-        width = asked.dim + vectors * (vectors - 1) // 2
+        adds = item * vectors * asked.dim
+        width = asked.dim + item * (item - 1) // 2 + item * user
     else:
         layers, rank = asked.cross
+        width = vectors * asked.dim
         adds = layers * 2 * width * rank
     dense = asked.request_dense + asked.example_dense
-    for sizes in ((dense, *asked.dense_layers), (width, *asked.over_layers)):
+    for sizes in ((dense, *asked.dense_layers), (width, first, *above)):
         adds += sum(above * below for above, below in pairwise(sizes))
-    return 2.0 * adds * examples
+    return 2.0 * (adds * examples + once)
