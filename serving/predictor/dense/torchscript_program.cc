@@ -15,6 +15,7 @@
 
 #include "base/thread_count.h"
 #include "dense/dense_program.h"
+#include "dense/torchscript_linear.h"
 
 namespace embershard {
 namespace {
@@ -208,8 +209,10 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesyst
     const Status signature = CheckSignature(forward->function().getSchema());
     if (!signature.ok()) return BadPackage(where + signature.message());
     module.eval();
-    auto program =
-        std::make_unique<TorchScriptProgram>(torch::jit::freeze(module), schema, threads);
+    module = torch::jit::freeze(module);
+    UseThreads(threads, at::get_num_threads, at::set_num_threads);
+    PackLinears(module.get_method("forward").graph());
+    auto program = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
     const Status tried = TryOnce(*program, schema);
     if (!tried.ok()) return BadPackage(where + tried.message());
     return std::unique_ptr<DenseProgram>(std::move(program));

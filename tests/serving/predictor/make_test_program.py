@@ -105,7 +105,54 @@ class Sequences(torch.nn.Module):
         }
 
 
+def narrowed(values: Tensor) -> Tensor:
+    return values.to(torch.bfloat16).to(torch.float32)
+
+
+class Linears(torch.nn.Module):
+    """Takes rows of 64: a layer with relu, one whose output is used twice, a small one, and one of
+    weights that are no constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(64, 256)
+        self.second = torch.nn.Linear(256, 64, bias=False)
+        self.small = torch.nn.Linear(64, 64)
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        rows = example_inputs[0]
+        second = self.second(torch.relu(self.first(rows)))
+        small = self.small(second + torch.relu(second))
+        return {"score": small, "all": torch.nn.functional.linear(small, rows)}
+
+
+class Bfloat16Linears(torch.nn.Module):
+    """As an export in bfloat16 writes them, and a third whose weights have more digits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(64, 256)
+        self.second = torch.nn.Linear(256, 64)
+        self.third = torch.nn.Linear(64, 256)
+        for layer in (self.first, self.second):
+            layer.weight.data = narrowed(layer.weight.data)
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        first = torch.relu(narrowed(self.first(narrowed(example_inputs[0]))))
+        second = narrowed(self.second(narrowed(first)))
+        third = narrowed(self.third(narrowed(second)))
+        return {"score": torch.cat([second, third], dim=1)}
+
+
 PROGRAMS = {
+    "linears": Linears,
+    "bfloat16_linears": Bfloat16Linears,
     "sequences": Sequences,
     "sound": Sound,
     "missing_output": MissingOutput,

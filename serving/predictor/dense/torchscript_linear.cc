@@ -1,0 +1,255 @@
+#include "dense/torchscript_linear.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/custom_class.h>
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace embershard {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr int64_t kLargestPiece = 512;
+constexpr int64_t kPaddedPiece = 16;  // The largest that may have zeros.
+constexpr int64_t kFewestWeights = 16384;
+
+const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
+
+using Pack = at::Tensor(const at::Tensor& weight, std::optional<int64_t> batch_size);
+using Pointwise = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
+                             const std::optional<at::Tensor>& bias, std::string_view attr,
+                             c10::List<std::optional<at::Scalar>> scalars,
+                             std::optional<std::string_view> algorithm);
+
+// Of torch, or null.
+template <class Signature>
+std::optional<c10::TypedOperatorHandle<Signature>> Find(const char* name) {
+  const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
+  if (!found || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
+  return found->typed<Signature>();
+}
+
+struct Layer final : torch::CustomClassHolder {
+  at::ScalarType type = at::kFloat;  // Of inputs, weights and outputs; sums are float32.
+  at::Tensor weight;                 // [outputs, inputs]
+  std::optional<at::Tensor> bias;    // [outputs]
+  at::Tensor packed;
+  bool relu = false;
+};
+
+at::Tensor RunPiece(const Layer& layer, const at::Tensor& x) {
+  static const auto pointwise = *Find<Pointwise>("mkldnn::_linear_pointwise");
+  return pointwise.call(x, layer.packed, layer.bias, "none", c10::List<std::optional<at::Scalar>>(),
+                        std::nullopt);
+}
+
+// x [rows, inputs], of the layer's type.
+at::Tensor RunRows(const Layer& layer, const at::Tensor& x) {
+  const int64_t rows = x.size(0);
+  if (rows == 1 && layer.type == at::kFloat) {  // torch's product of matrix and vector is faster.
+    return at::linear(x, layer.weight, layer.bias);
+  }
+  if (rows > 0 && FirstPiece(rows).computed == rows) return RunPiece(layer, x);
+  at::Tensor y = at::empty({rows, layer.weight.size(0)}, x.options());
+  for (int64_t first = 0; first < rows;) {
+    const LinearPiece piece = FirstPiece(rows - first);
+    at::Tensor taken = x.narrow(0, first, piece.rows);
+    if (piece.computed > piece.rows) {
+      at::Tensor padded = at::zeros({piece.computed, x.size(1)}, x.options());
+      padded.narrow(0, 0, piece.rows).copy_(taken);
+      taken = std::move(padded);
+    }
+    y.narrow(0, first, piece.rows).copy_(RunPiece(layer, taken).narrow(0, 0, piece.rows));
+    first += piece.rows;
+  }
+  return y;
+}
+
+at::Tensor Run(const Layer& layer, const at::Tensor& given) {
+  const int64_t inputs = layer.weight.size(1);
+  TORCH_CHECK(given.dim() > 0 && given.size(-1) == inputs && given.is_floating_point(),
+              "linear: expected rows of ", inputs, " floats, got ", given.scalar_type(), " of ",
+              given.sizes());
+  std::vector<int64_t> shape = given.sizes().vec();
+  shape.back() = layer.weight.size(0);
+  const at::Tensor x = given.to(layer.type).contiguous();
+  at::Tensor y = RunRows(layer, x.view({x.numel() / inputs, inputs}));
+  if (layer.relu) at::relu_(y);  // oneDNN's own makes zeros of NaN.
+  return y.view(shape);
+}
+
+// Has oneDNN compile what any batch will need.
+void RunEachSize(const Layer& layer) {
+  for (int64_t rows = 1; rows <= kLargestPiece; rows *= 2) {
+    RunPiece(layer, at::zeros({rows, layer.weight.size(1)}, layer.type));
+  }
+}
+
+const auto kLayerClass = torch::class_<Layer>("embershard", "Layer");
+
+const torch::jit::RegisterOperators kOperators({torch::jit::Operator(
+    "embershard::linear(Tensor x, __torch__.torch.classes.embershard.Layer layer) -> Tensor",
+    [](torch::jit::Stack& stack) {
+      const auto layer = torch::jit::pop(stack).toCustomClass<Layer>();
+      const at::Tensor x = torch::jit::pop(stack).toTensor();
+      torch::jit::push(stack, Run(*layer, x));
+    },
+    c10::AliasAnalysisKind::FROM_SCHEMA)});
+
+// Of a constant tensor of float32 on CPU.
+std::optional<at::Tensor> ConstantFloats(const Value* value) {
+  const auto found = torch::jit::toIValue(value);
+  if (!found || !found->isTensor()) return std::nullopt;
+  const at::Tensor& tensor = found->toTensor();
+  if (!tensor.device().is_cpu() || tensor.scalar_type() != at::kFloat) return std::nullopt;
+  return tensor.detach().contiguous();
+}
+
+bool IsCastTo(const Node* node, at::ScalarType type) {
+  if (node->kind() != c10::aten::to || node->inputs().size() < 2) return false;
+  const auto given = torch::jit::toIValue(node->input(1));
+  return given && given->isInt() && given->toInt() == static_cast<int64_t>(type);
+}
+
+Node* OnlyUser(const Value* value) {
+  return value->uses().size() == 1 ? value->uses()[0].user : nullptr;
+}
+
+// The two casts float32(bfloat16(value)).
+struct Rounding {
+  Node* to_bfloat16 = nullptr;
+  Node* to_float32 = nullptr;
+};
+
+std::optional<Rounding> RoundingBefore(Value* value) {
+  Node* const wide = value->node();
+  if (!IsCastTo(wide, at::kFloat) || !IsCastTo(wide->input(0)->node(), at::kBFloat16)) {
+    return std::nullopt;
+  }
+  return Rounding{wide->input(0)->node(), wide};
+}
+
+std::optional<Rounding> RoundingBehind(const Value* value) {
+  Node* const narrow = OnlyUser(value);
+  if (narrow == nullptr || !IsCastTo(narrow, at::kBFloat16)) return std::nullopt;
+  Node* const wide = OnlyUser(narrow->output());
+  if (wide == nullptr || !IsCastTo(wide, at::kFloat)) return std::nullopt;
+  return Rounding{narrow, wide};
+}
+
+// What a layer in bfloat16 takes: the output of another as it is.
+Value* Unrounded(const Rounding& rounding) {
+  Value* const x = rounding.to_bfloat16->input(0);
+  const Node* const wide = x->node();
+  const bool was_layer =
+      IsCastTo(wide, at::kFloat) && wide->input(0)->node()->kind() == kLinearKind;
+  return was_layer ? wide->input(0) : x;
+}
+
+// Whether this processor multiplies bfloat16.
+bool HasBfloat16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+bool IsBfloat16(const at::Tensor& tensor) {
+  return tensor.equal(tensor.to(at::kBFloat16).to(at::kFloat));
+}
+
+// Null where the layer stays torch's.
+c10::intrusive_ptr<Layer> LayerOf(const Node* node) {
+  const auto weight = ConstantFloats(node->input(1));
+  if (!weight || weight->dim() != 2 || weight->numel() < kFewestWeights) return nullptr;
+  auto layer = c10::make_intrusive<Layer>();
+  layer->weight = *weight;
+  const auto bias = torch::jit::toIValue(node->input(2));
+  if (bias && bias->isNone()) return layer;
+  layer->bias = ConstantFloats(node->input(2));
+  return layer->bias && layer->bias->numel() == weight->size(0) ? layer : nullptr;
+}
+
+void Replace(Node* node) {
+  const auto layer = LayerOf(node);
+  if (layer == nullptr) return;
+  Value* x = node->input(0);
+  Value* replaced = node->output();  // Float32.
+  const auto before = RoundingBefore(x);
+  const auto behind = RoundingBehind(replaced);
+  const bool narrow = before && behind && HasBfloat16() && IsBfloat16(layer->weight);
+  if (narrow) {
+    layer->type = at::kBFloat16;
+    layer->weight = layer->weight.to(at::kBFloat16);
+    x = Unrounded(*before);
+    replaced = behind->to_float32->output();
+  }
+  Value* rectified = replaced;
+  if (Node* user = OnlyUser(replaced); user != nullptr && user->kind() == c10::aten::relu) {
+    layer->relu = true;
+    rectified = user->output();
+  }
+  static const auto pack = *Find<Pack>("mkldnn::_reorder_linear_weight");
+  layer->packed = pack.call(layer->weight, std::nullopt);
+  RunEachSize(*layer);
+  const torch::jit::WithInsertPoint here(node);
+  Value* const constant = node->owningGraph()->insertConstant(c10::IValue(layer));
+  Node* const linear = node->owningGraph()->create(kLinearKind, {x, constant});
+  linear->output()->setType(c10::TensorType::get());
+  linear->insertBefore(node);
+  if (rectified != replaced) rectified->replaceAllUsesWith(narrow ? replaced : linear->output());
+  if (narrow) {
+    behind->to_float32->replaceInput(0, linear->output());
+  } else {
+    replaced->replaceAllUsesWith(linear->output());
+  }
+}
+
+void ReplaceIn(torch::jit::Block* block) {
+  std::vector<Node*> linears;
+  for (Node* node : block->nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) ReplaceIn(inner);
+    if (node->kind() == c10::aten::linear) linears.push_back(node);
+  }
+  for (Node* node : linears) Replace(node);
+}
+
+}  // namespace
+
+LinearPiece FirstPiece(int64_t rows) {
+  if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
+  const auto given = static_cast<uint64_t>(rows);
+  if (rows <= kPaddedPiece) return {rows, static_cast<int64_t>(std::bit_ceil(given))};
+  const auto whole = static_cast<int64_t>(std::bit_floor(given));
+  return {whole, whole};
+}
+
+void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph) {
+  if (!at::hasMKLDNN() || !at::globalContext().userEnabledMkldnn() ||
+      !Find<Pack>("mkldnn::_reorder_linear_weight") ||
+      !Find<Pointwise>("mkldnn::_linear_pointwise")) {
+    return;
+  }
+  const c10::InferenceMode no_gradients;
+  ReplaceIn(graph->block());
+  torch::jit::EliminateDeadCode(graph);
+}
+
+}  // namespace embershard

@@ -1,0 +1,41 @@
+// Linear layers of a TorchScript program, on oneDNN.
+//
+// torch itself calls MKL for them, which is slow on some processors, and packs weights anew at each
+// call. oneDNN, as it comes in torch, gets weights that are packed once. It compiles a kernel for
+// each number of rows, which takes a millisecond: batches are cut into pieces of a few sizes, each
+// of which has run before the first request.
+
+#ifndef EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_
+#define EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace embershard {
+
+// Rows of one piece of a batch, and how many are computed for them: the rest are zeros.
+struct LinearPiece {
+  int64_t rows = 0;
+  int64_t computed = 0;
+};
+
+// The first piece of `rows` > 0. `computed` is a power of two up to 512; no more than seven rows of
+// a whole batch are zeros.
+LinearPiece FirstPiece(int64_t rows);
+
+// Replaces, in a frozen graph that has not run yet, where weight and bias are float32 constants,
+//
+//   linear(x, weight, bias)                                  by  the same, packed
+//   bfloat16(linear(float32(bfloat16(x)), weight, bias))     by  the same in bfloat16, packed
+//   relu(either)                                             by  the same, with relu
+//
+// The second asks for a processor with bfloat16 and weights that are bfloat16 by value. Layers of
+// less than 16384 weights gain nothing and stay, as does all where torch has no oneDNN. Kernels are
+// compiled for the number of threads that torch has on this thread.
+void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_

@@ -1,0 +1,167 @@
+#include "dense/torchscript_linear.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/linspace.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+namespace embershard {
+namespace {
+
+constexpr int64_t kWidth = 64;
+
+// ../make_test_program.py says what it computes.
+torch::jit::Module Program(const std::string& name) {
+  const auto file = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
+  torch::jit::Module module = torch::jit::load(file.string());
+  module.eval();
+  return torch::jit::freeze(module);
+}
+
+torch::jit::Module Packed(const std::string& name) {
+  torch::jit::Module module = Program(name);
+  PackLinears(module.get_method("forward").graph());
+  return module;
+}
+
+int Count(const torch::jit::Module& module, const std::string& kind) {
+  int count = 0;
+  for (const auto* node : module.get_method("forward").graph()->nodes()) {
+    count += node->kind().toQualString() == kind;
+  }
+  return count;
+}
+
+at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
+  const c10::List<at::Tensor> none;
+  const c10::List<at::Tensor> example({rows});
+  return module.forward({none, example, rows}).toGenericDict().at("score").toTensor();
+}
+
+at::Tensor Rows(int64_t rows) {
+  return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
+}
+
+TEST(FirstPiece, IsAPowerOfTwoOfWhichOnlyAShortOneHasZeros) {
+  struct Case {
+    int64_t rows;
+    int64_t taken;
+    int64_t computed;
+  };
+  for (const auto& [rows, taken, computed] :
+       {Case{1, 1, 1}, Case{3, 3, 4}, Case{9, 9, 16}, Case{16, 16, 16}, Case{17, 16, 16},
+        Case{200, 128, 128}, Case{511, 256, 256}, Case{512, 512, 512}, Case{1300, 512, 512}}) {
+    const LinearPiece piece = FirstPiece(rows);
+    EXPECT_EQ(piece.rows, taken) << rows;
+    EXPECT_EQ(piece.computed, computed) << rows;
+  }
+}
+
+TEST(FirstPiece, PiecesOfABatchHaveAtMostSevenZeroRowsInAll) {
+  for (int64_t rows = 1; rows <= 2000; ++rows) {
+    int64_t zeros = 0;
+    for (int64_t left = rows; left > 0;) {
+      const LinearPiece piece = FirstPiece(left);
+      zeros += piece.computed - piece.rows;
+      left -= piece.rows;
+    }
+    ASSERT_LE(zeros, 7) << rows;
+  }
+}
+
+class PackLinearsTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (!at::hasMKLDNN()) GTEST_SKIP() << "torch has no oneDNN";
+    at::set_num_threads(GetParam());
+  }
+  void TearDown() override { at::set_num_threads(1); }
+};
+
+TEST_P(PackLinearsTest, PacksLargeLayersOfConstantsAndTheirRelu) {
+  EXPECT_EQ(Count(Program("linears"), "aten::linear"), 4);
+  EXPECT_EQ(Count(Program("linears"), "aten::relu"), 2);
+  const torch::jit::Module module = Packed("linears");
+  EXPECT_EQ(Count(module, "embershard::linear"), 2);
+  EXPECT_EQ(Count(module, "aten::linear"), 2);  // One is small, one's weight is an input.
+  EXPECT_EQ(Count(module, "aten::relu"), 1);    // Its linear has another user.
+}
+
+TEST_P(PackLinearsTest, KeepsWhatTheProgramComputes) {
+  torch::jit::Module before = Program("linears");
+  torch::jit::Module after = Packed("linears");
+  for (const int64_t rows : {0, 1, 2, 5, 16, 17, 203, 1030}) {
+    const at::Tensor given = Rows(rows);
+    const at::Tensor expected = Score(before, given);
+    EXPECT_TRUE(at::allclose(Score(after, given), expected, /*rtol=*/1e-5, /*atol=*/1e-6)) << rows;
+  }
+}
+
+TEST_P(PackLinearsTest, ARowGivesTheSameAloneAndInABatch) {
+  torch::jit::Module after = Packed("linears");
+  const at::Tensor given = Rows(43);
+  const at::Tensor together = Score(after, given);
+  for (int64_t row = 0; row < given.size(0); ++row) {
+    const at::Tensor alone = Score(after, given.narrow(0, row, 1));
+    EXPECT_TRUE(at::allclose(alone, together.narrow(0, row, 1), 1e-6, 1e-6)) << row;
+  }
+}
+
+TEST_P(PackLinearsTest, NaNStaysInItsRow) {
+  torch::jit::Module after = Packed("linears");
+  const at::Tensor given = Rows(21);
+  const at::Tensor expected = Score(after, given);
+  given[3].fill_(std::nan(""));
+  const at::Tensor score = Score(after, given);
+  EXPECT_TRUE(score[3].isnan().all().item<bool>());
+  EXPECT_TRUE(score.narrow(0, 0, 3).equal(expected.narrow(0, 0, 3)));
+  EXPECT_TRUE(score.narrow(0, 4, 17).equal(expected.narrow(0, 4, 17)));
+}
+
+TEST_P(PackLinearsTest, TakesRowsThatDoNotLieOneBehindTheOther) {
+  torch::jit::Module before = Program("linears");
+  torch::jit::Module after = Packed("linears");
+  const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
+  EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 1e-5, 1e-6));
+}
+
+TEST_P(PackLinearsTest, LeavesAllToTorchWhereOneDnnIsSwitchedOff) {
+  at::globalContext().setUserEnabledMkldnn(false);
+  const torch::jit::Module module = Packed("linears");
+  at::globalContext().setUserEnabledMkldnn(true);
+  EXPECT_EQ(Count(module, "aten::linear"), 4);
+}
+
+#if defined(__x86_64__)
+TEST_P(PackLinearsTest, InBfloat16CastsGoWhereLayersFollowEachOther) {
+  if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "no such processor";
+  const torch::jit::Module module = Packed("bfloat16_linears");
+  EXPECT_EQ(Count(module, "embershard::linear"), 3);
+  EXPECT_EQ(Count(module, "aten::linear"), 0);
+  EXPECT_EQ(Count(module, "aten::relu"), 0);
+  EXPECT_EQ(Count(module, "aten::to"), 5);
+}
+#endif
+
+TEST_P(PackLinearsTest, InBfloat16ScoresAreThoseOfTheRoundedProgram) {
+  torch::jit::Module before = Program("bfloat16_linears");
+  torch::jit::Module after = Packed("bfloat16_linears");
+  for (const int64_t rows : {0, 1, 5, 200}) {
+    const at::Tensor given = Rows(rows);
+    // Sums in another order may round to a neighbour, 1/256 away.
+    EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3)) << rows;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, PackLinearsTest, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace embershard
