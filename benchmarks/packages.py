@@ -24,7 +24,7 @@ ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
 OLD_SECONDS = 3600
 
 
-def package_of(workload: Workload, *, devices: str = "1xcpu") -> Path:
+def package_of(workload: Workload, *, devices: str = "1xcpu", dense_dtype: str = "fp32") -> Path:
     """An int8 package of the workload's model, with its own requests as samples.
 
     Kept under the digest of the sources that write it. What other sources wrote is removed, once it
@@ -32,13 +32,21 @@ def package_of(workload: Workload, *, devices: str = "1xcpu") -> Path:
 
     Args:
         devices: that the plan places tables on, and so the threads of lookups.
+        dense_dtype: of the dense program, fp32 or bf16.
     """
-    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / f"{workload.name}_{devices}"
+    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / f"{workload.name}_{devices}_{dense_dtype}"
     out = kept / _digest() / workload.name / "1"
     if not out.exists():
         random = np.random.default_rng(1)
         samples = [workload.request(random, count) for count in (1, workload.examples)]
-        export_model(workload.model(), workload.schema(), out, devices=devices, samples=samples)
+        export_model(
+            workload.model(),
+            workload.schema(),
+            out,
+            dense_dtype=dense_dtype,
+            devices=devices,
+            samples=samples,
+        )
         for old in kept.iterdir():
             if old.name != _digest() and old.stat().st_mtime < time.time() - OLD_SECONDS:
                 shutil.rmtree(old)

@@ -2,6 +2,14 @@
 
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.from_checkpoint import export_checkpoint
+from embershard.export.report import dense_report
 from embershard.export.weights import Weights, parse_weights
 
-__all__ = ["ExportProgress", "Weights", "export_checkpoint", "export_model", "parse_weights"]
+__all__ = [
+    "ExportProgress",
+    "Weights",
+    "dense_report",
+    "export_checkpoint",
+    "export_model",
+    "parse_weights",
+]

@@ -65,7 +65,7 @@ def contents_of(
         outputs=program.outputs,
         tables=tables,
         programs=[
-            ProgramSpec(kind="torchscript", target="cpu", dtype="float32", file=PROGRAM_FILE)
+            ProgramSpec(kind="torchscript", target="cpu", dtype=program.dtype, file=PROGRAM_FILE)
         ],
         plans=[plan],
         limits=limits,

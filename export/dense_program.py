@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from embershard.export.embeddings import Layout
 from embershard.export.torchscript import run_program
 from embershard.jagged import JaggedTensor
-from embershard.package.manifest import OutputSpec
+from embershard.package.manifest import DenseDtype, OutputSpec
 from embershard.package.schema import Schema, Scope
 
 __all__ = ["DenseProgram", "LookedUp", "take_lists"]
@@ -58,6 +58,14 @@ class DenseProgram:
     schema: Schema
     layout: Layout
     outputs: tuple[OutputSpec, ...]
+
+    float32: DenseProgram | None = None
+    """The same without the rounding of its linear layers to bfloat16. None: it has none."""
+
+    @property
+    def dtype(self) -> DenseDtype:
+        """What its linear layers take."""
+        return "bfloat16" if self.float32 else "float32"
 
     def run(
         self, dense: Tensor, looked_up: LookedUp, request_of_example: Tensor

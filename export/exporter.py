@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from embershard.errors import ExportError, InputError
 from embershard.export.contents import PROGRAM_FILE, contents_of, write_inputs
 from embershard.export.program import build_program
-from embershard.export.report import report_json
+from embershard.export.report import REPORT_FILE, report_json
 from embershard.export.requests import check_requests
 from embershard.export.samples import random_samples, scored
 from embershard.export.tables import write_table
 from embershard.export.torchscript import save_program
 from embershard.export.weights import Weights, weights_of
 from embershard.models import LogitModel
-from embershard.package.manifest import Limits, default_limits
+from embershard.package.manifest import DenseDtype, Limits, default_limits
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import parse_devices, place_tables
 from embershard.package.row_format import RowFormat, WeightType
@@ -27,7 +27,9 @@ from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 from embershard.package.writer import PackageWriter
 
-__all__ = ["ExportProgress", "export_model"]
+__all__ = ["DENSE_DTYPES", "ExportProgress", "export_model"]
+
+DENSE_DTYPES: Mapping[str, DenseDtype] = {"fp32": "float32", "bf16": "bfloat16"}
 
 VERSION_MAX = (1 << 63) - 1
 
@@ -49,6 +51,7 @@ def export_model(
     out: str | Path,
     *,
     weights: Weights = "int8",
+    dense_dtype: str = "fp32",
     devices: str = "1xcpu",
     samples: Sequence[SampleRequest] | None = None,
     limits: Limits | None = None,
@@ -71,6 +74,9 @@ def export_model(
         out: ``<repository>/<model>/<version>``; must not be there yet.
         weights: how tables are stored: int8, int4 or fp16, or a mapping from patterns of table
             names.
+        dense_dtype: what linear layers of the dense program take, fp32 or bf16. In bf16 their
+            operands and results are rounded, all else stays fp32; the report says what that does
+            to the samples' outputs.
         devices: what the default plan places the tables on: ``2xcpu``. CPUs alone, until serving
             on GPUs exists.
         samples: real requests; their outputs are computed anew. None: a few random ones.
@@ -90,13 +96,17 @@ def export_model(
     placed = _served(devices)
     limits = limits or default_limits()
     program = build_program(
-        module.served(schema) if isinstance(module, LogitModel) else module, schema, seed=seed
+        module.served(schema) if isinstance(module, LogitModel) else module,
+        schema,
+        dtype=_dtype(dense_dtype),
+        seed=seed,
     )
     layout = program.layout
     kinds = _storable(layout.tables, weights)
     samples = samples or random_samples(schema, layout, limits=limits, seed=seed)
     check_requests(samples, schema, limits)
     checked = scored(samples, program, kinds)
+    exact = scored(samples, program.float32, kinds) if program.float32 else None
     with PackageWriter(Path(out)) as writer:
         written = _Written(layout.tables, progress)
         tables = [
@@ -108,7 +118,7 @@ def export_model(
         writer.add_plan(plan)
         writer.add_samples(checked)
         save_program(program.script, writer.new_file(PROGRAM_FILE))
-        writer.add_file("report/report.json", report_json(tables, samples=len(checked)))
+        writer.add_file(REPORT_FILE, report_json(tables, checked, exact))
         return writer.publish(
             contents_of(
                 model,
@@ -162,6 +172,14 @@ def _identity(out: Path) -> tuple[str, int]:
     if not re.fullmatch(NAME_PATTERN, model):
         raise ExportError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
     return model, int(version)
+
+
+def _dtype(dense_dtype: str) -> DenseDtype:
+    if dense_dtype not in DENSE_DTYPES:
+        raise ExportError(
+            f"dense_dtype: expected one of {', '.join(DENSE_DTYPES)}, got {dense_dtype!r}"
+        )
+    return DENSE_DTYPES[dense_dtype]
 
 
 def _served(devices: str) -> list[str]:

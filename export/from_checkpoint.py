@@ -28,6 +28,7 @@ def export_checkpoint(
     out: str | Path,
     *,
     weights: Weights = "int8",
+    dense_dtype: str = "fp32",
     devices: str = "1xcpu",
     model: str | None = None,
     progress: Callable[[ExportProgress], None] | None = None,
@@ -40,6 +41,7 @@ def export_checkpoint(
             wrote it, which is read with weights_only=True.
         out: ``<repository>/<model>/<version>``.
         weights: how tables are stored.
+        dense_dtype: what linear layers of the dense program take, fp32 or bf16.
         devices: what the default plan places the tables on.
         model: ``package.module:factory``; ``factory()`` gives the module, whose weights are then
             replaced by those at ``path``, and its schema. None: the checkpoint tells.
@@ -60,7 +62,14 @@ def export_checkpoint(
         (module, schema), samples = _made_by(model), None
         _load_weights(module, path)
     return export_model(
-        module, schema, out, weights=weights, devices=devices, samples=samples, progress=progress
+        module,
+        schema,
+        out,
+        weights=weights,
+        dense_dtype=dense_dtype,
+        devices=devices,
+        samples=samples,
+        progress=progress,
     )
 
 

@@ -10,23 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import ExportError
+from embershard.export.bfloat16 import round_layers
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import trace
 from embershard.export.trials import check_program
+from embershard.package.manifest import DenseDtype
 from embershard.package.schema import Schema
 
 __all__ = ["build_program"]
 
 
-def build_program(module: nn.Module, schema: Schema, *, seed: int) -> DenseProgram:
+def build_program(
+    module: nn.Module, schema: Schema, *, dtype: DenseDtype = "float32", seed: int
+) -> DenseProgram:
     """Split a module at its lookups, compile the rest, and check that they agree.
 
     Args:
         module: ``forward(dense, sparse)``; left as it was.
         schema: its inputs.
+        dtype: what linear layers take. The program that is compared takes float32.
         seed: of the random inputs of the check.
 
     Raises:
@@ -48,7 +53,14 @@ def build_program(module: nn.Module, schema: Schema, *, seed: int) -> DenseProgr
             outputs=(),
         )
         outputs = check_program(module, traced, program, modules, scoped.output_scopes, seed=seed)
-    return dataclasses.replace(program, outputs=outputs)
+        exact = dataclasses.replace(program, outputs=outputs)
+        return exact if dtype == "float32" else _in_bfloat16(exact, module)
+
+
+def _in_bfloat16(exact: DenseProgram, module: nn.Module) -> DenseProgram:
+    holder, graph = round_layers(module, exact.graph)
+    script = compile_program(holder, graph)
+    return dataclasses.replace(exact, script=script, graph=graph, float32=exact)
 
 
 def _embedding_modules(module: nn.Module, called: set[str]) -> dict[str, EmbeddingModule]:

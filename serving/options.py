@@ -60,7 +60,8 @@ class ServerOptions:
 
     sample_tolerance: float = 1e-5
     """Largest difference allowed, at start, between the scores of the package's samples and those
-    that the package says they must have; relative to scores beyond 1. 0: none. Raise it where this
+    that the package says they must have; relative to scores beyond 1, and 100 times as much where
+    the dense program is in bfloat16. 0: none. Raise it where this
     machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
 
     max_batch_examples: int = 0

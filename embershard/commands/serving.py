@@ -52,7 +52,8 @@ START = (
         "sample-tolerance",
         float,
         "X",
-        "largest difference allowed from the scores that the package says its samples have",
+        "largest difference allowed from the scores that the package says its samples have; "
+        "100 times as much where the dense program is in bf16",
     ),
 )
 GROUPS = {"start": START, "batches": BATCHES, "limits": LIMITS, "connections": CONNECTIONS}

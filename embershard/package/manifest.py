@@ -21,6 +21,7 @@ from embershard.package.strict_json import canonical_json
 
 __all__ = [
     "FORMAT_VERSION",
+    "DenseDtype",
     "DenseInputSpec",
     "FileSpec",
     "HashIds",
@@ -67,6 +68,7 @@ Name: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
 FilePath: TypeAlias = Annotated[str, Field(pattern=FILE_PATTERN)]
 Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 Hex64: TypeAlias = Annotated[str, Field(pattern=DIGEST_PATTERN)]
+DenseDtype: TypeAlias = Literal["float32", "bfloat16"]
 Error: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -209,11 +211,11 @@ class TableSpec(Part):
 
 
 class ProgramSpec(Part):
-    """A dense program."""
+    """A dense program. Its inputs and outputs are float32, whatever it computes in."""
 
     kind: Literal["torchscript"]
     target: Literal["cpu"]
-    dtype: Literal["float32"]
+    dtype: DenseDtype
     file: FilePath
 
 

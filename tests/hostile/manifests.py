@@ -178,6 +178,7 @@ FIELDS = [
     field("mse-negative", "tables", 0, "mse", value=-1.0),
     field("programs-empty", "programs", value=[]),
     field("program-kind-unknown", "programs", 0, "kind", value="onnx"),
+    field("program-dtype-unknown", "programs", 0, "dtype", value="float16"),
     field("plans-empty", "plans", value=[]),
     field("max-examples-zero", "limits", "max_examples", value=0),
     field("max-examples-2-to-the-31", "limits", "max_examples", value=1 << 31),

@@ -146,14 +146,27 @@ def test_scores_are_those_of_the_packages_bytes(movielens_local, package, asked)
         assert np.abs(got - oracle.answer(each)["score"]).max() <= 1e-5
 
 
-def test_int8_served_keeps_the_test_auc(movielens, trained, movielens_local):
+def served_auc(local, movielens) -> float:
+    """Of the test split, asked as clients do."""
     test = movielens.dataset.test
     served = np.empty(len(test), np.float32)
     for request in client_requests(test):
-        (served[request.positions],) = scores(movielens_local, as_asked(movielens, request))
-    auc = area_under_curve(served, test.labels)
+        (served[request.positions],) = scores(local, as_asked(movielens, request))
+    return area_under_curve(served, test.labels)
+
+
+def test_int8_served_keeps_the_test_auc(movielens, trained, movielens_local):
+    auc = served_auc(movielens_local, movielens)
     assert abs(auc - trained.test.auc) <= 0.001
-    assert auc > area_under_curve(movielens.baseline["test"], test.labels)
+    assert auc > area_under_curve(movielens.baseline["test"], movielens.dataset.test.labels)
+
+
+def test_bf16_served_keeps_the_test_auc(movielens, trained, movielens_local, tmp_path):
+    out = export_checkpoint(trained.checkpoint, tmp_path / "bf16" / "1", dense_dtype="bf16")
+    bf16 = served_auc(LocalPredictor(out, threads=1), movielens)
+    int8 = served_auc(movielens_local, movielens)
+    print(f"movielens: {int8=:.6f}, int8 tables and {bf16=:.6f}")
+    assert abs(bf16 - int8) <= 0.001
 
 
 def test_ids_of_users_never_seen_are_counted(movielens, movielens_local, asked):

@@ -108,7 +108,7 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
   auto lookup = MakeShardedLookup(**package, {.threads = options.threads});
   if (!lookup.ok()) return lookup.status();
   if (Status status = LoadFbgemmOperators(options.fbgemm_folder); !status.ok()) return status;
-  auto program = LoadTorchScriptProgram(folder / (*package)->manifest().program,
+  auto program = LoadTorchScriptProgram(folder / (*package)->manifest().program.file,
                                         (*package)->schema(), {.threads = options.threads});
   if (!program.ok()) return program.status();
   return std::unique_ptr<Model>(

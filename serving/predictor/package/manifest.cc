@@ -19,12 +19,13 @@ void CheckProducer(const JsonValue& value) {
   for (const auto& [key, version] : value.Members()) (void)version.Text();
 }
 
-std::string ReadProgram(const JsonValue& value) {
+ProgramSpec ReadProgram(const JsonValue& value) {
   value.ExpectKeys({"kind", "target", "dtype", "file"});
   value["kind"].Choice<bool>({{"torchscript", true}});
   value["target"].Choice<bool>({{"cpu", true}});
-  value["dtype"].Choice<bool>({{"float32", true}});
-  return ReadFilePath(value["file"]);
+  const DenseType type = value["dtype"].Choice<DenseType>(
+      {{"float32", DenseType::kFloat32}, {"bfloat16", DenseType::kBfloat16}});
+  return {.type = type, .file = ReadFilePath(value["file"])};
 }
 
 Limits ReadLimits(const JsonValue& value) {

@@ -21,6 +21,7 @@ enum class Pooling { kSum, kMean };
 enum class Keep { kFirst, kLast, kReject };
 enum class UnknownIds { kReject, kOov, kZero };
 enum class IdMapKind { kIdentity, kHash, kVocab };
+enum class DenseType { kFloat32, kBfloat16 };
 
 struct IdMapSpec {
   IdMapKind kind = IdMapKind::kIdentity;
@@ -105,6 +106,12 @@ struct FileSpec {
   std::string sha256;  // 64 hex digits.
 };
 
+// The TorchScript program for cpu.
+struct ProgramSpec {
+  DenseType type = DenseType::kFloat32;  // What its linear layers take.
+  std::string file;
+};
+
 struct Limits {
   uint32_t max_examples = 0;  // Per request.
   uint64_t max_ids = 0;       // Per request.
@@ -115,7 +122,7 @@ struct Manifest {
   int64_t version = 0;
   Schema schema;
   std::vector<TableSpec> tables;
-  std::string program;  // File of the TorchScript program for cpu.
+  ProgramSpec program;
   std::vector<std::string> plans;
   std::string default_plan;
   Limits limits;

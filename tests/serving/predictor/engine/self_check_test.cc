@@ -54,6 +54,18 @@ TEST(SelfCheck, AllowsWhatTheToleranceAllows) {
   EXPECT_TRUE(Engine::Start(std::move(model), options).ok());
 }
 
+TEST(SelfCheck, AllowsABfloat16ProgramAHundredTimesAsMuch) {
+  for (const auto& [expected, good] : {std::pair(256.76F, true), std::pair(257.2F, false)}) {
+    SampleRequest sample = GoodSample();
+    sample.outputs[0][1] = expected;  // 4e-5 and 2e-3 of it away.
+    Manifest manifest = FakeManifest();
+    manifest.program.type = DenseType::kBfloat16;
+    auto model =
+        std::make_unique<FakeModel>(std::move(manifest), std::vector<SampleRequest>{sample});
+    EXPECT_EQ(Engine::Start(std::move(model), {}).ok(), good) << expected;
+  }
+}
+
 TEST(SelfCheck, RefusesAModelThatIsRightOnlyWhenAlone) {
   const Status status = StartStatus({GoodSample(), GoodSample()}, [](Slot* slot) {
     if (slot->requests > 1) slot->outputs[1].values[3] = 4;

@@ -22,7 +22,8 @@ TEST(Manifest, HoldsWhatTheGoldenPackageSays) {
   const Manifest manifest = GoldenManifest();
   EXPECT_EQ(manifest.model, "tiny");
   EXPECT_EQ(manifest.version, 1);
-  EXPECT_EQ(manifest.program, "programs/dense.pt");
+  EXPECT_EQ(manifest.program.file, "programs/dense.pt");
+  EXPECT_EQ(manifest.program.type, DenseType::kFloat32);
   EXPECT_EQ(manifest.samples, "samples.safetensors");
   EXPECT_EQ(manifest.plans, (std::vector<std::string>{"default", "halves"}));
   EXPECT_EQ(manifest.default_plan, "default");
