@@ -7,6 +7,7 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from embershard._proto import predictor_pb2 as pb
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
 from tests.serving.asking import Asked, named
@@ -65,16 +66,68 @@ REQUESTS = [
 ]
 
 
+# Upper bounds of the buckets, and the sizes that the good requests below have.
+COUNTED = {
+    "embershard_batch_examples": ([2.0**power for power in range(17)], [1, 3]),
+    "embershard_batch_requests": ([2.0**power for power in range(13)], [1, 1]),
+    "embershard_batch_fill_ratio": (
+        [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
+        [1 / 512, 3 / 512],
+    ),
+    "embershard_request_ids": ([2.0**power for power in range(21)], [2, 9]),
+    "embershard_request_examples": ([2.0**power for power in range(17)], [1, 3]),
+}
+SECONDS = [5e-5, *(digit * 10.0**power for power in range(-4, 1) for digit in (1, 2, 5)), 10.0]
+TIMED = {  # With what each answer says of itself, in whole microseconds, rounded down.
+    "embershard_queue_seconds": "queue_us",
+    "embershard_lookup_seconds": "lookup_us",
+    "embershard_dense_seconds": "dense_us",
+    "embershard_request_seconds": None,
+}
+
+
+def assert_buckets(before, after, timings):
+    """Each line of each histogram: how many values the traffic added up to its bound."""
+    found = {}
+    for name, *labels in after:
+        if name.endswith("_bucket"):
+            assert len(labels) == 1, (name, labels)
+            lines = found.setdefault(name.removesuffix("_bucket"), {})
+            lines[float(labels[0])] = after[name, *labels] - before[name, *labels]
+    assert found.keys() == COUNTED.keys() | TIMED.keys()
+    for name, (bounds, values) in COUNTED.items():
+        lines = found[name]
+        assert list(lines) == pytest.approx([*bounds, float("inf")]), name
+        for bound, got in lines.items():
+            assert got == sum(value <= bound for value in values), (name, bound)
+    for name, field in TIMED.items():
+        lines = found[name]
+        assert list(lines) == pytest.approx([*SECONDS, float("inf")]), name
+        assert lines[float("inf")] == len(timings)
+        for bound, got in lines.items():
+            if field is None:  # The whole takes longer than what its answer could say of it.
+                least = 0
+                most = sum(timing.total_us * 1e-6 <= bound for timing in timings)
+            else:
+                told = [getattr(timing, field) for timing in timings]
+                least = sum((us + 1) * 1e-6 <= bound for us in told)
+                most = sum(us * 1e-6 <= bound for us in told)
+            assert least <= got <= most, (name, bound, timings)
+
+
 def test_every_figure_of_known_traffic_is_shown_exactly(repository):
     with shown(repository) as (server, metrics), grpc.insecure_channel(server.address) as channel:
         before = scraped(metrics)
-        sent = 0
+        sent, timings = 0, []
         for message, expected in REQUESTS:  # One after the other: each is a batch of its own.
             code, answer = predicted(channel, message)
             assert code is expected
             sent += len(answer)
+            if answer:
+                timings.append(pb.PredictResponse.FromString(answer).timing)
         after = scraped(metrics)
         seconds = server.snapshot()["histograms"]
+    assert_buckets(before, after, timings)
     changed = {
         key: after[key] - before[key]
         for key in after

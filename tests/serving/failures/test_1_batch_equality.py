@@ -1,0 +1,166 @@
+"""Failure 1: requests merged into one batch give what each gives alone, bit for bit.
+
+The model's outputs are its pooled vectors: no product of matrices stands between, whose sums depend
+on the size of the batch.
+"""
+
+import numpy as np
+import pytest
+from torch import nn
+
+from embershard.client import Client
+from embershard.errors import RequestError
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
+from embershard.package import Hash, Identity, Schema, SparseInput
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.serving.asking import Asked, named, outputs_of
+
+ROWS = 50
+SCHEMA = Schema(
+    sparse=[
+        SparseInput("user", scope="request", ids=Hash(ROWS)),
+        SparseInput("item", ids=Identity(ROWS, unknown="zero")),
+        SparseInput("tags", ids=Hash(ROWS)),
+    ]
+)
+
+
+class Vectors(nn.Module):
+    """Outputs are the pooled vectors, as they were looked up."""
+
+    def __init__(self):
+        super().__init__()
+        self.embeddings = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name=f"{name}_rows",
+                    num_embeddings=ROWS,
+                    embedding_dim=16,
+                    feature_names=[name],
+                    pooling=pooling,
+                )
+                for name, pooling in (
+                    ("user", PoolingType.MEAN),
+                    ("item", PoolingType.SUM),
+                    ("tags", PoolingType.MEAN),
+                )
+            ]
+        )
+
+    def forward(self, dense, sparse):
+        pooled = self.embeddings(sparse)
+        return {name: pooled[name] for name in ("user", "item", "tags")}
+
+
+@pytest.fixture(scope="module", params=["int8", "int4"])
+def repository(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    export_model(Vectors(), SCHEMA, folder / "vectors" / "1", weights=request.param)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(repository):
+    return LocalPredictor(repository / "vectors" / "1", threads=1)
+
+
+def drawn(seed, examples):
+    """Lists of 0 to 6 ids, some of them unknown."""
+    random = np.random.default_rng(seed)
+
+    def lists(count):
+        return [random.integers(0, 2 * ROWS, random.integers(0, 7)).tolist() for _ in range(count)]
+
+    return Asked(
+        num_examples=examples,
+        sparse={"user": lists(1), "item": lists(examples), "tags": lists(examples)},
+        schema=SCHEMA,
+    )
+
+
+def answered(local, *asked):
+    answers = local.predict_merged([named(each).SerializeToString() for each in asked])
+    return [outputs_of(answer) for answer in answers]
+
+
+def assert_identical(got, expected):
+    assert got.keys() == expected.keys()
+    for name, values in expected.items():
+        assert got[name].tobytes() == values.tobytes(), name
+
+
+EMPTY = Asked(num_examples=2, sparse={"user": [[]], "item": [[], []], "tags": [[], []]})
+BATCHES = [
+    pytest.param([drawn(seed, 1 + seed % 5) for seed in range(12)], id="of-many-sizes"),
+    pytest.param([drawn(1, 3), EMPTY, drawn(2, 2)], id="one-with-empty-lists-alone"),
+    pytest.param([EMPTY, EMPTY], id="empty-lists-everywhere"),
+    pytest.param(
+        [
+            drawn(3, 3),
+            Asked(num_examples=3, sparse={"item": [[1], [2, 3], [4]]}),
+            Asked(num_examples=1, sparse={"user": [[5, 6]]}),
+            Asked(num_examples=4),
+            drawn(4, 2),
+        ],
+        id="features-missing-from-some",
+    ),
+]
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_merged_equals_alone(local, batch):
+    alone = [answered(local, asked)[0] for asked in batch]
+    for got, expected in zip(answered(local, *batch), alone, strict=True):
+        assert_identical(got, expected)
+
+
+def test_the_vectors_that_are_compared_differ(local):
+    first, second = answered(local, drawn(1, 3), drawn(2, 3))
+    for name, values in first.items():
+        assert np.abs(values - second[name]).max() > 1e-3, name
+
+
+def test_a_request_of_no_rows_is_refused_and_moves_none_of_its_neighbours_examples(local):
+    neighbours = [drawn(5, 3), drawn(6, 2)]
+    alone = [answered(local, asked)[0] for asked in neighbours]
+    none = named(Asked(num_examples=0, sparse={"user": [[7]]}))
+    answers = local.predict_merged(
+        [
+            named(neighbours[0]).SerializeToString(),
+            none.SerializeToString(),
+            named(neighbours[1]).SerializeToString(),
+        ]
+    )
+    assert isinstance(answers[1], RequestError)
+    assert "num_examples: expected 1.." in str(answers[1])
+    assert_identical(outputs_of(answers[0]), alone[0])
+    assert_identical(outputs_of(answers[2]), alone[1])
+
+
+def test_a_request_larger_than_what_batches_merge_is_served_whole_among_small_ones(
+    repository, local
+):
+    large, small = drawn(7, 300), drawn(8, 2)
+    expected = [answered(local, asked)[0] for asked in (large, small)]
+    options = ServerOptions(port=0, threads=1, merge_examples=16)
+    with (
+        Server(repository, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        for place in (1, 0, 1):
+            asked = (large, small)[place]
+            assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
+
+
+def test_a_request_larger_than_any_batch_is_refused_and_the_next_is_served(repository, local):
+    small = drawn(9, 4)
+    (expected,) = answered(local, small)
+    options = ServerOptions(port=0, threads=1, max_batch_examples=16)
+    with (
+        Server(repository, options=options) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.16, got 17"):
+            client.predict(sparse=drawn(10, 17).sparse)
+        assert_identical(client.predict(sparse=small.sparse).outputs, expected)
