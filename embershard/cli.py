@@ -1,5 +1,5 @@
-"""The command line: `embershard train | export | plan | inspect | verify | serve |
-predict | explain | bench`.
+"""The command line: `embershard train | export | compile | plan | inspect | verify |
+serve | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -15,6 +15,7 @@ from typing import Any
 
 from embershard.commands import (
     add_bench,
+    add_compile,
     add_explain,
     add_export,
     add_inspect,
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     for add in (
         add_train,
         add_export,
+        add_compile,
         add_plan_command,
         add_inspect,
         add_verify,

@@ -1,5 +1,6 @@
 """From a trained module to a package."""
 
+from embershard.export.compiled_package import compile_package
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.from_checkpoint import export_checkpoint
 from embershard.export.report import dense_report
@@ -8,6 +9,7 @@ from embershard.export.weights import Weights, parse_weights
 __all__ = [
     "ExportProgress",
     "Weights",
+    "compile_package",
     "dense_report",
     "export_checkpoint",
     "export_model",

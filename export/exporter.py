@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from embershard.export.torchscript import save_program
 from embershard.export.weights import Weights, weights_of
 from embershard.models import LogitModel
 from embershard.package.manifest import DenseDtype, Limits, default_limits
-from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
+from embershard.package.names import identity_of
 from embershard.package.plan import parse_devices, place_tables
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.samples import SampleRequest
@@ -30,8 +29,6 @@ from embershard.package.writer import PackageWriter
 __all__ = ["DENSE_DTYPES", "ExportProgress", "export_model"]
 
 DENSE_DTYPES: Mapping[str, DenseDtype] = {"fp32": "float32", "bf16": "bfloat16"}
-
-VERSION_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,16 +159,10 @@ class _Written:
 
 
 def _identity(out: Path) -> tuple[str, int]:
-    """Model and version, from the path."""
-    version, model = out.name, out.absolute().parent.name
-    digits = version.isascii() and version.isdigit() and version[0] != "0"
-    if not digits or len(version) > len(str(VERSION_MAX)) or int(version) > VERSION_MAX:
-        raise ExportError(
-            f"out: expected <repository>/<model>/<version>, the version a number from 1, got {out}"
-        )
-    if not re.fullmatch(NAME_PATTERN, model):
-        raise ExportError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
-    return model, int(version)
+    try:
+        return identity_of(out)
+    except InputError as problem:
+        raise ExportError(str(problem)) from problem
 
 
 def _dtype(dense_dtype: str) -> DenseDtype:

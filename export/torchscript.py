@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from embershard.errors import ExportError
 from embershard.export.tracing import line_of
 
-__all__ = ["compile_program", "run_program", "save_program"]
+__all__ = ["compile_program", "load_graph", "run_program", "save_program"]
 
 WRITERS_OWN = ("version", ".data/serialization_id")
 """Records that every writer of archives adds by itself."""
@@ -87,6 +87,28 @@ def save_program(program: Any, path: Path) -> None:
         frozen = torch.jit.freeze(program.eval(), optimize_numerics=False)
         data = frozen.save_to_buffer()  # Torch's own writer ends the process on a full disk.
     path.write_bytes(_without_sources(data))
+
+
+def load_graph(path: Path) -> tuple[Any, Any]:
+    """The operations of a program that `save_program` wrote.
+
+    Returns:
+        Its graph, frozen, and what must live as long as that.
+
+    Raises:
+        ExportError: the file holds no program.
+    """
+    try:
+        with _known_warnings_ignored():
+            frozen = torch.jit.freeze(_load(path).eval())
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ExportError(f"{path}: expected a program in TorchScript, got {reason}") from None
+    return frozen.graph, frozen
+
+
+def _load(path: Path) -> Any:
+    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
 
 
 def _without_sources(archive: bytes) -> bytes:

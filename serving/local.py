@@ -23,13 +23,14 @@ class LocalPredictor:
         package: str | Path,
         *,
         plan: str = "",
+        dense_program: str = "",
         tables: TableResidency = "mmap",
         threads: int = 0,
     ) -> None:
         """
         Args:
             package: folder of one version.
-            plan, tables, threads: as in :class:`ServerOptions`.
+            plan, dense_program, tables, threads: as in :class:`ServerOptions`.
 
         Raises:
             PackageError: the package is damaged, or its samples give other scores.
@@ -39,6 +40,7 @@ class LocalPredictor:
             folder=str(package),
             fbgemm_folder=str(fbgemm_folder()),
             plan=plan,
+            dense_program=dense_program,
             resident=tables == "resident",
             threads=threads,
         )

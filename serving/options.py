@@ -47,6 +47,10 @@ class ServerOptions:
     plan: str = ""
     """Which of the package's plans places the tables. Empty: the package's default."""
 
+    dense_program: str = ""
+    """Target of the dense program: ``cpu`` is TorchScript. Empty: what ``embershard compile`` made,
+    where the package has it; refused where none of that is for this machine."""
+
     tables: TableResidency = "mmap"
     """``mmap``: shared with the page cache, quick to start. ``resident``: copied into memory of
     the process, in huge pages where the system gives them; for large tables under steady load."""

@@ -59,6 +59,7 @@ class Server:
             folder=str(self._package.folder),
             fbgemm_folder=str(fbgemm_folder()),
             plan=self._options.plan,
+            dense_program=self._options.dense_program,
             resident=self._options.tables == "resident",
             threads=self._options.threads,
             sample_tolerance=self._options.sample_tolerance,

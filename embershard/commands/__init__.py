@@ -2,6 +2,7 @@
 
 from embershard.commands.asking import add_predict
 from embershard.commands.benching import add_bench
+from embershard.commands.compiling import add_compile
 from embershard.commands.explaining import add_explain
 from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.planning import add_plan_command
@@ -10,6 +11,7 @@ from embershard.commands.training import add_export, add_train
 
 __all__ = [
     "add_bench",
+    "add_compile",
     "add_explain",
     "add_export",
     "add_inspect",

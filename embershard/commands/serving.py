@@ -92,6 +92,13 @@ def add_serve(commands: Any) -> None:
         help="which of the package's plans places the tables (default: the package's default)",
     )
     add(
+        "--dense-program",
+        default=default.dense_program,
+        metavar="TARGET",
+        help="which of the package's dense programs to run; cpu: TorchScript (default: what "
+        "`embershard compile` made, where the package has it)",
+    )
+    add(
         "--tables",
         choices=("mmap", "resident"),
         default=default.tables,
@@ -204,6 +211,7 @@ def _options(given: argparse.Namespace) -> ServerOptions:
         host=given.host,
         port=given.port,
         plan=given.plan,
+        dense_program=given.dense_program,
         tables=given.tables,
         slow_request_ms=given.slow_ms,
         record=given.record,

@@ -6,6 +6,7 @@ from embershard.package.manifest import Manifest, default_limits
 from embershard.package.placement import STRATEGIES, ids_of_tables, make_plan
 from embershard.package.plan import Plan, parse_devices, place_tables
 from embershard.package.plan_adder import add_plan
+from embershard.package.program_adder import add_program
 from embershard.package.reader import Package
 from embershard.package.row_format import RowFormat
 from embershard.package.samples import SampleRequest, read_samples, write_samples
@@ -32,6 +33,7 @@ __all__ = [
     "SparseInput",
     "Vocabulary",
     "add_plan",
+    "add_program",
     "default_limits",
     "describe_package",
     "hash_string",

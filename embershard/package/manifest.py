@@ -21,6 +21,8 @@ from embershard.package.strict_json import canonical_json
 
 __all__ = [
     "FORMAT_VERSION",
+    "AnyProgramSpec",
+    "CompiledProgramSpec",
     "DenseDtype",
     "DenseInputSpec",
     "FileSpec",
@@ -219,6 +221,22 @@ class ProgramSpec(Part):
     file: FilePath
 
 
+class CompiledProgramSpec(Part):
+    """The same, compiled ahead of time for one kind of machine and one version of torch."""
+
+    kind: Literal["aotinductor"]
+    target: PlainName
+    dtype: DenseDtype
+    torch: PlainName
+    instructions: Annotated[tuple[PlainName, ...], Field(min_length=1, fail_fast=True)]
+    file: FilePath
+
+
+AnyProgramSpec: TypeAlias = Annotated[
+    ProgramSpec | CompiledProgramSpec, Field(discriminator="kind")
+]
+
+
 class Limits(Part):
     """Most that one request may hold."""
 
@@ -248,7 +266,7 @@ class Manifest(Part):
     inputs: Annotated[tuple[InputSpec, ...], Field(min_length=1, fail_fast=True)]
     outputs: Annotated[tuple[OutputSpec, ...], Field(min_length=1, fail_fast=True)]
     tables: Annotated[tuple[TableSpec, ...], Field(fail_fast=True)]
-    programs: Annotated[tuple[ProgramSpec, ...], Field(min_length=1, fail_fast=True)]
+    programs: Annotated[tuple[AnyProgramSpec, ...], Field(min_length=1, fail_fast=True)]
     plans: Annotated[tuple[PlainName, ...], Field(min_length=1, fail_fast=True)]
     default_plan: PlainName
     limits: Limits
@@ -264,6 +282,16 @@ class Manifest(Part):
     def sparse(self) -> list[SparseInputSpec]:
         """The sparse inputs, in order."""
         return [each for each in self.inputs if isinstance(each, SparseInputSpec)]
+
+    @property
+    def torchscript(self) -> ProgramSpec:
+        """The dense program that every machine runs."""
+        return next(each for each in self.programs if isinstance(each, ProgramSpec))
+
+    @property
+    def compiled(self) -> list[CompiledProgramSpec]:
+        """The dense programs that some machines run."""
+        return [each for each in self.programs if isinstance(each, CompiledProgramSpec)]
 
     def table(self, name: str) -> TableSpec:
         """The table of that name.

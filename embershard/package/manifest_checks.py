@@ -53,6 +53,8 @@ def _check_names(manifest: Manifest) -> None:
     _distinct("tables.{}.name", (each.name for each in manifest.tables))
     _distinct("plans.{}", manifest.plans)
     _distinct("programs.{}.target", (each.target for each in manifest.programs))
+    if len(manifest.compiled) == len(manifest.programs):
+        raise _refuse("programs", "one of kind torchscript", "none")
     if manifest.default_plan not in manifest.plans:
         raise _refuse("default_plan", _one_of(manifest.plans), manifest.default_plan)
     first_sparse = len(manifest.dense)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Final
 
-__all__ = ["DIGEST_PATTERN", "FILE_PATTERN", "NAME_PATTERN", "PATTERN_WORDS", "name_problem"]
+from embershard.errors import InputError
+
+__all__ = [
+    "DIGEST_PATTERN",
+    "FILE_PATTERN",
+    "NAME_PATTERN",
+    "PATTERN_WORDS",
+    "identity_of",
+    "name_problem",
+]
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}"
 
@@ -24,6 +35,24 @@ PATTERN_WORDS: Final = {
 """The patterns in words, for messages."""
 
 _BYTES_MAX = 256
+_VERSION_MAX: Final = (1 << 63) - 1
+
+
+def identity_of(out: Path) -> tuple[str, int]:
+    """Model and version of a package, from where it is to lie: ``<repository>/<model>/<version>``.
+
+    Raises:
+        InputError: a version that is no number from 1, or a model of another form.
+    """
+    version, model = out.name, out.absolute().parent.name
+    digits = version.isascii() and version.isdigit() and version[0] != "0"
+    if not digits or len(version) > len(str(_VERSION_MAX)) or int(version) > _VERSION_MAX:
+        raise InputError(
+            f"out: expected <repository>/<model>/<version>, the version a number from 1, got {out}"
+        )
+    if not re.fullmatch(NAME_PATTERN, model):
+        raise InputError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
+    return model, int(version)
 
 
 def name_problem(name: str) -> str | None:

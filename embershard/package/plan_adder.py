@@ -26,9 +26,9 @@ from embershard.errors import InputError
 from embershard.package.manifest import Manifest
 from embershard.package.plan import Plan, plan_json
 from embershard.package.reader import Package
-from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
+from embershard.package.refusal import MANIFEST
+from embershard.package.sealing import seal, sync, sync_tree
 from embershard.package.verifier import verify_package
-from embershard.package.writer import sync, sync_tree
 
 __all__ = ["add_plan"]
 
@@ -103,10 +103,7 @@ def _fill(partial: Path, folder: Path, manifest: Manifest, plan: Plan, default: 
         document["default_plan"] = plan.name
     document["files"][file] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     document["files"] = dict(sorted(document["files"].items()))
-    text = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
-    (partial / MANIFEST).write_bytes(text)
-    digest = hashlib.sha256(text).hexdigest()
-    (partial / MANIFEST_DIGEST).write_text(f"{digest}  {MANIFEST}\n")
+    seal(partial, document)
 
 
 def _exchange(one: Path, other: Path) -> None:

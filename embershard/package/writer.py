@@ -9,18 +9,15 @@ deleted.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, final
+from typing import Any, Final, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,25 +28,24 @@ from embershard.package.manifest import (
     CHUNK_ALIGN,
     CHUNK_BYTES_MAX,
     FORMAT_VERSION,
-    FileSpec,
+    AnyProgramSpec,
     InputSpec,
     Limits,
     OutputSpec,
     Producer,
-    ProgramSpec,
     TableSpec,
     fingerprint_of,
 )
 from embershard.package.names import FILE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, plan_json
-from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import encode_header
 from embershard.package.samples import SampleRequest, write_samples
+from embershard.package.sealing import file_spec, seal, sync, sync_tree
 from embershard.package.verifier import verify_package
 from embershard.package.vocabulary_file import write_vocabulary
 
-__all__ = ["PackageContents", "PackageWriter", "sync", "sync_tree"]
+__all__ = ["PackageContents", "PackageWriter"]
 
 SAMPLES: Final = "samples.safetensors"
 
@@ -67,7 +63,7 @@ class PackageContents:
     tables: Sequence[TableSpec]
     """As `PackageWriter.write_table` returned them, with their errors filled in."""
 
-    programs: Sequence[ProgramSpec]
+    programs: Sequence[AnyProgramSpec]
     plans: Sequence[str]
     """Names of the plans written; the first is the default."""
 
@@ -212,11 +208,21 @@ class PackageWriter:
             PackageError: the contents and the files contradict one another.
             InputError: something has appeared at ``out``.
         """
-        data = self._manifest(contents)
-        (self._folder / MANIFEST).write_bytes(data)
-        digest = hashlib.sha256(data).hexdigest()
-        (self._folder / MANIFEST_DIGEST).write_text(f"{digest}  {MANIFEST}\n")
+        return self.publish_document(self._document(contents))
+
+    def publish_document(
+        self, document: Mapping[str, Any], check: Callable[[Path], None] | None = None
+    ) -> Path:
+        """Does the same for a manifest that is made already.
+
+        Args:
+            document: the manifest's values; ``files`` lists every file written.
+            check: called with the folder before it is moved; raises where it is not good.
+        """
+        seal(self._folder, document)
         verify_package(self._folder, hashes=False)  # They were computed a moment ago.
+        if check is not None:
+            check(self._folder)
         sync_tree(self._folder)
         _check_free(self._out)
         try:
@@ -228,12 +234,12 @@ class PackageWriter:
         sync(self._out.parent)
         return self._out
 
-    def _manifest(self, contents: PackageContents) -> bytes:
+    def _document(self, contents: PackageContents) -> dict[str, Any]:
         inputs = [each.model_dump() for each in contents.inputs]
         outputs = [each.model_dump() for each in contents.outputs]
         paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
-        files = {path.relative_to(self._folder).as_posix(): _file_spec(path) for path in paths}
-        document = {
+        files = {path.relative_to(self._folder).as_posix(): file_spec(path) for path in paths}
+        return {
             "format_version": FORMAT_VERSION,
             "model": contents.model,
             "version": contents.version,
@@ -249,7 +255,6 @@ class PackageWriter:
             "samples": SAMPLES,
             "files": {file: spec.model_dump() for file, spec in files.items()},
         }
-        return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def _pieces(
@@ -269,29 +274,6 @@ def _pieces(
             room = room - len(piece) or rows_per_chunk
 
 
-def _file_spec(path: Path) -> FileSpec:
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return FileSpec(bytes=path.stat().st_size, sha256=digest)
-
-
 def _check_free(out: Path) -> None:
     if out.exists() or out.is_symlink():
         raise InputError(f"{out}: expected no such version yet; versions are immutable")
-
-
-def sync_tree(folder: Path) -> None:
-    """Files first, then folders from the inside out: a name on disk leads to whole bytes."""
-    for here, _, files in os.walk(folder, topdown=False):
-        for file in files:
-            sync(Path(here, file))
-        sync(Path(here))
-
-
-def sync(path: Path) -> None:
-    """Has a file's bytes, or a folder's names, on disk when it returns."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,6 +11,7 @@ void Read(Keywords& keywords, PredictorArguments* to) {
   keywords.Read("folder", &to->folder);
   keywords.Read("fbgemm_folder", &fbgemm_folder);
   keywords.Read("plan", &to->model.package.plan);
+  keywords.Read("dense_program", &to->model.dense_program);
   keywords.Read("resident", &resident);
   keywords.Read("threads", &to->model.threads);
   to->model.package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;

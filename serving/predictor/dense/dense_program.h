@@ -34,7 +34,7 @@ struct DenseProgramInputs {
   std::span<const SequenceInput> sequences = {};  // One for each of Schema::sequences.
 };
 
-// Final implementations: TorchScriptProgram.
+// Final implementations: TorchScriptProgram, AotProgram.
 class DenseProgram {
  public:
   virtual ~DenseProgram() = default;
@@ -45,7 +45,7 @@ class DenseProgram {
   virtual Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) = 0;
 };
 
-struct TorchScriptOptions {
+struct DenseProgramOptions {
   // Threads that one run may use inside torch. 0: as many as there are cores. torch
   // keeps such a count for each thread: a thread that calls Run() is left with this one.
   int threads = 0;
@@ -55,7 +55,7 @@ struct TorchScriptOptions {
 // that docs/format.md describes.
 Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesystem::path& file,
                                                              const Schema& schema,
-                                                             const TorchScriptOptions& options);
+                                                             const DenseProgramOptions& options);
 
 }  // namespace embershard
 

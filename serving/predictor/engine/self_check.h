@@ -12,8 +12,8 @@ namespace embershard {
 // Runs the model's samples through the door and the builder, each alone and all
 // merged. kBadPackage names file, sample, output and example when an output lies
 // further than tolerance * max(1, |expected|) from what is expected (100 times that where the
-// dense program is in bfloat16), or when the door refuses a sample; a model that fails
-// gives its own status.
+// dense program is in bfloat16, 1000 times where its layers' outputs are rounded too), or when the
+// door refuses a sample; a model that fails gives its own status.
 Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner);
 
 }  // namespace embershard

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -24,6 +25,10 @@ class Model {
   virtual const IdMap& id_map(size_t sparse_input) const = 0;
   virtual const std::vector<SampleRequest>& samples() const = 0;
 
+  // Whether the dense program's layers give bfloat16, which is less than the samples' outputs
+  // were made with.
+  virtual bool rounds_layers() const { return false; }
+
   // Runs the batch in `slot`: reads what the builder filled, fills the rest. One
   // call at a time. Never throws.
   virtual Status Run(Slot& slot) = 0;
@@ -38,6 +43,10 @@ struct ModelOptions {
   // Threads of the lookups, and inside the dense program after them. 0: as many as there are
   // cores.
   int threads = 0;
+
+  // Target of the dense program. Empty: a compiled one that fits this machine where the package
+  // has some; see ChooseProgram.
+  std::string dense_program;
 
   // Where the fbgemm_gpu Python package is installed.
   std::filesystem::path fbgemm_folder;

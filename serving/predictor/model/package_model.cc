@@ -3,10 +3,13 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/processor.h"
+#include "dense/aot_program.h"
 #include "dense/dense_program.h"
 #include "dense/fbgemm_operators.h"
 #include "lookup/sharded_lookup.h"
 #include "model/model.h"
+#include "model/program_choice.h"
 
 namespace embershard {
 namespace {
@@ -14,12 +17,17 @@ namespace {
 class PackageModel final : public Model {
  public:
   PackageModel(std::unique_ptr<Package> package, std::unique_ptr<Lookup> lookup,
-               std::unique_ptr<DenseProgram> program)
-      : package_(std::move(package)), lookup_(std::move(lookup)), program_(std::move(program)) {}
+               std::unique_ptr<DenseProgram> program, bool rounds_layers)
+      : package_(std::move(package)),
+        lookup_(std::move(lookup)),
+        program_(std::move(program)),
+        rounds_layers_(rounds_layers) {}
 
   const Manifest& manifest() const override { return package_->manifest(); }
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
   const std::vector<SampleRequest>& samples() const override { return package_->samples(); }
+
+  bool rounds_layers() const override { return rounds_layers_; }
 
   Status Run(Slot& slot) override {
     try {
@@ -91,6 +99,7 @@ class PackageModel final : public Model {
   const std::unique_ptr<Package> package_;  // First: the lookup reads its tables.
   const std::unique_ptr<Lookup> lookup_;
   const std::unique_ptr<DenseProgram> program_;
+  const bool rounds_layers_;
 
   // Views of the slot, kept for their memory.
   std::vector<JaggedRows> sparse_;
@@ -108,11 +117,16 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
   auto lookup = MakeShardedLookup(**package, {.threads = options.threads});
   if (!lookup.ok()) return lookup.status();
   if (Status status = LoadFbgemmOperators(options.fbgemm_folder); !status.ok()) return status;
-  auto program = LoadTorchScriptProgram(folder / (*package)->manifest().program.file,
-                                        (*package)->schema(), {.threads = options.threads});
+  const Result<ProgramChoice> choice =
+      ChooseProgram((*package)->manifest(), options.dense_program,
+                    {.torch = TorchVersion(), .instructions = ProcessorFlags()});
+  if (!choice.ok()) return choice.status();
+  auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
+      folder / choice->file, (*package)->schema(), {.threads = options.threads});
   if (!program.ok()) return program.status();
-  return std::unique_ptr<Model>(
-      std::make_unique<PackageModel>(std::move(*package), std::move(*lookup), std::move(*program)));
+  return std::unique_ptr<Model>(std::make_unique<PackageModel>(
+      std::move(*package), std::move(*lookup), std::move(*program),
+      /*rounds_layers=*/choice->compiled && choice->type == DenseType::kBfloat16));
 }
 
 }  // namespace embershard

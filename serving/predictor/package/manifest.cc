@@ -19,13 +19,40 @@ void CheckProducer(const JsonValue& value) {
   for (const auto& [key, version] : value.Members()) (void)version.Text();
 }
 
+DenseType ReadDenseType(const JsonValue& value) {
+  return value.Choice<DenseType>(
+      {{"float32", DenseType::kFloat32}, {"bfloat16", DenseType::kBfloat16}});
+}
+
+CompiledProgramSpec ReadCompiledProgram(const JsonValue& value) {
+  value.ExpectKeys({"kind", "target", "dtype", "torch", "instructions", "file"});
+  CompiledProgramSpec program;
+  program.target = ReadPlainName(value["target"]);
+  program.type = ReadDenseType(value["dtype"]);
+  program.torch = ReadPlainName(value["torch"]);
+  for (const JsonValue& instruction : value["instructions"].Elements(1)) {
+    program.instructions.push_back(ReadPlainName(instruction));
+  }
+  program.file = ReadFilePath(value["file"]);
+  return program;
+}
+
 ProgramSpec ReadProgram(const JsonValue& value) {
   value.ExpectKeys({"kind", "target", "dtype", "file"});
-  value["kind"].Choice<bool>({{"torchscript", true}});
-  value["target"].Choice<bool>({{"cpu", true}});
-  const DenseType type = value["dtype"].Choice<DenseType>(
-      {{"float32", DenseType::kFloat32}, {"bfloat16", DenseType::kBfloat16}});
-  return {.type = type, .file = ReadFilePath(value["file"])};
+  value["target"].Choice<bool>({{kTorchScriptTarget, true}});
+  return {.type = ReadDenseType(value["dtype"]), .file = ReadFilePath(value["file"])};
+}
+
+void ReadPrograms(const JsonValue& value, Manifest* manifest) {
+  for (const JsonValue& program : value.Elements(1)) {
+    if (!program.ExpectObject()) continue;
+    if (program["kind"].Choice<bool>({{"torchscript", false}, {"aotinductor", true}})) {
+      manifest->compiled_programs.push_back(ReadCompiledProgram(program));
+    } else {
+      manifest->program = ReadProgram(program);
+    }
+  }
+  if (manifest->program.file.empty()) value.Refuse("one of kind torchscript", "none");
 }
 
 Limits ReadLimits(const JsonValue& value) {
@@ -70,9 +97,7 @@ void ReadManifest(const JsonValue& root, Manifest* manifest) {
     manifest->tables.push_back(ReadTable(table));
   }
   ReadSchema(root["inputs"], root["outputs"], manifest->tables, &manifest->schema);
-  for (const JsonValue& program : root["programs"].Elements(1)) {
-    manifest->program = ReadProgram(program);
-  }
+  ReadPrograms(root["programs"], manifest);
   for (const JsonValue& plan : root["plans"].Elements(1)) {
     manifest->plans.push_back(ReadPlainName(plan));
   }

@@ -106,9 +106,21 @@ struct FileSpec {
   std::string sha256;  // 64 hex digits.
 };
 
-// The TorchScript program for cpu.
+// Names the TorchScript program among the programs: any cpu runs it.
+inline constexpr std::string_view kTorchScriptTarget = "cpu";
+
+// The TorchScript program.
 struct ProgramSpec {
   DenseType type = DenseType::kFloat32;  // What its linear layers take.
+  std::string file;
+};
+
+// The same, compiled ahead of time for one kind of machine and one version of torch.
+struct CompiledProgramSpec {
+  std::string target;  // Its name among the programs.
+  DenseType type = DenseType::kFloat32;
+  std::string torch;                      // The version that compiled it, as that says it.
+  std::vector<std::string> instructions;  // What the processor needs, as /proc/cpuinfo says it.
   std::string file;
 };
 
@@ -123,6 +135,7 @@ struct Manifest {
   Schema schema;
   std::vector<TableSpec> tables;
   ProgramSpec program;
+  std::vector<CompiledProgramSpec> compiled_programs;
   std::vector<std::string> plans;
   std::string default_plan;
   Limits limits;

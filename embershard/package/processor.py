@@ -1,0 +1,56 @@
+"""What a compiled program asks of the machine that runs it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Final
+
+from embershard.errors import UnavailableError
+
+__all__ = ["instructions_of", "target_of"]
+
+_CPUINFO: Final = Path("/proc/cpuinfo")
+
+# Of all that Linux says of a processor, what a compiler or a library of layers may make use of.
+_X86 = ("sse", "ssse", "avx", "amx", "fma", "bmi", "gfni", "vaes", "vpclmul")
+_X86_EXACT = {"abm", "adx", "f16c", "movbe", "pni", "popcnt"}
+_ARM = ("asimd", "sve", "sme", "fp", "bf16", "i8mm", "atomics", "lse")
+
+
+def instructions_of(cpuinfo: Path = _CPUINFO) -> list[str]:
+    """Names of this machine's instruction sets, as Linux lists them, sorted.
+
+    Raises:
+        UnavailableError: it does not say.
+    """
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    for line in text.splitlines():
+        key, _, flags = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return sorted(
+                {
+                    flag
+                    for flag in flags.split()
+                    if flag.startswith(_X86 + _ARM) or flag in _X86_EXACT
+                }
+            )
+    raise UnavailableError(
+        f"{cpuinfo}: expected a line 'flags' or 'Features', which says what the processor can do; "
+        "got none"
+    )
+
+
+def target_of(instructions: list[str]) -> str:
+    """A name for such a machine: ``x86_64-avx512``."""
+    machine = platform.machine() or "cpu0"
+    for kind, needed in (
+        ("avx512_bf16", {"avx512f", "avx512_bf16"}),
+        ("avx512", {"avx512f", "avx512bw", "avx512vl"}),
+        ("avx2", {"avx2", "fma"}),
+        ("sve", {"sve"}),
+        ("asimd", {"asimd"}),
+    ):
+        if needed <= set(instructions):
+            return f"{machine}-{kind}"
+    return machine

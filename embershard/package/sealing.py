@@ -1,0 +1,68 @@
+"""What makes files in a folder a package: a manifest and its digest; and that they are on disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embershard.package.manifest import FileSpec
+from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
+
+__all__ = ["file_spec", "link_or_copy", "seal", "sync", "sync_tree"]
+
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
+"""Two file systems; one without links; a file with as many as it may have."""
+
+
+def file_spec(path: Path) -> FileSpec:
+    """Size and digest of a file."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return FileSpec(bytes=path.stat().st_size, sha256=digest)
+
+
+def seal(folder: Path, document: Mapping[str, Any]) -> None:
+    """Writes manifest.json with these values, and its digest."""
+    data = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+    (folder / MANIFEST).write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    (folder / MANIFEST_DIGEST).write_text(f"{digest}  {MANIFEST}\n")
+
+
+def link_or_copy(file: Path, to: Path) -> bool:
+    """Gives a file a second name; copies it where the file system cannot. Whether it linked.
+
+    Raises:
+        OSError: neither could be done.
+    """
+    try:
+        os.link(file, to, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(file, to, follow_symlinks=False)
+        return False
+    return True
+
+
+def sync_tree(folder: Path) -> None:
+    """Files first, then folders from the inside out: a name on disk leads to whole bytes."""
+    for here, _, files in os.walk(folder, topdown=False):
+        for file in files:
+            sync(Path(here, file))
+        sync(Path(here))
+
+
+def sync(path: Path) -> None:
+    """Has a file's bytes, or a folder's names, on disk when it returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

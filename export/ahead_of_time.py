@@ -1,0 +1,144 @@
+"""From a package's TorchScript to a program compiled for this machine, by AOTInductor.
+
+Compiling runs in a process of its own, which can be stopped, and whose settings of torch are
+its own: python -m embershard.export.ahead_of_time PACKAGE OUT DTYPE CACHE.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from torch.export import Dim
+
+from embershard.errors import EmbershardError, ExportError
+from embershard.export.reloaded import ReloadedProgram
+from embershard.package.manifest import DenseDtype, Manifest
+from embershard.package.reader import Package
+from embershard.package.schema import Scope
+
+__all__ = ["compile_ahead"]
+
+REQUESTS, EXAMPLES, IDS = 3, 7, 5
+"""Of the batch that is traced: sizes that differ, so that none stands for another."""
+
+SETTINGS: Final = {
+    "freezing": True,  # Weights are constants, laid out for the processor's kernels.
+    "cpp.dynamic_threads": True,  # As many as the caller has, not as there are here.
+}
+
+FAILED = 3
+"""Exit code of the child where its last line says what was wrong."""
+
+
+def compile_ahead(
+    package: Package, out: Path, *, dtype: DenseDtype, timeout_seconds: float
+) -> None:
+    """Compiles the package's TorchScript for this machine.
+
+    Args:
+        package: its default TorchScript program is what is compiled.
+        out: the file to write, ``.pt2``.
+        dtype: of the linear layers.
+        timeout_seconds: how long it may take.
+
+    Raises:
+        ExportError: there is no C++ compiler, the time is over, or torch cannot compile an
+            operation.
+    """
+    with tempfile.TemporaryDirectory(prefix="embershard.compile.") as cache:
+        arguments = (str(package.path), str(out), dtype, cache)
+        child = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", __spec__.name, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # With the compilers it starts, for killpg.
+        )
+        try:
+            told, _ = child.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise ExportError(
+                f"{package.path}: expected to be compiled within {timeout_seconds:g} s, and was "
+                "not; give it longer (--timeout-seconds)"
+            ) from None
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+    last = (told.strip().splitlines() or ["nothing"])[-1]
+    if child.returncode == FAILED:
+        raise ExportError(last)
+    if child.returncode != 0:
+        raise ExportError(f"{package.path}: torch cannot compile its program: {last}")
+
+
+def _main(folder: str, out: str, dtype: str, cache: str) -> int:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # Before the compiler is imported.
+    try:
+        _compile(Package.open(folder), Path(out), cast(DenseDtype, dtype))
+    except EmbershardError as error:
+        print(error)
+        return FAILED
+    return 0
+
+
+def _compile(package: Package, out: Path, dtype: DenseDtype) -> None:
+    import torch._inductor.config
+
+    compilers = [str(each) for each in torch._inductor.config.cpp.cxx if each]
+    if not any(shutil.which(each) for each in compilers):
+        raise ExportError(
+            f"expected a C++ compiler, {' or '.join(compilers)}, got none; install it "
+            "(`apt-get install g++`) or name another in the variable CXX"
+        )
+    manifest = package.manifest
+    program = ReloadedProgram(
+        package.path / manifest.torchscript.file,
+        [each.name for each in manifest.outputs],
+        dtype=dtype,
+    ).eval()
+    inputs, sizes = _inputs(manifest)
+    with torch.no_grad():
+        exported = torch.export.export(program, inputs, dynamic_shapes=sizes, strict=False)
+        torch._inductor.aoti_compile_and_package(
+            exported, package_path=str(out), inductor_configs=SETTINGS
+        )
+
+
+def _inputs(manifest: Manifest) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """A batch of the program's inputs, and which of their dimensions vary."""
+    dims = {table.name: table.dim for table in manifest.tables}
+    scopes: tuple[tuple[Scope, int, Any], ...] = (
+        ("request", REQUESTS, Dim("requests")),
+        ("example", EXAMPLES, Dim("examples")),
+    )
+    given: list[Any] = []
+    sizes: list[Any] = []
+    for scope, count, varying in scopes:
+        lookups = [one for each in manifest.sparse if each.scope == scope for one in each.lookups]
+        dense = sum(each.scope == scope for each in manifest.dense)
+        pooled = sum(dims[one.table] for one in lookups if one.output == "pooled")
+        tensors = [torch.randn(count, dense), torch.randn(count, pooled)]
+        vary: list[Any] = [{0: varying}, {0: varying}]
+        for one in lookups:
+            if one.output == "sequence":
+                tensors.append(torch.randn(count * IDS, dims[one.table]))
+                tensors.append(torch.arange(count + 1) * IDS)
+                vary += [{0: Dim(f"ids_{len(sizes)}_{len(vary)}")}, {0: varying + 1}]
+        given.append(tensors)
+        sizes.append(vary)
+    given.append(torch.arange(EXAMPLES) * REQUESTS // EXAMPLES)
+    sizes.append({0: scopes[1][2]})
+    return tuple(given), tuple(sizes)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

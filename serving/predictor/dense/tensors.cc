@@ -1,0 +1,80 @@
+#include "dense/tensors.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <thread>
+#include <type_traits>
+
+namespace embershard {
+namespace {
+
+template <class T>
+at::Tensor View(T* values, at::IntArrayRef shape) {
+  using Value = std::remove_const_t<T>;
+  return at::from_blob(const_cast<Value*>(values), shape,
+                       at::TensorOptions(c10::CppTypeToScalarType<Value>::value));
+}
+
+std::string ShapeText(at::IntArrayRef shape) {
+  std::ostringstream text;
+  text << shape;
+  return text.str();
+}
+
+}  // namespace
+
+std::string Reason(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
+                                      const DenseProgramInputs& inputs) {
+  const bool request = scope == Scope::kRequest;
+  const auto count = static_cast<int64_t>(request ? inputs.requests : inputs.examples);
+  const size_t dense = request ? schema.request_dense_columns : schema.example_dense_columns;
+  const size_t pooled = request ? schema.request_pooled_columns : schema.example_pooled_columns;
+  std::vector<at::Tensor> tensors = {View(request ? inputs.request_dense : inputs.example_dense,
+                                          {count, static_cast<int64_t>(dense)}),
+                                     View(request ? inputs.request_pooled : inputs.example_pooled,
+                                          {count, static_cast<int64_t>(pooled)})};
+  for (size_t i = 0; i < schema.sequences.size(); ++i) {
+    if (schema.sequences[i].scope != scope) continue;
+    const SequenceInput& given = inputs.sequences[i];
+    tensors.push_back(
+        View(given.values, {static_cast<int64_t>(given.ids), schema.sequences[i].dim}));
+    tensors.push_back(View(given.offsets, {count + 1}));
+  }
+  return tensors;
+}
+
+at::Tensor RequestOfExample(const DenseProgramInputs& inputs) {
+  return View(inputs.request_of_example, {static_cast<int64_t>(inputs.examples)});
+}
+
+Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
+                  const DenseProgramInputs& inputs, std::vector<float>* values) {
+  std::vector<int64_t> shape = {
+      static_cast<int64_t>(spec.scope == Scope::kRequest ? inputs.requests : inputs.examples)};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  if (output.sizes() != shape || output.scalar_type() != at::kFloat) {
+    return Internal("dense program: output '" + spec.name + "': expected Float " +
+                    ShapeText(shape) + ", got " + toString(output.scalar_type()) + " " +
+                    ShapeText(output.sizes()));
+  }
+  const at::Tensor together = output.contiguous();
+  values->resize(static_cast<size_t>(together.numel()));
+  std::memcpy(values->data(), together.const_data_ptr<float>(), together.nbytes());
+  return {};
+}
+
+int ThreadsOf(int threads) {
+  return threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace embershard

@@ -1,0 +1,35 @@
+// Batches as torch takes them: what every kind of program shares. Includes torch.
+
+#ifndef EMBERSHARD_DENSE_TENSORS_H_
+#define EMBERSHARD_DENSE_TENSORS_H_
+
+#include <ATen/core/TensorBody.h>
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "dense/dense_program.h"
+
+namespace embershard {
+
+// What went wrong in one line: torch's messages carry a stack trace behind the first.
+std::string Reason(const std::exception& error);
+
+// Views of the inputs of one scope: dense, pooled, then values and offsets of each of its
+// sequences.
+std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,
+                                      const DenseProgramInputs& inputs);
+
+at::Tensor RequestOfExample(const DenseProgramInputs& inputs);
+
+// Copies `output` into `values`. kInternal where it is not as `spec` says.
+Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
+                  const DenseProgramInputs& inputs, std::vector<float>* values);
+
+// `threads`, or as many as there are cores where it is 0.
+int ThreadsOf(int threads);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_DENSE_TENSORS_H_
