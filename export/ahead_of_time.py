@@ -26,7 +26,7 @@ from embershard.package.schema import Scope
 
 __all__ = ["compile_ahead"]
 
-REQUESTS, EXAMPLES, IDS = 3, 7, 5
+REQUESTS, EXAMPLES = 3, 7
 """Of the batch that is traced: sizes that differ, so that none stands for another."""
 
 SETTINGS: Final = {
@@ -55,24 +55,24 @@ def compile_ahead(
     """
     with tempfile.TemporaryDirectory(prefix="embershard.compile.") as cache:
         arguments = (str(package.path), str(out), dtype, cache)
-        child = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __spec__.name, *arguments],
+        command = [sys.executable, "-W", "ignore", "-m", __spec__.name, *arguments]
+        with subprocess.Popen(
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,  # With the compilers it starts, for killpg.
-        )
-        try:
-            told, _ = child.communicate(timeout=timeout_seconds)
-        except subprocess.TimeoutExpired:
-            raise ExportError(
-                f"{package.path}: expected to be compiled within {timeout_seconds:g} s, and was "
-                "not; give it longer (--timeout-seconds)"
-            ) from None
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+        ) as child:
+            try:
+                told, _ = child.communicate(timeout=timeout_seconds)
+            except subprocess.TimeoutExpired:
+                raise ExportError(
+                    f"{package.path}: expected to be compiled within {timeout_seconds:g} s, and "
+                    "was not; give it longer (--timeout-seconds)"
+                ) from None
+            finally:
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
     last = (told.strip().splitlines() or ["nothing"])[-1]
     if child.returncode == FAILED:
         raise ExportError(last)
@@ -100,6 +100,7 @@ def _compile(package: Package, out: Path, dtype: DenseDtype) -> None:
             "(`apt-get install g++`) or name another in the variable CXX"
         )
     manifest = package.manifest
+    _check_pooled(manifest)
     program = ReloadedProgram(
         package.path / manifest.torchscript.file,
         [each.name for each in manifest.outputs],
@@ -113,6 +114,15 @@ def _compile(package: Package, out: Path, dtype: DenseDtype) -> None:
         )
 
 
+def _check_pooled(manifest: Manifest) -> None:
+    for each in manifest.sparse:
+        if any(lookup.output == "sequence" for lookup in each.lookups):
+            raise ExportError(
+                f"input {each.name!r}: expected pooled inputs, got a sequence: a program that pads "
+                "sequences branches on their lengths, which a compiled one cannot"
+            )
+
+
 def _inputs(manifest: Manifest) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """A batch of the program's inputs, and which of their dimensions vary."""
     dims = {table.name: table.dim for table in manifest.tables}
@@ -123,18 +133,13 @@ def _inputs(manifest: Manifest) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     given: list[Any] = []
     sizes: list[Any] = []
     for scope, count, varying in scopes:
-        lookups = [one for each in manifest.sparse if each.scope == scope for one in each.lookups]
+        looked_up = [
+            one.table for each in manifest.sparse if each.scope == scope for one in each.lookups
+        ]
         dense = sum(each.scope == scope for each in manifest.dense)
-        pooled = sum(dims[one.table] for one in lookups if one.output == "pooled")
-        tensors = [torch.randn(count, dense), torch.randn(count, pooled)]
-        vary: list[Any] = [{0: varying}, {0: varying}]
-        for one in lookups:
-            if one.output == "sequence":
-                tensors.append(torch.randn(count * IDS, dims[one.table]))
-                tensors.append(torch.arange(count + 1) * IDS)
-                vary += [{0: Dim(f"ids_{len(sizes)}_{len(vary)}")}, {0: varying + 1}]
-        given.append(tensors)
-        sizes.append(vary)
+        pooled = sum(dims[table] for table in looked_up)
+        given.append([torch.randn(count, dense), torch.randn(count, pooled)])
+        sizes.append([{0: varying}, {0: varying}])
     given.append(torch.arange(EXAMPLES) * REQUESTS // EXAMPLES)
     sizes.append({0: scopes[1][2]})
     return tuple(given), tuple(sizes)

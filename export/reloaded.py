@@ -41,21 +41,14 @@ PLAIN: Final[dict[str, Callable[..., Any]]] = {
     "prim::ListConstruct": lambda *items: list(items),
     "prim::TupleConstruct": lambda *items: items,
     "prim::DictConstruct": lambda *items: dict(zip(items[::2], items[1::2], strict=True)),
+    "prim::ListUnpack": lambda items: items,
+    "prim::TupleUnpack": lambda items: items,
     "prim::NumToTensor": torch.scalar_tensor,
-    "prim::dtype": lambda tensor: tensor.dtype,
-    "prim::device": lambda tensor: tensor.device,
-    "prim::unchecked_cast": lambda value: value,
     "aten::size": lambda tensor, *dim: tensor.shape[dim[0]] if dim else list(tensor.shape),
     "aten::dim": lambda tensor: tensor.dim(),
     "aten::__getitem__": operator.getitem,
-    "aten::__contains__": operator.contains,
-    "aten::__is__": operator.is_,
-    "aten::__isnot__": operator.is_not,
-    "aten::__not__": operator.not_,
     "aten::len": len,
     "aten::Int": int,
-    "aten::Float": float,
-    "aten::Bool": bool,
 }
 
 # On numbers; on tensors they are operators of torch.
@@ -64,14 +57,6 @@ ON_NUMBERS: Final[dict[str, Callable[..., Any]]] = {
     "aten::sub": operator.sub,
     "aten::mul": operator.mul,
     "aten::floordiv": operator.floordiv,
-    "aten::remainder": operator.mod,
-    "aten::neg": operator.neg,
-    "aten::eq": operator.eq,
-    "aten::ne": operator.ne,
-    "aten::lt": operator.lt,
-    "aten::le": operator.le,
-    "aten::gt": operator.gt,
-    "aten::ge": operator.ge,
 }
 
 
@@ -91,16 +76,17 @@ class ReloadedProgram(nn.Module):
         super().__init__()
         self._graph, self._script = load_graph(file)
         self._outputs = tuple(outputs)
-        self._bfloat16 = dtype == "bfloat16"
         self._constants: dict[str, Any] = {}
-        for node in self._graph.findAllNodes("prim::Constant"):
+        self._calls: list[tuple[Any, Callable[..., Any]]] = []
+        for node in self._graph.nodes():
+            if node.kind() != "prim::Constant":
+                self._calls.append((node, _call_of(node, bfloat16=dtype == "bfloat16")))
+                continue
             value, name = node.output().toIValue(), node.output().debugName()
             if isinstance(value, Tensor):
                 self.register_buffer(f"constant_{len(self._constants)}", value.detach())
                 value = _Held(f"constant_{len(self._constants)}")
             self._constants[name] = value
-        for node in _nodes(self._graph):
-            _call_of(node)
 
     def forward(
         self,
@@ -116,28 +102,13 @@ class ReloadedProgram(nn.Module):
         given = (request_inputs, example_inputs, request_of_example)
         for place, value in zip(list(self._graph.inputs())[1:], given, strict=True):
             values[place.debugName()] = value
-        self._run(self._graph, values)
-        named = values[next(self._graph.outputs()).debugName()]
-        return tuple(named[name] for name in self._outputs)
-
-    def _run(self, block: Any, values: dict[str, Any]) -> None:
-        for node in block.nodes():
-            if node.kind() == "prim::Constant":
-                continue
-            given = [values[each.debugName()] for each in node.inputs()]
-            if node.kind() == "prim::If":
-                chosen = list(node.blocks())[0 if given[0] else 1]
-                self._run(chosen, values)
-                results = [values[each.debugName()] for each in chosen.outputs()]
-            elif node.kind() in ("prim::ListUnpack", "prim::TupleUnpack"):
-                results = list(given[0])
-            elif node.kind() == "aten::linear" and self._bfloat16:
-                results = [_linear_in_bfloat16(*given)]
-            else:
-                result = _call_of(node)(*given)
-                results = [result] if node.outputsSize() == 1 else list(result)
+        for node, call in self._calls:
+            result = call(*(values[each.debugName()] for each in node.inputs()))
+            results = [result] if node.outputsSize() == 1 else result
             for place, value in zip(node.outputs(), results, strict=True):
                 values[place.debugName()] = value
+        named = values[next(self._graph.outputs()).debugName()]
+        return tuple(named[name] for name in self._outputs)
 
 
 class _Held:
@@ -147,29 +118,21 @@ class _Held:
         self.name = name
 
 
-def _nodes(block: Any) -> list[Any]:
-    """The nodes of a block that are calls, and of the blocks inside it."""
-    inside = [inner for node in block.nodes() for part in node.blocks() for inner in _nodes(part)]
-    own = [
-        node
-        for node in block.nodes()
-        if node.kind()
-        not in ("prim::Constant", "prim::If", "prim::ListUnpack", "prim::TupleUnpack")
-    ]
-    return own + inside
-
-
-def _call_of(node: Any) -> Callable[..., Any]:
+def _call_of(node: Any, *, bfloat16: bool) -> Callable[..., Any]:
     """What a node calls, taking its inputs in order."""
     kind = node.kind()
     if kind in PLAIN:
         return PLAIN[kind]
+    if kind == "aten::linear" and bfloat16:
+        return _linear_in_bfloat16
     takes_tensors = any(each.type().kind() == "TensorType" for each in node.inputs())
     if kind in ON_NUMBERS and not takes_tensors:
         return ON_NUMBERS[kind]
     found = operator_of(node.schema()) if node.schema() != "(no schema)" else None
     if found is None:
-        raise ExportError(f"cannot be compiled: the operation {kind} of its TorchScript")
+        raise ExportError(
+            f"cannot be compiled: expected operators of torch in its TorchScript, got {kind}"
+        )
     arguments = found._schema.arguments  # type: ignore[attr-defined]
 
     def call(*given: Any) -> Any:

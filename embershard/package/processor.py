@@ -13,9 +13,8 @@ __all__ = ["instructions_of", "target_of"]
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 # Of all that Linux says of a processor, what a compiler or a library of layers may make use of.
-_X86 = ("sse", "ssse", "avx", "amx", "fma", "bmi", "gfni", "vaes", "vpclmul")
-_X86_EXACT = {"abm", "adx", "f16c", "movbe", "pni", "popcnt"}
-_ARM = ("asimd", "sve", "sme", "fp", "bf16", "i8mm", "atomics", "lse")
+_SETS = (*("sse", "ssse", "avx", "amx", "fma", "bmi", "gfni", "vaes", "vpclmul"), *("asimd", "sve"))
+_MEMBERS = {"abm", "adx", "bf16", "f16c", "fp", "fphp", "i8mm", "movbe", "pni", "popcnt"}
 
 
 def instructions_of(cpuinfo: Path = _CPUINFO) -> list[str]:
@@ -29,11 +28,7 @@ def instructions_of(cpuinfo: Path = _CPUINFO) -> list[str]:
         key, _, flags = line.partition(":")
         if key.strip() in ("flags", "Features"):
             return sorted(
-                {
-                    flag
-                    for flag in flags.split()
-                    if flag.startswith(_X86 + _ARM) or flag in _X86_EXACT
-                }
+                {flag for flag in flags.split() if flag.startswith(_SETS) or flag in _MEMBERS}
             )
     raise UnavailableError(
         f"{cpuinfo}: expected a line 'flags' or 'Features', which says what the processor can do; "

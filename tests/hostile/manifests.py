@@ -34,6 +34,23 @@ def field(case: str, *path: str | int, value: Any, at: str = "") -> tuple[Any, .
     return case, FILE, at or ".".join(map(str, path)), put(*path, value=value)
 
 
+COMPILED = {
+    "kind": "aotinductor",
+    "target": "x86_64-avx2",
+    "dtype": "bfloat16",
+    "torch": "2.13.0",
+    "instructions": ["avx2", "fma"],
+    "file": "samples.safetensors",  # Any file that is listed.
+}
+
+
+def compiled_program(case: str, **wrong: Any) -> tuple[Any, ...]:
+    """A case that adds a compiled program with one wrong key, and is refused for that."""
+    (key,) = wrong
+    program = {name: each for name, each in {**COMPILED, **wrong}.items() if each is not NOTHING}
+    return field(case, "programs", 1, value=program, at=f"programs.1.{key}")
+
+
 def text(old: bytes, new: bytes) -> Callable[[Draft], None]:
     """Replaces bytes of manifest.json."""
 
@@ -179,6 +196,17 @@ FIELDS = [
     field("programs-empty", "programs", value=[]),
     field("program-kind-unknown", "programs", 0, "kind", value="onnx"),
     field("program-dtype-unknown", "programs", 0, "dtype", value="float16"),
+    compiled_program("compiled-target-a-path", target="../cpu"),
+    compiled_program("compiled-target-taken", target="cpu"),
+    compiled_program("compiled-dtype-unknown", dtype="int8"),
+    compiled_program("compiled-torch-missing", torch=NOTHING),
+    compiled_program("compiled-torch-a-number", torch=2.13),
+    compiled_program("compiled-instructions-empty", instructions=[]),
+    compiled_program("compiled-instructions-a-text", instructions="avx2"),
+    compiled_program("compiled-file-leaving", file="../dense.pt2"),
+    compiled_program("compiled-file-unlisted", file="programs/dense.pt2"),
+    field("compiled-alone", "programs", value=[COMPILED]),
+    field("torchscript-with-instructions", "programs", 0, "instructions", value=["avx2"]),
     field("plans-empty", "plans", value=[]),
     field("max-examples-zero", "limits", "max_examples", value=0),
     field("max-examples-2-to-the-31", "limits", "max_examples", value=1 << 31),

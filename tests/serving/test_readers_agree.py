@@ -1,6 +1,7 @@
 """The Python and the C++ reader give the same verdict on every package."""
 
 import copy
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +17,12 @@ from embershard.package.verifier import verify_package
 from embershard.serving._native import load_extension
 from tests.hostile.cases import CASES, HostileCase
 from tests.hostile.draft import GOLDEN, Draft
+from tests.hostile.manifests import COMPILED
 
 ACCEPTED = "accepted"
+
+SPARE = "programs/dense.pt2"
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 # Values that stand at the edge of what some field may be, or that are of another kind.
 AWKWARD: list[Any] = [
@@ -25,7 +30,7 @@ AWKWARD: list[Any] = [
     *(2**64 - 1, -(2**63), 0.0, -0.0, 1.0, 1e-5, 1e15, -1e15, 999999999999999.9, 5e-324, 1e300),
     *("", "a", "users", "x" * 128, "x" * 129, "..", "a/../b", "/a", "é", "a\u2028b", "\x7f", "\t"),
     *("oov", "zero", "reject", "dense", "sparse", "identity", "hash", "vocab", "sum", "mean"),
-    *("pooled", "sequence"),
+    *("pooled", "sequence", "torchscript", "aotinductor", "cpu", "bfloat16"),
     *([], [0, 1], [[]], {}, {"kind": "dense"}),
 ]
 
@@ -36,6 +41,14 @@ def with_sequences() -> dict[str, Any]:
     for place, table in ((2, "users"), (4, "items")):
         sequence = {"table": table, "output": "sequence", "pooling": None}
         document["inputs"][place]["lookups"].append(sequence)
+    return document
+
+
+def with_compiled() -> dict[str, Any]:
+    """The golden manifest with a compiled program, whose file is one that plays no other part."""
+    document: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_bytes())
+    document["programs"].append({**COMPILED, "file": SPARE})
+    document["files"][SPARE] = {"bytes": 0, "sha256": EMPTY_SHA256}
     return document
 
 
@@ -118,6 +131,12 @@ def test_both_readers_take_sequences(draft: Draft) -> None:
     assert (python_verdict(draft.folder), cpp_verdict(draft.folder)) == (ACCEPTED, ACCEPTED)
 
 
+def test_both_readers_take_a_compiled_program(draft: Draft) -> None:
+    (draft.folder / SPARE).write_bytes(b"")
+    replace_manifest(draft, with_compiled())
+    assert (python_verdict(draft.folder), cpp_verdict(draft.folder)) == (ACCEPTED, ACCEPTED)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_both_readers_refuse_a_hostile_package_for_the_same_field(
     case: HostileCase, tmp_path: Path
@@ -128,10 +147,16 @@ def test_both_readers_refuse_a_hostile_package_for_the_same_field(
 
 
 @settings(max_examples=400, deadline=None)
-@given(mutations(json.loads((GOLDEN / "manifest.json").read_bytes())) | mutations(with_sequences()))
+@given(
+    mutations(json.loads((GOLDEN / "manifest.json").read_bytes()))
+    | mutations(with_sequences())
+    | mutations(with_compiled())
+)
 def test_both_readers_judge_a_changed_manifest_alike(document: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:
         draft = Draft(Path(folder) / "1")
+        if SPARE in str(document):
+            (draft.folder / SPARE).write_bytes(b"")
         replace_manifest(draft, document)
         python, cpp = python_verdict(draft.folder), cpp_verdict(draft.folder)
     assert (python == ACCEPTED) == (cpp == ACCEPTED), (python, cpp)

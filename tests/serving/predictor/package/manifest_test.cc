@@ -42,6 +42,27 @@ TEST(Manifest, HoldsWhatTheGoldenPackageSays) {
   EXPECT_EQ(manifest.files.size(), 9U);
 }
 
+TEST(Manifest, HoldsCompiledPrograms) {
+  const Result<Manifest> manifest = ParseManifest(EditedManifest([](Json& document) {
+    document["programs"].push_back({{"kind", "aotinductor"},
+                                    {"target", "x86_64-avx2"},
+                                    {"dtype", "bfloat16"},
+                                    {"torch", "2.13.0"},
+                                    {"instructions", {"avx2", "fma"}},
+                                    {"file", "programs/dense.pt2"}});
+    document["files"]["programs/dense.pt2"] = document["files"]["programs/dense.pt"];
+  }));
+  ASSERT_TRUE(manifest.ok()) << manifest.status().message();
+  EXPECT_EQ(manifest->program.file, "programs/dense.pt");
+  ASSERT_EQ(manifest->compiled_programs.size(), 1U);
+  const CompiledProgramSpec& program = manifest->compiled_programs[0];
+  EXPECT_EQ(program.target, "x86_64-avx2");
+  EXPECT_EQ(program.type, DenseType::kBfloat16);
+  EXPECT_EQ(program.torch, "2.13.0");
+  EXPECT_EQ(program.instructions, (std::vector<std::string>{"avx2", "fma"}));
+  EXPECT_EQ(program.file, "programs/dense.pt2");
+}
+
 TEST(Manifest, HoldsTheInputsInOrder) {
   const Schema schema = GoldenManifest().schema;
   ASSERT_EQ(schema.dense.size(), 2U);

@@ -1,0 +1,125 @@
+"""`embershard compile`, from a package to scores."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from embershard.cli import main
+from embershard.client import Client
+from embershard.errors import NotFoundError, PackageError
+from embershard.package import Package, verify_package
+from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.serving.asking import named, outputs_of, random_request
+from tests.serving.models import seal
+
+pytestmark = pytest.mark.slow
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def compiled(repository, tmp_path_factory):
+    """The ranker as version 2, compiled: the one time in this file."""
+    out = tmp_path_factory.mktemp("compiled") / "ranker" / "2"
+    assert main(["compile", str(repository / "ranker" / "1"), "--out", str(out)]) == 0
+    return out
+
+
+def answers(predictor, asked):
+    found = predictor.predict_merged([named(each).SerializeToString() for each in asked])
+    return [outputs_of(each) for each in found]
+
+
+def scores(predictor, count):
+    sizes = (1, count, 3)
+    return answers(predictor, [random_request(size, seed) for seed, size in enumerate(sizes)])
+
+
+def edited(compiled, tmp_path, edit):
+    """The compiled package with another manifest."""
+    out = tmp_path / "ranker" / "2"
+    for file in (*Package.open(compiled).manifest.files, "manifest.json", "manifest.sha256"):
+        (out / file).parent.mkdir(parents=True, exist_ok=True)
+        (out / file).write_bytes((compiled / file).read_bytes())
+    document = json.loads((out / "manifest.json").read_text())
+    edit(document["programs"][1])
+    seal(out, document)
+    return out
+
+
+@pytest.mark.timeout(400)
+def test_the_package_is_good_in_every_byte_and_holds_both_programs(compiled, repository):
+    found = verify_package(compiled).manifest
+    (program,) = found.compiled
+    assert (program.dtype, program.file) == ("float32", f"programs/dense.{program.target}.pt2")
+    assert found.torchscript.file == "programs/dense.pt"
+    tables = "tables/items/00000.safetensors"
+    assert (compiled / tables).samefile(repository / "ranker" / "1" / tables)
+
+
+@pytest.mark.parametrize("count", [1, 2, 300])
+def test_its_scores_are_those_of_torchscript(compiled, count):
+    one = scores(LocalPredictor(compiled, threads=1), count)
+    other = scores(LocalPredictor(compiled, dense_program="cpu", threads=1), count)
+    for found, expected in zip(one, other, strict=True):
+        assert found.keys() == expected.keys()
+        for name in found:
+            assert np.abs(found[name] - expected[name]).max() <= TOLERANCE, name
+
+
+def test_threads_change_no_score(compiled):
+    one, other = (scores(LocalPredictor(compiled, threads=count), 700) for count in (1, 4))
+    for found, expected in zip(one, other, strict=True):
+        for name in found:
+            assert np.abs(found[name] - expected[name]).max() <= TOLERANCE, name
+
+
+def test_a_server_serves_it(compiled):
+    options = ServerOptions(port=0, threads=1)
+    with Server(compiled.parent.parent, options=options) as server:
+        assert server.package.version == 2
+        asked = random_request(5, 1)
+        with Client(server.address) as client:
+            found = client.predict(
+                dense=asked.dense, sparse=asked.sparse, weights=asked.weights, num_examples=5
+            )
+    (expected,) = answers(LocalPredictor(compiled, dense_program="cpu", threads=1), [asked])
+    assert np.abs(found["score"] - expected["score"]).max() <= TOLERANCE
+
+
+def test_an_unknown_target_is_refused_with_those_there_are(compiled):
+    (program,) = Package.open(compiled).manifest.compiled
+    words = f"dense_program: expected one of cpu, {program.target}, got 'cuda'"
+    with pytest.raises(NotFoundError, match=re.escape(words)):
+        LocalPredictor(compiled, dense_program="cuda")
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        pytest.param(
+            {"torch": "1.0.0"}, "torch: expected version 1.0.0, which compiled it, got", id="torch"
+        ),
+        pytest.param(
+            {"instructions": ["amx_from_the_future"]},
+            "instructions: expected a processor with amx_from_the_future, got one without",
+            id="processor",
+        ),
+    ],
+)
+def test_a_program_of_another_machine_is_refused_and_torchscript_runs(
+    compiled, tmp_path, edit, words
+):
+    package = edited(compiled, tmp_path, lambda program: program.update(edit))
+    with pytest.raises(PackageError, match=words) as refused:
+        LocalPredictor(package)
+    assert "`--dense-program cpu`" in str(refused.value)
+    LocalPredictor(package, dense_program="cpu")
+
+
+def test_a_package_that_is_there_is_not_replaced(compiled, repository, capsys):
+    package = str(repository / "ranker" / "1")
+    assert main(["compile", package, "--out", str(compiled)]) == 1
+    assert "expected no such version yet" in capsys.readouterr().err
