@@ -104,6 +104,8 @@ class FakeModel final : public Model {
   std::function<Status(const Slot&)> before_run = [](const Slot&) { return Status(); };
   // Called at the end of each run.
   std::function<void(Slot*)> after_run = [](Slot*) {};
+  // What rounds_layers() gives.
+  bool rounds = false;
   // What device_loads() gives.
   std::function<std::vector<DeviceLoad>()> loads = [] { return std::vector<DeviceLoad>(); };
 
@@ -111,6 +113,7 @@ class FakeModel final : public Model {
   const IdMap& id_map(size_t sparse_input) const override { return id_maps_[sparse_input]; }
   const std::vector<SampleRequest>& samples() const override { return samples_; }
 
+  bool rounds_layers() const override { return rounds; }
   std::vector<DeviceLoad> device_loads() const override { return loads(); }
 
   Status Run(Slot& slot) override {

@@ -66,6 +66,16 @@ TEST(SelfCheck, AllowsABfloat16ProgramAHundredTimesAsMuch) {
   }
 }
 
+TEST(SelfCheck, AllowsLayersThatRoundAThousandTimesAsMuch) {
+  for (const auto& [expected, good] : {std::pair(258.3F, true), std::pair(261.0F, false)}) {
+    SampleRequest sample = GoodSample();
+    sample.outputs[0][1] = expected;  // 6e-3 and 1.7e-2 of it away.
+    auto model = std::make_unique<FakeModel>(FakeManifest(), std::vector<SampleRequest>{sample});
+    model->rounds = true;
+    EXPECT_EQ(Engine::Start(std::move(model), {}).ok(), good) << expected;
+  }
+}
+
 TEST(SelfCheck, RefusesAModelThatIsRightOnlyWhenAlone) {
   const Status status = StartStatus({GoodSample(), GoodSample()}, [](Slot* slot) {
     if (slot->requests > 1) slot->outputs[1].values[3] = 4;
