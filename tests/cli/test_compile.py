@@ -14,7 +14,7 @@ from embershard.serving import LocalPredictor, Server, ServerOptions
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.models import seal
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # Compiling counts to a first test.
 
 TOLERANCE = 1e-5
 
@@ -49,7 +49,6 @@ def edited(compiled, tmp_path, edit):
     return out
 
 
-@pytest.mark.timeout(400)
 def test_the_package_is_good_in_every_byte_and_holds_both_programs(compiled, repository):
     found = verify_package(compiled).manifest
     (program,) = found.compiled
