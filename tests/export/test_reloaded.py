@@ -11,7 +11,7 @@ from embershard.export.torchscript import save_program
 from embershard.package import Package
 from tests.export.models import SCHEMA, Ranker, dlrm
 from tests.serving.attending import export_attending
-from tests.serving.models import export_ranker
+from tests.serving.models import export_ranker, make_ranker
 
 R, B = 3, 7
 
@@ -45,8 +45,8 @@ PACKAGES = {
     "several-outputs": export_ranker,
     "marked": lambda folder: export_model(Ranker(), SCHEMA, folder / "ranker" / "1"),
     "dlrm": lambda folder: export_model(dlrm(), SCHEMA, folder / "dlrm" / "1"),
-    "dlrm-rounded": lambda folder: export_model(
-        dlrm(), SCHEMA, folder / "dlrm" / "1", dense_dtype="bf16"
+    "rounded": lambda folder: export_model(
+        *make_ranker(), folder / "ranker" / "1", dense_dtype="bf16"
     ),
 }
 
