@@ -42,7 +42,7 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, Clock::time_point 
       size.bytes > options_.max_queued_bytes - queued_.bytes) {
     return Admission::kQueueFull;
   }
-  waiting_.push_back(std::move(request));
+  waiting_.Add(request);
   ++queued_.requests;
   queued_.examples += size.examples;
   queued_.ids += size.ids;
@@ -56,31 +56,32 @@ Due BatchFormer::Take(Clock::time_point now) {
     QueueSize room;
     room.examples = options_.merge_examples;
     room.ids = options_.max_batch_ids;
-    while (!waiting_.empty() && TakeOldest(now, &room, &due)) {
+    while (!waiting_.empty() && TakeFirst(now, &room, &due)) {
     }
   } catch (const std::exception&) {
     // What has been taken is due, and the rest is for the next call. Where nothing has,
-    // the oldest goes: the next call might fail at it again, and so for ever.
+    // the first goes: the next call might fail at it again, and so for ever.
     if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
-      due.failed = std::move(waiting_.front());
-      Pop(SizeOf(*due.failed));
+      due.failed = waiting_.TakeFirst();
+      Uncount(*due.failed);
     }
   }
   return due;
 }
 
-bool BatchFormer::TakeOldest(Clock::time_point now, QueueSize* room, Due* due) {
-  std::unique_ptr<Request>& oldest = waiting_.front();
-  const QueueSize size = SizeOf(*oldest);
-  Batch* part = IsExpired(*oldest, now) ? &due->expired : &due->batch;
+bool BatchFormer::TakeFirst(Clock::time_point now, QueueSize* room, Due* due) {
+  const Request& first = waiting_.first();
+  const QueueSize size = SizeOf(first);
+  Batch* part = IsExpired(first, now) ? &due->expired : &due->batch;
   if (part == &due->batch) {
     // One that does not fit ends the batch: none is overtaken for ever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;
     if (!fits && !due->batch.empty()) return false;
-    if (IsAbandoned(*oldest)) part = &due->abandoned;
+    if (IsAbandoned(first)) part = &due->abandoned;
   }
-  part->push_back(std::move(oldest));
-  Pop(size);
+  part->emplace_back();  // What may fail comes first.
+  part->back() = waiting_.TakeFirst();
+  Uncount(*part->back());
   if (part == &due->batch) {
     room->examples -= std::min(room->examples, size.examples);
     room->ids -= size.ids;
@@ -88,8 +89,24 @@ bool BatchFormer::TakeOldest(Clock::time_point now, QueueSize* room, Due* due) {
   return true;
 }
 
-void BatchFormer::Pop(const QueueSize& size) {
-  waiting_.pop_front();
+std::unique_ptr<Request> BatchFormer::TakeExpired(Clock::time_point now) {
+  if (waiting_.empty() || !IsExpired(waiting_.first(), now)) return nullptr;
+  std::unique_ptr<Request> expired = waiting_.TakeFirst();
+  Uncount(*expired);
+  return expired;
+}
+
+std::unique_ptr<Request> BatchFormer::Take(const Request& request) {
+  Uncount(request);
+  return waiting_.Take(request);
+}
+
+Clock::time_point BatchFormer::next_deadline() const {
+  return waiting_.empty() ? Clock::time_point::max() : waiting_.first().deadline;
+}
+
+void BatchFormer::Uncount(const Request& request) {
+  const QueueSize size = SizeOf(request);
   --queued_.requests;
   queued_.examples -= size.examples;
   queued_.ids -= size.ids;

@@ -5,13 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
+#include "batching/waiting_line.h"
 
 namespace embershard {
 
@@ -50,30 +50,35 @@ class BatchFormer {
   // Takes ownership of `request` if it is accepted; otherwise leaves it as is.
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, Clock::time_point now);
 
-  // Removes and returns what is due, oldest first. A batch takes its first request whatever
-  // its size, and ends at the first that does not fit its budgets, merge_examples and
+  // Removes and returns what is due, earliest deadline first. A batch takes its first request
+  // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
   // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. At
-  // least one request leaves when any waits.
-  //
-  // What is no longer worth running takes no room in a batch, but keeps its room in the
-  // queue until those before it have left: at most 2 * (max_queued_examples /
-  // merge_examples + max_queued_ids / max_batch_ids) + 1 batches later, since two
-  // batches in a row exceed one budget. Never throws.
+  // least one request leaves when any waits. What is no longer worth running takes no room in a
+  // batch. Never throws.
   Due Take(Clock::time_point now);
+
+  // One whose deadline has passed; null where there is none.
+  std::unique_ptr<Request> TakeExpired(Clock::time_point now);
+
+  // One that waits here, out of its turn.
+  std::unique_ptr<Request> Take(const Request& request);
+
+  // The earliest of those that wait; max() where none does.
+  Clock::time_point next_deadline() const;
 
   bool empty() const { return waiting_.empty(); }
   const QueueSize& queued() const { return queued_; }
 
  private:
-  // Moves the oldest request into `due`. False, and nothing moved, where it does not fit
+  // Moves the first request into `due`. False, and nothing moved, where it does not fit
   // `room`, which is what the batch has left once it has a request.
-  bool TakeOldest(Clock::time_point now, QueueSize* room, Due* due);
-  // Counts and removes the oldest, which has been moved from.
-  void Pop(const QueueSize& size);
+  bool TakeFirst(Clock::time_point now, QueueSize* room, Due* due);
+  // No longer counts a request that has left.
+  void Uncount(const Request& request);
 
   const BatchingOptions options_;
-  std::deque<std::unique_ptr<Request>> waiting_;  // Oldest first.
-  QueueSize queued_;                              // Sum over waiting_.
+  WaitingLine waiting_;
+  QueueSize queued_;  // Sum over waiting_.
 };
 
 }  // namespace embershard

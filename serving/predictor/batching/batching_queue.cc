@@ -1,26 +1,58 @@
 #include "batching/batching_queue.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace embershard {
+namespace {
 
-BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch, Now now)
+// So far ahead a condition variable can count.
+constexpr std::chrono::hours kLongestSleep{1};
+
+}  // namespace
+
+BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
+                             AnswerLate answer_late, Now now)
     : run_batch_(std::move(run_batch)),
+      answer_late_(std::move(answer_late)),
       now_(std::move(now)),
       former_(options),
-      thread_([this] { Loop(); }) {}
+      wake_(Clock::time_point::min()),
+      thread_([this] { Loop(); }),
+      watch_([this] { Watch(); }) {}
 
 BatchingQueue::~BatchingQueue() { Stop(); }
 
 Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
-  Admission admission;
+  bool sooner = false;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) return Admission::kStopped;
-    admission = former_.Add(request, now_());
+    Request* const submitted = request.get();
+    const Admission admission = former_.Add(request, now_());
+    if (admission != Admission::kAccepted) return admission;
+    if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
+    sooner = submitted->deadline < wake_;
+    if (sooner) wake_ = submitted->deadline;
   }
-  if (admission == Admission::kAccepted) changed_.notify_one();
-  return admission;
+  changed_.notify_one();
+  if (sooner) deadline_.notify_one();
+  return Admission::kAccepted;
+}
+
+void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
+  std::unique_lock lock(mutex_);
+  Request* const request = ticket->request;
+  if (request == nullptr) return;
+  Late late = request->runs ? Late(request, why) : Late(former_.Take(*request), why);
+  lock.unlock();
+  answer_late_(std::move(late));
+}
+
+void BatchingQueue::EndRun() {
+  const std::lock_guard lock(mutex_);
+  running_.End();
 }
 
 void BatchingQueue::Stop() {
@@ -29,7 +61,15 @@ void BatchingQueue::Stop() {
     stopping_ = true;
   }
   changed_.notify_one();
-  std::call_once(joined_, [this] { thread_.join(); });
+  std::call_once(joined_, [this] {
+    thread_.join();
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    deadline_.notify_one();
+    watch_.join();
+  });
 }
 
 QueueSize BatchingQueue::queued() const {
@@ -43,10 +83,46 @@ void BatchingQueue::Loop() {
     changed_.wait(lock, [this] { return stopping_ || !former_.empty(); });
     if (former_.empty()) return;
     Due due = former_.Take(now_());
+    for (Batch* part : {&due.expired, &due.abandoned}) {
+      for (const auto& request : *part) Unlink(request.get());
+    }
+    if (due.failed != nullptr) Unlink(due.failed.get());
+    running_.Begin(due.batch);
     lock.unlock();
-    run_batch_(std::move(due));
+    run_batch_(std::move(due), this);
     lock.lock();
   }
+}
+
+void BatchingQueue::Watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopped_) {
+    const Clock::time_point now = now_();
+    if (std::optional<Late> late = TakeExpired(now); late.has_value()) {
+      wake_ = Clock::time_point::min();  // It looks again anyhow.
+      lock.unlock();
+      answer_late_(std::move(*late));
+      late.reset();
+      lock.lock();
+      continue;
+    }
+    wake_ = std::min(former_.next_deadline(), running_.next_deadline());
+    if (wake_ - now < kLongestSleep) {
+      deadline_.wait_for(lock, wake_ - now);
+    } else {
+      deadline_.wait_for(lock, kLongestSleep);
+    }
+  }
+}
+
+std::optional<Late> BatchingQueue::TakeExpired(Clock::time_point now) {
+  if (Request* const expired = running_.FirstExpired(now); expired != nullptr) {
+    return Late(expired, StatusReason::kUnstated);
+  }
+  if (std::unique_ptr<Request> expired = former_.TakeExpired(now); expired != nullptr) {
+    return Late(std::move(expired), StatusReason::kUnstated);
+  }
+  return {};
 }
 
 }  // namespace embershard

@@ -1,6 +1,10 @@
-// Feeds a BatchFormer the real time, from any thread, and runs each batch on a
-// thread of its own. An idle model runs what there is at once; while it is busy,
-// requests gather.
+// Feeds a BatchFormer the real time, from any thread, and has one batch run at a time. An idle
+// model runs what there is at once; while it is busy, requests gather.
+//
+//   thread         what it does
+//   any            Submit(): leaves a request here
+//   the queue's    runs batches
+//   the watch's    answers those whose deadline passes while they wait, or while they run
 
 #ifndef EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
 #define EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
@@ -9,30 +13,44 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "batching/batch_former.h"
+#include "batching/late.h"
 #include "batching/request.h"
+#include "batching/running_batch.h"
 
 namespace embershard {
 
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
 class BatchingQueue {
  public:
-  // Called on the queue's thread, one batch at a time, with at least one request. Must
-  // answer every request in it and must not throw.
-  using RunBatch = std::function<void(Due due)>;
+  // Called one batch at a time, with at least one request. Must answer every request in it that
+  // has an `answer` when EndRun() has returned, which it must call in between: what is in
+  // due.batch is not to be answered, and must not go, before that. Must not throw.
+  using RunBatch = std::function<void(Due due, BatchingQueue* queue)>;
+  // Answers one that is late. Any thread, at any time; must not throw.
+  using AnswerLate = std::function<void(Late late)>;
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
   // REQUIRES: options as CompleteOptions() gives them.
-  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, Now now = Clock::now);
+  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
+                Now now = Clock::now);
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue();  // Calls Stop().
 
   // Never blocks on the model. Ownership as in BatchFormer::Add().
   [[nodiscard]] Admission Submit(std::unique_ptr<Request>& request);
+
+  // Answers the ticket's request, unless that has happened, and lets go of what it holds here:
+  // all if it waits; if it runs, the model goes on. `why` as in Late.
+  void Cancel(Ticket* ticket, StatusReason why);
+
+  // For RunBatch: the model has done with the batch.
+  void EndRun();
 
   // Refuses new requests, runs the accepted ones, and returns when the last has
   // been answered. Safe to call more than once, but not from `run_batch`.
@@ -43,17 +61,26 @@ class BatchingQueue {
 
  private:
   void Loop();
+  void Watch();
+  // One whose deadline has passed. REQUIRES: mutex_ is held.
+  std::optional<Late> TakeExpired(Clock::time_point now);
 
   const RunBatch run_batch_;
+  const AnswerLate answer_late_;
   const Now now_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // Signalled when the fields below change.
-  BatchFormer former_;               // Guarded by mutex_.
-  bool stopping_ = false;            // Guarded by mutex_.
+  std::condition_variable changed_;   // Signalled when there is something to run, or to stop.
+  std::condition_variable deadline_;  // Signalled when wake_ becomes earlier, or to stop.
+  BatchFormer former_;                // Guarded by mutex_.
+  RunningBatch running_;              // Guarded by mutex_.
+  Clock::time_point wake_;            // Guarded by mutex_. When the watch looks next.
+  bool stopping_ = false;             // Guarded by mutex_.
+  bool stopped_ = false;              // Guarded by mutex_. All have been answered.
 
   std::once_flag joined_;
-  std::thread thread_;  // Last, so that Loop() sees every field built.
+  std::thread thread_;  // Last, so that Loop() and Watch() see every field built.
+  std::thread watch_;
 };
 
 }  // namespace embershard

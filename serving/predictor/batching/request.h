@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,15 @@ struct Response {
   std::vector<ResponseOutput> outputs;
   std::vector<UnknownIdCount> unknown_ids;  // Only where not zero.
   Timing timing;
+  uint64_t num_ids = 0;  // Of the request, where it passed the door.
+};
+
+struct Request;
+
+// By what a caller finds its request again to take it back. Lives at least until the request
+// is answered.
+struct Ticket {
+  Request* request = nullptr;  // The queue's, under its lock. Null: nothing to take back.
 };
 
 struct Request {
@@ -69,13 +79,22 @@ struct Request {
   // Filled by the door: ids that will be looked up.
   uint64_t num_ids = 0;
 
-  // Memory that is kept until the request is answered: the message under the views.
+  // Memory that the message under the views takes.
   uint64_t held_bytes = 0;
 
+  // What the views lie over. One whose deadline passes while it runs is answered before the
+  // model has done with it, so these bytes may outlive the answer.
+  std::shared_ptr<const void> bytes;
+
   // Called exactly once, from any thread, must not throw or block. Where the status is not ok
-  // the response holds nothing but timings, as far as the request came. The bytes under the
-  // views live as long as this does, or until it has been called, as does the request.
+  // the response holds nothing but timings and num_ids, as far as the request came.
   std::function<void(Status, Response)> answer;
+
+  Ticket* ticket = nullptr;  // Null: nobody will take it back.
+
+  // The queue's own, under its lock.
+  uint64_t turn = 0;  // Breaks ties of deadlines.
+  bool runs = false;  // Has left the queue for the model.
 };
 
 }  // namespace embershard

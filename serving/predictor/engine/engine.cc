@@ -40,9 +40,17 @@ Status OutOfMemory() {  // So short that it lies in the string.
   return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
 }
 
-// Of a request that was not answered by the model.
+// Why the model does not answer.
+std::string LateText(const Late& late) {
+  const std::string what =
+      late.why == StatusReason::kAbandoned ? "the client left" : "the deadline passed";
+  return what + (late.runs ? " while the request ran" : " while the request waited");
+}
+
+// Of a request for which the model failed.
 Response Waited(const Request& request, Clock::time_point until) {
   Response response;
+  response.num_ids = request.num_ids;
   response.timing.queue_us = MicrosecondsBetween(request.arrival, until);
   return response;
 }
@@ -66,13 +74,16 @@ struct Engine::State {
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
 
-  // Answers every request in it. Never throws.
-  void Answer(Due due);
-  // Runs checked requests as one batch. Those that answer leave null where they have.
-  void RunAndAnswer(Batch* batch);
+  // Answers every request in it. `held`: where the batch runs for a queue, which is told when it
+  // has run; else null. Never throws.
+  void Answer(Due due, BatchingQueue* held);
+  void AnswerLate(Late late);
+  // Runs checked requests as one batch. Those that are answered leave null.
+  void RunAndAnswer(Batch* batch, BatchingQueue** held);
+  // Those that ran but were answered before do not count as answered.
   void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
                 const BatchTimes& times);
-  void AnswerLate(Batch* late, StatusReason why);
+  void AnswerLeft(Batch* late, StatusReason why);
   // Answers what is left, without taking memory.
   void AnswerFailed(std::unique_ptr<Request>& request);
 
@@ -116,28 +127,33 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
   return ShuttingDown();
 }
 
-void Engine::State::Answer(Due due) {
+void Engine::State::Answer(Due due, BatchingQueue* held) {
   try {
-    AnswerLate(&due.expired, StatusReason::kUnstated);
-    AnswerLate(&due.abandoned, StatusReason::kAbandoned);
-    if (!due.batch.empty()) RunAndAnswer(&due.batch);
+    AnswerLeft(&due.expired, StatusReason::kUnstated);
+    AnswerLeft(&due.abandoned, StatusReason::kAbandoned);
+    if (!due.batch.empty()) RunAndAnswer(&due.batch, &held);
   } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
   }
+  if (held != nullptr) held->EndRun();
   for (Batch* part : {&due.expired, &due.abandoned, &due.batch}) {
     for (auto& request : *part) AnswerFailed(request);
   }
   AnswerFailed(due.failed);
 }
 
-void Engine::State::RunAndAnswer(Batch* batch) {
+void Engine::State::RunAndAnswer(Batch* batch, BatchingQueue** held) {
   BatchTimes times;
   Result<std::vector<Result<Response>>> responses = runner.Run(*batch, &times);
+  if (*held != nullptr) std::exchange(*held, nullptr)->EndRun();
   CountRun(*batch, responses, times);
   for (size_t i = 0; i < batch->size(); ++i) {
     Status status = responses.ok() ? (*responses)[i].status() : responses.status();
     const std::unique_ptr<Request> request = std::move((*batch)[i]);
+    if (!request->answer) continue;  // Its deadline passed while it ran, or its client left.
     if (status.ok()) {
-      request->answer({}, std::move(*(*responses)[i]));
+      Response& response = *(*responses)[i];
+      response.num_ids = request->num_ids;
+      request->answer({}, std::move(response));
     } else {
       Response failed = Waited(*request, times.start);
       failed.timing.lookup_us = times.lookup_us;
@@ -157,8 +173,9 @@ void Engine::State::CountRun(const Batch& batch,
   }
   if (!responses.ok()) return telemetry.CountFailedBatch();
   uint64_t answered = 0;
-  for (const Result<Response>& response : *responses) {
-    if (!response.ok()) continue;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const Result<Response>& response = (*responses)[i];
+    if (!response.ok() || !batch[i]->answer) continue;
     ++answered;
     for (const UnknownIdCount& unknown : response->unknown_ids) {
       telemetry.CountUnknownIds(unknown.sparse_input, unknown.count);
@@ -171,21 +188,27 @@ void Engine::State::CountRun(const Batch& batch,
                         .dense_us = times.dense_us});
 }
 
-void Engine::State::AnswerLate(Batch* late, StatusReason why) {
-  if (late->empty()) return;
-  const Clock::time_point now = Clock::now();
-  for (auto& waiting : *late) {
-    Status status = {StatusCode::kDeadlineExceeded,
-                     "the deadline passed, or the client left, while the request waited", why};
-    const std::unique_ptr<Request> request = std::move(waiting);
-    request->answer(std::move(status), Waited(*request, now));
+void Engine::State::AnswerLeft(Batch* late, StatusReason why) {
+  for (auto& waiting : *late) AnswerLate(Late(std::move(waiting), why));
+}
+
+void Engine::State::AnswerLate(Late late) {
+  Response response;
+  response.timing.queue_us = late.runs ? 0 : MicrosecondsBetween(late.arrival, Clock::now());
+  response.num_ids = late.num_ids;
+  Status status;
+  try {
+    status = {StatusCode::kDeadlineExceeded, LateText(late), late.why};
+  } catch (const std::exception&) {
+    status = OutOfMemory();
   }
+  late.answer(std::move(status), std::move(response));
 }
 
 void Engine::State::AnswerFailed(std::unique_ptr<Request>& request) {
   if (request == nullptr) return;
   const std::unique_ptr<Request> answered = std::move(request);
-  answered->answer(OutOfMemory(), {});
+  if (answered->answer) answered->answer(OutOfMemory(), {});
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
@@ -200,7 +223,9 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
   state->loads_at_start = state->model->device_loads();
   State* const running = state.get();
   state->queue = std::make_unique<BatchingQueue>(
-      *batching, [running](Due due) { running->Answer(std::move(due)); });
+      *batching,
+      [running](Due due, BatchingQueue* queue) { running->Answer(std::move(due), queue); },
+      [running](Late late) { running->AnswerLate(std::move(late)); });
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
@@ -238,8 +263,13 @@ void Engine::Predict(std::unique_ptr<Request> request) {
   } catch (const std::exception&) {  // Memory has run out.
     status = OutOfMemory();
   }
-  if (request != nullptr) request->answer(std::move(status), {});
+  if (request == nullptr) return;
+  Response response;
+  response.num_ids = request->num_ids;
+  request->answer(std::move(status), std::move(response));
 }
+
+void Engine::Cancel(Ticket* ticket, StatusReason why) { state_->queue->Cancel(ticket, why); }
 
 void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   Batch batch;
@@ -254,7 +284,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   }
   Due due;
   due.batch = std::move(batch);
-  state_->Answer(std::move(due));
+  state_->Answer(std::move(due), nullptr);
 }
 
 void Engine::Stop() {

@@ -52,8 +52,13 @@ class Engine {
   Status CheckName(std::string_view model, int64_t version, std::string_view label) const;
 
   // Checks, queues and answers. `request->answer` is called exactly once, perhaps
-  // before this returns.
+  // before this returns, and at the deadline if not before.
   void Predict(std::unique_ptr<Request> request);
+
+  // Answers a request that was given to Predict() with this ticket and has not been answered,
+  // and takes it out of the queue: its client has left (kAbandoned), or says that its deadline
+  // has passed (kUnstated).
+  void Cancel(Ticket* ticket, StatusReason why);
 
   // Checks and runs the requests as one batch on the calling thread, one caller at
   // a time; each is answered before this returns. A refused one does not disturb

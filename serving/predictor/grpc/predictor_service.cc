@@ -1,9 +1,12 @@
 #include "grpc/predictor_service.h"
 
 #include <grpc/support/time.h>
+#include <grpcpp/support/message_allocator.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +18,11 @@
 
 namespace embershard {
 namespace {
+
+// A client that leaves so long before its deadline, or with so small a share of its time left,
+// has run out of time by its own clock.
+constexpr std::chrono::milliseconds kClientsHeadStart{5};
+constexpr int kClientsHeadStartShare = 20;
 
 constexpr size_t kSlowLogChars = 128;  // Of what the client chose to say of itself.
 
@@ -39,6 +47,38 @@ std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char
 
 }  // namespace
 
+// The messages of one call, which gRPC lets go of when the call is done. The model may still read
+// the request then.
+class PredictorService::Messages final
+    : public grpc::MessageHolder<v1::PredictRequest, v1::PredictResponse> {
+ public:
+  Messages() {
+    set_request(&asked_);
+    set_response(&answer_);
+  }
+
+  static Messages* New() {
+    auto messages = std::make_shared<Messages>();
+    messages->own_ = messages;
+    return messages.get();
+  }
+  void Release() override { const std::shared_ptr<Messages> last = std::move(own_); }
+
+  // REQUIRES: gRPC has not let go.
+  std::shared_ptr<const void> Keep() const { return own_; }
+
+ private:
+  v1::PredictRequest asked_;
+  v1::PredictResponse answer_;
+  std::shared_ptr<Messages> own_;  // Null once gRPC has let go.
+};
+
+class PredictorService::MessagesAllocator final
+    : public grpc::MessageAllocator<v1::PredictRequest, v1::PredictResponse> {
+ public:
+  Messages* AllocateMessages() override { return Messages::New(); }
+};
+
 // One Predict call and its messages. Ends itself when gRPC is done with it.
 class PredictorService::Call final : public grpc::ServerUnaryReactor {
  public:
@@ -58,6 +98,13 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
   // If not, it is to be refused.
   bool in_time() const { return in_time_; }
 
+  // The client has left, or gRPC says that the deadline has passed. Before OnDone(), and not
+  // before Predict() has returned.
+  void OnCancel() override {
+    service_->engine_->Cancel(
+        &ticket, OutOfTime(Clock::now()) ? StatusReason::kUnstated : StatusReason::kAbandoned);
+  }
+
   void OnDone() override {
     // The answer is on its way, and the messages are still there.
     if (service_->recorder_ != nullptr) {
@@ -71,10 +118,18 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
   const v1::PredictRequest& message;
   v1::PredictResponse* const response;
   const Clock::time_point arrival;
-  const Request* request = nullptr;  // Once the engine has it.
-  Status ended;                      // What it was answered, where that is recorded.
+  Clock::time_point deadline = Clock::time_point::max();  // Once it has been parsed.
+  Ticket ticket;
+  Status ended;  // What it was answered, where that is recorded.
 
  private:
+  // A client's clock began to run before ours: it gives up a little before our deadline.
+  bool OutOfTime(Clock::time_point now) const {
+    const Clock::duration early =
+        std::max<Clock::duration>(kClientsHeadStart, (deadline - arrival) / kClientsHeadStartShare);
+    return deadline - early <= now;
+  }
+
   PredictorService* const service_;
   const std::chrono::system_clock::time_point wall_arrival_;  // Where it is recorded.
   const bool in_time_;
@@ -86,7 +141,12 @@ PredictorService::PredictorService(Engine* engine, Recorder* recorder,
       telemetry_(&engine->telemetry()),
       recorder_(recorder),
       options_(options),
-      parser_(engine) {}
+      parser_(engine),
+      messages_(std::make_unique<MessagesAllocator>()) {
+  SetMessageAllocatorFor_Predict(messages_.get());
+}
+
+PredictorService::~PredictorService() = default;
 
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,
                                                     const v1::PredictRequest* message,
@@ -107,8 +167,11 @@ Status PredictorService::StartPredict(Call* call) {
     return {status.code(), status.message(), StatusReason::kMalformed};
   }
   request->arrival = call->arrival;
-  request->deadline = DeadlineOf(*call->context, request->arrival);
+  call->deadline = DeadlineOf(*call->context, request->arrival);
+  request->deadline = call->deadline;
   request->abandoned = [call] { return call->context->IsCancelled(); };
+  request->bytes = static_cast<Messages*>(call->context->GetRpcAllocatorState())->Keep();
+  request->ticket = &call->ticket;
   request->answer = [this, call](Status status, Response answer) {
     if (status.ok()) {
       status = Guarded([&] {
@@ -116,14 +179,13 @@ Status PredictorService::StartPredict(Call* call) {
         return Status();
       });
     }
-    End(call, status, answer.timing);
+    End(call, status, answer);
   };
-  call->request = request.get();
   engine_->Predict(std::move(request));
   return {};
 }
 
-void PredictorService::End(Call* call, const Status& status, const Timing& timing) const {
+void PredictorService::End(Call* call, const Status& status, const Response& answer) const {
   const Outcome outcome = OutcomeOf(status);
   const Clock::time_point now = Clock::now();
   const uint64_t bytes = call->message.ByteSizeLong();
@@ -133,14 +195,14 @@ void PredictorService::End(Call* call, const Status& status, const Timing& timin
         .outcome = outcome,
         .message = status.message(),
         .examples = call->message.num_examples(),
-        .ids = call->request == nullptr ? 0 : call->request->num_ids,
+        .ids = answer.num_ids,
         .bytes = bytes,
         .peer = call->context->peer(),
         .traceparent = PrintableAscii(HeaderOf(*call->context, "traceparent"), kSlowLogChars),
         .request_id = std::string(CutUtf8(call->message.request_id(), kSlowLogChars)),
-        .queue_us = timing.queue_us,
-        .lookup_us = timing.lookup_us,
-        .dense_us = timing.dense_us,
+        .queue_us = answer.timing.queue_us,
+        .lookup_us = answer.timing.lookup_us,
+        .dense_us = answer.timing.dense_us,
         .total_us = MicrosecondsBetween(call->arrival, now)};
   });
   telemetry_->CountEnd({.outcome = outcome,

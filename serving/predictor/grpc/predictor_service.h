@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 
 #include "base/clock.h"
@@ -18,9 +19,9 @@
 
 namespace embershard {
 
-// Handlers run on gRPC's threads and never wait for the model. A call's messages live
-// until it is finished, which is when its request is answered: a client that cancels
-// or hangs up ends neither early.
+// Handlers run on gRPC's threads and never wait for the model. A call is finished when its
+// request is answered: at its deadline, and when its client leaves, at the latest. Its messages
+// live until then, and until the model has done with them.
 //
 // A call is counted by Telemetry from when its message has been received until its answer goes
 // out; RefuseNew() waits until gRPC is done with it, too. Calls that gRPC ends by itself are not
@@ -29,6 +30,7 @@ class PredictorService final : public v1::Predictor::CallbackService {
  public:
   // Owns neither `engine` nor `recorder` (null: none), which must outlive it.
   PredictorService(Engine* engine, Recorder* recorder, const GrpcServerOptions& options);
+  ~PredictorService() override;
 
   // From now on every Predict is answered UNAVAILABLE. Returns when the calls that had
   // arrived before are done, or at `deadline`.
@@ -44,12 +46,14 @@ class PredictorService final : public v1::Predictor::CallbackService {
 
  private:
   class Call;
+  class Messages;
+  class MessagesAllocator;
 
   // Once the engine has the request, its answer ends the call, and this is ok.
   Status StartPredict(Call* call);
   // The one end of every Predict call, whatever became of it: counts it and sends the answer.
-  // `timing`: as far as the request came. Called once a call; as Finish() for what is behind it.
-  void End(Call* call, const Status& status, const Timing& timing) const;
+  // `answer`: as far as the request came. Called once a call; as Finish() for what is behind it.
+  void End(Call* call, const Status& status, const Response& answer) const;
   Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
   // Counts a call, unless new ones are refused. If it does, Leave() must follow.
   bool Enter();
@@ -65,6 +69,7 @@ class PredictorService final : public v1::Predictor::CallbackService {
   Recorder* const recorder_;    // Null: nothing is recorded.
   const GrpcServerOptions options_;
   const RequestParser parser_;
+  const std::unique_ptr<MessagesAllocator> messages_;
 
   std::mutex mutex_;
   std::condition_variable idle_;  // Signalled when in_flight_ becomes 0.

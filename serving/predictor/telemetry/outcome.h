@@ -17,8 +17,8 @@ enum class Outcome {
   kNotFound,      // No such model, version, label or output.
   kStaleSchema,   // Packed for another schema than the one served.
   kQueueFull,     // Refused to protect others.
-  kExpired,       // The deadline had passed before it ran.
-  kAbandoned,     // The client had left before it ran.
+  kExpired,       // The deadline passed before it was answered.
+  kAbandoned,     // The client left before it was answered.
   kShuttingDown,  // Came after the server had begun to stop.
   kModelFailed,
   kNotFinite,  // The model gave a NaN or an infinity.

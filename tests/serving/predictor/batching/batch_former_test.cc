@@ -178,8 +178,8 @@ TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   EXPECT_EQ(Add(&former, Waiting(3, 0, kStart + milliseconds(6))), Admission::kAccepted);
   const Due due = former.Take(kStart + milliseconds(5));
   // The expired ones take no room in the batch either.
-  EXPECT_EQ(Examples(due.batch), (Counts{2, 3}));
-  EXPECT_EQ(Examples(due.expired), (Counts{9, 4}));
+  EXPECT_EQ(Examples(due.batch), (Counts{3, 2}));
+  EXPECT_EQ(Examples(due.expired), (Counts{4, 9}));
   EXPECT_TRUE(former.empty());
   EXPECT_EQ(former.queued().examples, 0U);
 }
@@ -225,20 +225,43 @@ TEST(BatchFormer, LooksAtNothingBehindTheBatch) {
   EXPECT_EQ(asked, 3);
 }
 
-TEST(BatchFormer, KeepsTheRoomOfAnExpiredRequestUntilThoseBeforeItHaveLeft) {
+TEST(BatchFormer, TakesTheEarliestDeadlineFirst) {
+  BatchFormer former(Small());
+  EXPECT_EQ(former.next_deadline(), Clock::time_point::max());
+  EXPECT_EQ(Add(&former, Waiting(6)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(5, 0, kStart + milliseconds(9))), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(4, 0, kStart + milliseconds(7))), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(1, 0, kStart + milliseconds(9))), Admission::kAccepted);
+  EXPECT_EQ(former.next_deadline(), kStart + milliseconds(7));
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{4, 5, 1}));
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{6}));
+}
+
+TEST(BatchFormer, GivesTheRoomOfAnExpiredRequestBackAtOnce) {
   BatchFormer former(Small());
   EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
-  EXPECT_EQ(Add(&former, Waiting(10)), Admission::kAccepted);
   EXPECT_EQ(Add(&former, Waiting(8, 7, kStart + milliseconds(1))), Admission::kAccepted);
-  EXPECT_EQ(Add(&former, Waiting(2, 5)), Admission::kAccepted);
-  const Clock::time_point now = kStart + milliseconds(1);
-  EXPECT_TRUE(former.Take(now).expired.empty());
-  EXPECT_EQ(former.queued().examples, 20U);
-  const Due second = former.Take(now);
-  EXPECT_EQ(Examples(second.batch), Counts{10});
-  EXPECT_EQ(Examples(second.expired), Counts{8});
-  EXPECT_EQ(former.queued().examples, 2U);
+  EXPECT_EQ(Add(&former, Waiting(2, 5, kStart + milliseconds(2))), Admission::kAccepted);
+  EXPECT_EQ(former.TakeExpired(kStart), nullptr);
+  EXPECT_EQ(former.TakeExpired(kStart + milliseconds(1))->num_examples, 8U);
+  EXPECT_EQ(former.TakeExpired(kStart + milliseconds(1)), nullptr);
+  EXPECT_EQ(former.queued().examples, 12U);
   EXPECT_EQ(former.queued().ids, 5U);
+}
+
+TEST(BatchFormer, GivesTheRoomOfOneThatIsTakenBackAtOnce) {
+  BatchFormer former(Small());
+  auto request = Waiting(8, 7);
+  request->held_bytes = 600;
+  const Request& middle = *request;
+  EXPECT_EQ(Add(&former, Waiting(1)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, std::move(request)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(3)), Admission::kAccepted);
+  EXPECT_EQ(former.Take(middle)->num_examples, 8U);
+  EXPECT_EQ(former.queued().examples, 4U);
+  EXPECT_EQ(former.queued().bytes, 0U);
+  EXPECT_EQ(former.queued().requests, 2U);
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{1, 3}));
 }
 
 TEST(BatchFormer, OutOfMemoryRunsWhatItHasTakenAndThenGivesUpTheOldest) {

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <future>
 #include <latch>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
@@ -23,7 +26,7 @@ std::unique_ptr<Request> Waiting(uint32_t examples,
 class Gate {
  public:
   BatchingQueue::RunBatch run() {
-    return [this](const Due& due) {
+    return [this](const Due& due, BatchingQueue* queue) {
       for (const auto& request : due.expired) expired_.push_back(request->num_examples);
       if (due.batch.empty()) return;
       std::vector<uint32_t> examples;
@@ -33,6 +36,13 @@ class Gate {
         running_.count_down();
         open_.wait();
       }
+      queue->EndRun();
+    };
+  }
+  BatchingQueue::AnswerLate late() {
+    return [this](Late late) {
+      const std::lock_guard lock(mutex_);
+      late_.push_back(std::move(late));
     };
   }
 
@@ -43,7 +53,19 @@ class Gate {
   const std::vector<std::vector<uint32_t>>& batches() const { return batches_; }
   const std::vector<uint32_t>& expired() const { return expired_; }
 
+  // Answered early so far.
+  std::vector<Late> TakeLate() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(late_, {});
+  }
+  size_t CountLate() {
+    const std::lock_guard lock(mutex_);
+    return late_.size();
+  }
+
  private:
+  std::mutex mutex_;
+  std::vector<Late> late_;  // Guarded by mutex_.
   std::latch running_{1};
   std::latch open_{1};
   std::vector<std::vector<uint32_t>> batches_;
@@ -67,7 +89,7 @@ using Batches = std::vector<std::vector<uint32_t>>;
 
 TEST(BatchingQueue, AnIdleModelRunsAtOnceAndABusyOneLetsRequestsGather) {
   Gate gate;
-  BatchingQueue queue(Small(100, 100), gate.run());
+  BatchingQueue queue(Small(100, 100), gate.run(), gate.late());
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
   for (const uint32_t examples : {2U, 3U, 4U}) {
@@ -82,7 +104,7 @@ TEST(BatchingQueue, AnIdleModelRunsAtOnceAndABusyOneLetsRequestsGather) {
 
 TEST(BatchingQueue, RefusesWhenFullAndLeavesTheRequestWithTheCaller) {
   Gate gate;
-  BatchingQueue queue(Small(4, 4), gate.run());
+  BatchingQueue queue(Small(4, 4), gate.run(), gate.late());
   EXPECT_EQ(Submit(&queue, Waiting(4)), Admission::kAccepted);
   gate.WaitUntilRunning();
   EXPECT_EQ(Submit(&queue, Waiting(4)), Admission::kAccepted);
@@ -92,11 +114,11 @@ TEST(BatchingQueue, RefusesWhenFullAndLeavesTheRequestWithTheCaller) {
   gate.Open();
 }
 
-TEST(BatchingQueue, HandsBackWhatExpiredWhileTheModelWasBusy) {
+TEST(BatchingQueue, NeverRunsWhatExpiredWhileTheModelWasBusy) {
   Gate gate;
   const Clock::time_point start;
   std::atomic<Clock::time_point> now = start;
-  BatchingQueue queue(Small(100, 100), gate.run(), [&now] { return now.load(); });
+  BatchingQueue queue(Small(100, 100), gate.run(), gate.late(), [&now] { return now.load(); });
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
   const Clock::time_point deadline = start + std::chrono::hours(1);
@@ -107,12 +129,13 @@ TEST(BatchingQueue, HandsBackWhatExpiredWhileTheModelWasBusy) {
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));
-  EXPECT_EQ(gate.expired(), std::vector<uint32_t>{2});
+  // Whoever saw it first: the batch that was formed, or the watch.
+  EXPECT_EQ(gate.expired().size() + gate.CountLate(), 1U);
 }
 
 TEST(BatchingQueue, StopRunsWhatWasAcceptedAndRefusesTheRest) {
   Gate gate;
-  BatchingQueue queue(Small(1, 5), gate.run());
+  BatchingQueue queue(Small(1, 5), gate.run(), gate.late());
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
   gate.Open();
@@ -122,30 +145,114 @@ TEST(BatchingQueue, StopRunsWhatWasAcceptedAndRefusesTheRest) {
   queue.Stop();
 }
 
+// With an answer, and so with a deadline that counts while it runs.
+std::unique_ptr<Request> Answerable(uint32_t examples, Ticket* ticket,
+                                    Clock::time_point deadline = Clock::time_point::max()) {
+  auto request = Waiting(examples, deadline);
+  request->answer = [](Status, Response) {};
+  request->ticket = ticket;
+  return request;
+}
+
+TEST(BatchingQueue, AnswersAtItsDeadlineWhatRunsAndWhatWaits) {
+  Gate gate;
+  BatchingQueue queue(Small(100, 100), gate.run(), gate.late());
+  const Clock::time_point first = Clock::now() + std::chrono::milliseconds(20);
+  const Clock::time_point second = first + std::chrono::milliseconds(10);
+  EXPECT_EQ(Submit(&queue, Answerable(1, nullptr, first)), Admission::kAccepted);
+  gate.WaitUntilRunning();
+  EXPECT_EQ(Submit(&queue, Answerable(2, nullptr, second)), Admission::kAccepted);
+  EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kAccepted);
+  EXPECT_TRUE(WaitFor([&gate] { return gate.CountLate() == 2; }));  // While the model is busy.
+  EXPECT_GE(Clock::now(), second);
+  const std::vector<Late> late = gate.TakeLate();
+  EXPECT_TRUE(late[0].runs);
+  EXPECT_EQ(late[0].request, nullptr);
+  EXPECT_FALSE(late[1].runs);
+  EXPECT_EQ(late[1].request->num_examples, 2U);
+  EXPECT_EQ(late[1].why, StatusReason::kUnstated);
+  EXPECT_EQ(queue.queued().examples, 3U);
+  gate.Open();
+  queue.Stop();
+  EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));
+  EXPECT_EQ(gate.CountLate(), 0U);
+}
+
+TEST(BatchingQueue, ACancelledRequestLeavesItsRoomAtOnce) {
+  Gate gate;
+  BatchingQueue queue(Small(4, 4), gate.run(), gate.late());
+  Ticket running;
+  Ticket waiting;
+  EXPECT_EQ(Submit(&queue, Answerable(1, &running)), Admission::kAccepted);
+  gate.WaitUntilRunning();
+  EXPECT_EQ(Submit(&queue, Answerable(4, &waiting)), Admission::kAccepted);
+  EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kQueueFull);
+  queue.Cancel(&waiting, StatusReason::kAbandoned);
+  queue.Cancel(&waiting, StatusReason::kAbandoned);
+  queue.Cancel(&running, StatusReason::kAbandoned);
+  const std::vector<Late> late = gate.TakeLate();
+  ASSERT_EQ(late.size(), 2U);
+  EXPECT_EQ(late[0].request->num_examples, 4U);
+  EXPECT_EQ(late[0].why, StatusReason::kAbandoned);
+  EXPECT_TRUE(late[1].runs);
+  EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kAccepted);
+  gate.Open();
+  queue.Stop();
+  queue.Cancel(&running, StatusReason::kAbandoned);
+  EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));
+  EXPECT_EQ(gate.CountLate(), 0U);
+}
+
+TEST(BatchingQueue, WhatNoBatchWasMadeOfCannotBeTakenBack) {
+  Gate gate;
+  BatchingQueue queue(Small(4, 8), gate.run(), gate.late());
+  Ticket ticket;
+  EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
+  gate.WaitUntilRunning();
+  auto left = Answerable(2, &ticket);
+  left->abandoned = [] { return true; };
+  EXPECT_EQ(Submit(&queue, std::move(left)), Admission::kAccepted);
+  EXPECT_NE(ticket.request, nullptr);
+  gate.Open();
+  queue.Stop();
+  EXPECT_EQ(ticket.request, nullptr);
+}
+
 TEST(BatchingQueue, EveryAcceptedRequestComesOutOnceWhateverTheThreadsDo) {
   constexpr int kThreads = 8;
   constexpr int kEach = 2000;
   std::atomic<int> came_out = 0;
   std::atomic<int> accepted = 0;
   std::vector<std::atomic<int>> times(kThreads * kEach);
+  std::vector<Ticket> tickets(kThreads * kEach);
   {
-    BatchingQueue queue(Small(16, 64), [&](const Due& due) {
-      for (const Batch* part : {&due.batch, &due.expired}) {
-        for (const auto& request : *part) {
-          ++times[request->outputs_wanted[0]];
-          ++came_out;
-        }
-      }
-    });
+    BatchingQueue queue(
+        Small(16, 64),
+        [](const Due& due, BatchingQueue* running) {
+          running->EndRun();
+          for (const Batch* part : {&due.batch, &due.expired}) {
+            for (const auto& request : *part) {
+              if (request->answer) request->answer({}, {});
+            }
+          }
+        },
+        [](const Late& late) { late.answer({}, {}); });
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kEach; ++i) {
-          // Every third has next to no time; the last eighth meets a stopped queue.
-          auto request = Waiting(1 + i % 3, i % 3 == 0 ? Clock::now() + std::chrono::microseconds(5)
-                                                       : Clock::time_point::max());
-          request->outputs_wanted = {static_cast<size_t>(t * kEach + i)};
+          // Every third has next to no time, every fifth is taken back; the last eighth meets a
+          // stopped queue.
+          const auto mine = static_cast<size_t>(t * kEach + i);
+          auto request = Answerable(
+              1 + i % 3, &tickets[mine],
+              i % 3 == 0 ? Clock::now() + std::chrono::microseconds(5) : Clock::time_point::max());
+          request->answer = [&times, &came_out, mine](Status, Response) {
+            ++times[mine];
+            ++came_out;
+          };
           if (queue.Submit(request) == Admission::kAccepted) ++accepted;
+          if (i % 5 == 0) queue.Cancel(&tickets[mine], StatusReason::kAbandoned);
           if (t == 0 && i == kEach * 7 / 8) queue.Stop();
         }
       });

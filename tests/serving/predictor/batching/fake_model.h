@@ -221,7 +221,8 @@ inline std::unique_ptr<Request> FakeRequest(const FakeInputs& inputs) {
   }
   request->outputs_wanted = kept->outputs_wanted;
   request->arrival = Clock::now();
-  request->answer = [kept](Status, Response) {};
+  request->bytes = kept;
+  request->answer = [](Status, Response) {};
   return request;
 }
 

@@ -25,8 +25,7 @@ struct Answer {
 inline std::pair<std::unique_ptr<Request>, std::future<Answer>> Ask(const FakeInputs& inputs) {
   auto request = FakeRequest(inputs);
   const auto promise = std::make_shared<std::promise<Answer>>();
-  request->answer = [promise, inputs_kept = std::move(request->answer)](Status status,
-                                                                        Response response) {
+  request->answer = [promise](Status status, Response response) {
     promise->set_value({std::move(status), std::move(response)});
   };
   return {std::move(request), promise->get_future()};

@@ -173,23 +173,83 @@ TEST(Engine, AnswersARequestWhoseBatchCouldNotBeFormedAndGoesOn) {
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
 }
 
-TEST(Engine, NeverRunsARequestWhoseDeadlineHasPassed) {
+TEST(Engine, AnswersARequestAtItsDeadlineWhetherItWaitsOrRuns) {
   Gate gate;
   const auto engine = StartWith(gate.model());
-  auto running = Predict(engine.get(), GoodInputs());
-  gate.WaitUntilRunning();
-  auto [request, late] = Ask(GoodInputs());
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(20);
-  request->deadline = deadline;
-  engine->Predict(std::move(request));
-  EXPECT_TRUE(WaitFor([deadline] { return Clock::now() >= deadline; }));
+  auto [first, running] = Ask(GoodInputs());
+  first->deadline = deadline;
+  engine->Predict(std::move(first));
+  gate.WaitUntilRunning();
+  auto [second, waiting] = Ask(GoodInputs());
+  second->deadline = deadline + std::chrono::milliseconds(1);
+  engine->Predict(std::move(second));
+  auto rest = Predict(engine.get(), GoodInputs());
+
+  const Answer ran = running.get();  // While the model is busy.
+  EXPECT_GE(Clock::now(), deadline);
+  EXPECT_EQ(ran.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ran.status.reason(), StatusReason::kUnstated);
+  EXPECT_EQ(ran.status.message(), "the deadline passed while the request ran");
+  EXPECT_EQ(ran.response.num_ids, 7U);
+  const Answer waited = waiting.get();
+  EXPECT_EQ(waited.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(waited.status.message(), "the deadline passed while the request waited");
+  EXPECT_GT(waited.response.timing.queue_us, 0U);
+  EXPECT_EQ(engine->Snapshot().queued.requests, 1U);
   gate.Open();
-  const Answer answer = late.get();
-  EXPECT_EQ(answer.status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(answer.status.reason(), StatusReason::kUnstated);
-  EXPECT_GE(answer.response.timing.queue_us, 19000U);
-  ExpectGood(running.get());
-  EXPECT_EQ(engine->Snapshot().telemetry.batches, 1U);
+  ExpectGood(rest.get());
+  engine->Stop();
+  const EngineSnapshot snapshot = engine->Snapshot();
+  EXPECT_EQ(snapshot.telemetry.batches, 2U);
+  // What ran for nobody counts as run, not as answered.
+  EXPECT_EQ(snapshot.telemetry.compute_seconds, 33e-6);
+  EXPECT_EQ(snapshot.telemetry.unknown_ids, (std::vector<uint64_t>{0, 0, 0, 1, 0}));
+}
+
+TEST(Engine, AnswersACancelledRequestAtOnceWhetherItWaitsOrRuns) {
+  Gate gate;
+  const auto engine = StartWith(gate.model());
+  Ticket first_ticket;
+  Ticket second_ticket;
+  auto [first, running] = Ask(GoodInputs());
+  first->ticket = &first_ticket;
+  engine->Predict(std::move(first));
+  gate.WaitUntilRunning();
+  auto [second, waiting] = Ask(GoodInputs());
+  second->ticket = &second_ticket;
+  engine->Predict(std::move(second));
+  EXPECT_EQ(engine->Snapshot().queued.ids, 7U);
+  engine->Cancel(&second_ticket, StatusReason::kAbandoned);
+  EXPECT_EQ(engine->Snapshot().queued.ids, 0U);
+  engine->Cancel(&first_ticket, StatusReason::kAbandoned);
+  const Status ran = running.get().status;
+  EXPECT_EQ(ran.reason(), StatusReason::kAbandoned);
+  EXPECT_EQ(ran.message(), "the client left while the request ran");
+  EXPECT_EQ(waiting.get().status.message(), "the client left while the request waited");
+  gate.Open();
+  ExpectGood(Predict(engine.get(), GoodInputs()).get());
+  engine->Cancel(&first_ticket, StatusReason::kAbandoned);  // Too late: nothing happens.
+  EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
+}
+
+TEST(Engine, AFailedBatchAnswersOnlyThoseWhoStillWait) {
+  Gate gate;
+  auto model = gate.model();
+  model->before_run = [before = model->before_run](const Slot& slot) -> Status {
+    if (Status status = before(slot); !status.ok()) return status;
+    throw std::bad_alloc();
+  };
+  const auto engine = StartWith(std::move(model));
+  Ticket ticket;
+  auto [request, answer] = Ask(GoodInputs());
+  request->ticket = &ticket;
+  engine->Predict(std::move(request));
+  gate.WaitUntilRunning();
+  engine->Cancel(&ticket, StatusReason::kAbandoned);
+  gate.Open();
+  engine->Stop();
+  EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
 }
 
 TEST(Engine, NeverRunsARequestWhoseClientHasLeft) {

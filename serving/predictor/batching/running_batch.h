@@ -1,0 +1,38 @@
+// The batch that the model runs, as its deadlines see it. No clock, no lock, no thread.
+
+#ifndef EMBERSHARD_BATCHING_RUNNING_BATCH_H_
+#define EMBERSHARD_BATCHING_RUNNING_BATCH_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "base/clock.h"
+#include "batching/request.h"
+
+namespace embershard {
+
+// Not thread-safe, but of a request it touches only `answer`, `ticket` and `runs`: the model may
+// read the rest meanwhile.
+class RunningBatch {
+ public:
+  // `batch` must stay where it is until End(), by deadline. REQUIRES: none runs.
+  void Begin(std::span<const std::unique_ptr<Request>> batch);
+
+  // From now on the requests are nobody else's. Those that were taken have no `answer`.
+  void End();
+
+  // The first whose deadline has passed, if it has not been taken; else null. It is to be taken.
+  Request* FirstExpired(Clock::time_point now);
+
+  // The earliest deadline of those that have not been taken; max() where there is none.
+  Clock::time_point next_deadline();
+
+ private:
+  std::span<const std::unique_ptr<Request>> batch_;
+  size_t first_ = 0;  // All before it have been taken.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BATCHING_RUNNING_BATCH_H_

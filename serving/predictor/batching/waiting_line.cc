@@ -1,0 +1,53 @@
+#include "batching/waiting_line.h"
+
+#include <algorithm>
+#include <cassert>
+#include <tuple>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+constexpr size_t kEmptyPlaces = 64;  // So few are no matter.
+
+}  // namespace
+
+void WaitingLine::Add(std::unique_ptr<Request>& request) {
+  const Clock::time_point deadline = request->deadline;
+  const auto behind = std::upper_bound(
+      waiting_.begin(), waiting_.end(), deadline,
+      [](Clock::time_point mine, const Place& place) { return mine < place.deadline; });
+  const auto place = waiting_.insert(behind, Place{deadline, turns_, nullptr});
+  request->turn = turns_++;
+  place->request = std::move(request);
+}
+
+std::unique_ptr<Request> WaitingLine::TakeFirst() {
+  std::unique_ptr<Request> taken = std::move(waiting_.front().request);
+  ++empty_places_;
+  DropEmpty();
+  return taken;
+}
+
+std::unique_ptr<Request> WaitingLine::Take(const Request& request) {
+  const auto place = std::lower_bound(
+      waiting_.begin(), waiting_.end(), request, [](const Place& here, const Request& sought) {
+        return std::tie(here.deadline, here.turn) < std::tie(sought.deadline, sought.turn);
+      });
+  assert(place != waiting_.end() && place->request.get() == &request);
+  std::unique_ptr<Request> taken = std::move(place->request);
+  ++empty_places_;
+  DropEmpty();
+  return taken;
+}
+
+void WaitingLine::DropEmpty() {
+  const auto is_empty = [](const Place& place) { return place.request == nullptr; };
+  for (; !waiting_.empty() && is_empty(waiting_.front()); --empty_places_) waiting_.pop_front();
+  if (empty_places_ > kEmptyPlaces && empty_places_ > waiting_.size() / 2) {
+    std::erase_if(waiting_, is_empty);
+    empty_places_ = 0;
+  }
+}
+
+}  // namespace embershard

@@ -1,0 +1,50 @@
+// Requests that wait, earliest deadline first; of equal deadlines, in the order they came.
+// No clock, no lock, no thread.
+
+#ifndef EMBERSHARD_BATCHING_WAITING_LINE_H_
+#define EMBERSHARD_BATCHING_WAITING_LINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "base/clock.h"
+#include "batching/request.h"
+
+namespace embershard {
+
+// Not thread-safe. One that comes with the latest deadline, as most do, costs next to nothing;
+// any other moves those behind it, or those before it, by one place.
+class WaitingLine {
+ public:
+  // Takes ownership, unless memory runs out (std::bad_alloc): then nothing has changed.
+  void Add(std::unique_ptr<Request>& request);
+
+  bool empty() const { return waiting_.empty(); }
+
+  // The one with the earliest deadline. REQUIRES: not empty.
+  const Request& first() const { return *waiting_.front().request; }
+  std::unique_ptr<Request> TakeFirst();
+
+  // Out of its turn. Empty places are never many more than the others.
+  // REQUIRES: `request` waits here.
+  std::unique_ptr<Request> Take(const Request& request);
+
+ private:
+  struct Place {
+    Clock::time_point deadline;
+    uint64_t turn = 0;
+    std::unique_ptr<Request> request;  // Null: has left out of its turn.
+  };
+
+  void DropEmpty();
+
+  std::deque<Place> waiting_;  // By deadline, then turn; the first is not empty.
+  size_t empty_places_ = 0;
+  uint64_t turns_ = 0;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BATCHING_WAITING_LINE_H_

@@ -1,0 +1,68 @@
+#include "batching/running_batch.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "batching/late.h"
+
+namespace embershard {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Clock::time_point kStart{};
+
+std::vector<std::unique_ptr<Request>> BatchDue(const std::vector<int>& deadlines) {
+  std::vector<std::unique_ptr<Request>> batch;
+  for (const int deadline : deadlines) {
+    batch.push_back(std::make_unique<Request>());
+    batch.back()->deadline = kStart + milliseconds(deadline);
+    batch.back()->answer = [](Status, Response) {};
+  }
+  return batch;
+}
+
+TEST(RunningBatch, GivesEachThatExpiresOnceInTheOrderOfDeadlines) {
+  const auto batch = BatchDue({1, 2, 2, 5});
+  RunningBatch running;
+  EXPECT_EQ(running.next_deadline(), Clock::time_point::max());
+  running.Begin(batch);
+  EXPECT_EQ(running.next_deadline(), kStart + milliseconds(1));
+  EXPECT_EQ(running.FirstExpired(kStart), nullptr);
+  for (const size_t expected : {0, 1, 2}) {
+    Request* const expired = running.FirstExpired(kStart + milliseconds(4));
+    ASSERT_EQ(expired, batch[expected].get());
+    const Late late(expired, StatusReason::kUnstated);
+    EXPECT_TRUE(late.runs);
+    EXPECT_TRUE(late.answer);
+    EXPECT_FALSE(expired->answer);
+  }
+  EXPECT_EQ(running.FirstExpired(kStart + milliseconds(4)), nullptr);
+  EXPECT_EQ(running.next_deadline(), kStart + milliseconds(5));
+}
+
+TEST(RunningBatch, PassesOverOneThatWasTakenBack) {
+  const auto batch = BatchDue({1, 2});
+  RunningBatch running;
+  running.Begin(batch);
+  const Late cancelled(batch[0].get(), StatusReason::kAbandoned);
+  EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), batch[1].get());
+}
+
+TEST(RunningBatch, KnowsNothingOfABatchThatHasEnded) {
+  const auto batch = BatchDue({1});
+  Ticket ticket{batch[0].get()};
+  batch[0]->ticket = &ticket;
+  RunningBatch running;
+  running.Begin(batch);
+  running.End();
+  EXPECT_EQ(ticket.request, nullptr);
+  EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), nullptr);
+  running.Begin(batch);
+  EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), batch[0].get());
+}
+
+}  // namespace
+}  // namespace embershard

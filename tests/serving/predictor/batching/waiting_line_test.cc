@@ -1,0 +1,83 @@
+#include "batching/waiting_line.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace embershard {
+namespace {
+
+std::unique_ptr<Request> Due(int milliseconds, uint32_t name) {
+  auto request = std::make_unique<Request>();
+  request->deadline = Clock::time_point(std::chrono::milliseconds(milliseconds));
+  request->num_examples = name;
+  return request;
+}
+
+const Request* Add(WaitingLine* line, std::unique_ptr<Request> request) {
+  const Request* const added = request.get();
+  line->Add(request);
+  EXPECT_EQ(request, nullptr);
+  return added;
+}
+
+TEST(WaitingLine, GivesTheEarliestDeadlineFirstAndEqualOnesAsTheyCame) {
+  WaitingLine line;
+  EXPECT_TRUE(line.empty());
+  Add(&line, Due(5, 1));
+  Add(&line, Due(3, 2));
+  Add(&line, Due(5, 3));
+  Add(&line, Due(3, 4));
+  std::vector<uint32_t> names;
+  while (!line.empty()) {
+    const uint32_t first = line.first().num_examples;
+    names.push_back(line.TakeFirst()->num_examples);
+    EXPECT_EQ(names.back(), first);
+  }
+  EXPECT_EQ(names, (std::vector<uint32_t>{2, 4, 1, 3}));
+}
+
+TEST(WaitingLine, LetsAnyOneLeaveOutOfItsTurn) {
+  WaitingLine line;
+  const Request* const first = Add(&line, Due(1, 1));
+  const Request* const middle = Add(&line, Due(2, 2));
+  Add(&line, Due(2, 3));
+  const Request* const last = Add(&line, Due(4, 4));
+  EXPECT_EQ(line.Take(*middle)->num_examples, 2U);
+  EXPECT_EQ(line.Take(*last)->num_examples, 4U);
+  Add(&line, Due(3, 5));
+  EXPECT_EQ(line.Take(*first)->num_examples, 1U);
+  EXPECT_EQ(line.TakeFirst()->num_examples, 3U);
+  EXPECT_EQ(line.TakeFirst()->num_examples, 5U);
+  EXPECT_TRUE(line.empty());
+}
+
+TEST(WaitingLine, KeepsItsOrderThroughManyComingsAndGoings) {
+  WaitingLine line;
+  std::multimap<Clock::time_point, const Request*> expected;  // Equal keys in order of insertion.
+  std::mt19937_64 random(11);
+  for (int step = 0; step < 20000; ++step) {
+    const uint64_t draw = random() % 10;
+    if (draw < 5 || expected.empty()) {
+      const Request* const added = Add(&line, Due(static_cast<int>(random() % 50), 0));
+      expected.emplace(added->deadline, added);
+    } else if (draw < 9) {
+      const auto gone =
+          std::next(expected.begin(), static_cast<ptrdiff_t>(random() % expected.size()));
+      EXPECT_EQ(line.Take(*gone->second).get(), gone->second);
+      expected.erase(gone);
+    } else {
+      EXPECT_EQ(line.TakeFirst().get(), expected.begin()->second);
+      expected.erase(expected.begin());
+    }
+    ASSERT_EQ(line.empty(), expected.empty());
+    if (expected.empty()) continue;
+    ASSERT_EQ(&line.first(), expected.begin()->second);
+  }
+}
+
+}  // namespace
+}  // namespace embershard
