@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_
 #define EMBERSHARD_BATCHING_BATCHING_OPTIONS_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,6 +34,11 @@ struct BatchingOptions {
   // Most memory of requests waiting at once, in bytes, at least 1. The batch that runs may
   // hold as much again. Raise it where one message is large.
   uint64_t max_queued_bytes = 256 << 20;
+
+  // Longest batch, as predicted, that the thread which brings a request runs itself while the
+  // model is idle: two hand-overs between threads fewer. 0: none. That thread reads no other
+  // request meanwhile; lower it where those behind notice.
+  std::chrono::microseconds max_inline{500};
 };
 
 // The options without zeros, for a package that allows one request `package`. Refuses a

@@ -10,11 +10,21 @@ namespace {
 // So far ahead a condition variable can count.
 constexpr std::chrono::hours kLongestSleep{1};
 
+BatchSize SizeOf(const Batch& batch) {
+  BatchSize size = {.requests = batch.size()};
+  for (const auto& request : batch) {
+    size.examples += request->num_examples;
+    size.ids += request->num_ids;
+  }
+  return size;
+}
+
 }  // namespace
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
                              AnswerLate answer_late, Now now)
-    : run_batch_(std::move(run_batch)),
+    : max_inline_(options.max_inline),
+      run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
       former_(options),
@@ -25,20 +35,48 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
 BatchingQueue::~BatchingQueue() { Stop(); }
 
 Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
-  bool sooner = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return Admission::kStopped;
-    Request* const submitted = request.get();
-    const Admission admission = former_.Add(request, now_());
-    if (admission != Admission::kAccepted) return admission;
-    if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
-    sooner = submitted->deadline < wake_;
-    if (sooner) wake_ = submitted->deadline;
+  std::unique_lock lock(mutex_);
+  if (stopping_) return Admission::kStopped;
+  Request* const submitted = request.get();
+  const Admission admission = former_.Add(request, now_());
+  if (admission != Admission::kAccepted) return admission;
+  if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
+  const bool sooner = submitted->deadline < wake_;
+  if (sooner) wake_ = submitted->deadline;
+  if (ShouldRunInline()) {
+    if (sooner) deadline_.notify_one();
+    RunOne(&lock);
+    if (stopping_ || !former_.empty()) changed_.notify_one();
+    return Admission::kAccepted;
   }
-  changed_.notify_one();
+  const bool wakes = !busy_;  // Who is busy looks for more by itself, or wakes the thread.
+  lock.unlock();
+  if (wakes) changed_.notify_one();
   if (sooner) deadline_.notify_one();
   return Admission::kAccepted;
+}
+
+bool BatchingQueue::ShouldRunInline() const {
+  const QueueSize& queued = former_.queued();
+  if (busy_ || queued.requests != 1) return false;
+  const auto predicted = costs_.Predict({1, queued.examples, queued.ids});
+  return predicted.count() > 0 && predicted <= max_inline_;
+}
+
+void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
+  Due due = former_.Take(now_());
+  for (Batch* part : {&due.expired, &due.abandoned}) {
+    for (const auto& request : *part) Unlink(request.get());
+  }
+  if (due.failed != nullptr) Unlink(due.failed.get());
+  running_.Begin(due.batch);
+  running_size_ = SizeOf(due.batch);
+  running_since_ = now_();
+  busy_ = true;
+  lock->unlock();
+  run_batch_(std::move(due), this);
+  lock->lock();
+  busy_ = false;
 }
 
 void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
@@ -53,6 +91,8 @@ void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
 void BatchingQueue::EndRun() {
   const std::lock_guard lock(mutex_);
   running_.End();
+  if (running_size_.requests > 0) costs_.Learn(running_size_, now_() - running_since_);
+  running_size_ = {};
 }
 
 void BatchingQueue::Stop() {
@@ -80,17 +120,9 @@ QueueSize BatchingQueue::queued() const {
 void BatchingQueue::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !former_.empty(); });
+    changed_.wait(lock, [this] { return !busy_ && (stopping_ || !former_.empty()); });
     if (former_.empty()) return;
-    Due due = former_.Take(now_());
-    for (Batch* part : {&due.expired, &due.abandoned}) {
-      for (const auto& request : *part) Unlink(request.get());
-    }
-    if (due.failed != nullptr) Unlink(due.failed.get());
-    running_.Begin(due.batch);
-    lock.unlock();
-    run_batch_(std::move(due), this);
-    lock.lock();
+    RunOne(&lock);
   }
 }
 

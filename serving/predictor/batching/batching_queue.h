@@ -2,13 +2,15 @@
 // model runs what there is at once; while it is busy, requests gather.
 //
 //   thread         what it does
-//   any            Submit(): leaves a request here
-//   the queue's    runs batches
+//   any            Submit(): leaves a request here; where the model is idle and has little to do
+//                  for it, runs it
+//   the queue's    runs batches of what has gathered
 //   the watch's    answers those whose deadline passes while they wait, or while they run
 
 #ifndef EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
 #define EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -16,6 +18,7 @@
 #include <optional>
 #include <thread>
 
+#include "batching/batch_costs.h"
 #include "batching/batch_former.h"
 #include "batching/late.h"
 #include "batching/request.h"
@@ -26,7 +29,8 @@ namespace embershard {
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
 class BatchingQueue {
  public:
-  // Called one batch at a time, with at least one request. Must answer every request in it that
+  // Called one batch at a time, with at least one request, on the queue's thread or from
+  // Submit(). Must answer every request in it that
   // has an `answer` when EndRun() has returned, which it must call in between: what is in
   // due.batch is not to be answered, and must not go, before that. Must not throw.
   using RunBatch = std::function<void(Due due, BatchingQueue* queue)>;
@@ -42,7 +46,8 @@ class BatchingQueue {
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue();  // Calls Stop().
 
-  // Never blocks on the model. Ownership as in BatchFormer::Add().
+  // Waits for the model at most as long as BatchingOptions::max_inline, as far as that can be
+  // predicted, and never for a batch of others. Ownership as in BatchFormer::Add().
   [[nodiscard]] Admission Submit(std::unique_ptr<Request>& request);
 
   // Answers the ticket's request, unless that has happened, and lets go of what it holds here:
@@ -62,9 +67,15 @@ class BatchingQueue {
  private:
   void Loop();
   void Watch();
+  // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
+  // not busy_.
+  void RunOne(std::unique_lock<std::mutex>* lock);
+  // Whether all that waits is better run at once by who brings it. REQUIRES: mutex_ is held.
+  bool ShouldRunInline() const;
   // One whose deadline has passed. REQUIRES: mutex_ is held.
   std::optional<Late> TakeExpired(Clock::time_point now);
 
+  const std::chrono::nanoseconds max_inline_;
   const RunBatch run_batch_;
   const AnswerLate answer_late_;
   const Now now_;
@@ -74,6 +85,10 @@ class BatchingQueue {
   std::condition_variable deadline_;  // Signalled when wake_ becomes earlier, or to stop.
   BatchFormer former_;                // Guarded by mutex_.
   RunningBatch running_;              // Guarded by mutex_.
+  BatchSize running_size_;            // Guarded by mutex_.
+  Clock::time_point running_since_;   // Guarded by mutex_.
+  BatchCosts costs_;                  // Guarded by mutex_.
+  bool busy_ = false;                 // Guarded by mutex_. A batch is run, or answered.
   Clock::time_point wake_;            // Guarded by mutex_. When the watch looks next.
   bool stopping_ = false;             // Guarded by mutex_.
   bool stopped_ = false;              // Guarded by mutex_. All have been answered.

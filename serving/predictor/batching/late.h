@@ -14,9 +14,10 @@
 
 namespace embershard {
 
-// Nobody can take the request back any more.
+// Nobody can take the request back any more, and its ticket may go.
 inline void Unlink(Request* request) {
   if (request->ticket != nullptr) request->ticket->request = nullptr;
+  request->ticket = nullptr;
 }
 
 // What is still to be answered, and all that the answer needs.

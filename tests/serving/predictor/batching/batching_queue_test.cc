@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <latch>
 #include <mutex>
 #include <thread>
@@ -154,14 +156,29 @@ std::unique_ptr<Request> Answerable(uint32_t examples, Ticket* ticket,
   return request;
 }
 
+// Stands still until it is let go.
+class HeldClock {
+ public:
+  BatchingQueue::Now now() {
+    return [this] { return held_ ? start_ : Clock::now(); };
+  }
+  void Go() { held_ = false; }
+
+ private:
+  const Clock::time_point start_ = Clock::now();
+  std::atomic<bool> held_ = true;
+};
+
 TEST(BatchingQueue, AnswersAtItsDeadlineWhatRunsAndWhatWaits) {
   Gate gate;
-  BatchingQueue queue(Small(100, 100), gate.run(), gate.late());
+  HeldClock clock;
+  BatchingQueue queue(Small(100, 100), gate.run(), gate.late(), clock.now());
   const Clock::time_point first = Clock::now() + std::chrono::milliseconds(20);
   const Clock::time_point second = first + std::chrono::milliseconds(10);
   EXPECT_EQ(Submit(&queue, Answerable(1, nullptr, first)), Admission::kAccepted);
   gate.WaitUntilRunning();
   EXPECT_EQ(Submit(&queue, Answerable(2, nullptr, second)), Admission::kAccepted);
+  clock.Go();
   EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kAccepted);
   EXPECT_TRUE(WaitFor([&gate] { return gate.CountLate() == 2; }));  // While the model is busy.
   EXPECT_GE(Clock::now(), second);
@@ -216,6 +233,97 @@ TEST(BatchingQueue, WhatNoBatchWasMadeOfCannotBeTakenBack) {
   gate.Open();
   queue.Stop();
   EXPECT_EQ(ticket.request, nullptr);
+}
+
+// Which threads ran batches, and of how many requests.
+class Runs {
+ public:
+  BatchingQueue::RunBatch run() {
+    return [this](const Due& due, BatchingQueue* queue) {
+      Note(due.batch.size());
+      during_(due);
+      queue->EndRun();
+    };
+  }
+  static void Answer(const Late& late) { late.answer({}, {}); }
+
+  // From now on called while a batch runs.
+  void SetDuring(std::function<void(const Due&)> during) { during_ = std::move(during); }
+
+  bool ByMe() { return By(std::this_thread::get_id()); }
+  bool By(std::thread::id thread) {
+    const std::lock_guard lock(mutex_);
+    return !runs_.empty() && runs_.back().first == thread;
+  }
+  size_t last_size() {
+    const std::lock_guard lock(mutex_);
+    return runs_.empty() ? 0 : runs_.back().second;
+  }
+
+ private:
+  void Note(size_t size) {
+    const std::lock_guard lock(mutex_);
+    runs_.emplace_back(std::this_thread::get_id(), size);
+  }
+
+  std::mutex mutex_;
+  std::vector<std::pair<std::thread::id, size_t>> runs_;  // Guarded by mutex_.
+  std::function<void(const Due&)> during_ = [](const Due&) {};
+};
+
+// Until the cost of such a batch is known, and the queue's thread has become idle.
+bool SubmitUntilMine(BatchingQueue* queue, Runs* runs) {
+  return WaitFor([queue, runs] {
+    EXPECT_EQ(Submit(queue, Waiting(1)), Admission::kAccepted);
+    return runs->ByMe();
+  });
+}
+
+TEST(BatchingQueue, WhoBringsASmallRequestToAnIdleModelRunsItItself) {
+  Runs runs;
+  BatchingOptions options = Small(100, 100);
+  options.max_inline = std::chrono::hours(1);  // However slow this machine is.
+  BatchingQueue queue(options, runs.run(), Runs::Answer);
+  EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
+  EXPECT_TRUE(WaitFor([&runs] { return runs.last_size() == 1; }));
+  EXPECT_FALSE(runs.ByMe());  // Nothing was known of what it would cost.
+  EXPECT_TRUE(SubmitUntilMine(&queue, &runs));
+}
+
+TEST(BatchingQueue, WhatGathersMeanwhileIsRunByTheQueuesThread) {
+  Runs runs;
+  BatchingOptions options = Small(100, 100);
+  options.max_inline = std::chrono::hours(1);
+  BatchingQueue queue(options, runs.run(), Runs::Answer);
+  ASSERT_TRUE(SubmitUntilMine(&queue, &runs));
+  const std::thread::id me = std::this_thread::get_id();
+  runs.SetDuring([&queue, me](const Due&) {
+    if (std::this_thread::get_id() != me) return;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);  // Comes back at once.
+    }
+  });
+  EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
+  EXPECT_TRUE(WaitFor([&runs] { return runs.last_size() == 3; }));
+  EXPECT_FALSE(runs.ByMe());
+}
+
+TEST(BatchingQueue, NobodyRunsHisOwnWhereThatIsTurnedOffOrTakesLong) {
+  for (const int max_inline_us : {0, 1}) {
+    Runs runs;
+    BatchingOptions options = Small(100, 100);
+    options.max_inline = std::chrono::microseconds(max_inline_us);
+    std::atomic<int64_t> now_us = 0;
+    BatchingQueue queue(options, runs.run(), Runs::Answer, [&now_us] {
+      // Each look at the clock is 2 us after the last.
+      return Clock::time_point(std::chrono::microseconds(now_us += 2));
+    });
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
+      EXPECT_TRUE(WaitFor([&queue] { return queue.queued().requests == 0; }));
+      EXPECT_FALSE(runs.ByMe());
+    }
+  }
 }
 
 TEST(BatchingQueue, EveryAcceptedRequestComesOutOnceWhateverTheThreadsDo) {

@@ -47,8 +47,12 @@ TEST(RunningBatch, PassesOverOneThatWasTakenBack) {
   const auto batch = BatchDue({1, 2});
   RunningBatch running;
   running.Begin(batch);
+  auto ticket = std::make_unique<Ticket>();
+  batch[0]->ticket = ticket.get();
   const Late cancelled(batch[0].get(), StatusReason::kAbandoned);
+  ticket.reset();  // Its owner has the answer.
   EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), batch[1].get());
+  running.End();
 }
 
 TEST(RunningBatch, KnowsNothingOfABatchThatHasEnded) {

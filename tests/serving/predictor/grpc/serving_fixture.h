@@ -90,6 +90,7 @@ class Gate {
     return model;
   }
   void WaitUntilRunning() { running_.wait(); }
+  bool IsRunning() const { return running_.try_wait(); }
   void Open() { open_.count_down(); }
 
  private:
