@@ -21,6 +21,7 @@ LEAST = {
     "max_queued_examples": 0,
     "max_queued_ids": 0,
     "max_queued_bytes": 1,
+    "max_inline_us": 0,
     "max_message_bytes": 1,
     "max_connections": 0,
     "max_connection_calls": 1,
@@ -91,6 +92,11 @@ class ServerOptions:
     max_queued_bytes: int = 256 << 20
     """Memory of the messages waiting at once, in bytes, likewise. The batch that runs may hold as
     much again. Raise it where one message is large."""
+
+    max_inline_us: int = 500
+    """Longest batch, in microseconds, as predicted, that the thread which brings a request runs
+    itself while the model is idle. 0: none. It reads no other request meanwhile; lower it where
+    those behind notice."""
 
     max_message_bytes: int = 64 << 20
     """Largest message taken, in bytes, below 2**31."""

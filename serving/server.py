@@ -69,6 +69,7 @@ class Server:
             max_queued_examples=self._options.max_queued_examples,
             max_queued_ids=self._options.max_queued_ids,
             max_queued_bytes=self._options.max_queued_bytes,
+            max_inline_us=self._options.max_inline_us,
             host=self._options.host,
             port=self._options.port,
             default_timeout_ms=self._options.default_timeout_ms,

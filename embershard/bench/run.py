@@ -134,6 +134,9 @@ class RunResult:
     lag: Distribution
     """How late requests left, by the tool's own doing or for want of a free call."""
 
+    refusal: Distribution
+    """Of answers that are RESOURCE_EXHAUSTED, from sending."""
+
     window_seconds: float
     """In which requests were scheduled."""
 
@@ -283,6 +286,7 @@ def _result(
         answer_bytes=counts["answer_bytes"],
         latency=Distribution(counts["latency"]),
         lag=Distribution(counts["lag"]),
+        refusal=Distribution(counts["refusal"]),
         window_seconds=window,
         elapsed_seconds=max(window, counts["last_ok_seconds"]),
         client_cpu_seconds=client_cpu,

@@ -30,6 +30,7 @@ BATCHES = (
     ("max-batch-examples", int, "N", "most examples run at once; 0: what the package allows"),
     ("max-batch-ids", int, "N", "most ids looked up at once; 0: what the package allows"),
     ("merge-examples", int, "N", "requests are merged up to so many examples; 0: 512"),
+    ("max-inline-us", int, "US", "longest batch run by the thread that brings it; 0: none"),
 )
 LIMITS = (
     ("default-timeout-ms", int, "MS", "deadline of requests that state none"),

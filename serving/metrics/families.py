@@ -13,6 +13,7 @@ __all__ = ["FAMILIES"]
 # What Triton calls the ways in which a request fails; any other is OTHER.
 TRITONS_REASONS = {
     "queue_full": "REJECTED",
+    "no_time": "REJECTED",
     "expired": "REJECTED",
     "shutting_down": "REJECTED",
     "abandoned": "CANCELED",

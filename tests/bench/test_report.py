@@ -34,6 +34,7 @@ RESULT = RunResult(
     answer_bytes=1000,
     latency=LATENCY,
     lag=Distribution([(1000, 1000, 100)]),
+    refusal=Distribution([]),
     window_seconds=1.0,
     elapsed_seconds=2.0,
     client_cpu_seconds=0.25,

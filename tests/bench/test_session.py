@@ -26,6 +26,7 @@ def outcome(load, *, ok_per_second, latency_ms=1.0, failed=0):
         answer_bytes=0,
         latency=Distribution([(latency, latency, ok)] if ok else []),
         lag=Distribution([]),
+        refusal=Distribution([]),
         window_seconds=seconds,
         elapsed_seconds=seconds,
         client_cpu_seconds=0,

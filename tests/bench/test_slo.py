@@ -22,6 +22,7 @@ def result(latency_ms, *, failed=0):
         answer_bytes=0,
         latency=Distribution(buckets),
         lag=Distribution([]),
+        refusal=Distribution([]),
         window_seconds=1,
         elapsed_seconds=1,
         client_cpu_seconds=0,

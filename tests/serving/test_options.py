@@ -25,6 +25,7 @@ def test_the_defaults_are_those_of_the_command():
         ("max_queued_examples", [-1, 2**31]),
         ("max_queued_ids", [-1, 2**31]),
         ("max_queued_bytes", [0, 2**31]),
+        ("max_inline_us", [-1, 2**31]),
         ("max_message_bytes", [0, 2**31]),
         ("max_connections", [-1, 2**31]),
         ("max_connection_calls", [0, 2**31]),

@@ -145,6 +145,7 @@ def test_requests_are_counted_by_code_and_reason(traffic):
         ("OK", ""): 2,
         **{(code, reason): 1 for _, code, reason in traffic.refused},
         ("RESOURCE_EXHAUSTED", "queue_full"): 0,
+        ("RESOURCE_EXHAUSTED", "no_time"): 0,
         ("DEADLINE_EXCEEDED", "expired"): 0,
         ("DEADLINE_EXCEEDED", "abandoned"): 0,
         ("UNAVAILABLE", "shutting_down"): 0,

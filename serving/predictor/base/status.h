@@ -28,6 +28,7 @@ enum class StatusReason {
   kUnstated,
   kMalformed,     // kInvalidArgument: not to be read as a request for this model.
   kTooLarge,      // kInvalidArgument: more than the queue can hold at all.
+  kNoTime,        // kResourceExhausted: would not have been answered by its deadline.
   kAbandoned,     // kDeadlineExceeded: the client has left.
   kNotFinite,     // kInternal: the model gave a NaN or an infinity.
   kOutOfMemory,   // kInternal.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <span>
 
 namespace embershard {
 namespace {
@@ -15,37 +14,41 @@ size_t BucketOf(uint64_t count, size_t buckets) {
   return std::min(static_cast<size_t>(std::bit_width(count)), buckets - 1);
 }
 
-void LearnOne(float took, float* estimate) {
-  if (*estimate == 0) {
-    *estimate = took;
-  } else {
-    *estimate *= took > *estimate ? kGrows : kShrinks;
-  }
-}
-
-// Of this bucket or, where nothing is known, of the next smaller.
-float AtMost(std::span<const float> estimates, size_t bucket) {
-  while (bucket > 0 && estimates[bucket] == 0) --bucket;
-  return estimates[bucket];
-}
-
 }  // namespace
 
-void BatchCosts::Learn(const BatchSize& size, std::chrono::nanoseconds took) {
+void BatchCosts::Estimate::Learn(float took, Clock::time_point now) {
+  if (nanoseconds == 0 || now - seen > kMemory) {
+    nanoseconds = took;
+  } else {
+    nanoseconds *= took > nanoseconds ? kGrows : kShrinks;
+  }
+  seen = now;
+}
+
+void BatchCosts::Learn(const BatchSize& size, std::chrono::nanoseconds took,
+                       Clock::time_point now) {
   const float nanoseconds = std::max(static_cast<float>(took.count()), 1.0F);
   const size_t examples = BucketOf(size.examples, kExamples);
   const size_t ids = BucketOf(size.ids, kIds);
-  LearnOne(nanoseconds, &of_size_[BucketOf(size.requests, kRequests)][examples][ids]);
-  LearnOne(nanoseconds, &of_examples_[examples]);
-  LearnOne(nanoseconds, &of_ids_[ids]);
+  of_size_[BucketOf(size.requests, kRequests)][examples][ids].Learn(nanoseconds, now);
+  of_examples_[examples].Learn(nanoseconds, now);
+  of_ids_[ids].Learn(nanoseconds, now);
 }
 
-std::chrono::nanoseconds BatchCosts::Predict(const BatchSize& size) const {
+std::chrono::nanoseconds BatchCosts::Predict(const BatchSize& size, Clock::time_point since) const {
   const size_t examples = BucketOf(size.examples, kExamples);
   const size_t ids = BucketOf(size.ids, kIds);
-  float estimate = of_size_[BucketOf(size.requests, kRequests)][examples][ids];
-  if (estimate == 0) estimate = std::max(AtMost(of_examples_, examples), AtMost(of_ids_, ids));
+  float estimate = of_size_[BucketOf(size.requests, kRequests)][examples][ids].Since(since);
+  if (estimate == 0) {
+    estimate = std::max(AtMost(of_examples_, examples, since), AtMost(of_ids_, ids, since));
+  }
   return std::chrono::nanoseconds(static_cast<int64_t>(estimate));
+}
+
+float BatchCosts::AtMost(std::span<const Estimate> estimates, size_t bucket,
+                         Clock::time_point since) {
+  while (bucket > 0 && estimates[bucket].Since(since) == 0) --bucket;
+  return estimates[bucket].Since(since);
 }
 
 }  // namespace embershard

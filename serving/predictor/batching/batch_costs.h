@@ -7,6 +7,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "base/clock.h"
 
 namespace embershard {
 
@@ -23,27 +26,41 @@ struct BatchSize {
 //   a batch took longer   the estimate grows by an eighth
 //   or not                it shrinks by a seventy-second
 //
-// The two are in balance where one batch in ten takes longer: whatever the distribution, and
-// some thirty batches after it has become ten times slower.
+// The two are in balance where one batch in ten takes longer, whatever the distribution, and
+// some thirty batches after it has become ten times slower. What has not been seen for kMemory
+// begins anew: an estimate by which all such batches are refused would never be mended.
 class BatchCosts {
  public:
-  // A batch of this size took so long.
-  void Learn(const BatchSize& size, std::chrono::nanoseconds took);
+  static constexpr std::chrono::seconds kMemory{1};
 
-  // The 90th percentile of such batches. Where none has run, that of batches with as many
-  // examples or of those with as many ids, whichever is more; where none of those has run, of
-  // the next smaller. Zero where nothing is known.
-  std::chrono::nanoseconds Predict(const BatchSize& size) const;
+  // A batch of this size took so long.
+  void Learn(const BatchSize& size, std::chrono::nanoseconds took, Clock::time_point now);
+
+  // The 90th percentile of such batches, of what was last seen at `since` or later. Where none
+  // was, that of batches with as many examples or of those with as many ids, whichever is more;
+  // where none of those was, of the next smaller. Zero where nothing is known.
+  std::chrono::nanoseconds Predict(const BatchSize& size, Clock::time_point since) const;
 
  private:
-  static constexpr size_t kRequests = 14;  // Up to 8191; beyond, the last bucket.
+  static constexpr size_t kRequests = 14;  // Up to 4095; beyond, the last bucket.
   static constexpr size_t kExamples = 20;
   static constexpr size_t kIds = 26;
 
-  // Nanoseconds; 0: no such batch has run.
-  std::array<std::array<std::array<float, kIds>, kExamples>, kRequests> of_size_{};
-  std::array<float, kExamples> of_examples_{};
-  std::array<float, kIds> of_ids_{};
+  struct Estimate {
+    float nanoseconds = 0;  // 0: none.
+    Clock::time_point seen;
+
+    void Learn(float took, Clock::time_point now);
+    // Zero where it was not seen since.
+    float Since(Clock::time_point since) const { return seen >= since ? nanoseconds : 0; }
+  };
+
+  // Of this bucket or, where nothing is known, of the next smaller.
+  static float AtMost(std::span<const Estimate> estimates, size_t bucket, Clock::time_point since);
+
+  std::array<std::array<std::array<Estimate, kIds>, kExamples>, kRequests> of_size_{};
+  std::array<Estimate, kExamples> of_examples_{};
+  std::array<Estimate, kIds> of_ids_{};
 };
 
 }  // namespace embershard

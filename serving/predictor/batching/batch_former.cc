@@ -30,7 +30,8 @@ BatchFormer::BatchFormer(const BatchingOptions& options) : options_(options) {
   assert(options.max_queued_bytes > 0);
 }
 
-Admission BatchFormer::Add(std::unique_ptr<Request>& request, Clock::time_point now) {
+Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& forecast,
+                           Clock::time_point now) {
   const QueueSize size = SizeOf(*request);
   if (size.examples > options_.max_batch_examples || size.ids > options_.max_batch_ids ||
       size.bytes > options_.max_queued_bytes) {
@@ -42,12 +43,23 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, Clock::time_point 
       size.bytes > options_.max_queued_bytes - queued_.bytes) {
     return Admission::kQueueFull;
   }
+  if (!HasTime(*request, forecast, now)) return Admission::kNoTime;
   waiting_.Add(request);
   ++queued_.requests;
   queued_.examples += size.examples;
   queued_.ids += size.ids;
   queued_.bytes += size.bytes;
   return Admission::kAccepted;
+}
+
+bool BatchFormer::HasTime(const Request& request, const Forecast& forecast,
+                          Clock::time_point now) const {
+  if (waiting_.empty() && !forecast.runs()) return true;
+  const BatchSize after = waiting_.DueAfter(request.deadline);
+  const BatchSize work = {.requests = queued_.requests - after.requests + 1,
+                          .examples = queued_.examples - after.examples + request.num_examples,
+                          .ids = queued_.ids - after.ids + request.num_ids};
+  return forecast.EndOf(work, now) <= request.deadline;
 }
 
 Due BatchFormer::Take(Clock::time_point now) {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "batching/batching_options.h"
+#include "batching/forecast.h"
 #include "batching/request.h"
 #include "batching/waiting_line.h"
 
@@ -20,6 +21,7 @@ enum class Admission {
   kTooLarge,   // Exceeds a batch, or the queue's bytes. Retrying cannot help.
   kQueueFull,  // Retry after a pause.
   kExpired,    // Its deadline has passed.
+  kNoTime,     // Its deadline would pass before it has run. Retry after a pause.
   kStopped,    // Retry on another replica.
 };
 
@@ -47,8 +49,10 @@ class BatchFormer {
   // REQUIRES: options as CompleteOptions() gives them.
   explicit BatchFormer(const BatchingOptions& options);
 
-  // Takes ownership of `request` if it is accepted; otherwise leaves it as is.
-  [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, Clock::time_point now);
+  // Takes ownership of `request` if it is accepted; otherwise leaves it as is. One that nothing
+  // is before is accepted whatever `forecast` says: how else would it learn that it was wrong?
+  [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
+                              Clock::time_point now);
 
   // Removes and returns what is due, earliest deadline first. A batch takes its first request
   // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
@@ -70,6 +74,8 @@ class BatchFormer {
   const QueueSize& queued() const { return queued_; }
 
  private:
+  // Whether a request will have run by its deadline.
+  bool HasTime(const Request& request, const Forecast& forecast, Clock::time_point now) const;
   // Moves the first request into `due`. False, and nothing moved, where it does not fit
   // `room`, which is what the batch has left once it has a request.
   bool TakeFirst(Clock::time_point now, QueueSize* room, Due* due);

@@ -28,6 +28,7 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
       former_(options),
+      forecast_(options),
       wake_(Clock::time_point::min()),
       thread_([this] { Loop(); }),
       watch_([this] { Watch(); }) {}
@@ -38,7 +39,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   std::unique_lock lock(mutex_);
   if (stopping_) return Admission::kStopped;
   Request* const submitted = request.get();
-  const Admission admission = former_.Add(request, now_());
+  const Admission admission = former_.Add(request, forecast_, now_());
   if (admission != Admission::kAccepted) return admission;
   if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
   const bool sooner = submitted->deadline < wake_;
@@ -59,7 +60,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
 bool BatchingQueue::ShouldRunInline() const {
   const QueueSize& queued = former_.queued();
   if (busy_ || queued.requests != 1) return false;
-  const auto predicted = costs_.Predict({1, queued.examples, queued.ids});
+  const auto predicted = forecast_.OfBatch({1, queued.examples, queued.ids});
   return predicted.count() > 0 && predicted <= max_inline_;
 }
 
@@ -70,8 +71,7 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   }
   if (due.failed != nullptr) Unlink(due.failed.get());
   running_.Begin(due.batch);
-  running_size_ = SizeOf(due.batch);
-  running_since_ = now_();
+  forecast_.RunBegins(SizeOf(due.batch), now_());
   busy_ = true;
   lock->unlock();
   run_batch_(std::move(due), this);
@@ -91,8 +91,7 @@ void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
 void BatchingQueue::EndRun() {
   const std::lock_guard lock(mutex_);
   running_.End();
-  if (running_size_.requests > 0) costs_.Learn(running_size_, now_() - running_since_);
-  running_size_ = {};
+  forecast_.RunEnds(now_());
 }
 
 void BatchingQueue::Stop() {

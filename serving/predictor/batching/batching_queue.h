@@ -18,8 +18,8 @@
 #include <optional>
 #include <thread>
 
-#include "batching/batch_costs.h"
 #include "batching/batch_former.h"
+#include "batching/forecast.h"
 #include "batching/late.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"
@@ -85,9 +85,7 @@ class BatchingQueue {
   std::condition_variable deadline_;  // Signalled when wake_ becomes earlier, or to stop.
   BatchFormer former_;                // Guarded by mutex_.
   RunningBatch running_;              // Guarded by mutex_.
-  BatchSize running_size_;            // Guarded by mutex_.
-  Clock::time_point running_since_;   // Guarded by mutex_.
-  BatchCosts costs_;                  // Guarded by mutex_.
+  Forecast forecast_;                 // Guarded by mutex_.
   bool busy_ = false;                 // Guarded by mutex_. A batch is run, or answered.
   Clock::time_point wake_;            // Guarded by mutex_. When the watch looks next.
   bool stopping_ = false;             // Guarded by mutex_.

@@ -9,6 +9,7 @@ namespace embershard {
 namespace {
 
 constexpr size_t kEmptyPlaces = 64;  // So few are no matter.
+constexpr size_t kLooksAt = 1024;
 
 }  // namespace
 
@@ -17,9 +18,24 @@ void WaitingLine::Add(std::unique_ptr<Request>& request) {
   const auto behind = std::upper_bound(
       waiting_.begin(), waiting_.end(), deadline,
       [](Clock::time_point mine, const Place& place) { return mine < place.deadline; });
-  const auto place = waiting_.insert(behind, Place{deadline, turns_, nullptr});
+  const auto place = waiting_.insert(
+      behind, Place{deadline, turns_, request->num_examples, request->num_ids, nullptr});
   request->turn = turns_++;
   place->request = std::move(request);
+}
+
+BatchSize WaitingLine::DueAfter(Clock::time_point deadline) const {
+  BatchSize after;
+  size_t looked_at = 0;
+  for (auto place = waiting_.rbegin();
+       place != waiting_.rend() && place->deadline > deadline && looked_at < kLooksAt;
+       ++place, ++looked_at) {
+    if (place->request == nullptr) continue;
+    ++after.requests;
+    after.examples += place->examples;
+    after.ids += place->ids;
+  }
+  return after;
 }
 
 std::unique_ptr<Request> WaitingLine::TakeFirst() {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "batching/batch_costs.h"
 #include "batching/request.h"
 
 namespace embershard {
@@ -27,6 +28,10 @@ class WaitingLine {
   const Request& first() const { return *waiting_.front().request; }
   std::unique_ptr<Request> TakeFirst();
 
+  // What has a later deadline than this. Looks at no more than the last 1024 places: what is
+  // before those is taken to be due before.
+  BatchSize DueAfter(Clock::time_point deadline) const;
+
   // Out of its turn. Empty places are never many more than the others.
   // REQUIRES: `request` waits here.
   std::unique_ptr<Request> Take(const Request& request);
@@ -35,6 +40,8 @@ class WaitingLine {
   struct Place {
     Clock::time_point deadline;
     uint64_t turn = 0;
+    uint64_t examples = 0;
+    uint64_t ids = 0;
     std::unique_ptr<Request> request;  // Null: has left out of its turn.
   };
 

@@ -56,6 +56,7 @@ py::dict Named(const Tally& tally) {
   named["examples_ok"] = tally.examples_ok();
   named["answer_bytes"] = tally.answer_bytes();
   named["latency"] = BucketsOf(tally.latency());
+  named["refusal"] = BucketsOf(tally.refusal());
   named["lag"] = BucketsOf(tally.lag());
   named["last_scheduled_seconds"] = Seconds(tally.last_scheduled());
   named["last_ok_seconds"] = Seconds(tally.last_ok());

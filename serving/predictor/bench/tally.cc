@@ -7,6 +7,7 @@ namespace embershard {
 namespace {
 
 constexpr size_t kUnknownCode = 2;
+constexpr size_t kResourceExhausted = 8;
 constexpr size_t kMessageBytes = 300;
 
 int64_t Nanoseconds(Clock::duration duration) {
@@ -24,6 +25,7 @@ void Tally::Add(const Outcome& outcome, const std::string& message) {
   const bool known = outcome.code >= 0 && outcome.code < static_cast<int>(kCodes);
   const size_t code = known ? static_cast<size_t>(outcome.code) : kUnknownCode;
   ++by_code_[code];
+  if (code == kResourceExhausted) refusal_.Add(Nanoseconds(outcome.answered - outcome.sent));
   if (code == 0) {
     latency_.Add(Nanoseconds(outcome.answered - outcome.scheduled));
     last_ok_ = std::max(last_ok_, outcome.answered - counted_from_);
@@ -43,6 +45,7 @@ void Tally::Merge(const Tally& other) {
     if (messages_[code].empty()) messages_[code] = other.messages_[code];
   }
   latency_.Merge(other.latency_);
+  refusal_.Merge(other.refusal_);
   lag_.Merge(other.lag_);
   last_scheduled_ = std::max(last_scheduled_, other.last_scheduled_);
   last_ok_ = std::max(last_ok_, other.last_ok_);

@@ -47,6 +47,9 @@ class Tally {
   // Of answers that are OK, from the schedule to the answer, in nanoseconds.
   const Histogram& latency() const { return latency_; }
 
+  // Of RESOURCE_EXHAUSTED, from sending to the answer, in nanoseconds.
+  const Histogram& refusal() const { return refusal_; }
+
   // How much later than scheduled requests were sent, in nanoseconds: the tool's own delay.
   const Histogram& lag() const { return lag_; }
 
@@ -63,6 +66,7 @@ class Tally {
   std::array<uint64_t, kCodes> by_code_{};
   std::array<std::string, kCodes> messages_;
   Histogram latency_;
+  Histogram refusal_;
   Histogram lag_;
   Clock::duration last_scheduled_{};
   Clock::duration last_ok_{};

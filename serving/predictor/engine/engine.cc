@@ -119,6 +119,11 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
       return {StatusCode::kResourceExhausted,
               "the queue is full: " + std::to_string(queue->queued().examples) +
                   " examples are waiting; try again after a pause"};
+    case Admission::kNoTime:
+      return {StatusCode::kResourceExhausted,
+              "the deadline would pass first: " + std::to_string(queue->queued().examples) +
+                  " examples are waiting; try again after a pause",
+              StatusReason::kNoTime};
     case Admission::kExpired:
       return {StatusCode::kDeadlineExceeded, "the deadline had passed when the request arrived"};
     case Admission::kStopped:

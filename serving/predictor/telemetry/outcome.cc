@@ -18,6 +18,8 @@ OutcomeName NameOf(Outcome outcome) {
       return {"FAILED_PRECONDITION", "stale_schema"};
     case Outcome::kQueueFull:
       return {"RESOURCE_EXHAUSTED", "queue_full"};
+    case Outcome::kNoTime:
+      return {"RESOURCE_EXHAUSTED", "no_time"};
     case Outcome::kExpired:
       return {"DEADLINE_EXCEEDED", "expired"};
     case Outcome::kAbandoned:
@@ -47,7 +49,7 @@ Outcome OutcomeOf(const Status& status) {
     case StatusCode::kFailedPrecondition:
       return Outcome::kStaleSchema;
     case StatusCode::kResourceExhausted:
-      return Outcome::kQueueFull;
+      return status.reason() == StatusReason::kNoTime ? Outcome::kNoTime : Outcome::kQueueFull;
     case StatusCode::kDeadlineExceeded:
       return status.reason() == StatusReason::kAbandoned ? Outcome::kAbandoned : Outcome::kExpired;
     case StatusCode::kUnavailable:

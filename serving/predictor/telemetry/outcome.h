@@ -17,6 +17,7 @@ enum class Outcome {
   kNotFound,      // No such model, version, label or output.
   kStaleSchema,   // Packed for another schema than the one served.
   kQueueFull,     // Refused to protect others.
+  kNoTime,        // Refused since it would not have been answered by its deadline.
   kExpired,       // The deadline passed before it was answered.
   kAbandoned,     // The client left before it was answered.
   kShuttingDown,  // Came after the server had begun to stop.

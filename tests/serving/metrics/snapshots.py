@@ -16,6 +16,7 @@ PAIRS = [
     ("FAILED_PRECONDITION", "stale_schema"),
     ("INVALID_ARGUMENT", "too_large"),
     ("RESOURCE_EXHAUSTED", "queue_full"),
+    ("RESOURCE_EXHAUSTED", "no_time"),
     ("DEADLINE_EXCEEDED", "expired"),
     ("DEADLINE_EXCEEDED", "abandoned"),
     ("UNAVAILABLE", "shutting_down"),

@@ -11,14 +11,18 @@ namespace {
 
 using std::chrono::microseconds;
 
-double MicrosecondsOf(const BatchCosts& costs, const BatchSize& size) {
-  return static_cast<double>(costs.Predict(size).count()) / 1e3;
+const Clock::time_point kNow{std::chrono::hours(1)};
+constexpr Clock::time_point kEver = Clock::time_point::min();
+
+double MicrosecondsOf(const BatchCosts& costs, const BatchSize& size,
+                      Clock::time_point since = kEver) {
+  return static_cast<double>(costs.Predict(size, since).count()) / 1e3;
 }
 
 TEST(BatchCosts, KnowNothingAtFirstAndTheFirstBatchFromThenOn) {
   BatchCosts costs;
-  EXPECT_EQ(costs.Predict({1, 2, 3}).count(), 0);
-  costs.Learn({1, 2, 3}, microseconds(500));
+  EXPECT_EQ(costs.Predict({1, 2, 3}, kEver).count(), 0);
+  costs.Learn({1, 2, 3}, microseconds(500), kNow);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1, 2, 3}), 500);
 }
 
@@ -32,7 +36,7 @@ TEST(BatchCosts, ComeNearTheNinetiethPercentile) {
       // Uniform from 100 to 200 us; or one batch in four a hundred times as long.
       auto took = microseconds(100 + random() % 100);
       if (skewed && random() % 4 == 0) took *= 100;
-      costs.Learn({4, 100, 1000}, took);
+      costs.Learn({4, 100, 1000}, took, kNow);
       seen.push_back(static_cast<double>(took.count()));
       if (i >= 2000) sum += MicrosecondsOf(costs, {4, 100, 1000});
     }
@@ -46,17 +50,17 @@ TEST(BatchCosts, ComeNearTheNinetiethPercentile) {
 
 TEST(BatchCosts, FollowAModelThatBecomesTenTimesSlowerWithinThirtyBatches) {
   BatchCosts costs;
-  for (int i = 0; i < 100; ++i) costs.Learn({1, 1, 1}, microseconds(100));
-  for (int i = 0; i < 30; ++i) costs.Learn({1, 1, 1}, microseconds(1000));
+  for (int i = 0; i < 100; ++i) costs.Learn({1, 1, 1}, microseconds(100), kNow);
+  for (int i = 0; i < 30; ++i) costs.Learn({1, 1, 1}, microseconds(1000), kNow);
   EXPECT_GT(MicrosecondsOf(costs, {1, 1, 1}), 900);
 }
 
 TEST(BatchCosts, TellBucketsOfRequestsExamplesAndIdsApart) {
   BatchCosts costs;
-  costs.Learn({1, 8, 100}, microseconds(10));
-  costs.Learn({2, 8, 100}, microseconds(20));
-  costs.Learn({1, 16, 100}, microseconds(40));
-  costs.Learn({1, 8, 200}, microseconds(80));
+  costs.Learn({1, 8, 100}, microseconds(10), kNow);
+  costs.Learn({2, 8, 100}, microseconds(20), kNow);
+  costs.Learn({1, 16, 100}, microseconds(40), kNow);
+  costs.Learn({1, 8, 200}, microseconds(80), kNow);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1, 15, 127}), 10);  // The same powers of two.
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {3, 8, 64}), 20);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1, 31, 100}), 40);
@@ -65,17 +69,31 @@ TEST(BatchCosts, TellBucketsOfRequestsExamplesAndIdsApart) {
 
 TEST(BatchCosts, OfASizeNeverRunAreThoseOfAsManyExamplesOrIds) {
   BatchCosts costs;
-  costs.Learn({1, 8, 4}, microseconds(10));
-  costs.Learn({1, 1, 100}, microseconds(40));
+  costs.Learn({1, 8, 4}, microseconds(10), kNow);
+  costs.Learn({1, 1, 100}, microseconds(40), kNow);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 8, 4}), 10);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 8, 100}), 40);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {4, 500, 5000}), 40);  // Of the next smaller.
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1, 0, 0}), 0);
 }
 
+TEST(BatchCosts, ForgetWhatHasNotBeenSeenOfLate) {
+  BatchCosts costs;
+  costs.Learn({1, 8, 4}, microseconds(10), kNow);
+  costs.Learn({64, 512, 256}, microseconds(90000), kNow);
+  const Clock::time_point later = kNow + BatchCosts::kMemory;
+  costs.Learn({1, 8, 4}, microseconds(10), later);
+  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}, kNow), 90000);
+  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}, later), 10);  // Of the next smaller.
+  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}), 90000);
+  // What comes back after so long begins anew.
+  costs.Learn({64, 512, 256}, microseconds(700), later + microseconds(1));
+  EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {64, 512, 256}), 700);
+}
+
 TEST(BatchCosts, TakeSizesBeyondTheLastBucket) {
   BatchCosts costs;
-  costs.Learn({1ULL << 40, 1ULL << 50, 1ULL << 60}, microseconds(7));
+  costs.Learn({1ULL << 40, 1ULL << 50, 1ULL << 60}, microseconds(7), kNow);
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1ULL << 60, 1ULL << 61, 1ULL << 62}), 7);
 }
 

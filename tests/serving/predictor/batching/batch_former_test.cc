@@ -32,7 +32,7 @@ BatchingOptions Small() {
 
 Admission Add(BatchFormer* former, std::unique_ptr<Request> request,
               Clock::time_point now = kStart) {
-  const Admission admission = former->Add(request, now);
+  const Admission admission = former->Add(request, Forecast(Small()), now);
   EXPECT_EQ(request == nullptr, admission == Admission::kAccepted);
   return admission;
 }
@@ -235,6 +235,50 @@ TEST(BatchFormer, TakesTheEarliestDeadlineFirst) {
   EXPECT_EQ(former.next_deadline(), kStart + milliseconds(7));
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{4, 5, 1}));
   EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{6}));
+}
+
+// A model that is busy for another 5 ms, and takes 10 ms for any batch.
+Forecast Busy() {
+  Forecast forecast(Small());
+  forecast.RunBegins({1, 1, 1}, kStart - milliseconds(15));
+  forecast.RunEnds(kStart - milliseconds(5));
+  forecast.RunBegins({1, 1, 1}, kStart - milliseconds(5));
+  return forecast;
+}
+
+Admission AddDueIn(BatchFormer* former, uint32_t examples, int milliseconds_left,
+                   const Forecast& forecast) {
+  auto request = Waiting(examples, 1, kStart + milliseconds(milliseconds_left));
+  return former->Add(request, forecast, kStart);
+}
+
+TEST(BatchFormer, RefusesWhatWouldNotHaveRunByItsDeadline) {
+  BatchFormer former(Small());
+  const Forecast busy = Busy();
+  EXPECT_EQ(AddDueIn(&former, 1, 14, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 9, 15, busy), Admission::kAccepted);
+  // It would be in the second batch.
+  EXPECT_EQ(AddDueIn(&former, 2, 24, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 2, 25, busy), Admission::kAccepted);
+  // What is due later does not stand in its way.
+  EXPECT_EQ(AddDueIn(&former, 1, 16, busy), Admission::kAccepted);
+  EXPECT_EQ(former.queued().requests, 3U);
+}
+
+TEST(BatchFormer, AcceptsWhatNothingIsBeforeWhateverTheForecastSays) {
+  BatchFormer former(Small());
+  Forecast idle = Busy();
+  idle.RunEnds(kStart);
+  EXPECT_EQ(AddDueIn(&former, 1, 1, idle), Admission::kAccepted);
+  EXPECT_EQ(AddDueIn(&former, 1, 2, idle), Admission::kNoTime);
+}
+
+TEST(BatchFormer, AcceptsAnythingInTimeWhileNothingIsKnown) {
+  BatchFormer former(Small());
+  Forecast forecast(Small());
+  forecast.RunBegins({1, 1, 1}, kStart);
+  EXPECT_EQ(AddDueIn(&former, 10, 1, forecast), Admission::kAccepted);
+  EXPECT_EQ(AddDueIn(&former, 10, 1, forecast), Admission::kAccepted);
 }
 
 TEST(BatchFormer, GivesTheRoomOfAnExpiredRequestBackAtOnce) {

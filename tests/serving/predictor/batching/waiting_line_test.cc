@@ -55,6 +55,31 @@ TEST(WaitingLine, LetsAnyOneLeaveOutOfItsTurn) {
   EXPECT_TRUE(line.empty());
 }
 
+TEST(WaitingLine, AddsUpWhatIsDueLater) {
+  WaitingLine line;
+  Add(&line, Due(1, 100));
+  const Request* const gone = Add(&line, Due(3, 200));
+  Add(&line, Due(2, 40));
+  auto request = Due(5, 8);
+  request->num_ids = 7;
+  line.Add(request);
+  line.Take(*gone);
+  const auto after = [&line](int milliseconds) {
+    const BatchSize size = line.DueAfter(Clock::time_point(std::chrono::milliseconds(milliseconds)));
+    return std::vector<uint64_t>{size.requests, size.examples, size.ids};
+  };
+  EXPECT_EQ(after(0), (std::vector<uint64_t>{3, 148, 7}));
+  EXPECT_EQ(after(1), (std::vector<uint64_t>{2, 48, 7}));
+  EXPECT_EQ(after(2), (std::vector<uint64_t>{1, 8, 7}));
+  EXPECT_EQ(after(5), (std::vector<uint64_t>{0, 0, 0}));
+}
+
+TEST(WaitingLine, LooksAtNoMoreThanItsLast1024Places) {
+  WaitingLine line;
+  for (int i = 0; i < 1030; ++i) Add(&line, Due(1 + i, 1));
+  EXPECT_EQ(line.DueAfter(Clock::time_point()).requests, 1024U);
+}
+
 TEST(WaitingLine, KeepsItsOrderThroughManyComingsAndGoings) {
   WaitingLine line;
   std::multimap<Clock::time_point, const Request*> expected;  // Equal keys in order of insertion.

@@ -57,6 +57,17 @@ TEST(Tally, CountsFailuresByCodeWithoutLatencyExamplesOrBytes) {
   EXPECT_EQ(tally.answer_bytes(), 10u);
 }
 
+TEST(Tally, TellsHowLongRefusalsTookFromTheSending) {
+  Tally tally(kStart);
+  tally.Add(Answered(0, 40, 47, 8), "full");
+  tally.Add(Answered(0, 0, 90, 4), "too late");
+  Tally other(kStart);
+  other.Add(Answered(0, 10, 12, 8), "full");
+  tally.Merge(other);
+  EXPECT_EQ(tally.refusal().count(), 2u);
+  EXPECT_EQ(tally.refusal().max(), 7'000'000);
+}
+
 TEST(Tally, FilesCodesThatGrpcDoesNotNameUnderUnknown) {
   Tally tally(kStart);
   tally.Add(Answered(0, 0, 1, 99), std::string(1000, 'x'));

@@ -138,7 +138,7 @@ TEST(PredictorTelemetry, CountsEachCallOnceByWhatBecameOfIt) {
       {Outcome::kTooLarge, 1},    {Outcome::kNotFound, 2},  {Outcome::kStaleSchema, 1},
       {Outcome::kQueueFull, 1},   {Outcome::kExpired, 1},   {Outcome::kAbandoned, 1},
       {Outcome::kModelFailed, 1}, {Outcome::kNotFinite, 1}, {Outcome::kOutOfMemory, 1},
-      {Outcome::kShuttingDown, 0}};
+      {Outcome::kShuttingDown, 0}, {Outcome::kNoTime, 0}};
   ASSERT_EQ(expected.size(), kOutcomes);
   uint64_t calls = 0;
   for (const auto& [outcome, count] : expected) {

@@ -26,6 +26,7 @@ const Case kCases[] = {
     {StatusCode::kFailedPrecondition, StatusReason::kUnstated, "FAILED_PRECONDITION",
      "stale_schema"},
     {StatusCode::kResourceExhausted, StatusReason::kUnstated, "RESOURCE_EXHAUSTED", "queue_full"},
+    {StatusCode::kResourceExhausted, StatusReason::kNoTime, "RESOURCE_EXHAUSTED", "no_time"},
     {StatusCode::kDeadlineExceeded, StatusReason::kUnstated, "DEADLINE_EXCEEDED", "expired"},
     {StatusCode::kDeadlineExceeded, StatusReason::kAbandoned, "DEADLINE_EXCEEDED", "abandoned"},
     {StatusCode::kUnavailable, StatusReason::kUnstated, "UNAVAILABLE", "shutting_down"},

@@ -1,0 +1,35 @@
+#include "batching/forecast.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace embershard {
+namespace {
+
+uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
+
+}  // namespace
+
+void Forecast::RunBegins(const BatchSize& size, Clock::time_point now) {
+  running_ = size;
+  since_ = now;
+}
+
+void Forecast::RunEnds(Clock::time_point now) {
+  if (runs()) costs_.Learn(running_, now - since_, now);
+  running_ = {};
+}
+
+Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) const {
+  const Clock::time_point of_late = now - BatchCosts::kMemory;
+  Clock::time_point end = now;
+  if (runs()) end = std::max(end, since_ + costs_.Predict(running_, of_late));
+  const uint64_t batches = std::max({uint64_t{1}, DivideUp(work.examples, options_.max_batch_examples),
+                                     DivideUp(work.ids, options_.max_batch_ids)});
+  const BatchSize each = {.requests = DivideUp(work.requests, batches),
+                          .examples = DivideUp(work.examples, batches),
+                          .ids = DivideUp(work.ids, batches)};
+  return end + costs_.Predict(each, of_late) * static_cast<int64_t>(batches);
+}
+
+}  // namespace embershard

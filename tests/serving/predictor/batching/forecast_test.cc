@@ -1,0 +1,64 @@
+#include "batching/forecast.h"
+
+#include <gtest/gtest.h>
+
+namespace embershard {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Clock::time_point kStart{std::chrono::hours(1)};
+
+BatchingOptions Small() {
+  return {.max_batch_examples = 10,
+          .max_batch_ids = 100,
+          .max_queued_examples = 100,
+          .max_queued_ids = 1000};
+}
+
+// Batches of `size` take so long, as was seen just before kStart.
+void Teach(Forecast* forecast, const BatchSize& size, milliseconds took) {
+  forecast->RunBegins(size, kStart - took);
+  forecast->RunEnds(kStart);
+}
+
+TEST(Forecast, KnowsNothingAtFirst) {
+  const Forecast forecast(Small());
+  EXPECT_FALSE(forecast.runs());
+  EXPECT_EQ(forecast.OfBatch({1, 1, 1}).count(), 0);
+  EXPECT_EQ(forecast.EndOf({9, 90, 900}, kStart), kStart);
+}
+
+TEST(Forecast, CountsTheBatchesThatTheWorkFills) {
+  Forecast forecast(Small());
+  Teach(&forecast, {4, 8, 64}, milliseconds(7));
+  EXPECT_EQ(forecast.EndOf({4, 8, 64}, kStart), kStart + milliseconds(7));
+  // 21 examples are 3 batches of 7 requests, 7 examples and 67 ids, which cost what is known of
+  // 64 ids and more.
+  EXPECT_EQ(forecast.EndOf({21, 21, 200}, kStart), kStart + milliseconds(3 * 7));
+  // 401 ids are 5 batches.
+  EXPECT_EQ(forecast.EndOf({21, 21, 401}, kStart), kStart + milliseconds(5 * 7));
+}
+
+TEST(Forecast, AddsWhatIsLeftOfTheBatchThatRuns) {
+  Forecast forecast(Small());
+  Teach(&forecast, {1, 8, 64}, milliseconds(7));
+  forecast.RunBegins({1, 8, 64}, kStart);
+  EXPECT_TRUE(forecast.runs());
+  EXPECT_EQ(forecast.EndOf({1, 8, 64}, kStart + milliseconds(2)), kStart + milliseconds(7 + 7));
+  // One that takes longer than foreseen may end at any moment.
+  EXPECT_EQ(forecast.EndOf({1, 8, 64}, kStart + milliseconds(9)), kStart + milliseconds(9 + 7));
+  forecast.RunEnds(kStart + milliseconds(9));
+  EXPECT_FALSE(forecast.runs());
+}
+
+TEST(Forecast, OfLateMeansWithinASecondForWhatWaitsAndEverForOneBatch) {
+  Forecast forecast(Small());
+  Teach(&forecast, {1, 8, 64}, milliseconds(7));
+  const Clock::time_point later = kStart + milliseconds(1001);
+  EXPECT_EQ(forecast.EndOf({1, 8, 64}, later), later);
+  EXPECT_EQ(forecast.OfBatch({1, 8, 64}), milliseconds(7));
+}
+
+}  // namespace
+}  // namespace embershard
