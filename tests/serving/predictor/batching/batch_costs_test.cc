@@ -79,7 +79,6 @@ TEST(BatchCosts, OfASizeNeverRunAreThoseOfAsManyExamplesOrIds) {
 
 TEST(BatchCosts, ForgetWhatHasNotBeenSeenOfLate) {
   BatchCosts costs;
-  costs.Learn({1, 8, 4}, microseconds(10), kNow);
   costs.Learn({64, 512, 256}, microseconds(90000), kNow);
   const Clock::time_point later = kNow + BatchCosts::kMemory;
   costs.Learn({1, 8, 4}, microseconds(10), later);

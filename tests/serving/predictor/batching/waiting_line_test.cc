@@ -65,7 +65,8 @@ TEST(WaitingLine, AddsUpWhatIsDueLater) {
   line.Add(request);
   line.Take(*gone);
   const auto after = [&line](int milliseconds) {
-    const BatchSize size = line.DueAfter(Clock::time_point(std::chrono::milliseconds(milliseconds)));
+    const BatchSize size =
+        line.DueAfter(Clock::time_point(std::chrono::milliseconds(milliseconds)));
     return std::vector<uint64_t>{size.requests, size.examples, size.ids};
   };
   EXPECT_EQ(after(0), (std::vector<uint64_t>{3, 148, 7}));
