@@ -24,9 +24,8 @@ Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) 
   const Clock::time_point of_late = now - BatchCosts::kMemory;
   Clock::time_point end = now;
   if (runs()) end = std::max(end, since_ + costs_.Predict(running_, of_late));
-  const uint64_t batches =
-      std::max({uint64_t{1}, DivideUp(work.examples, options_.merge_examples),
-                DivideUp(work.ids, options_.max_batch_ids)});
+  const uint64_t batches = std::max({uint64_t{1}, DivideUp(work.examples, options_.merge_examples),
+                                     DivideUp(work.ids, options_.max_batch_ids)});
   const BatchSize each = {.requests = DivideUp(work.requests, batches),
                           .examples = DivideUp(work.examples, batches),
                           .ids = DivideUp(work.ids, batches)};

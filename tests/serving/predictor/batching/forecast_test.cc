@@ -12,6 +12,7 @@ const Clock::time_point kStart{std::chrono::hours(1)};
 BatchingOptions Small() {
   return {.max_batch_examples = 10,
           .max_batch_ids = 100,
+          .merge_examples = 10,
           .max_queued_examples = 100,
           .max_queued_ids = 1000};
 }
