@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness import Row, paired_row, stream_limit
+from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.packages import package_of
 from benchmarks.servers import Served, closed_loop, embershard_serve, requests_of, send, serving
+from benchmarks.watch import Watch
 from embershard.bench import LoadOptions, RunResult
-from embershard.bench.traffic import DrawnRequest
+from embershard.bench.distribution import Distribution
+from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 
-__all__ = ["measure"]
+__all__ = ["measure", "measure_for"]
 
 SECONDS = 20.0
 TIMES_CAPACITY = 3.0
@@ -43,31 +45,31 @@ class Memory:
     seen: list[int] = field(default_factory=list)
 
 
-def measure(folder: Path, *, seconds: float = SECONDS) -> list[Row]:
-    """One overload, between two measurements of the full rate.
+def measure() -> list[Row]:
+    """One overload, between two measurements of the full rate."""
+    return measure_for(SECONDS)
+
+
+def measure_for(seconds: float) -> list[Row]:
+    """As `measure`.
 
     Args:
         seconds: how long it lasts.
     """
-    del folder
-    started = time.perf_counter()
     ranking = workload("ranking")
     package = package_of(ranking)
     pool = requests_of(ranking, package, [ranking.examples] * 200)
-    probe = stream_limit()
-    stream = probe.measure()
-    with serving(embershard_serve(package)) as served:
+    with Watch() as watch, serving(embershard_serve(package)) as served:
         full = closed_loop(served, pool, in_flight=IN_FLIGHT, seconds=CAPACITY_SECONDS)
         before = [full().ok_per_second for _ in range(2)][-1]
         with memory_of(served.process) as memory:
             overload = _overload(served, pool, TIMES_CAPACITY * before, seconds)
         after = _recovered(served, pool)
-    moved = abs(probe.measure() / stream - 1)
-    return _rows(overload, memory, (before, after), moved, time.perf_counter() - started)
+    return _rows(overload, memory, (before, after), watch)
 
 
 def _overload(
-    served: Served, pool: Sequence[DrawnRequest], rate: float, seconds: float
+    served: Served, pool: Sequence[PooledRequest], rate: float, seconds: float
 ) -> RunResult:
     load = LoadOptions(
         rate=rate,
@@ -78,7 +80,7 @@ def _overload(
     return send(served, pool, load, all_ok=False)
 
 
-def _recovered(served: Served, pool: Sequence[DrawnRequest]) -> float:
+def _recovered(served: Served, pool: Sequence[PooledRequest]) -> float:
     load = LoadOptions(
         in_flight=IN_FLIGHT,
         duration_seconds=CAPACITY_SECONDS,
@@ -115,41 +117,54 @@ def _resident_bytes(process: int) -> int:
 
 
 def _rows(
-    overload: RunResult,
-    memory: Memory,
-    rates: tuple[float, float],
-    moved: float,
-    seconds: float,
+    overload: RunResult, memory: Memory, rates: tuple[float, float], watch: Watch
 ) -> list[Row]:
     counts = overload.by_code
     late = counts.get("DEADLINE_EXCEEDED", 0)
     refused = counts.get("RESOURCE_EXHAUSTED", 0)
-    what = WHAT.format(overload.window_seconds)
+    before, after = rates
     codes = ", ".join(
         f"{code} {count / overload.requests:.1%}" for code, count in sorted(counts.items())
     )
-    asked = f"asked {overload.scheduled_per_second:.0f}/s; {codes}"
-    lag = f"the tool sent its p99 {overload.lag.percentile_seconds(99) * 1e3:.1f} ms late"
+    closed = Series("closed loop before", [before])
 
-    def row(name: str, unit: str, ours: str, value: float, **rest: object) -> Row:
-        return paired_row(
-            f"overload/{name}", what, unit, ours=ours, values=[value], moved=moved,
-            seconds=seconds / 5, **rest,  # type: ignore[arg-type]
-        )  # fmt: skip
+    def row(
+        name: str, unit: str, ours: Series, theirs: Series | None = None, note: str = ""
+    ) -> Row:
+        about = About(
+            name=f"overload/{name}",
+            what=WHAT.format(overload.window_seconds),
+            unit=unit,
+            lower_is_better=theirs is None,
+            note=note,
+        )
+        return paired_row(about, ours, theirs, watch=watch)
 
+    grown = (max(memory.seen) - memory.before) / 2**20
+    late_share = 100 * late / max(late + overload.ok, 1)
     return [
-        row("memory", "MiB", "most above the start",
-            (max(memory.seen) - memory.before) / 2**20, lower_is_better=True,
-            note=f"at the start {memory.before / 2**20:.0f} MiB"),
-        row("accepted_late", "%", "of the accepted, answered DEADLINE_EXCEEDED",
-            100 * late / max(late + overload.ok, 1), lower_is_better=True, note=asked),
-        row("accepted_p99", "ms", "p99 of the answers that are OK, from when they were due",
-            overload.latency.percentile_seconds(99) * 1e3, lower_is_better=True, note=lag),
-        row("refusal_p99", "ms", "p99 of refusals, from sending",
-            overload.refusal.percentile_seconds(99) * 1e3 if refused else 0.0,
-            lower_is_better=True, note=f"{refused} refusals"),
-        row("goodput", "requests/s", "answered OK meanwhile", overload.ok_per_second,
-            theirs="closed loop before", their_values=[rates[0]]),
-        row("recovery", "requests/s", "closed loop, from 1 s after the end", rates[1],
-            theirs="before", their_values=[rates[0]]),
+        row(
+            "memory", "MiB", Series("most above the start", [grown]),
+            note=f"at the start {memory.before / 2**20:.0f} MiB",
+        ),
+        row(
+            "accepted_late", "%", Series("of the accepted, answered DEADLINE_EXCEEDED", [late_share]),
+            note=f"asked {overload.scheduled_per_second:.0f}/s; {codes}",
+        ),
+        row(
+            "accepted_p99", "ms",
+            Series("p99 of OK answers, from when due", [_p99_ms(overload.latency)]),
+            note=f"the tool sent its p99 {_p99_ms(overload.lag):.1f} ms late",
+        ),
+        row(
+            "refusal_p99", "ms",
+            Series("p99 of refusals, from sending", [_p99_ms(overload.refusal) if refused else 0]),
+            note=f"{refused} refusals",
+        ),
+        row("goodput", "requests/s", Series("OK meanwhile", [overload.ok_per_second]), closed),
+        row("recovery", "requests/s", Series("closed loop, from 1 s after", [after]), closed),
     ]  # fmt: skip
+
+
+def _p99_ms(distribution: Distribution) -> float:
+    return 1e3 * distribution.percentile_seconds(99)

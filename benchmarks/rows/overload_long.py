@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from benchmarks.harness import Row
 from benchmarks.rows import overload
@@ -15,7 +14,7 @@ BY_NAME_ONLY = True
 SECONDS = 60.0
 
 
-def measure(folder: Path) -> list[Row]:
+def measure() -> list[Row]:
     """As `overload.measure`."""
-    rows = overload.measure(folder, seconds=SECONDS)
+    rows = overload.measure_for(SECONDS)
     return [replace(row, name=row.name.replace("overload/", "overload_long/")) for row in rows]

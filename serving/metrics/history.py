@@ -25,6 +25,7 @@ Sample: TypeAlias = dict[str, float | None]
 OUTCOMES = {
     "": "answered",
     "queue_full": "overloaded",
+    "no_time": "overloaded",
     "expired": "overloaded",
     "shutting_down": "overloaded",
     "abandoned": "abandoned",

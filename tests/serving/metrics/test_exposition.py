@@ -23,12 +23,13 @@ BUSY = {
     "embershard_requests_total{FAILED_PRECONDITION,stale_schema}": 36,
     "embershard_requests_total{INVALID_ARGUMENT,too_large}": 35,
     "embershard_requests_total{RESOURCE_EXHAUSTED,queue_full}": 34,
-    "embershard_requests_total{DEADLINE_EXCEEDED,expired}": 33,
-    "embershard_requests_total{DEADLINE_EXCEEDED,abandoned}": 32,
-    "embershard_requests_total{UNAVAILABLE,shutting_down}": 31,
-    "embershard_requests_total{INTERNAL,model_failed}": 30,
-    "embershard_requests_total{INTERNAL,not_finite}": 29,
-    "embershard_requests_total{INTERNAL,out_of_memory}": 28,
+    "embershard_requests_total{RESOURCE_EXHAUSTED,no_time}": 33,
+    "embershard_requests_total{DEADLINE_EXCEEDED,expired}": 32,
+    "embershard_requests_total{DEADLINE_EXCEEDED,abandoned}": 31,
+    "embershard_requests_total{UNAVAILABLE,shutting_down}": 30,
+    "embershard_requests_total{INTERNAL,model_failed}": 29,
+    "embershard_requests_total{INTERNAL,not_finite}": 28,
+    "embershard_requests_total{INTERNAL,out_of_memory}": 27,
     "embershard_examples_total": 91,
     "embershard_batches_total": 11,
     "embershard_unknown_ids_total{user}": 17,
@@ -77,9 +78,9 @@ BUSY = {
     "embershard_slow_requests_total": 19,
     "embershard_slow_requests_dropped_total": 13,
     "nv_inference_request_success": 40,
-    "nv_inference_request_failure{REJECTED}": 34 + 33 + 31,
-    "nv_inference_request_failure{CANCELED}": 32,
-    "nv_inference_request_failure{BACKEND}": 30 + 29 + 28,
+    "nv_inference_request_failure{REJECTED}": 34 + 33 + 32 + 30,
+    "nv_inference_request_failure{CANCELED}": 31,
+    "nv_inference_request_failure{BACKEND}": 29 + 28 + 27,
     "nv_inference_request_failure{OTHER}": 39 + 38 + 37 + 36 + 35,
     "nv_inference_count": 91,
     "nv_inference_exec_count": 11,
@@ -144,7 +145,7 @@ def test_tritons_names_stand_as_triton_writes_them():
     lines = Exposition(FakeServer(busy()).snapshot).text().splitlines()
     assert b'nv_inference_request_success{model="ranker",version="3"} 40.0' in lines
     assert (
-        b'nv_inference_request_failure{model="ranker",reason="CANCELED",version="3"} 32.0' in lines
+        b'nv_inference_request_failure{model="ranker",reason="CANCELED",version="3"} 31.0' in lines
     )
 
 
