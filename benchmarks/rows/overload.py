@@ -4,7 +4,6 @@ accepts, to those it refuses, and how soon it is as fast as before."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -148,7 +147,7 @@ def _rows(
             note=f"at the start {memory.before / 2**20:.0f} MiB",
         ),
         row(
-            "accepted_late", "%", Series("of the accepted, answered DEADLINE_EXCEEDED", [late_share]),
+            "accepted_late", "%", Series("of the accepted, DEADLINE_EXCEEDED", [late_share]),
             note=f"asked {overload.scheduled_per_second:.0f}/s; {codes}",
         ),
         row(
