@@ -27,6 +27,7 @@ void Read(Keywords& keywords, EngineOptions* to) {
   keywords.Read("max_queued_examples", &to->batching.max_queued_examples);
   keywords.Read("max_queued_ids", &to->batching.max_queued_ids);
   keywords.Read("max_queued_bytes", &to->batching.max_queued_bytes);
+  keywords.ReadMicroseconds("max_inline_us", &to->batching.max_inline);
 }
 
 void Read(Keywords& keywords, ConnectionLimits* to) {

@@ -36,11 +36,16 @@ class Keywords {
     }
   }
 
-  // Numbers of milliseconds or seconds, whole or not, rounded up: 0 .. 2147483647.
+  // Numbers of microseconds, milliseconds or seconds, whole or not, rounded up: 0 .. 2147483647.
   template <class Duration>
   void ReadMilliseconds(const char* name, Duration* field) {
     *field =
         std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double, std::milli>(1));
+  }
+  template <class Duration>
+  void ReadMicroseconds(const char* name, Duration* field) {
+    *field =
+        std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double, std::micro>(1));
   }
   template <class Duration>
   void ReadSeconds(const char* name, Duration* field) {
