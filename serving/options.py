@@ -25,6 +25,7 @@ LEAST = {
     "max_message_bytes": 1,
     "max_connections": 0,
     "max_connection_calls": 1,
+    "stream_in_flight": 1,
     "record_requests": 1,
 }
 SECONDS_OF_CONNECTIONS = (
@@ -109,6 +110,10 @@ class ServerOptions:
     max_connection_calls: int = 10_000
     """Calls open at once on one connection, at least 1. Clients hold further ones back until one
     ends. Raise it where one client has more requests in flight."""
+
+    stream_in_flight: int = 256
+    """Requests of one stream that are read and not answered yet, at least 1. Beyond it nothing more
+    is read from the stream, and its client waits. Raise it where one stream carries a lot."""
 
     connection_idle_seconds: float = 300.0
     """How long a connection may be without a call before it is closed. 0: for ever."""

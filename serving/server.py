@@ -74,6 +74,7 @@ class Server:
             port=self._options.port,
             default_timeout_ms=self._options.default_timeout_ms,
             max_message_bytes=self._options.max_message_bytes,
+            stream_in_flight=self._options.stream_in_flight,
             max_connections=self._options.max_connections,
             max_connection_calls=self._options.max_connection_calls,
             **{name: getattr(self._options, name) for name in SECONDS_OF_CONNECTIONS},

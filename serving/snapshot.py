@@ -83,6 +83,7 @@ class Snapshot(TypedDict):
     bytes_sent: int
     queued: Queued
     in_flight: int
+    open_streams: int
     devices: list[Device]
     slow: Slow
     max_batch_examples: int

@@ -43,6 +43,7 @@ LIMITS = (
 CONNECTIONS = (
     ("max-connections", int, "N", "connections open at once; 0: as many as files may be"),
     ("max-connection-calls", int, "N", "calls open at once on a connection"),
+    ("stream-in-flight", int, "N", "requests of a stream read before they are answered"),
     ("connection-idle-seconds", float, "S", "closed after so long without a call; 0: never"),
     ("connection-age-seconds", float, "S", "closed after so long; 0: never"),
     ("keepalive-seconds", float, "S", "a silent client with calls open is asked; 0: not"),

@@ -180,6 +180,11 @@ OURS = (
         lambda snapshot: snapshot["in_flight"],
     ),
     _gauge(
+        "embershard_open_streams",
+        "PredictStream calls that are open.",
+        lambda snapshot: snapshot["open_streams"],
+    ),
+    _gauge(
         "embershard_batch_examples_max",
         "Most examples that a batch may hold.",
         lambda snapshot: snapshot["max_batch_examples"],

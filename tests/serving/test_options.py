@@ -29,6 +29,7 @@ def test_the_defaults_are_those_of_the_command():
         ("max_message_bytes", [0, 2**31]),
         ("max_connections", [-1, 2**31]),
         ("max_connection_calls", [0, 2**31]),
+        ("stream_in_flight", [0, 2**31]),
         ("connection_idle_seconds", [-1, float("nan"), float("inf")]),
         ("connection_age_seconds", [-1, float("nan"), float("inf")]),
         ("keepalive_seconds", [-1, float("nan"), float("inf")]),

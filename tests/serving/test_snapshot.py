@@ -163,7 +163,7 @@ def test_the_codes_are_named_as_grpc_names_them(traffic):
 def test_nothing_waits_or_is_under_way(traffic):
     snapshot = traffic.snapshot
     assert snapshot["queued"] == {"requests": 0, "examples": 0, "ids": 0, "bytes": 0}
-    assert snapshot["in_flight"] == 0
+    assert snapshot["in_flight"] == snapshot["open_streams"] == 0
     assert snapshot["slow"] == {"seen": 0, "dropped": 0}
 
 

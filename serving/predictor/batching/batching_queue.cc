@@ -39,12 +39,13 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   std::unique_lock lock(mutex_);
   if (stopping_) return Admission::kStopped;
   Request* const submitted = request.get();
+  const bool may_run_inline = submitted->may_run_inline;
   const Admission admission = former_.Add(request, forecast_, now_());
   if (admission != Admission::kAccepted) return admission;
   if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
   const bool sooner = submitted->deadline < wake_;
   if (sooner) wake_ = submitted->deadline;
-  if (ShouldRunInline()) {
+  if (may_run_inline && ShouldRunInline()) {
     if (sooner) deadline_.notify_one();
     RunOne(&lock);
     if (stopping_ || !former_.empty()) changed_.notify_one();

@@ -92,6 +92,9 @@ struct Request {
 
   Ticket* ticket = nullptr;  // Null: nobody will take it back.
 
+  // Whether the thread that brings it may run it, and bring no other meanwhile.
+  bool may_run_inline = true;
+
   // The queue's own, under its lock.
   uint64_t turn = 0;  // Breaks ties of deadlines.
   bool runs = false;  // Has left the queue for the model.

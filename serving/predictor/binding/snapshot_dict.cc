@@ -62,7 +62,8 @@ py::dict ToDict(const EngineSnapshot& snapshot) {
       "bytes_sent"_a = telemetry.bytes_sent,
       "queued"_a = py::dict("requests"_a = queued.requests, "examples"_a = queued.examples,
                             "ids"_a = queued.ids, "bytes"_a = queued.bytes),
-      "in_flight"_a = telemetry.in_flight, "devices"_a = Devices(snapshot),
+      "in_flight"_a = telemetry.in_flight, "open_streams"_a = telemetry.open_streams,
+      "devices"_a = Devices(snapshot),
       "slow"_a = py::dict("seen"_a = telemetry.slow_seen, "dropped"_a = telemetry.slow_dropped));
 }
 

@@ -17,7 +17,7 @@ namespace embershard {
 //   model str, version int, start_unix_seconds float, max_batch_examples int
 //   requests       [{code, reason, count}], every pair that exists
 //   histograms     {name: {bounds, counts, sum}}; len(counts) == len(bounds) + 1
-//   examples, batches, in_flight, bytes_received, bytes_sent int
+//   examples, batches, in_flight, open_streams, bytes_received, bytes_sent int
 //   unknown_ids    {sparse input: count}
 //   queued         {requests, examples, ids, bytes}
 //   devices        [{name, table_bytes, lookup_seconds, batches, rows}]

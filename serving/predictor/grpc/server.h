@@ -41,6 +41,14 @@ struct GrpcServerOptions {
   // the time of a few batches.
   std::chrono::milliseconds retry_pushback{20};
 
+  // Most requests of one stream that are read and not answered yet, at least 1. Beyond it nothing
+  // more is read from the stream, and its client waits. Raise it where one stream carries a lot.
+  size_t stream_in_flight = 256;
+
+  // How long an answer on a stream may wait for its client to take it before the stream is
+  // cancelled, so that who reads nothing does not hold answers for ever.
+  std::chrono::milliseconds stream_stalled{std::chrono::seconds(30)};
+
   // A sample of the calls goes to a file. Without a path none does.
   RecorderOptions record = {};
 };

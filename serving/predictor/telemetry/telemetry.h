@@ -55,10 +55,11 @@ struct TelemetrySnapshot {
   double start_unix_seconds = 0;
   std::array<uint64_t, kOutcomes> calls{};  // That have ended, by outcome.
   uint64_t in_flight = 0;                   // That have arrived and not ended.
-  uint64_t examples = 0;                    // Of OK calls.
-  uint64_t batches = 0;                     // Those that failed, too.
-  double compute_seconds = 0;               // Of each answer's batch: one of ten counts ten times.
-  std::vector<uint64_t> unknown_ids;        // One for each sparse input.
+  uint64_t open_streams = 0;
+  uint64_t examples = 0;              // Of OK calls.
+  uint64_t batches = 0;               // Those that failed, too.
+  double compute_seconds = 0;         // Of each answer's batch: one of ten counts ten times.
+  std::vector<uint64_t> unknown_ids;  // One for each sparse input.
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
   uint64_t slow_seen = 0;
@@ -76,6 +77,10 @@ class Telemetry {
   // A call has arrived. CountEnd() must follow, once, before its client can know.
   void CountArrival() { Count(arrived_); }
   void CountEnd(const EndedCall& call);
+
+  // A stream was opened. CountStreamEnd() must follow, once.
+  void CountStreamStart() { Count(open_streams_); }
+  void CountStreamEnd() { open_streams_.fetch_sub(1, std::memory_order_relaxed); }
 
   // A request has passed the door.
   void CountAdmitted(uint64_t examples, uint64_t ids);
@@ -108,6 +113,7 @@ class Telemetry {
   SlowLog slow_log_;
 
   Counter arrived_ = 0;
+  Counter open_streams_ = 0;
   std::array<Counter, kOutcomes> ended_{};
   Counter examples_ = 0;
   Counter batches_ = 0;

@@ -66,6 +66,7 @@ BUSY = {
     "embershard_queued_ids": 161,
     "embershard_queued_bytes": 1024,
     "embershard_in_flight_requests": 18,
+    "embershard_open_streams": 12,
     "embershard_batch_examples_max": 16,
     "embershard_table_bytes{cpu:0}": 640,
     "embershard_table_bytes{cpu:1}": 320,

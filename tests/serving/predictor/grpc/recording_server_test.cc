@@ -66,6 +66,32 @@ TEST_F(RecordingServerTest, RecordsRequestsAsTheyCameAndAnswersAsTheyWent) {
   EXPECT_EQ(counts_.recorded, 2U);
 }
 
+TEST_F(RecordingServerTest, RecordsRequestsOfAStreamAsThoseOfCalls) {
+  v1::PredictResponse response;
+  v1::PredictRequest bad = NamedMessage();
+  bad.set_num_examples(0);
+  const Recording found = RecordedBy([&](Serving* serving) {
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + std::chrono::seconds(30));
+    const auto stream = serving->stub()->PredictStream(&context);
+    ASSERT_TRUE(stream->Write(NamedMessage()));
+    ASSERT_TRUE(stream->Read(&response));
+    ASSERT_TRUE(stream->Write(bad));
+    v1::PredictResponse failed;
+    ASSERT_TRUE(stream->Read(&failed));
+    EXPECT_EQ(failed.failure().message(), "num_examples: expected 1..8, got 0");
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+  });
+  ASSERT_EQ(found.calls.size(), 2U);
+  EXPECT_EQ(found.calls[0].request(), NamedMessage().SerializeAsString());
+  EXPECT_EQ(found.calls[0].response(), response.SerializeAsString());
+  EXPECT_EQ(found.calls[1].request(), bad.SerializeAsString());
+  EXPECT_EQ(found.calls[1].code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(found.calls[1].message(), "num_examples: expected 1..8, got 0");
+  EXPECT_EQ(found.calls[1].response(), "");
+}
+
 TEST_F(RecordingServerTest, ServesOnWhenTheDiskIsFull) {
   std::vector<std::string> told;
   options_.report = [&told](const std::string& words) { told.push_back(words); };

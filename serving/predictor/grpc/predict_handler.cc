@@ -1,0 +1,156 @@
+#include "grpc/predict_handler.h"
+
+#include <grpc/support/time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "grpc/responses.h"
+
+namespace embershard {
+namespace {
+
+// A client that leaves so long before its deadline, or with so small a share of its time left,
+// has run out of time by its own clock.
+constexpr std::chrono::milliseconds kClientsHeadStart{5};
+constexpr int kClientsHeadStartShare = 20;
+
+constexpr size_t kSlowLogChars = 128;  // Of what the client chose to say of itself.
+
+// No exception leaves a handler or an answer. Here only memory can run out.
+template <class Action>
+Status Guarded(Action action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    return {StatusCode::kInternal, std::string("the call failed: ") + error.what(),
+            StatusReason::kOutOfMemory};
+  }
+}
+
+// Empty where the client sent no such header.
+std::string_view HeaderOf(const grpc::CallbackServerContext& context, const char* key) {
+  const auto& headers = context.client_metadata();
+  const auto found = headers.find(key);
+  if (found == headers.end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+// A client's clock began to run before ours: it gives up a little before our deadline.
+bool OutOfTime(const Exchange& exchange, Clock::time_point now) {
+  const Clock::duration early = std::max<Clock::duration>(
+      kClientsHeadStart, (exchange.deadline - exchange.arrival) / kClientsHeadStartShare);
+  return exchange.deadline - early <= now;
+}
+
+}  // namespace
+
+PredictHandler::PredictHandler(Engine* engine, Recorder* recorder,
+                               std::chrono::milliseconds default_timeout)
+    : engine_(engine),
+      telemetry_(&engine->telemetry()),
+      recorder_(recorder),
+      default_timeout_(default_timeout),
+      parser_(engine) {}
+
+void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline) const {
+  exchange->arrival = Clock::now();
+  if (recorder_ != nullptr) exchange->wall_arrival = std::chrono::system_clock::now();
+  exchange->deadline = call_deadline;
+  if (const uint32_t own = exchange->request->timeout_ms(); own > 0) {
+    exchange->deadline =
+        std::min(call_deadline, exchange->arrival + std::chrono::milliseconds(own));
+  } else if (call_deadline == Clock::time_point::max()) {
+    exchange->deadline = exchange->arrival + default_timeout_;
+  }
+  telemetry_->CountArrival();
+}
+
+void PredictHandler::Handle(Exchange* exchange, std::shared_ptr<const void> bytes) const {
+  const Status status = Guarded([&] { return Begin(exchange, std::move(bytes)); });
+  if (!status.ok()) End(exchange, status, {});
+}
+
+Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> bytes) const {
+  auto request = std::make_unique<Request>();
+  if (Status status = parser_.Parse(*exchange->request, request.get()); !status.ok()) {
+    if (status.code() != StatusCode::kInvalidArgument) return status;
+    return {status.code(), status.message(), StatusReason::kMalformed};
+  }
+  request->arrival = exchange->arrival;
+  request->deadline = exchange->deadline;
+  request->abandoned = [context = exchange->context] { return context->IsCancelled(); };
+  request->bytes = std::move(bytes);
+  request->ticket = &exchange->ticket;
+  request->may_run_inline = exchange->alone;
+  request->answer = [this, exchange](Status status, Response answer) {
+    if (status.ok()) {
+      status = Guarded([&] {
+        FillResponse(engine_->manifest(), *exchange->request, answer, exchange->response);
+        return Status();
+      });
+    }
+    End(exchange, status, answer);
+  };
+  engine_->Predict(std::move(request));
+  return {};
+}
+
+void PredictHandler::Cancel(Exchange* exchange) const {
+  engine_->Cancel(&exchange->ticket, OutOfTime(*exchange, Clock::now()) ? StatusReason::kUnstated
+                                                                        : StatusReason::kAbandoned);
+}
+
+void PredictHandler::Record(const Exchange& exchange) const {
+  if (recorder_ == nullptr) return;
+  recorder_->Offer(*exchange.request, exchange.ended, *exchange.response, exchange.wall_arrival);
+}
+
+void PredictHandler::End(Exchange* exchange, const Status& status, const Response& answer) const {
+  const Outcome outcome = OutcomeOf(status);
+  const Clock::time_point now = Clock::now();
+  const v1::PredictRequest& request = *exchange->request;
+  const uint64_t bytes = request.ByteSizeLong();
+  telemetry_->slow_log().Offer(now - exchange->arrival, [&] {
+    return SlowRequest{
+        .unix_seconds = UnixSeconds(),
+        .outcome = outcome,
+        .message = status.message(),
+        .examples = request.num_examples(),
+        .ids = answer.num_ids,
+        .bytes = bytes,
+        .peer = exchange->context->peer(),
+        .traceparent = PrintableAscii(HeaderOf(*exchange->context, "traceparent"), kSlowLogChars),
+        .request_id = std::string(CutUtf8(request.request_id(), kSlowLogChars)),
+        .queue_us = answer.timing.queue_us,
+        .lookup_us = answer.timing.lookup_us,
+        .dense_us = answer.timing.dense_us,
+        .total_us = MicrosecondsBetween(exchange->arrival, now)};
+  });
+  telemetry_->CountEnd({.outcome = outcome,
+                        .total = now - exchange->arrival,
+                        .examples = request.num_examples(),
+                        .bytes_received = bytes,
+                        .bytes_sent = status.ok() ? exchange->response->ByteSizeLong() : 0});
+  if (recorder_ != nullptr) exchange->ended = status;
+  exchange->send(status);
+}
+
+Clock::time_point PredictHandler::DeadlineOf(const grpc::CallbackServerContext& context,
+                                             Clock::time_point now) {
+  const gpr_timespec deadline = context.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
+    return Clock::time_point::max();
+  }
+  // Ends at 2^31 milliseconds where a client states more.
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  return now + std::chrono::milliseconds(gpr_time_to_millis(left));
+}
+
+}  // namespace embershard

@@ -1,0 +1,92 @@
+// The life of one request for a prediction, whatever call brought it: from its message to its
+// answer. The adapters beside this file bring requests and send answers.
+
+#ifndef EMBERSHARD_GRPC_PREDICT_HANDLER_H_
+#define EMBERSHARD_GRPC_PREDICT_HANDLER_H_
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "batching/request.h"
+#include "embershard/v1/predictor.pb.h"
+#include "engine/engine.h"
+#include "grpc/recorder.h"
+#include "grpc/request_parser.h"
+#include "telemetry/telemetry.h"
+
+namespace embershard {
+
+// A request and its answer. Its adapter owns it, fills in what stands first, and keeps it until
+// `send` has returned.
+struct Exchange {
+  grpc::CallbackServerContext* context = nullptr;  // Of the call that brought it.
+  const v1::PredictRequest* request = nullptr;
+  v1::PredictResponse* response = nullptr;  // Empty. Filled where the request is answered well.
+  bool alone = true;  // Whether no other request waits for the thread that brings this one.
+
+  // Called once, from any thread, perhaps within Handle(). The handler touches nothing of it, nor
+  // of itself, behind that: the server may be gone.
+  std::function<void(const Status&)> send;
+
+  // The handler's.
+  Clock::time_point arrival;
+  std::chrono::system_clock::time_point wall_arrival;  // Where it is recorded.
+  Clock::time_point deadline;
+  Ticket ticket;
+  Status ended;  // What it was answered, where that is recorded.
+};
+
+// A request is counted by Telemetry from Arrive() until its answer goes out. Any thread may call.
+class PredictHandler {
+ public:
+  // Owns neither `engine` nor `recorder` (null: none), which must outlive it.
+  PredictHandler(Engine* engine, Recorder* recorder, std::chrono::milliseconds default_timeout);
+
+  // A message has been received. It will be answered at its deadline at the latest: the earlier of
+  // its own and that of the call, or the default where neither is stated. Handle() or Refuse()
+  // must follow.
+  void Arrive(Exchange* exchange, Clock::time_point call_deadline) const;
+
+  // Has the request answered. `bytes` keep its message, which the model may still read when the
+  // answer has gone out.
+  void Handle(Exchange* exchange, std::shared_ptr<const void> bytes) const;
+
+  // Answers it with a failure.
+  void Refuse(Exchange* exchange, const Status& status) const { End(exchange, status, {}); }
+
+  // Its client has left, or gRPC says that the deadline of its call has passed: where that has not
+  // happened yet, it is answered.
+  // REQUIRES: Arrive() has returned.
+  void Cancel(Exchange* exchange) const;
+
+  Telemetry& telemetry() const { return *telemetry_; }
+
+  // Where calls are recorded. REQUIRES: it has been answered.
+  void Record(const Exchange& exchange) const;
+
+  // When a call ends at the latest. Clock::time_point::max(): its client does not say.
+  static Clock::time_point DeadlineOf(const grpc::CallbackServerContext& context,
+                                      Clock::time_point now);
+
+ private:
+  // Once the engine has the request, its answer ends the exchange, and this is ok.
+  Status Begin(Exchange* exchange, std::shared_ptr<const void> bytes) const;
+  // The one end of every request, whatever became of it: counts it and sends the answer.
+  // `answer`: as far as the request came.
+  void End(Exchange* exchange, const Status& status, const Response& answer) const;
+
+  Engine* const engine_;
+  Telemetry* const telemetry_;  // The engine's.
+  Recorder* const recorder_;    // Null: nothing is recorded.
+  const std::chrono::milliseconds default_timeout_;
+  const RequestParser parser_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_PREDICT_HANDLER_H_

@@ -1,0 +1,241 @@
+#include "grpc/predict_stream.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "engine/engine.h"
+#include "grpc/status_map.h"
+
+namespace embershard {
+
+// One request of the stream, from its message to its answer.
+struct PredictStream::Entry {
+  v1::PredictRequest request;
+  v1::PredictResponse response;
+  bool parsed = false;  // Whether the message was a request.
+  Exchange exchange;
+  Entries::iterator place;  // In live_.
+  bool taken_back = false;  // Guarded by the stream's mutex_.
+};
+
+namespace {
+
+// Answers that gRPC is asked to gather: those behind them wait no longer for the line.
+constexpr size_t kGatheredMax = 32;
+
+Status NotARequest() {
+  return {StatusCode::kInvalidArgument, "the message is not a PredictRequest",
+          StatusReason::kMalformed};
+}
+
+grpc::Status HowItEnds(bool cancelled, bool closed) {
+  if (cancelled) return grpc::Status::CANCELLED;
+  return closed ? ToGrpcStatus(ShuttingDown()) : grpc::Status::OK;
+}
+
+}  // namespace
+
+PredictStream::PredictStream(const PredictHandler* handler, grpc::CallbackServerContext* context,
+                             const PredictStreamOptions& options,
+                             std::function<void(PredictStream*)> done)
+    : handler_(handler), context_(context), options_(options), done_(std::move(done)) {}
+
+void PredictStream::Start() { Advance(std::unique_lock(mutex_)); }
+
+void PredictStream::Close() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  Advance(std::move(lock));
+}
+
+void PredictStream::CancelIfStalled(Clock::time_point now) {
+  std::unique_lock lock(mutex_);
+  if (finished_ || !writing_ || now - write_start_ < options_.stalled) return;
+  ++busy_;
+  lock.unlock();
+  context_->TryCancel();
+  lock.lock();
+  --busy_;
+  Advance(std::move(lock));
+}
+
+void PredictStream::OnReadDone(bool ok) {
+  Entries taken;
+  if (ok) Parse(&taken);
+  std::unique_lock lock(mutex_);
+  reading_ = false;
+  if (finished_) return;  // Closed, and it came too late to be answered.
+  if (taken.empty()) {
+    read_all_ = true;
+    return Advance(std::move(lock));
+  }
+  const std::shared_ptr<Entry> entry = taken.front();
+  handler_->Arrive(&entry->exchange, Deadline(entry->request));
+  entry->exchange.alone = unsent_ == 0;
+  entry->place = taken.begin();
+  live_.splice(live_.end(), taken);
+  ++unsent_;
+  ++busy_;
+  const bool in_time = !closed_;
+  lock.unlock();
+  if (!in_time) {
+    handler_->Refuse(&entry->exchange, ShuttingDown());
+  } else if (!entry->parsed) {
+    handler_->Refuse(&entry->exchange, NotARequest());
+  } else {
+    handler_->Handle(&entry->exchange, entry);
+  }
+  lock.lock();
+  if (cancelled_) {  // OnCancel() may have come before the request was in the queue.
+    lock.unlock();
+    handler_->Cancel(&entry->exchange);
+    lock.lock();
+  }
+  --busy_;
+  Advance(std::move(lock));
+}
+
+void PredictStream::Parse(Entries* taken) {
+  try {
+    auto entry = std::make_shared<Entry>();
+    entry->exchange.context = context_;
+    entry->exchange.request = &entry->request;
+    entry->exchange.response = &entry->response;
+    entry->exchange.send = [this, entry = entry.get()](const Status& status) {
+      Answer(entry, status);
+    };
+    using Traits = grpc::SerializationTraits<v1::PredictRequest>;
+    entry->parsed = Traits::Deserialize(&incoming_, &entry->request).ok();
+    taken->push_back(std::move(entry));
+  } catch (const std::exception&) {  // Memory has run out, so none is left for an answer.
+    context_->TryCancel();
+  }
+}
+
+Clock::time_point PredictStream::Deadline(const v1::PredictRequest& request) const {
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point of_call = PredictHandler::DeadlineOf(*context_, now);
+  // A call of many requests may be a long one.
+  return request.timeout_ms() > 0 ? of_call : std::min(of_call, now + options_.default_timeout);
+}
+
+void PredictStream::Answer(Entry* entry, const Status& status) {
+  handler_->Record(entry->exchange);
+  std::list<grpc::ByteBuffer> answer;
+  try {
+    answer.push_back(Serialized(entry, status));
+  } catch (const std::exception&) {  // Memory has run out, so none is left for an answer.
+    context_->TryCancel();
+  }
+  Entries last;  // Ends behind the lock.
+  std::unique_lock lock(mutex_);
+  last.splice(last.end(), live_, entry->place);
+  if (answer.empty() || cancelled_) {
+    --unsent_;
+  } else {
+    ready_.splice(ready_.end(), answer);
+  }
+  Advance(std::move(lock));
+}
+
+grpc::ByteBuffer PredictStream::Serialized(Entry* entry, const Status& status) const {
+  v1::PredictResponse& response = entry->response;
+  if (!status.ok()) {
+    const grpc::Status told = ToGrpcStatus(status);
+    response.Clear();
+    response.set_request_id(entry->request.request_id());
+    v1::Failure* const failure = response.mutable_failure();
+    failure->set_code(told.error_code());
+    failure->set_message(told.error_message());
+    if (status.code() == StatusCode::kResourceExhausted) {
+      failure->set_retry_pushback_ms(static_cast<uint32_t>(options_.retry_pushback.count()));
+    }
+  }
+  grpc::ByteBuffer bytes;
+  bool own;
+  const grpc::Status written =
+      grpc::SerializationTraits<v1::PredictResponse>::Serialize(response, &bytes, &own);
+  if (!written.ok()) throw std::runtime_error(written.error_message());
+  return bytes;
+}
+
+void PredictStream::OnWriteDone(bool ok) {
+  std::unique_lock lock(mutex_);
+  writing_ = false;
+  --unsent_;
+  if (!ok) {
+    cancelled_ = true;  // OnCancel() comes, too.
+    DropReady();
+  }
+  Advance(std::move(lock));
+}
+
+void PredictStream::OnCancel() {
+  std::unique_lock lock(mutex_);
+  if (finished_) return;
+  cancelled_ = true;
+  DropReady();
+  ++busy_;
+  while (true) {
+    const auto next = std::find_if(live_.begin(), live_.end(),
+                                   [](const auto& entry) { return !entry->taken_back; });
+    if (next == live_.end()) break;
+    const std::shared_ptr<Entry> entry = *next;
+    entry->taken_back = true;
+    lock.unlock();
+    handler_->Cancel(&entry->exchange);
+    lock.lock();
+  }
+  --busy_;
+  Advance(std::move(lock));
+}
+
+void PredictStream::DropReady() {
+  unsent_ -= ready_.size();
+  ready_.clear();
+}
+
+bool PredictStream::MayRead() const {
+  return !reading_ && !read_all_ && !closed_ && !cancelled_ && unsent_ < options_.in_flight;
+}
+
+bool PredictStream::IsOver() const {
+  return (read_all_ || closed_ || cancelled_) && unsent_ == 0 && busy_ == 0 && !writing_ &&
+         !finished_;
+}
+
+void PredictStream::Advance(std::unique_lock<std::mutex> lock) {
+  while (true) {
+    const bool reads = MayRead();
+    const bool writes = !writing_ && !ready_.empty();
+    if (!reads && !writes) break;
+    grpc::WriteOptions how;
+    if (writes) {
+      outgoing_ = std::move(ready_.front());
+      ready_.pop_front();
+      writing_ = true;
+      write_start_ = Clock::now();
+      gathered_ = ready_.empty() || gathered_ + 1 == kGatheredMax ? 0 : gathered_ + 1;
+      if (gathered_ > 0) how.set_buffer_hint();
+    }
+    reading_ = reading_ || reads;
+    ++busy_;
+    lock.unlock();
+    if (writes) StartWrite(&outgoing_, how);
+    if (reads) StartRead(&incoming_);
+    lock.lock();
+    --busy_;
+  }
+  if (!IsOver()) return;
+  finished_ = true;
+  const grpc::Status status = HowItEnds(cancelled_, closed_);
+  lock.unlock();
+  Finish(status);
+}
+
+}  // namespace embershard

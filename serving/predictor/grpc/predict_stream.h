@@ -1,0 +1,104 @@
+// One PredictStream call: many requests, answered in whatever order they get ready.
+
+#ifndef EMBERSHARD_GRPC_PREDICT_STREAM_H_
+#define EMBERSHARD_GRPC_PREDICT_STREAM_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "grpc/predict_handler.h"
+
+namespace embershard {
+
+// As in GrpcServerOptions.
+struct PredictStreamOptions {
+  size_t in_flight = 1;
+  std::chrono::milliseconds default_timeout{};
+  std::chrono::milliseconds retry_pushback{};
+  std::chrono::milliseconds stalled{};
+};
+
+// Reads one message at a time, hands it on, and reads the next, as long as fewer than `in_flight`
+// are unanswered or their answers unsent. Answers are sent one at a time; as long as more are
+// ready, gRPC is asked to gather them.
+//
+//   ends with       when
+//   OK              the client has half-closed, and all that was read is answered
+//   UNAVAILABLE     Close() was called, and likewise
+//   CANCELLED       the client has left, or reads no answers
+//
+// gRPC's callbacks, the engine's answers, Close() and CancelIfStalled() may come on any thread.
+class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  // `handler` must outlive it. `done` is called when gRPC is done with it, which must not go
+  // before that.
+  PredictStream(const PredictHandler* handler, grpc::CallbackServerContext* context,
+                const PredictStreamOptions& options, std::function<void(PredictStream*)> done);
+
+  // Reads the first message. REQUIRES: called once.
+  void Start();
+
+  // Reads nothing more, and ends when what has been read is answered.
+  void Close();
+
+  // Hangs up on a client that has not let an answer through for too long.
+  void CancelIfStalled(Clock::time_point now);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override { done_(this); }
+
+ private:
+  struct Entry;
+  using Entries = std::list<std::shared_ptr<Entry>>;  // Moving one takes no memory.
+
+  void Parse(Entries* taken);
+  Clock::time_point Deadline(const v1::PredictRequest& request) const;
+  // Sends the answer of one that is live.
+  void Answer(Entry* entry, const Status& status);
+  grpc::ByteBuffer Serialized(Entry* entry, const Status& status) const;
+
+  // REQUIRES, of all below: mutex_ is held.
+  void DropReady();
+  bool MayRead() const;
+  bool IsOver() const;
+  // Starts what can be started, and ends what is over. Nothing of this object may be touched
+  // behind it.
+  void Advance(std::unique_lock<std::mutex> lock);
+
+  const PredictHandler* const handler_;
+  grpc::CallbackServerContext* const context_;
+  const PredictStreamOptions options_;
+  const std::function<void(PredictStream*)> done_;
+
+  grpc::ByteBuffer incoming_;  // gRPC's while reading_.
+  grpc::ByteBuffer outgoing_;  // gRPC's while writing_.
+
+  std::mutex mutex_;
+  Entries live_;                       // Guarded by mutex_, as all below. Not answered yet.
+  std::list<grpc::ByteBuffer> ready_;  // Answers to send.
+  size_t unsent_ = 0;    // Read, and the answer is not sent: live, ready, or on its way.
+  size_t busy_ = 0;      // Threads that will take mutex_ again.
+  size_t gathered_ = 0;  // Answers that gRPC was asked to hold back for the next one.
+  bool reading_ = false;
+  bool writing_ = false;
+  Clock::time_point write_start_;
+  bool read_all_ = false;   // The client has half-closed, or left.
+  bool closed_ = false;     // By us.
+  bool cancelled_ = false;  // Answers reach nobody any more.
+  bool finished_ = false;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_PREDICT_STREAM_H_

@@ -1,0 +1,99 @@
+#include "grpc/predict_streams.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+// How often streams are looked at. A client may read nothing for this much longer.
+std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
+  using std::chrono::milliseconds;
+  return std::clamp<milliseconds>(stalled / 4, milliseconds(1), milliseconds(1000));
+}
+
+}  // namespace
+
+PredictStreams::PredictStreams(const PredictHandler* handler, const PredictStreamOptions& options)
+    : handler_(handler), options_(options), watch_([this] { Watch(); }) {}
+
+PredictStreams::~PredictStreams() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  watch_.join();
+}
+
+PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
+  const auto stream = std::make_shared<PredictStream>(
+      handler_, context, options_, [this](PredictStream* done) { Remove(done); });
+  handler_->telemetry().CountStreamStart();
+  bool closing;
+  {
+    const std::lock_guard lock(mutex_);
+    open_.emplace(stream.get(), stream);
+    closing = closing_;
+  }
+  changed_.notify_all();
+  if (closing) {
+    stream->Close();
+  } else {
+    stream->Start();
+  }
+  return stream.get();
+}
+
+void PredictStreams::Close(Clock::time_point deadline) {
+  Streams streams;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    streams = Copied();
+  }
+  for (const auto& stream : streams) stream->Close();
+  streams.clear();
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [this] { return open_.empty(); });
+}
+
+void PredictStreams::Remove(PredictStream* stream) {
+  handler_->telemetry().CountStreamEnd();
+  std::shared_ptr<PredictStream> last;  // Ends behind the lock.
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(stream);
+  last = std::move(found->second);
+  open_.erase(found);
+  changed_.notify_all();
+}
+
+PredictStreams::Streams PredictStreams::Copied() const {
+  Streams streams;
+  streams.reserve(open_.size());
+  for (const auto& [key, stream] : open_) streams.push_back(stream);
+  return streams;
+}
+
+void PredictStreams::Watch() {
+  const std::chrono::milliseconds period = PeriodOf(options_.stalled);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !open_.empty(); });
+    changed_.wait_for(lock, period, [this] { return stopping_; });
+    if (stopping_) return;
+    Streams streams;
+    try {
+      streams = Copied();
+    } catch (const std::exception&) {  // Memory has run out. There is a next time.
+    }
+    lock.unlock();
+    for (const auto& stream : streams) stream->CancelIfStalled(Clock::now());
+    streams.clear();
+    lock.lock();
+  }
+}
+
+}  // namespace embershard

@@ -1,0 +1,56 @@
+// The open PredictStream calls of a server, and who looks after them.
+
+#ifndef EMBERSHARD_GRPC_PREDICT_STREAMS_H_
+#define EMBERSHARD_GRPC_PREDICT_STREAMS_H_
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "grpc/predict_handler.h"
+#include "grpc/predict_stream.h"
+
+namespace embershard {
+
+// Thread-safe. A thread of its own looks for streams whose clients read nothing.
+class PredictStreams {
+ public:
+  // `handler` must outlive it, and it all its streams.
+  PredictStreams(const PredictHandler* handler, const PredictStreamOptions& options);
+  PredictStreams(const PredictStreams&) = delete;
+  PredictStreams& operator=(const PredictStreams&) = delete;
+  ~PredictStreams();
+
+  // A new call. The stream is this object's, and gRPC's until that is done with it.
+  PredictStream* Open(grpc::CallbackServerContext* context);
+
+  // Closes every stream, also those that are opened later. Returns when all have ended, or at
+  // `deadline`.
+  void Close(Clock::time_point deadline);
+
+ private:
+  using Streams = std::vector<std::shared_ptr<PredictStream>>;
+
+  void Remove(PredictStream* stream);
+  Streams Copied() const;  // REQUIRES: mutex_ is held.
+  void Watch();
+
+  const PredictHandler* const handler_;
+  const PredictStreamOptions options_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // Signalled when the fields below change.
+  std::unordered_map<PredictStream*, std::shared_ptr<PredictStream>> open_;  // Guarded by mutex_.
+  bool closing_ = false;                                                     // Guarded by mutex_.
+  bool stopping_ = false;                                                    // Guarded by mutex_.
+
+  std::thread watch_;  // Last, so that Watch() sees every field built.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_PREDICT_STREAMS_H_
