@@ -14,7 +14,7 @@ from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import cpu_seconds
-from embershard.bench.target import PREDICT, Target
+from embershard.bench.target import PREDICT, PREDICT_STREAM, Target
 from embershard.errors import InputError
 
 __all__ = ["LoadOptions", "Progress", "RunResult", "run_load"]
@@ -62,6 +62,9 @@ class LoadOptions:
     connections: int = 1
     """Of each of these."""
 
+    streams: int = 0
+    """Requests go over so many streams (PredictStream), in turn. 0: a call for each (Predict)."""
+
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,10 +79,16 @@ class LoadOptions:
         _check("timeout", self.timeout_seconds, 0.001, 3_600)
         _check("threads", self.threads, 1, 64)
         _check("connections", self.connections, 1, 64)
+        _check("streams", self.streams, 0, 10_000)
         _check("seed", self.seed, 0, 1 << 62)
         if self.threads > min(self.calls, self.max_requests):
             raise InputError(
                 f"threads: expected at most as many as requests in flight, got {self.threads}"
+            )
+        if self.streams and not self.threads <= self.streams <= self.calls:
+            raise InputError(
+                "streams: expected at least one a thread, and at most as many as requests in "
+                f"flight, got {self.streams}"
             )
 
     @property
@@ -199,7 +208,8 @@ def run_load(
     run = load_run(
         requests=[(request.message, request.examples) for request in pool],
         target=target.name,
-        method=PREDICT,
+        method=PREDICT_STREAM if options.streams else PREDICT,
+        streams=options.streams,
         rate=options.rate or 0.0,
         times=times,
         times_period_seconds=period_seconds,

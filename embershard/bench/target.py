@@ -17,9 +17,10 @@ from embershard.client.schema import served_model
 from embershard.client.status import error_of
 from embershard.errors import InputError, UnavailableError
 
-__all__ = ["PREDICT", "Target", "ask_model", "find_target", "try_requests"]
+__all__ = ["PREDICT", "PREDICT_STREAM", "Target", "ask_model", "find_target", "try_requests"]
 
 PREDICT: Final = "/embershard.v1.Predictor/Predict"
+PREDICT_STREAM: Final = "/embershard.v1.Predictor/PredictStream"
 GET_MODEL: Final = "/embershard.v1.Predictor/GetModel"
 
 CHANNEL_OPTIONS = (

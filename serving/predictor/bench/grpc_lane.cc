@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "bench/arrivals.h"
+#include "bench/grpc_calls.h"
+#include "bench/grpc_streams.h"
 
 namespace embershard {
 namespace {
@@ -44,33 +46,29 @@ GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* 
       next_request_(index) {
   for (size_t i = 0; i < options.connections_per_lane; ++i) {
     channels_.push_back(MakeChannel(options.target));
-    stubs_.push_back(std::make_unique<grpc::GenericStub>(channels_.back()));
   }
-  const size_t calls = ShareOf(options.in_flight, index, options.lanes);
-  for (size_t i = 0; i < calls; ++i) {
-    calls_.push_back(std::make_unique<Call>());
-    free_.push_back(calls_.back().get());
+  calls_.resize(ShareOf(options.in_flight, index, options.lanes));
+  for (size_t slot = 0; slot < calls_.size(); ++slot) {
+    calls_[slot].slot = slot;
+    free_.push_back(&calls_[slot]);
+  }
+  if (options.streams > 0) {
+    const size_t streams = ShareOf(options.streams, index, options.lanes);
+    carrier_ = std::make_unique<GrpcStreams>(options.method, channels_, streams, calls_.size());
+  } else {
+    carrier_ = std::make_unique<GrpcCalls>(options.method, channels_, calls_.size());
   }
 }
 
 GrpcLane::~GrpcLane() {
   Stop();
-  if (sender_.joinable()) {
-    sender_.join();
-    receiver_.join();
-    return;
-  }
-  queue_.Shutdown();  // Never started.
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
-  }
+  if (!sender_.joinable()) return;  // Never started.
+  sender_.join();
+  receiver_.join();
 }
 
 bool GrpcLane::Connect(Clock::time_point deadline) {
-  const auto system_deadline =
-      std::chrono::system_clock::now() +
-      std::chrono::duration_cast<std::chrono::system_clock::duration>(deadline - Clock::now());
+  const auto system_deadline = SystemTime(deadline);
   for (const auto& channel : channels_) channel->GetState(/*try_to_connect=*/true);
   return std::all_of(channels_.begin(), channels_.end(), [&](const auto& channel) {
     return channel->WaitForConnected(system_deadline);
@@ -89,9 +87,7 @@ void GrpcLane::Start(Clock::time_point start, std::function<void()> finished) {
 void GrpcLane::Stop() {
   std::lock_guard lock(mutex_);
   stopped_ = true;
-  for (const auto& call : calls_) {
-    if (call->context.has_value()) call->context->TryCancel();
-  }
+  carrier_->Cancel();
   changed_.notify_all();
 }
 
@@ -120,7 +116,7 @@ void GrpcLane::SendLoop() {
   std::lock_guard lock(mutex_);
   sender_cpu_seconds_ = ThreadCpuSeconds();
   sending_ = false;
-  ShutdownIfIdleLocked();
+  CloseIfIdleLocked();
 }
 
 void GrpcLane::SendOpenLoop() {
@@ -197,31 +193,18 @@ bool GrpcLane::AdmitLocked(Clock::time_point scheduled) {
 void GrpcLane::BeginLocked(Call* call, Clock::time_point scheduled) {
   call->request = next_request_ % pool_->size();
   next_request_ += options_.lanes;
-  call->stub = stubs_[next_stub_].get();
-  next_stub_ = (next_stub_ + 1) % stubs_.size();
   call->scheduled = scheduled;
-  call->context.emplace();
 }
 
 void GrpcLane::Send(Call* call) {
   call->sent = Clock::now();
-  const Clock::duration remaining = call->scheduled + options_.timeout - call->sent;
-  call->context->set_deadline(
-      std::chrono::system_clock::now() +
-      std::chrono::duration_cast<std::chrono::system_clock::duration>(remaining));
-  call->reader = call->stub->PrepareUnaryCall(&*call->context, options_.method,
-                                              (*pool_)[call->request].message, &queue_);
-  call->reader->StartCall();
-  call->reader->Finish(&call->answer, &call->status, call);
+  carrier_->Send(call->slot, (*pool_)[call->request].message, call->scheduled + options_.timeout);
 }
 
 void GrpcLane::ReceiveLoop(const std::function<void()>& finished) {
   const Clock::time_point since = Clock::now();
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
-    Call* const call = static_cast<Call*>(tag);
-    if (Receive(call, Clock::now())) Send(call);
+  while (const std::optional<Carried> carried = carrier_->Next()) {
+    if (Receive(*carried, Clock::now())) Send(&calls_[carried->slot]);
   }
   const std::chrono::duration<double> lived = Clock::now() - since;
   {
@@ -232,30 +215,26 @@ void GrpcLane::ReceiveLoop(const std::function<void()>& finished) {
   finished();
 }
 
-bool GrpcLane::Receive(Call* call, Clock::time_point now) {
+bool GrpcLane::Receive(const Carried& carried, Clock::time_point now) {
+  Call* const call = &calls_[carried.slot];
   const Outcome outcome = {.scheduled = call->scheduled,
                            .sent = call->sent,
                            .answered = now,
-                           .code = call->status.error_code(),
+                           .code = carried.code,
                            .examples = (*pool_)[call->request].examples,
-                           .answer_bytes = call->answer.Length()};
-  const std::string message = call->status.error_message();
-  call->status = grpc::Status::OK;
-  call->reader.reset();
+                           .answer_bytes = carried.answer.Length()};
   std::lock_guard lock(mutex_);
   if (options_.keep_answers && outcome.code == 0 && !answers_[call->request].has_value()) {
-    answers_[call->request] = call->answer;  // Shares its bytes.
+    answers_[call->request] = carried.answer;  // Shares its bytes.
   }
-  call->answer.Clear();
-  call->context.reset();
-  if (!stopped_) tally_.Add(outcome, message);
+  if (!stopped_) tally_.Add(outcome, carried.message);
   const bool again = !options_.open_loop() && !stopped_ && AdmitLocked(now);
   if (again) {
     BeginLocked(call, now);
   } else {
     free_.push_back(call);
     if (free_.size() == 1) changed_.notify_all();
-    ShutdownIfIdleLocked();
+    CloseIfIdleLocked();
   }
   return again;
 }
@@ -273,8 +252,8 @@ void GrpcLane::Expire(Clock::time_point scheduled) {
   tally_.Add(outcome, "never sent: all calls in flight waited for answers");
 }
 
-void GrpcLane::ShutdownIfIdleLocked() {
-  if (!sending_ && free_.size() == calls_.size()) queue_.Shutdown();
+void GrpcLane::CloseIfIdleLocked() {
+  if (!sending_ && free_.size() == calls_.size()) carrier_->Close();
 }
 
 }  // namespace embershard

@@ -4,9 +4,6 @@
 #define EMBERSHARD_BENCH_GRPC_LANE_H_
 
 #include <grpcpp/channel.h>
-#include <grpcpp/client_context.h>
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -20,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/grpc_carrier.h"
 #include "bench/load_options.h"
 #include "bench/request_pool.h"
 #include "bench/tally.h"
@@ -60,14 +58,10 @@ class GrpcLane {
 
  private:
   struct Call {
-    std::optional<grpc::ClientContext> context;  // While it is under way.
-    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
-    grpc::ByteBuffer answer;
-    grpc::Status status;
+    size_t slot = 0;  // Of the carrier, and its place in calls_.
     Clock::time_point scheduled;
     Clock::time_point sent;
     size_t request = 0;  // Its place in the pool.
-    grpc::GenericStub* stub = nullptr;
   };
 
   void SendLoop();
@@ -81,18 +75,17 @@ class GrpcLane {
   bool AdmitLocked(Clock::time_point scheduled);   // Whether the run still takes a request.
   void BeginLocked(Call* call, Clock::time_point scheduled);
   void Send(Call* call);
-  bool Receive(Call* call, Clock::time_point now);  // True: it is to be sent again.
+  bool Receive(const Carried& carried, Clock::time_point now);  // True: it is to be sent again.
   void Expire(Clock::time_point scheduled);
-  void ShutdownIfIdleLocked();
+  void CloseIfIdleLocked();
 
   const LoadOptions options_;
   const RequestPool* const pool_;
   const uint64_t max_requests_;  // Of this lane. 0: no limit.
   const size_t index_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
-  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
-  std::vector<std::unique_ptr<Call>> calls_;  // Built at the start, then fixed.
-  grpc::CompletionQueue queue_;
+  std::vector<Call> calls_;  // Built at the start, then fixed in number.
+  std::unique_ptr<GrpcCarrier> carrier_;
   Clock::time_point start_;
   Clock::time_point end_;
   std::atomic<bool> stopped_ = false;  // Written under mutex_.
@@ -104,7 +97,6 @@ class GrpcLane {
   Tally tally_{Clock::time_point()};
   uint64_t admitted_ = 0;  // That count.
   uint64_t next_request_;  // In the row of all lanes' requests, of which each takes every n-th.
-  size_t next_stub_ = 0;
   bool sending_ = false;
   double sender_cpu_seconds_ = 0;
   double busiest_thread_share_ = 0;

@@ -16,6 +16,10 @@ struct LoadOptions {
   std::string target;  // As gRPC names it: ipv4:127.0.0.1:50051.
   std::string method;  // "/package.Service/Method", unary.
 
+  // Above 0: so many streams carry the requests, over all lanes, at least one a lane, and
+  // `method` takes and gives streams of PredictRequest and PredictResponse.
+  size_t streams = 0;
+
   // Requests per second over all lanes, at random times. 0: closed loop.
   double rate_per_second = 0;
 

@@ -102,14 +102,15 @@ py::list Answers(GrpcLoadRun& run) {
 void DefineLoadRun(py::module_& module) {
   py::class_<GrpcLoadRun>(module, "LoadRun")
       .def(py::init([](const std::vector<std::pair<std::string, uint32_t>>& requests,
-                       const std::string& target, const std::string& method, double rate,
-                       const std::vector<double>& times, double times_period_seconds,
+                       const std::string& target, const std::string& method, size_t streams,
+                       double rate, const std::vector<double>& times, double times_period_seconds,
                        size_t in_flight, double warmup_seconds, double measure_seconds,
                        uint64_t max_requests, double timeout_seconds, size_t lanes,
                        size_t connections_per_lane, uint64_t seed, bool keep_answers) {
              LoadOptions options;
              options.target = target;
              options.method = method;
+             options.streams = streams;
              options.rate_per_second = rate;
              options.times = TimesFrom(times);
              options.times_period = FromSeconds(times_period_seconds);
@@ -127,10 +128,10 @@ void DefineLoadRun(py::module_& module) {
              return std::make_unique<GrpcLoadRun>(options, std::move(pool));
            }),
            py::kw_only(), py::arg("requests"), py::arg("target"), py::arg("method"),
-           py::arg("rate"), py::arg("times"), py::arg("times_period_seconds"), py::arg("in_flight"),
-           py::arg("warmup_seconds"), py::arg("measure_seconds"), py::arg("max_requests"),
-           py::arg("timeout_seconds"), py::arg("lanes"), py::arg("connections_per_lane"),
-           py::arg("seed"), py::arg("keep_answers"))
+           py::arg("streams"), py::arg("rate"), py::arg("times"), py::arg("times_period_seconds"),
+           py::arg("in_flight"), py::arg("warmup_seconds"), py::arg("measure_seconds"),
+           py::arg("max_requests"), py::arg("timeout_seconds"), py::arg("lanes"),
+           py::arg("connections_per_lane"), py::arg("seed"), py::arg("keep_answers"))
       .def(
           "wait",
           [](GrpcLoadRun& run, double seconds) { return run.WaitFor(FromSeconds(seconds)); },

@@ -1,0 +1,52 @@
+// How a lane's requests get to the server, and their answers back.
+
+#ifndef EMBERSHARD_BENCH_GRPC_CARRIER_H_
+#define EMBERSHARD_BENCH_GRPC_CARRIER_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+
+namespace embershard {
+
+// As gRPC takes deadlines.
+inline std::chrono::system_clock::time_point SystemTime(Clock::time_point time) {
+  using System = std::chrono::system_clock;
+  return System::now() + std::chrono::duration_cast<System::duration>(time - Clock::now());
+}
+
+// What became of a request.
+struct Carried {
+  size_t slot = 0;
+  int code = 0;              // gRPC's, 0 is OK.
+  std::string message = {};  // Why it failed.
+  grpc::ByteBuffer answer = {};
+};
+
+// Holds one request in each of its slots. Any thread sends, one receives.
+class GrpcCarrier {
+ public:
+  virtual ~GrpcCarrier() = default;
+
+  // REQUIRES: the slot is free.
+  virtual void Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) = 0;
+
+  // Waits for what becomes of a request, soon after its deadline at the latest, and frees its slot.
+  // Nothing: Close() was called, and all is over.
+  virtual std::optional<Carried> Next() = 0;
+
+  // Requests fail at once, now and from now on.
+  virtual void Cancel() = 0;
+
+  // REQUIRES: all slots are free and stay so.
+  virtual void Close() = 0;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BENCH_GRPC_CARRIER_H_

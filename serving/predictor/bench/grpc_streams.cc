@@ -1,0 +1,207 @@
+#include "bench/grpc_streams.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "bench/grpc_stream_wire.h"
+
+namespace embershard {
+namespace {
+
+// How often requests are looked at whose server does not say that their time is over.
+constexpr std::chrono::milliseconds kLook{20};
+
+// "slot.use", in decimal.
+std::string IdOf(size_t slot, uint64_t use) {
+  return std::to_string(slot) + '.' + std::to_string(use);
+}
+
+bool ReadId(std::string_view id, size_t* slot, uint64_t* use) {
+  const char* const end = id.data() + id.size();
+  const auto first = std::from_chars(id.data(), end, *slot);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.') return false;
+  const auto second = std::from_chars(first.ptr + 1, end, *use);
+  return second.ec == std::errc() && second.ptr == end;
+}
+
+uint32_t WholeMilliseconds(Clock::duration left) {
+  const auto whole = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<uint32_t>(std::max<int64_t>(1, whole));
+}
+
+}  // namespace
+
+GrpcStreams::Stream::Stream(std::shared_ptr<grpc::Channel> channel) : stub(std::move(channel)) {}
+
+GrpcStreams::GrpcStreams(std::string method,
+                         const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+                         size_t streams, size_t slots)
+    : method_(std::move(method)), slots_(slots), next_look_(Clock::now() + kLook) {
+  for (size_t i = 0; i < streams; ++i) {
+    streams_.push_back(std::make_unique<Stream>(channels[i % channels.size()]));
+  }
+}
+
+GrpcStreams::~GrpcStreams() {
+  Close();
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) {
+  }
+}
+
+void GrpcStreams::Send(size_t slot, const grpc::ByteBuffer& message, Clock::time_point deadline) {
+  const std::lock_guard lock(mutex_);
+  Slot& sent = slots_[slot];
+  sent.used = true;
+  sent.deadline = deadline;
+  sent.message =
+      WithIdAndTimeout(message, IdOf(slot, ++sent.use), WholeMilliseconds(deadline - Clock::now()));
+  Stream* const stream = StreamOf(slot);
+  stream->waiting.push_back(slot);
+  if (!stream->context.has_value()) return Open(stream);
+  if (stream->started && !stream->writing && !stream->broken) Write(stream);
+}
+
+std::optional<Carried> GrpcStreams::Next() {
+  while (true) {
+    Clock::time_point look;
+    {
+      const std::lock_guard lock(mutex_);
+      if (Clock::now() >= next_look_) ExpireLate();
+      if (!ended_.empty()) {
+        Carried carried = std::move(ended_.front());
+        ended_.pop_front();
+        return carried;
+      }
+      look = next_look_;
+    }
+    void* tag;
+    bool ok;
+    switch (queue_.AsyncNext(&tag, &ok, SystemTime(look))) {
+      case grpc::CompletionQueue::SHUTDOWN:
+        return {};
+      case grpc::CompletionQueue::TIMEOUT:
+        break;
+      case grpc::CompletionQueue::GOT_EVENT:
+        Handle(*static_cast<const Event*>(tag), ok);
+    }
+  }
+}
+
+void GrpcStreams::Handle(const Event& event, bool ok) {
+  const std::lock_guard lock(mutex_);
+  Stream* const stream = event.stream;
+  switch (event.step) {
+    case Step::kStart:
+      stream->started = ok;
+      stream->broken = !ok;
+      if (ok) stream->call->Read(&stream->answer, &stream->read);
+      break;
+    case Step::kRead:
+      stream->broken = !ok;
+      if (ok) Take(stream);
+      break;
+    case Step::kWrite:
+      stream->writing = false;  // Where it failed, so will what is to be read.
+      break;
+    case Step::kFinish:
+      return End(stream);
+  }
+  if (stream->writing) return;
+  if (stream->broken) {
+    stream->call->Finish(&stream->status, &stream->finish);
+  } else if (stream->started && !stream->waiting.empty() && ok) {
+    Write(stream);
+  }
+}
+
+void GrpcStreams::Open(Stream* stream) {
+  stream->context.emplace();
+  if (cancelled_) stream->context->TryCancel();
+  stream->call = stream->stub.PrepareCall(&*stream->context, method_, &queue_);
+  stream->call->StartCall(&stream->start);
+}
+
+void GrpcStreams::Write(Stream* stream) {
+  stream->writing = true;
+  const grpc::ByteBuffer message = std::move(slots_[stream->waiting.front()].message);
+  stream->waiting.pop_front();
+  grpc::WriteOptions how;
+  if (!stream->waiting.empty()) how.set_buffer_hint();
+  stream->call->Write(message, how, &stream->write);
+}
+
+void GrpcStreams::Take(Stream* stream) {
+  StreamAnswer answer;
+  size_t slot = 0;
+  uint64_t use = 0;
+  const bool read = ReadStreamAnswer(stream->answer, &answer) && ReadId(answer.id, &slot, &use) &&
+                    slot < slots_.size();
+  if (read && slots_[slot].used && slots_[slot].use == use) {
+    Free(slot, answer.code, std::move(answer.message), stream->answer);
+  }
+  stream->answer.Clear();
+  stream->call->Read(&stream->answer, &stream->read);
+}
+
+void GrpcStreams::End(Stream* stream) {
+  const bool failed = !stream->status.ok();
+  const int code = failed ? stream->status.error_code() : int{grpc::StatusCode::UNAVAILABLE};
+  const std::string message = failed ? stream->status.error_message() : "the stream was ended";
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].used && StreamOf(slot) == stream) Free(slot, code, message, {});
+  }
+  stream->waiting.clear();
+  stream->call.reset();
+  stream->context.reset();
+  stream->started = false;
+  stream->broken = false;
+  ShutdownIfClosed();
+}
+
+void GrpcStreams::Free(size_t slot, int code, std::string message, grpc::ByteBuffer answer) {
+  slots_[slot].used = false;
+  ended_.push_back({.slot = slot,
+                    .code = code,
+                    .message = std::move(message),
+                    .answer = code == 0 ? std::move(answer) : grpc::ByteBuffer()});
+}
+
+void GrpcStreams::ExpireLate() {
+  const Clock::time_point now = Clock::now();
+  next_look_ = now + kLook;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (!slots_[slot].used || now < slots_[slot].deadline + kLook) continue;
+    std::erase(StreamOf(slot)->waiting, slot);
+    Free(slot, grpc::StatusCode::DEADLINE_EXCEEDED, "no answer in time", {});
+  }
+}
+
+void GrpcStreams::Cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  for (const auto& stream : streams_) {
+    if (stream->context.has_value()) stream->context->TryCancel();
+  }
+}
+
+void GrpcStreams::Close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const auto& stream : streams_) {
+    if (stream->context.has_value()) stream->context->TryCancel();
+  }
+  ShutdownIfClosed();
+}
+
+void GrpcStreams::ShutdownIfClosed() {
+  const bool open = std::any_of(streams_.begin(), streams_.end(),
+                                [](const auto& stream) { return stream->context.has_value(); });
+  if (closed_ && !open && !std::exchange(shut_down_, true)) queue_.Shutdown();
+}
+
+}  // namespace embershard
