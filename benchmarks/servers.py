@@ -174,11 +174,21 @@ def send(
 
 
 def closed_loop(
-    served: Served, pool: Sequence[PooledRequest], *, in_flight: int, seconds: float
+    served: Served,
+    pool: Sequence[PooledRequest],
+    *,
+    in_flight: int,
+    seconds: float,
+    streams: int = 0,
 ) -> Callable[[], RunResult]:
-    """A side of `interleaved`: so many requests wait for an answer at any time."""
+    """A side of `interleaved`: so many requests wait for an answer at any time.
+
+    Args:
+        streams: that carry them. 0: each is a call.
+    """
     load = LoadOptions(
         in_flight=in_flight,
+        streams=streams,
         duration_seconds=seconds,
         warmup_seconds=WARMUP_SECONDS,
         timeout_seconds=PATIENCE_SECONDS,
