@@ -27,7 +27,7 @@ from embershard.errors import (
 from embershard.version import __version__
 
 if TYPE_CHECKING:
-    from embershard.client import Client, Prediction
+    from embershard.client import AsyncClient, Client, Prediction
     from embershard.export import export_model
     from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
     from embershard.models import DIN, DLRM, DLRM_DCN, LogitModel, TwoTower
@@ -51,6 +51,7 @@ __all__ = [
     "DLRM",
     "DLRM_DCN",
     "MLP",
+    "AsyncClient",
     "Client",
     "ConfigError",
     "DataError",
@@ -93,6 +94,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "embershard.client",
     "Client": "embershard.client",
     "DIN": "embershard.models",
     "DLRM": "embershard.models",

@@ -1,13 +1,19 @@
 """The gRPC client. Needs numpy and grpcio, neither torch nor fbgemm."""
 
 from embershard.client.arrays import Lists
+from embershard.client.async_client import AsyncClient
+from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.client import Client
 from embershard.client.prediction import Prediction, Timing
 from embershard.client.schema import ServedInput, ServedModel, ServedOutput
+from embershard.client.stream import PredictStream
 
 __all__ = [
+    "AsyncClient",
+    "AsyncPredictStream",
     "Client",
     "Lists",
+    "PredictStream",
     "Prediction",
     "ServedInput",
     "ServedModel",

@@ -9,7 +9,7 @@ import numpy as np
 
 from embershard.errors import InputError
 
-__all__ = ["check_timeout", "name_of", "names_of", "version_of"]
+__all__ = ["at_least_one", "check_timeout", "name_of", "names_of", "version_of"]
 
 TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
 """Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
@@ -30,6 +30,17 @@ def check_timeout(seconds: object) -> float:
     if isinstance(number, (int, float, np.integer, np.floating)) and 0 < number < float("inf"):
         return float(min(number, TIMEOUT_SECONDS_MAX))
     raise InputError(f"timeout_seconds: expected more than 0 and finite, got {seconds!r:.40}")
+
+
+def at_least_one(what: str, given: object) -> int:
+    """A whole number from 1 up.
+
+    Raises:
+        InputError: anything else.
+    """
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
+        return given
+    raise InputError(f"{what}: expected at least 1, got {given!r:.40}")
 
 
 def name_of(what: str, given: object) -> str:

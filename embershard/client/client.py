@@ -12,13 +12,22 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.address import check_address
-from embershard.client.arguments import check_timeout, name_of, names_of, version_of
-from embershard.client.packing import Inputs, pack
+from embershard.client.arguments import at_least_one, check_timeout
+from embershard.client.asking import (
+    Names,
+    is_stale,
+    model_request,
+    names_in,
+    packed,
+    predict_request,
+    refusal,
+)
+from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
 from embershard.client.status import error_of
-from embershard.client.strings import with_string
+from embershard.client.stream import PredictStream
 from embershard.errors import DeadlineError, EmbershardError, InputError, RequestError
 
 __all__ = ["Client"]
@@ -65,9 +74,7 @@ class Client:
         """
         self._address = check_address(address)
         self._timeout_seconds = check_timeout(timeout_seconds)
-        if not isinstance(max_attempts, int) or max_attempts < 1:
-            raise InputError(f"max_attempts: expected at least 1, got {max_attempts!r}")
-        self._rules = RetryRules(max_attempts=max_attempts)
+        self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
         self._channel = grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS)
         self._predict = self._channel.unary_unary(
             f"{SERVICE}/Predict",
@@ -78,6 +85,11 @@ class Client:
             f"{SERVICE}/GetModel",
             request_serializer=pb.GetModelRequest.SerializeToString,
             response_deserializer=pb.GetModelResponse.FromString,
+        )
+        self._predict_stream = self._channel.stream_stream(
+            f"{SERVICE}/PredictStream",
+            request_serializer=pb.PredictRequest.SerializeToString,
+            response_deserializer=pb.PredictResponse.FromString,
         )
         self._lock = threading.Lock()
         self._closed = False  # Guarded by _lock.
@@ -104,18 +116,14 @@ class Client:
             UnavailableError, DeadlineError: no answer.
         """
         deadline = self._deadline(timeout_seconds)
-        request = pb.GetModelRequest(
-            model=name_of("model", model),
-            version=version_of(version),
-            label=name_of("label", label),
-        )
+        request = model_request(model, version, label)
         try:
             schema = served_model(self._send(self._get_model, request, deadline))
         except grpc.RpcError as failure:
             # gRPC's own words would bury the sentence; they stay in its __context__.
             raise error_of(failure, address=self._address) from None
         with self._lock:
-            self._models[(request.model, request.version, request.label)] = schema
+            self._models[names_in(request)] = schema
         return schema
 
     def predict(
@@ -159,29 +167,53 @@ class Client:
         """
         deadline = self._deadline(timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        request = pb.PredictRequest(
-            model=name_of("model", model),
-            version=version_of(version),
-            label=name_of("label", label),
-            request_id=name_of("request_id", request_id),
-            outputs=names_of("outputs", outputs),
-        )
-        known = self._known(request)
-        schema = known or self._fetch(request, deadline)
+        request = predict_request(model, version, label, request_id=request_id, outputs=outputs)
+        known = self._known(names_in(request))
+        schema = known or self._fetch(names_in(request), deadline)
         try:
             return self._ask(schema, inputs, request, deadline)
         except RequestError:
             if known is None:
                 raise
         except grpc.RpcError as failure:
-            if known is None or failure.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+            if known is None or not is_stale(failure.code()):
                 raise self._error(failure, schema, request, inputs) from None
         # Perhaps the model was changed under us. Once is enough.
-        schema = self._fetch(request, deadline)
+        schema = self._fetch(names_in(request), deadline)
         try:
             return self._ask(schema, inputs, request, deadline)
         except grpc.RpcError as failure:
             raise self._error(failure, schema, request, inputs) from None
+
+    def stream(
+        self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
+    ) -> PredictStream:
+        """Open a stream: many requests on one call, which costs the server less than calls.
+
+        ::
+
+            with client.stream("ranker") as stream:
+                answers = [stream.predict(sparse={"item": [[item]]}) for item in items]
+            scores = [answer.result()["score"] for answer in answers]
+
+        Args:
+            model, version, label: of all its requests; as in :meth:`get_model`.
+            in_flight: requests without an answer, at least 1; one more waits for room.
+
+        Raises:
+            InputError: an argument of another type than asked for; a closed client.
+        """
+        self._check_open()
+        names = names_in(model_request(model, version, label))
+        return PredictStream(
+            self._predict_stream,
+            self._schema,
+            self._forget,
+            names,
+            address=self._address,
+            timeout_seconds=self._timeout_seconds,
+            in_flight=at_least_one("in_flight", in_flight),
+        )
 
     def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
@@ -206,23 +238,27 @@ class Client:
             timeout_seconds = self._timeout_seconds
         return time.monotonic() + check_timeout(timeout_seconds)
 
-    def _known(self, request: pb.PredictRequest) -> ServedModel | None:
-        with self._lock:
-            return self._models.get((request.model, request.version, request.label))
+    def _schema(self, names: Names, deadline: float) -> ServedModel:
+        return self._known(names) or self._fetch(names, deadline)
 
-    def _fetch(self, request: pb.PredictRequest, deadline: float) -> ServedModel:
+    def _known(self, names: Names) -> ServedModel | None:
+        with self._lock:
+            return self._models.get(names)
+
+    def _forget(self, names: Names) -> None:
+        with self._lock:
+            self._models.pop(names, None)
+
+    def _fetch(self, names: Names, deadline: float) -> ServedModel:
+        model, version, label = names
         return self.get_model(
-            request.model,
-            version=request.version,
-            label=request.label,
-            timeout_seconds=self._remaining(deadline),
+            model, version=version, label=label, timeout_seconds=self._remaining(deadline)
         )
 
     def _ask(
         self, schema: ServedModel, inputs: Inputs, request: pb.PredictRequest, deadline: float
     ) -> Prediction:
-        request.num_examples = pack(schema, inputs, request.packed)
-        return prediction(self._send(self._predict, request, deadline))
+        return prediction(self._send(self._predict, packed(schema, inputs, request), deadline))
 
     def _error(
         self,
@@ -231,13 +267,14 @@ class Client:
         request: pb.PredictRequest,
         inputs: Inputs,
     ) -> EmbershardError:
-        size, limit = request.ByteSize(), schema.max_message_bytes
-        if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
-            return RequestError(f"request: expected at most {limit} bytes, got {size}")
-        error = error_of(failure, address=self._address)
-        if isinstance(error, RequestError):
-            return RequestError(with_string(str(error), inputs.sparse))
-        return error
+        return refusal(
+            failure.code(),
+            failure.details() or "no details",
+            address=self._address,
+            schema=schema,
+            request=request,
+            inputs=inputs,
+        )
 
     def _remaining(self, deadline: float) -> float:
         remaining = deadline - time.monotonic()

@@ -14,7 +14,7 @@ from embershard.errors import (
     UnavailableError,
 )
 
-__all__ = ["error_of", "pushback_seconds"]
+__all__ = ["code_of", "error_for", "error_of", "pushback_seconds"]
 
 ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: RequestError,
@@ -27,17 +27,27 @@ ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
 }
 
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 
 def error_of(failure: grpc.RpcError, *, address: str) -> EmbershardError:
     """The error a caller sees for a failed call."""
-    code = failure.code()
+    return error_for(failure.code(), failure.details() or "no details", address=address)
+
+
+def error_for(code: grpc.StatusCode, details: str, *, address: str) -> EmbershardError:
+    """The same, of a code and the words with it."""
     kind = ERRORS.get(code, InternalError)
-    details = failure.details() or "no details"
     if kind is UnavailableError or kind is InternalError:
         return kind(f"{address}: {code.name}: {details}")
     return kind(details)
+
+
+def code_of(number: int) -> grpc.StatusCode:
+    """gRPC's code by its number. UNKNOWN where it names none."""
+    return CODES.get(number, grpc.StatusCode.UNKNOWN)
 
 
 def pushback_seconds(failure: grpc.RpcError) -> float | None:

@@ -1,0 +1,122 @@
+"""What a request for predictions says beside its inputs, and what its refusal means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import grpc
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.arguments import name_of, names_of, version_of
+from embershard.client.packing import Inputs, pack
+from embershard.client.schema import ServedModel
+from embershard.client.status import error_for
+from embershard.client.strings import with_string
+from embershard.errors import DeadlineError, EmbershardError, RequestError
+
+__all__ = [
+    "Names",
+    "check_stream_size",
+    "is_stale",
+    "model_request",
+    "names_in",
+    "packed",
+    "predict_request",
+    "refusal",
+    "timeout_ms",
+]
+
+ENVELOPE_BYTES = 32
+"""What a stream adds to a request."""
+
+
+Names = tuple[str, int, str]
+"""Model, version and label, as they were asked for."""
+
+
+def model_request(model: object, version: object, label: object) -> pb.GetModelRequest:
+    """
+    Raises:
+        InputError: an argument of another type than asked for.
+    """
+    return pb.GetModelRequest(
+        model=name_of("model", model), version=version_of(version), label=name_of("label", label)
+    )
+
+
+def predict_request(
+    model: object, version: object, label: object, *, request_id: object, outputs: Sequence[str]
+) -> pb.PredictRequest:
+    """A request without its inputs.
+
+    Raises:
+        InputError: an argument of another type than asked for.
+    """
+    return pb.PredictRequest(
+        model=name_of("model", model),
+        version=version_of(version),
+        label=name_of("label", label),
+        request_id=name_of("request_id", request_id),
+        outputs=names_of("outputs", outputs),
+    )
+
+
+def names_in(request: pb.PredictRequest | pb.GetModelRequest) -> Names:
+    return request.model, request.version, request.label
+
+
+def packed(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest) -> pb.PredictRequest:
+    """The request itself, with its inputs.
+
+    Raises:
+        RequestError: an input contradicts the schema.
+    """
+    request.num_examples = pack(schema, inputs, request.packed)
+    return request
+
+
+def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
+    """
+    Raises:
+        RequestError: a message so large would end the stream.
+    """
+    size, limit = request.ByteSize() + ENVELOPE_BYTES, schema.max_message_bytes
+    if size > limit:
+        raise RequestError(f"request: expected at most {limit} bytes, got {size}")
+
+
+def timeout_ms(deadline: float, *, address: str) -> int:
+    """Until a time of the monotonic clock, as a request states it; at least 1.
+
+    Raises:
+        DeadlineError: it is over.
+    """
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise DeadlineError(f"{address}: the deadline passed before the request was sent")
+    return max(1, int(remaining * 1000))
+
+
+def is_stale(code: grpc.StatusCode) -> bool:
+    """Whether the schema that a request was packed by is not the one served."""
+    return code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def refusal(
+    code: grpc.StatusCode,
+    details: str,
+    *,
+    address: str,
+    schema: ServedModel,
+    request: pb.PredictRequest,
+    inputs: Inputs,
+) -> EmbershardError:
+    """What a request's caller sees when the server did not answer it."""
+    size, limit = request.ByteSize(), schema.max_message_bytes
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
+        return RequestError(f"request: expected at most {limit} bytes, got {size}")
+    error = error_for(code, details, address=address)
+    if isinstance(error, RequestError):
+        return RequestError(with_string(str(error), inputs.sparse))
+    return error

@@ -1,0 +1,213 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.address import check_address
+from embershard.client.arguments import at_least_one, check_timeout
+from embershard.client.asking import (
+    Names,
+    is_stale,
+    model_request,
+    names_in,
+    packed,
+    predict_request,
+    refusal,
+)
+from embershard.client.async_stream import AsyncPredictStream
+from embershard.client.client import CHANNEL_OPTIONS, SERVICE
+from embershard.client.packing import Inputs
+from embershard.client.prediction import Prediction, prediction
+from embershard.client.retry import RetryRules
+from embershard.client.schema import ServedModel, served_model
+from embershard.client.status import error_of
+from embershard.errors import DeadlineError, InputError, RequestError
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient:
+    """`Client`, for one event loop: the same arguments, answers and errors.
+
+    ::
+
+        async with AsyncClient("127.0.0.1:50051") as client:
+            answer = await client.predict("ranker", sparse={"item": [[1], [2]]})
+    """
+
+    def __init__(
+        self, address: str, *, timeout_seconds: float = 1.0, max_attempts: int = 4
+    ) -> None:
+        """
+        Args:
+            address, timeout_seconds, max_attempts: as in `Client`.
+
+        Raises:
+            InputError: as `Client`.
+        """
+        self._address = check_address(address)
+        self._timeout_seconds = check_timeout(timeout_seconds)
+        self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
+        self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        self._predict = self._channel.unary_unary(
+            f"{SERVICE}/Predict",
+            request_serializer=pb.PredictRequest.SerializeToString,
+            response_deserializer=pb.PredictResponse.FromString,
+        )
+        self._get_model = self._channel.unary_unary(
+            f"{SERVICE}/GetModel",
+            request_serializer=pb.GetModelRequest.SerializeToString,
+            response_deserializer=pb.GetModelResponse.FromString,
+        )
+        self._predict_stream = self._channel.stream_stream(
+            f"{SERVICE}/PredictStream",
+            request_serializer=pb.PredictRequest.SerializeToString,
+            response_deserializer=pb.PredictResponse.FromString,
+        )
+        self._closed = False
+        self._models: dict[Names, ServedModel] = {}
+
+    async def get_model(
+        self,
+        model: str = "",
+        *,
+        version: int = 0,
+        label: str = "",
+        timeout_seconds: float | None = None,
+    ) -> ServedModel:
+        """As `Client.get_model`."""
+        deadline = self._deadline(timeout_seconds)
+        request = model_request(model, version, label)
+        try:
+            schema = served_model(await self._send(self._get_model, request, deadline))
+        except grpc.RpcError as failure:
+            raise error_of(failure, address=self._address) from None
+        self._models[names_in(request)] = schema
+        return schema
+
+    async def predict(
+        self,
+        model: str = "",
+        *,
+        dense: object | None = None,
+        sparse: Mapping[str, object] | None = None,
+        weights: Mapping[str, object] | None = None,
+        num_examples: int | None = None,
+        outputs: Sequence[str] = (),
+        version: int = 0,
+        label: str = "",
+        request_id: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Prediction:
+        """As `Client.predict`."""
+        deadline = self._deadline(timeout_seconds)
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        request = predict_request(model, version, label, request_id=request_id, outputs=outputs)
+        names = names_in(request)
+        known = self._models.get(names)
+        schema = known or await self._fetch(names, deadline)
+        while True:
+            try:
+                packed(schema, inputs, request)
+                return prediction(await self._send(self._predict, request, deadline))
+            except RequestError:
+                if known is None:
+                    raise
+            except grpc.RpcError as failure:
+                if known is None or not is_stale(failure.code()):
+                    raise refusal(
+                        failure.code(),
+                        failure.details() or "no details",
+                        address=self._address,
+                        schema=schema,
+                        request=request,
+                        inputs=inputs,
+                    ) from None
+            # Perhaps the model was changed under us. Once is enough.
+            known = None
+            schema = await self._fetch(names, deadline)
+
+    def stream(
+        self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
+    ) -> AsyncPredictStream:
+        """As `Client.stream`::
+
+        async with client.stream("ranker") as stream:
+            answers = await asyncio.gather(*(stream.predict(sparse=each) for each in asked))
+        """
+        self._check_open()
+        names = names_in(model_request(model, version, label))
+        return AsyncPredictStream(
+            self._predict_stream,
+            self._schema,
+            lambda names: self._models.pop(names, None),
+            names,
+            address=self._address,
+            timeout_seconds=self._timeout_seconds,
+            in_flight=at_least_one("in_flight", in_flight),
+        )
+
+    async def close(self) -> None:
+        """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
+        self._closed = True
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _deadline(self, timeout_seconds: float | None) -> float:
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        return time.monotonic() + check_timeout(timeout_seconds)
+
+    async def _schema(self, names: Names, deadline: float) -> ServedModel:
+        return self._models.get(names) or await self._fetch(names, deadline)
+
+    async def _fetch(self, names: Names, deadline: float) -> ServedModel:
+        model, version, label = names
+        return await self.get_model(
+            model, version=version, label=label, timeout_seconds=self._remaining(deadline)
+        )
+
+    def _remaining(self, deadline: float) -> float:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise DeadlineError(f"{self._address}: the deadline passed before the call was sent")
+        return remaining
+
+    async def _send(self, method: Callable[..., Any], request: object, deadline: float) -> Any:
+        """Send, and send again where that can help, until the deadline."""
+        attempt = 1
+        while True:
+            self._check_open()
+            try:
+                return await method(request, timeout=self._remaining(deadline))
+            except grpc.RpcError as failure:
+                wait_seconds = self._rules.wait_seconds(
+                    failure, attempt=attempt, remaining_seconds=deadline - time.monotonic()
+                )
+                if wait_seconds is None:
+                    raise
+            await asyncio.sleep(wait_seconds)
+            attempt += 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InputError(f"{self._address}: expected an open client, got a closed one")

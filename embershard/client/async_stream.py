@@ -1,0 +1,185 @@
+"""Many requests on one call, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.arguments import check_timeout
+from embershard.client.asking import (
+    Names,
+    check_stream_size,
+    is_stale,
+    packed,
+    predict_request,
+    timeout_ms,
+)
+from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting, outcome_of
+from embershard.client.packing import Inputs
+from embershard.client.prediction import Prediction
+from embershard.client.schema import ServedModel
+from embershard.client.status import code_of, error_of
+from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
+
+__all__ = ["AsyncPredictStream"]
+
+CLOSE_SECONDS = 5.0
+"""For a stream to end once all its requests are answered."""
+
+Ended = Callable[[], EmbershardError]
+
+
+class AsyncPredictStream:
+    """`PredictStream`, for one event loop. `AsyncClient.stream` makes it; it opens with its block,
+    ``async with``."""
+
+    def __init__(
+        self,
+        start: Callable[[], Any],
+        schema: Callable[[Names, float], Awaitable[ServedModel]],
+        forget: Callable[[Names], object],
+        names: Names,
+        *,
+        address: str,
+        timeout_seconds: float,
+        in_flight: int,
+    ) -> None:
+        self._start, self._schema, self._forget = start, schema, forget
+        self._names, self._address = names, address
+        self._timeout_seconds = timeout_seconds
+        self._room = asyncio.Semaphore(in_flight)
+        self._outstanding = Outstanding[asyncio.Future[Prediction]]()
+        self._requests = asyncio.Queue[pb.PredictRequest | None]()
+        self._ended: Ended | None = self._not_open  # Why it takes no more.
+        self._tasks = list[asyncio.Task[None]]()
+
+    async def predict(
+        self,
+        *,
+        dense: object | None = None,
+        sparse: Mapping[str, object] | None = None,
+        weights: Mapping[str, object] | None = None,
+        num_examples: int | None = None,
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Prediction:
+        """As `PredictStream.predict`, with the answer itself."""
+        given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
+        deadline = time.monotonic() + given
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        request = predict_request(*self._names, request_id=request_id, outputs=outputs)
+        schema = await self._schema(self._names, deadline)
+        check_stream_size(packed(schema, inputs, request), schema)
+        waiting = Waiting(
+            future=asyncio.get_running_loop().create_future(),
+            request=request,
+            inputs=inputs,
+            schema=schema,
+            deadline=deadline,
+            request_id=request_id,
+        )
+        try:
+            async with asyncio.timeout(deadline + GRACE_SECONDS - time.monotonic()), self._room:
+                return await self._ask(waiting)
+        except TimeoutError:
+            raise DeadlineError(f"{self._address}: no answer before the deadline") from None
+
+    async def close(self) -> None:
+        """Wait for the answers to what was sent, each until its deadline, and end the stream."""
+        if self._ended is None:
+            self._end(self._not_open)
+        left = [each.future for each in self._outstanding.all()]
+        if left:
+            remaining = self._outstanding.last_deadline + GRACE_SECONDS - time.monotonic()
+            await asyncio.wait(left, timeout=max(0.0, remaining))
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        await self.cancel()
+
+    async def cancel(self) -> None:
+        """End the stream now. What has no answer fails with UnavailableError."""
+        if self._tasks:
+            self._call.cancel()
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        self._call = self._start()
+        self._ended = None
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.cancel()
+
+    async def _ask(self, waiting: Waiting[asyncio.Future[Prediction]]) -> Prediction:
+        if self._ended is not None:
+            raise self._ended()
+        waiting.request.timeout_ms = timeout_ms(waiting.deadline, address=self._address)
+        self._outstanding.add(waiting)
+        self._requests.put_nowait(waiting.request)  # Never more than may be in flight.
+        try:
+            return await waiting.future
+        finally:
+            self._outstanding.take(waiting.request.request_id)
+
+    def _not_open(self) -> EmbershardError:
+        return InputError(f"{self._address}: expected an open stream")
+
+    def _end(self, error: Ended) -> None:
+        """Take no more requests."""
+        self._ended = error
+        self._requests.put_nowait(None)  # Half-closes the call.
+
+    async def _write(self) -> None:
+        """One request at a time, until the stream takes no more."""
+        try:
+            while (request := await self._requests.get()) is not None:
+                await self._call.write(request)
+            await self._call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+            return  # The call has ended: the reader says how.
+
+    async def _read(self) -> None:
+        """Until the call ends."""
+        ended = UnavailableError(f"{self._address}: the server ended the stream")
+        error: Ended = lambda: UnavailableError(str(ended))  # noqa: E731
+        try:
+            async for message in self._call:
+                self._answer(message)
+        except grpc.RpcError as failure:
+            kept = failure
+            error = lambda: error_of(kept, address=self._address)  # noqa: E731
+        except asyncio.CancelledError:  # By us.
+            pass
+        if self._ended is None:
+            self._end(error)
+        for each in self._outstanding.take_all():
+            if not each.future.done():
+                each.future.set_exception(error())
+
+    def _answer(self, message: pb.PredictResponse) -> None:
+        waiting = self._outstanding.take(message.request_id)
+        if waiting is None or waiting.future.done():  # Its deadline had passed.
+            return
+        if is_stale(code_of(message.failure.code)):
+            self._forget(self._names)  # The next request asks for it.
+        outcome = outcome_of(message, waiting, address=self._address)
+        if isinstance(outcome, Prediction):
+            waiting.future.set_result(outcome)
+        else:
+            waiting.future.set_exception(outcome)

@@ -1,0 +1,238 @@
+"""Many requests on one call, their answers as futures."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.arguments import check_timeout
+from embershard.client.asking import (
+    Names,
+    check_stream_size,
+    is_stale,
+    packed,
+    predict_request,
+    timeout_ms,
+)
+from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting, outcome_of
+from embershard.client.packing import Inputs
+from embershard.client.prediction import Prediction
+from embershard.client.schema import ServedModel
+from embershard.client.status import code_of, error_of
+from embershard.errors import (
+    DeadlineError,
+    EmbershardError,
+    InputError,
+    UnavailableError,
+)
+
+__all__ = ["PredictStream"]
+
+CLOSE_SECONDS = 5.0
+"""For a stream to end once all its requests are answered."""
+
+
+class PredictStream:
+    """One open stream. Any thread may call; `Client.stream` makes it.
+
+    Nothing is sent twice. When the stream ends, by the server or the network, its requests fail
+    with what it ended with, and so does every later one: open another then.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Iterator[pb.PredictRequest]], Any],
+        schema: Callable[[Names, float], ServedModel],
+        forget: Callable[[Names], None],
+        names: Names,
+        *,
+        address: str,
+        timeout_seconds: float,
+        in_flight: int,
+    ) -> None:
+        self._schema, self._forget = schema, forget
+        self._names, self._address = names, address
+        self._timeout_seconds, self._in_flight = timeout_seconds, in_flight
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)  # One more may be sent, or none ever.
+        self._sooner = threading.Condition(self._lock)  # For the watch.
+        self._outstanding = Outstanding[Future[Prediction]]()  # Guarded by _lock, as all below.
+        self._ended: Callable[[], EmbershardError] | None = None  # Why it takes no more.
+        self._over = False  # Nothing comes any more.
+        self._wake = math.inf  # When the watch looks next.
+        self._requests = queue.SimpleQueue[pb.PredictRequest | None]()
+        self._call = start(iter(self._requests.get, None))
+        self._reader = threading.Thread(target=self._read, name="embershard-stream", daemon=True)
+        self._watch = threading.Thread(target=self._expire, name="embershard-watch", daemon=True)
+        self._reader.start()
+        self._watch.start()
+
+    def predict(
+        self,
+        *,
+        dense: object | None = None,
+        sparse: Mapping[str, object] | None = None,
+        weights: Mapping[str, object] | None = None,
+        num_examples: int | None = None,
+        outputs: Sequence[str] = (),
+        request_id: str = "",
+        timeout_seconds: float | None = None,
+    ) -> Future[Prediction]:
+        """Send a request. Waits where as many as may be in flight have no answer yet.
+
+        Args:
+            dense, sparse, weights, num_examples, outputs, request_id: as in `Client.predict`.
+            timeout_seconds: of this request. None: the client's.
+
+        Returns:
+            The answer to come, or one of the errors of `Client.predict`, at the deadline at the
+            latest. It cannot be cancelled.
+
+        Raises:
+            InputError: an argument of another type than asked for; the stream is closed.
+            RequestError: an input contradicts the schema.
+            DeadlineError: no room, or no schema, until the deadline.
+            UnavailableError: the stream has ended.
+        """
+        given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
+        deadline = time.monotonic() + given
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        request = predict_request(*self._names, request_id=request_id, outputs=outputs)
+        schema = self._schema(self._names, deadline)
+        check_stream_size(packed(schema, inputs, request), schema)
+        future = Future[Prediction]()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            self._wait_for_room(deadline)
+            request.timeout_ms = timeout_ms(deadline, address=self._address)
+            self._outstanding.add(
+                Waiting(
+                    future=future,
+                    request=request,
+                    inputs=inputs,
+                    schema=schema,
+                    deadline=deadline,
+                    request_id=request_id,
+                )
+            )
+            self._requests.put(request)
+            if deadline < self._wake:
+                self._wake = deadline
+                self._sooner.notify()
+        return future
+
+    def close(self) -> None:
+        """Wait for the answers to what was sent, each until its deadline, and end the stream. Safe
+        to repeat, but not from a future's callback."""
+        with self._lock:
+            if self._ended is None:
+                self._end(lambda: InputError(f"{self._address}: expected an open stream"))
+            left = self._outstanding.last_deadline - time.monotonic() + CLOSE_SECONDS
+            self._room.wait_for(lambda: not len(self._outstanding), timeout=max(0.0, left))
+        self._reader.join(CLOSE_SECONDS)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End the stream now. What has no answer fails with UnavailableError."""
+        self._call.cancel()
+        self._reader.join(CLOSE_SECONDS)
+        self._watch.join(CLOSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.cancel()
+
+    def _wait_for_room(self, deadline: float) -> None:
+        """REQUIRES: the lock is held."""
+        room = self._room.wait_for(
+            lambda: self._ended is not None or len(self._outstanding) < self._in_flight,
+            timeout=max(0.0, deadline - time.monotonic()),
+        )
+        if self._ended is not None:
+            raise self._ended()
+        if not room:
+            raise DeadlineError(
+                f"{self._address}: the deadline passed while {self._in_flight} requests of the "
+                "stream waited for answers"
+            )
+
+    def _end(self, error: Callable[[], EmbershardError]) -> None:
+        """Take no more requests. REQUIRES: the lock is held."""
+        self._ended = error
+        self._requests.put(None)  # Half-closes the call.
+        self._room.notify_all()
+
+    def _read(self) -> None:
+        """Until the call ends."""
+
+        def ended() -> EmbershardError:
+            return UnavailableError(f"{self._address}: the server ended the stream")
+
+        error: Callable[[], EmbershardError] = ended
+        try:
+            for message in self._call:
+                self._answer(message)
+        except grpc.RpcError as failure:
+            kept = failure
+            error = lambda: error_of(kept, address=self._address)  # noqa: E731
+        with self._lock:
+            left = self._outstanding.take_all()
+            self._over = True
+            if self._ended is None:
+                self._end(error)
+            self._room.notify_all()
+            self._sooner.notify()
+        for each in left:
+            each.future.set_exception(error())
+
+    def _answer(self, message: pb.PredictResponse) -> None:
+        with self._lock:
+            waiting = self._outstanding.take(message.request_id)
+            self._room.notify_all()
+        if waiting is None:  # Its deadline had passed.
+            return
+        if is_stale(code_of(message.failure.code)):
+            self._forget(self._names)  # The next request asks for it.
+        outcome = outcome_of(message, waiting, address=self._address)
+        if isinstance(outcome, Prediction):
+            waiting.future.set_result(outcome)
+        else:
+            waiting.future.set_exception(outcome)
+
+    def _expire(self) -> None:
+        """Until the call ends: fail those whose server does not say that their time is over."""
+        while True:
+            with self._lock:
+                if self._over:
+                    return
+                now = time.monotonic()
+                late = self._outstanding.take_late(now - GRACE_SECONDS)
+                if late:
+                    self._room.notify_all()
+                else:
+                    self._wake = self._outstanding.next_deadline
+                    pause = self._wake + GRACE_SECONDS - now
+                    self._sooner.wait(min(pause, threading.TIMEOUT_MAX))
+            for each in late:
+                each.future.set_exception(
+                    DeadlineError(f"{self._address}: no answer before the deadline")
+                )

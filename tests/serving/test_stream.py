@@ -1,0 +1,155 @@
+"""Streams of the clients, on a server: the answers and errors of `predict`, many at a time."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from embershard.bench import LoadOptions, run_load
+from embershard.bench.pool import PooledRequest
+from embershard.bench.target import find_target
+from embershard.client import AsyncClient, Client
+from embershard.errors import DeadlineError, InputError, RequestError, UnavailableError
+from embershard.serving import Server, ServerOptions
+from tests.serving.asking import named, random_request
+
+TIMEOUT_SECONDS = 60
+
+
+def inputs(seed: int) -> dict:
+    asked = random_request(1 + seed % 5, seed=seed)
+    return {
+        "dense": asked.dense,
+        "sparse": asked.sparse,
+        "weights": asked.weights,
+        "num_examples": asked.num_examples,
+    }
+
+
+def same(one, other):
+    """Scores, up to what a batch's size does to them."""
+    assert set(one) == set(other)
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=0, atol=2e-6)
+
+
+def test_futures_hold_the_answers_that_predict_gives(client):
+    with client.stream("ranker", in_flight=8) as stream:
+        answers = [stream.predict(**inputs(seed), request_id=f"r{seed}") for seed in range(40)]
+    for seed, answer in enumerate(answers):
+        assert answer.done()  # A closed stream has answered all.
+        assert answer.result().request_id == f"r{seed}"
+        same(answer.result(), client.predict("ranker", **inputs(seed)))
+
+
+def test_a_bad_request_fails_alone_as_predict_fails(client):
+    bad = {**inputs(1), "outputs": ["nothing"]}
+    with pytest.raises(Exception) as told:
+        client.predict("ranker", **bad)
+    with client.stream("ranker") as stream:
+        before, failed = stream.predict(**inputs(1)), stream.predict(**bad)
+        behind = stream.predict(**inputs(1))
+    assert type(failed.exception()) is type(told.value)
+    assert str(failed.exception()) == str(told.value)
+    same(before.result(), behind.result())
+
+
+def test_inputs_that_contradict_the_schema_are_refused_before_they_are_sent(client):
+    with client.stream("ranker") as stream, pytest.raises(RequestError, match="'colour'"):
+        stream.predict(sparse={"colour": [[1]]})
+
+
+def test_a_closed_stream_and_a_closed_client_say_so(server):
+    with Client(server.address, timeout_seconds=TIMEOUT_SECONDS) as client:
+        with client.stream("ranker") as stream:
+            pass
+        with pytest.raises(InputError, match="expected an open stream"):
+            stream.predict(**inputs(1))
+        stream.close()
+    with pytest.raises(InputError, match="open client"):
+        client.stream("ranker")
+
+
+def test_requests_of_a_stream_that_the_server_ended_fail_and_another_stream_is_the_callers_to_open(
+    repository,
+):
+    with Server(repository, options=ServerOptions(port=0, threads=1)) as server:
+        client = Client(server.address, timeout_seconds=TIMEOUT_SECONDS)
+        stream = client.stream("ranker")
+        stream.predict(**inputs(1)).result()
+    stream._reader.join(TIMEOUT_SECONDS)  # The server's end has arrived.
+    with pytest.raises(UnavailableError, match="shutting down"):
+        stream.predict(**inputs(1))
+    stream.close()
+    client.close()
+
+
+def test_a_request_ends_at_its_own_deadline(client):
+    with client.stream("ranker") as stream:
+        stream.predict(**inputs(1)).result()
+        with pytest.raises(DeadlineError):
+            stream.predict(**inputs(1), timeout_seconds=1e-9).result()
+        same(stream.predict(**inputs(1)).result(), client.predict("ranker", **inputs(1)))
+
+
+def test_asyncio_gives_the_same_answers_and_errors(client, server):
+    async def ask():
+        async with (
+            AsyncClient(server.address, timeout_seconds=TIMEOUT_SECONDS) as connected,
+            connected.stream("ranker", in_flight=8) as stream,
+        ):
+            alone = await connected.predict("ranker", **inputs(3))
+            bad = stream.predict(**inputs(1), outputs=["nothing"])
+            many = [stream.predict(**inputs(seed), request_id=f"r{seed}") for seed in range(40)]
+            answers = await asyncio.gather(*many, bad, return_exceptions=True)
+            with pytest.raises(RequestError, match="'colour'"):
+                await stream.predict(sparse={"colour": [[1]]})
+            return alone, answers
+
+    alone, (*answers, failed) = asyncio.run(ask())
+    same(alone, client.predict("ranker", **inputs(3)))
+    for seed, answer in enumerate(answers):
+        assert answer.request_id == f"r{seed}"
+        same(answer, client.predict("ranker", **inputs(seed)))
+    with pytest.raises(type(failed)) as told:
+        client.predict("ranker", **inputs(1), outputs=["nothing"])
+    assert str(failed) == str(told.value)
+
+
+@pytest.mark.parametrize(
+    "load", [{"in_flight": 16}, {"rate": 2000.0}], ids=["closed_loop", "open_loop"]
+)
+def test_the_load_tool_counts_requests_on_streams_as_those_of_calls(server, load):
+    asked = [random_request(2, seed=seed) for seed in range(10)]
+    pool = [PooledRequest(named(each).SerializeToString(), 2, 1) for each in asked]
+    options = LoadOptions(
+        **load,
+        max_requests=500,
+        duration_seconds=TIMEOUT_SECONDS,
+        warmup_seconds=0,
+        timeout_seconds=TIMEOUT_SECONDS,
+        streams=3,
+        connections=2,
+    )
+    before = server.snapshot()["requests"][0]["count"]
+    result = run_load(find_target(server.address), pool, options)
+    assert result.by_code == {"OK": 500}
+    assert result.examples_ok == 1000
+    assert server.snapshot()["requests"][0]["count"] == before + 500
+
+
+def test_the_load_tool_counts_failures_on_streams_by_code(server):
+    bad = named(random_request(2, seed=1))
+    bad.outputs.append("nothing")
+    pool = [PooledRequest(bad.SerializeToString(), 2, 1)]
+    options = LoadOptions(in_flight=4, max_requests=50, streams=2, warmup_seconds=0)
+    result = run_load(find_target(server.address), pool, options)
+    assert result.by_code == {"NOT_FOUND": 50}
+    assert "output 'nothing'" in result.messages["NOT_FOUND"]
+
+
+def test_streams_are_at_least_the_threads_and_at_most_the_requests_in_flight():
+    with pytest.raises(InputError, match="streams: expected"):
+        LoadOptions(in_flight=4, streams=5)
+    with pytest.raises(InputError, match="streams: expected"):
+        LoadOptions(in_flight=4, streams=1, threads=2)
