@@ -1,0 +1,129 @@
+"""What the load tool counts where streams misbehave."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import grpc
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench import LoadOptions, run_load
+from embershard.bench.pool import PooledRequest
+from embershard.bench.target import Target, find_target
+
+Handler = Callable[
+    [Iterator[pb.PredictRequest], grpc.ServicerContext], Iterator[pb.PredictResponse]
+]
+
+REQUEST = pb.PredictRequest(model="m", request_id="the caller's", num_examples=3)
+POOL = [PooledRequest(REQUEST.SerializeToString(), 3, 0)]
+
+
+@contextmanager
+def streaming(handler: Handler) -> Iterator[Target]:
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        server = grpc.server(threads)
+        method = grpc.stream_stream_rpc_method_handler(
+            handler,
+            request_deserializer=pb.PredictRequest.FromString,
+            response_serializer=pb.PredictResponse.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "embershard.v1.Predictor", {"PredictStream": method}
+                ),
+            )
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield find_target(f"127.0.0.1:{port}")
+        finally:
+            server.stop(None).wait()
+
+
+def load(**options) -> LoadOptions:
+    return LoadOptions(
+        **{
+            "in_flight": 4,
+            "streams": 2,
+            "max_requests": 40,
+            "warmup_seconds": 0,
+            "duration_seconds": 60,
+            "timeout_seconds": 30,
+            **options,
+        }
+    )
+
+
+def test_requests_go_as_they_are_with_an_id_and_a_timeout_of_their_own():
+    seen = []
+
+    def echo(requests, context):
+        for request in requests:
+            seen.append(request)
+            yield pb.PredictResponse(request_id=request.request_id)
+
+    with streaming(echo) as target:
+        result = run_load(target, POOL, load())
+    assert result.by_code == {"OK": 40}
+    assert result.examples_ok == 120
+    assert {(each.model, each.num_examples) for each in seen} == {("m", 3)}
+    assert len({each.request_id for each in seen}) == len(seen)
+    assert all(29_000 < each.timeout_ms <= 30_000 for each in seen)
+
+
+def test_answers_in_another_order_are_matched_and_strange_ones_passed_over():
+    def backwards(requests, context):
+        yield pb.PredictResponse(request_id="nobody's")
+        for first in requests:
+            second = next(requests)
+            for request in (second, first, second):
+                yield pb.PredictResponse(request_id=request.request_id)
+
+    with streaming(backwards) as target:
+        result = run_load(target, POOL, load())
+    assert result.by_code == {"OK": 40}
+
+
+def test_failures_count_by_their_code_and_the_first_message_is_kept():
+    def fail(requests, context):
+        for request in requests:
+            failure = pb.Failure(code=8, message="full", retry_pushback_ms=20)
+            yield pb.PredictResponse(request_id=request.request_id, failure=failure)
+
+    with streaming(fail) as target:
+        result = run_load(target, POOL, load())
+    assert result.by_code == {"RESOURCE_EXHAUSTED": 40}
+    assert result.messages == {"RESOURCE_EXHAUSTED": "full"}
+    assert result.examples_ok == 0
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "INTERNAL"])
+def test_a_stream_that_ends_fails_its_requests_and_is_opened_again(code):
+    opened = []
+
+    def answer_once(requests, context):
+        opened.append(1)
+        yield pb.PredictResponse(request_id=next(requests).request_id)
+        context.abort(grpc.StatusCode[code], "as planned")
+
+    with streaming(answer_once) as target:
+        result = run_load(target, POOL, load())
+    assert result.requests == 40
+    assert set(result.by_code) <= {"OK", code}
+    assert result.messages.get(code) == "as planned"
+    assert 0 < result.by_code["OK"] <= len(opened)
+
+
+def test_a_server_that_never_answers_costs_each_request_its_deadline():
+    def read_all(requests, context):
+        yield from ()
+        for _ in requests:
+            pass
+
+    with streaming(read_all) as target:
+        result = run_load(target, POOL, load(max_requests=8, timeout_seconds=0.2))
+    assert result.by_code == {"DEADLINE_EXCEEDED": 8}
