@@ -73,6 +73,7 @@ class AsyncClient:
             request_serializer=pb.PredictRequest.SerializeToString,
             response_deserializer=pb.PredictResponse.FromString,
         )
+        self._fetching = asyncio.Lock()
         self._closed = False
         self._models: dict[Names, ServedModel] = {}
 
@@ -114,7 +115,7 @@ class AsyncClient:
         request = predict_request(model, version, label, request_id=request_id, outputs=outputs)
         names = names_in(request)
         known = self._models.get(names)
-        schema = known or await self._fetch(names, deadline)
+        schema = known or await self._schema(names, deadline)
         while True:
             try:
                 packed(schema, inputs, request)
@@ -178,7 +179,14 @@ class AsyncClient:
         return time.monotonic() + check_timeout(timeout_seconds)
 
     async def _schema(self, names: Names, deadline: float) -> ServedModel:
-        return self._models.get(names) or await self._fetch(names, deadline)
+        """Asked for once, however many wait for it."""
+        try:
+            async with asyncio.timeout(self._remaining(deadline)), self._fetching:
+                return self._models.get(names) or await self._fetch(names, deadline)
+        except TimeoutError:
+            raise DeadlineError(
+                f"{self._address}: the deadline passed before the schema came"
+            ) from None
 
     async def _fetch(self, names: Names, deadline: float) -> ServedModel:
         model, version, label = names

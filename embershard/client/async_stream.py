@@ -29,7 +29,7 @@ from embershard.errors import DeadlineError, EmbershardError, InputError, Unavai
 
 __all__ = ["AsyncPredictStream"]
 
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
 """For a stream to end once all its requests are answered."""
 
 Ended = Callable[[], EmbershardError]

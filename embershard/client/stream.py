@@ -37,7 +37,7 @@ from embershard.errors import (
 
 __all__ = ["PredictStream"]
 
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
 """For a stream to end once all its requests are answered."""
 
 

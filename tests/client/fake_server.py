@@ -1,5 +1,6 @@
 """A gRPC server in this process that answers from a script and remembers what it was asked."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ import grpc
 from embershard._proto import predictor_pb2 as pb
 
 Answer = Callable[[grpc.ServicerContext], object]
+
+Stream = Callable[[Iterator[pb.PredictRequest], grpc.ServicerContext], Iterator[object]]
 
 
 def fails(code: grpc.StatusCode, details: str = "", *, pushback_ms: str | None = None) -> Answer:
@@ -46,6 +49,17 @@ def scores(*values: float, request_id: str = "") -> Answer:
     return gives(message)
 
 
+def silent(
+    requests: Iterator[pb.PredictRequest], context: grpc.ServicerContext
+) -> Iterator[object]:
+    """A stream that reads, and answers nothing until its client leaves."""
+    left = threading.Event()
+    context.add_callback(left.set)
+    for _ in requests:
+        yield from ()
+    left.wait(timeout=60)
+
+
 FLOAT32 = {0.0: b"\0\0\0\0", 0.5: b"\0\0\0\x3f", 1.0: b"\0\0\x80\x3f", -2.0: b"\0\0\0\xc0"}
 
 
@@ -56,6 +70,7 @@ class FakeServer:
     address: str = ""
     predict: list[Answer] = field(default_factory=list)
     get_model: list[Answer] = field(default_factory=list)
+    stream: Stream = silent
     predict_calls: list[pb.PredictRequest] = field(default_factory=list)
     get_model_calls: list[pb.GetModelRequest] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
@@ -73,6 +88,11 @@ class FakeServer:
         return grpc.method_handlers_generic_handler(
             "embershard.v1.Predictor",
             {
+                "PredictStream": grpc.stream_stream_rpc_method_handler(
+                    self.stream,
+                    request_deserializer=pb.PredictRequest.FromString,
+                    response_serializer=pb.PredictResponse.SerializeToString,
+                ),
                 "Predict": grpc.unary_unary_rpc_method_handler(
                     self._handle(self.predict, self.predict_calls),
                     request_deserializer=pb.PredictRequest.FromString,
@@ -92,10 +112,15 @@ def fake_server(
     *,
     predict: list[Answer] | None = None,
     get_model: list[Answer] | None = None,
+    stream: Stream | None = None,
     port: int = 0,
 ) -> Iterator[FakeServer]:
     """Serves a script until the block ends. Port 0: a free one."""
-    fake = FakeServer(predict=predict or [scores(0.5)], get_model=get_model or [describes()])
+    fake = FakeServer(
+        predict=predict or [scores(0.5)],
+        get_model=get_model or [describes()],
+        stream=stream or silent,
+    )
     with ThreadPoolExecutor(max_workers=4) as threads:
         server = grpc.server(threads)
         server.add_generic_rpc_handlers((fake.service(),))

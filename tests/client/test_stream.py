@@ -1,0 +1,175 @@
+"""Streams against a server of a script, as futures and with asyncio."""
+
+import asyncio
+from concurrent.futures import Future
+
+import grpc
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client import AsyncClient, Client
+from embershard.errors import (
+    DeadlineError,
+    InputError,
+    OverloadedError,
+    RequestError,
+    UnavailableError,
+)
+from tests.client.fake_server import describes, fake_server, silent
+
+INPUTS = {"dense": {"price": [1.0]}, "sparse": {"item": [[3]]}}
+
+
+def outcome(future: Future) -> object:
+    return future.exception(timeout=30) or future.result()
+
+
+def with_futures(address, asked, *, timeout_seconds=30, in_flight=8):
+    """What becomes of requests, one thing each."""
+    found = []
+    with Client(address, timeout_seconds=timeout_seconds) as client:
+        with client.stream("ranker", in_flight=in_flight) as stream:
+            for each in asked:
+                try:
+                    found.append(stream.predict(**INPUTS, **each))
+                except Exception as error:
+                    found.append(error)
+        return [outcome(each) if isinstance(each, Future) else each for each in found]
+
+
+def with_asyncio(address, asked, *, timeout_seconds=30, in_flight=8):
+    async def ask():
+        async with (
+            AsyncClient(address, timeout_seconds=timeout_seconds) as client,
+            client.stream("ranker", in_flight=in_flight) as stream,
+        ):
+            requests = [stream.predict(**INPUTS, **each) for each in asked]
+            return await asyncio.gather(*requests, return_exceptions=True)
+
+    return asyncio.run(ask())
+
+
+ask = pytest.mark.parametrize("ask", [with_futures, with_asyncio])
+
+
+@ask
+def test_answers_in_another_order_find_their_requests_and_strange_ones_are_passed_over(ask):
+    def backwards(requests, context):
+        read = [next(requests) for _ in range(3)]
+        yield pb.PredictResponse(request_id="nobody's")
+        for version, request in enumerate(reversed(read), start=1):
+            yield pb.PredictResponse(request_id=request.request_id, version=version)
+            yield pb.PredictResponse(request_id=request.request_id, version=99)
+
+    with fake_server(stream=backwards) as fake:
+        found = ask(fake.address, [{"request_id": name} for name in ("a", "b", "a")])
+    assert [(each.request_id, each.version) for each in found] == [("a", 3), ("b", 2), ("a", 1)]
+
+
+@ask
+def test_requests_under_one_id_of_the_caller_go_under_different_ones_with_their_timeouts(ask):
+    seen = []
+
+    def echo(requests, context):
+        for request in requests:
+            seen.append(request)
+            yield pb.PredictResponse(request_id=request.request_id)
+
+    with fake_server(stream=echo) as fake:
+        ask(fake.address, [{"request_id": "x"}, {"request_id": "x", "timeout_seconds": 5}])
+    assert len({each.request_id for each in seen}) == 2
+    assert 29_000 < seen[0].timeout_ms <= 30_000
+    assert 4_000 < seen[1].timeout_ms <= 5_000
+
+
+@ask
+def test_a_failure_is_its_requests_alone(ask):
+    def refuse_second(requests, context):
+        for number, request in enumerate(requests):
+            answer = pb.PredictResponse(request_id=request.request_id)
+            if number == 1:
+                answer.failure.code, answer.failure.message = 8, "the queue is full"
+            yield answer
+
+    with fake_server(stream=refuse_second) as fake:
+        first, second, third = ask(fake.address, [{}, {}, {}])
+    assert type(second) is OverloadedError
+    assert str(second) == "the queue is full"
+    assert first.request_id == third.request_id == ""
+
+
+@ask
+def test_a_server_that_answers_nothing_costs_a_request_its_deadline(ask):
+    with fake_server(stream=silent) as fake:
+        found = ask(fake.address, [{}, {}], timeout_seconds=0.3)
+    assert [type(each) for each in found] == [DeadlineError, DeadlineError]
+
+
+@ask
+def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline(ask):
+    seen = []
+
+    def silent_but_counting(requests, context):
+        return silent((seen.append(each) or each for each in requests), context)
+
+    with fake_server(stream=silent_but_counting) as fake:
+        found = ask(
+            fake.address, [{}, {}, {"timeout_seconds": 0.2}], timeout_seconds=2, in_flight=2
+        )
+    assert [type(each) for each in found] == [DeadlineError] * 3
+    assert len(seen) == 2
+
+
+@ask
+def test_what_waits_fails_with_what_its_stream_ended_with(ask):
+    def end(requests, context):
+        next(requests)
+        yield from ()
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
+
+    with fake_server(stream=end) as fake:
+        (found,) = ask(fake.address, [{}])
+    assert type(found) is UnavailableError
+    assert "the server is shutting down" in str(found)
+
+
+@ask
+def test_after_a_stale_schema_the_next_request_asks_for_it(ask):
+    def stale(requests, context):
+        for request in requests:
+            answer = pb.PredictResponse(request_id=request.request_id)
+            if request.packed.schema == 1:
+                answer.failure.code, answer.failure.message = 9, "stale"
+            yield answer
+
+    script = [describes(1), describes(2)]
+    with fake_server(stream=stale, get_model=script) as fake:
+        (first,) = ask(fake.address, [{}])
+        assert type(first) is RequestError
+
+        async def twice():
+            async with (
+                AsyncClient(fake.address, timeout_seconds=30) as client,
+                client.stream("ranker") as stream,
+            ):
+                return await stream.predict(**INPUTS)
+
+        assert asyncio.run(twice()).request_id == ""
+
+
+@ask
+def test_a_message_that_would_end_the_stream_is_refused(ask):
+    with fake_server(get_model=[describes(max_message_bytes=80)]) as fake:
+        (found,) = ask(fake.address, [{"request_id": "x" * 100}])
+    assert type(found) is RequestError
+    assert str(found).startswith("request: expected at most 80 bytes, got ")
+
+
+@pytest.mark.parametrize("in_flight", [0, -1, 1.5, True])
+def test_room_for_no_request_is_refused(in_flight):
+    with (
+        fake_server() as fake,
+        Client(fake.address) as client,
+        pytest.raises(InputError, match=r"^in_flight: expected at least 1, got "),
+    ):
+        client.stream("ranker", in_flight=in_flight)
