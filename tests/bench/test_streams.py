@@ -84,7 +84,7 @@ def test_answers_in_another_order_are_matched_and_strange_ones_passed_over():
                 yield pb.PredictResponse(request_id=request.request_id)
 
     with streaming(backwards) as target:
-        result = run_load(target, POOL, load())
+        result = run_load(target, POOL, load(in_flight=2, streams=1))
     assert result.by_code == {"OK": 40}
 
 
