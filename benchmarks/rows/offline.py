@@ -16,7 +16,7 @@ from benchmarks.packages import message, package_of
 from benchmarks.peer_files import write_batch, write_model, write_weights
 from embershard._proto import predictor_pb2 as pb
 from embershard.data import Workload, workload
-from embershard.package import Package
+from embershard.package import Package, SampleRequest
 from embershard.serving import LocalPredictor
 
 __all__ = ["PEERS", "measure", "score_of"]
@@ -27,11 +27,14 @@ BATCHES = {"dlrm_v2_100": (256,), "rm2_10": (64,), "small": (1, 512), "ranking":
 """Examples of the one request in a batch."""
 
 TUNED = {"THP_MEM_ALLOC_ENABLE": "1"}
-MODES: dict[str, tuple[str, dict[str, str]]] = {
-    "eager": ("TorchRec, eager", {}),
-    "script": ("TorchRec, TorchScript, tuned", TUNED),
-    "bf16": ("TorchRec, TorchScript, tuned, bf16 dense", TUNED),
+MODES: dict[str, tuple[str, dict[str, str], str]] = {
+    "eager": ("TorchRec, eager", {}, "fp32"),
+    "script": ("TorchRec, TorchScript, tuned", TUNED, "fp32"),
+    "bf16": ("TorchRec, TorchScript, tuned, bf16 dense", TUNED, "bf16"),
 }
+"""Its name, its environment, and what our dense program takes beside it: in bf16 best is compared
+with best."""
+
 CLOSE = {"eager": 2e-3, "script": 2e-3, "bf16": 3e-2}
 """How far two scores may differ: what int8 tables allow, and what bfloat16 does."""
 
@@ -54,40 +57,47 @@ def _measured(asked: Workload, examples: int, folder: Path) -> Iterator[Row]:
     write_weights(asked, folder)
     write_batch(asked, request, folder)
     for threads in (1, 2):
-        package = package_of(asked, devices=f"{threads}xcpu")
-        fingerprint = int(Package.open(package).manifest.fingerprint, 16)
-        serialized = [message(request, fingerprint)]
-        with pinned(set(range(threads))):
-            predictor = LocalPredictor(package, tables="resident", threads=threads)
-            ours = score_of(predictor, serialized)
+        for mode in MODES:
+            yield _row(asked, request, folder, threads, mode)
 
-            def run(predictor: LocalPredictor = predictor) -> float:
-                predictor.predict_merged(serialized)  # noqa: B023
-                return examples
 
-            for mode, (title, environment) in MODES.items():
-                with child_side(
-                    title,
-                    [PEER_PYTHON, "-W", "ignore", "-m", "benchmarks.peers.torchrec_offline",
-                     folder, mode, str(threads)],
-                    cores=[set(range(threads))],
-                    environment=environment,
-                ) as peer:  # fmt: skip
-                    difference = float(np.abs(np.load(folder / f"{mode}.npy") - ours).max())
-                    if difference > CLOSE[mode]:
-                        raise AssertionError(f"{title}: scores differ by {difference}")
-                    yield compare(
-                        About(
-                            name=f"offline/{asked.name}_{examples}_{threads}t_{mode}",
-                            what=f"*{asked.name}*, {examples} example{'s' if examples > 1 else ''} "
-                            f"a batch, {threads} thread{'s' if threads > 1 else ''}",
-                            unit="examples/s",
-                            note=f"scores differ by at most {difference:.1e}",
-                        ),
-                        ours=loop("LocalPredictor, fp32 dense", run),
-                        theirs=peer,
-                        blocks=TIMING,
-                    )
+def _row(asked: Workload, request: SampleRequest, folder: Path, threads: int, mode: str) -> Row:
+    title, environment, dense = MODES[mode]
+    package = package_of(asked, devices=f"{threads}xcpu", dense_dtype=dense)
+    serialized = [message(request, int(Package.open(package).manifest.fingerprint, 16))]
+    examples = request.num_examples
+    with (
+        pinned(set(range(threads))),
+        child_side(
+            title,
+            [PEER_PYTHON, "-W", "ignore", "-m", "benchmarks.peers.torchrec_offline",
+             folder, mode, str(threads)],
+            cores=[set(range(threads))],
+            environment=environment,
+        ) as peer,
+    ):  # fmt: skip
+        predictor = LocalPredictor(package, tables="resident", threads=threads)
+        ours = score_of(predictor, serialized)
+        difference = float(np.abs(np.load(folder / f"{mode}.npy") - ours).max())
+        if difference > CLOSE[mode]:
+            raise AssertionError(f"{title}: scores differ by {difference}")
+
+        def run() -> float:
+            predictor.predict_merged(serialized)
+            return examples
+
+        return compare(
+            About(
+                name=f"offline/{asked.name}_{examples}_{threads}t_{mode}",
+                what=f"*{asked.name}*, {examples} example{'s' if examples > 1 else ''} "
+                f"a batch, {threads} thread{'s' if threads > 1 else ''}",
+                unit="examples/s",
+                note=f"scores differ by at most {difference:.1e}",
+            ),
+            ours=loop(f"LocalPredictor, {dense} dense", run),
+            theirs=peer,
+            blocks=TIMING,
+        )
 
 
 def score_of(predictor: LocalPredictor, serialized: list[bytes]) -> NDArray[np.float32]:
