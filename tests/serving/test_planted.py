@@ -1,4 +1,5 @@
-"""A million examples of a planted teacher: what storing tables in 8 and 4 bits costs in AUC."""
+"""A million examples of a planted teacher: what storing tables in 8 and 4 bits, and linear
+layers in bfloat16, costs in AUC."""
 
 from pathlib import Path
 
@@ -41,9 +42,9 @@ def trained(log, tmp_path_factory) -> TrainingResult:
     return train(RunConfig.model_validate(config), log.dataset)
 
 
-def served_auc(checkpoint: Path, out: Path, weights: str, log: PlantedClickLog) -> float:
+def served_auc(package: Path, log: PlantedClickLog) -> float:
     """AUC of the test split as a server scores it, request by request, merged into batches."""
-    local = LocalPredictor(export_checkpoint(checkpoint, out, weights=weights), threads=1)
+    local = LocalPredictor(package, threads=1)
     fingerprint = pb.GetModelResponse.FromString(local.get_model()).schema
     test = log.dataset.test
     messages = [
@@ -59,12 +60,26 @@ def served_auc(checkpoint: Path, out: Path, weights: str, log: PlantedClickLog) 
     return area_under_curve(scores, test.labels)
 
 
-def test_int8_served_is_as_good_as_fp32_and_int4_nearly(trained, log, tmp_path, record_property):
+EXPORTS = {
+    "int8": {"weights": "int8"},
+    "int4": {"weights": "int4"},
+    "bf16": {"weights": "int8", "dense_dtype": "bf16"},
+}
+
+
+def test_int8_and_bf16_served_are_as_good_as_fp32_and_int4_nearly(
+    trained, log, tmp_path, record_property
+):
     fp32 = trained.test.auc
-    int8 = served_auc(trained.checkpoint, tmp_path / "clicks" / "8", "int8", log)
-    int4 = served_auc(trained.checkpoint, tmp_path / "clicks" / "4", "int4", log)
-    print(f"planted teacher: best {log.best_auc:.4f}, {fp32=:.6f}, {int8=:.6f}, {int4=:.6f}")
-    record_property("auc", {"best": log.best_auc, "fp32": fp32, "int8": int8, "int4": int4})
+    int8, int4, bf16 = (
+        served_auc(export_checkpoint(trained.checkpoint, tmp_path / name / "1", **options), log)
+        for name, options in EXPORTS.items()
+    )
+    print(f"planted teacher: best {log.best_auc:.4f}, {fp32=:.6f}, {int8=:.6f}, {int4=:.6f},")
+    print(f"int8 tables and {bf16=:.6f}")
+    found = {"best": log.best_auc, "fp32": fp32, "int8": int8, "int4": int4, "bf16": bf16}
+    record_property("auc", found)
     assert fp32 > 0.97 * log.best_auc  # Something was learned that could be lost.
     assert int8 >= 0.9995 * fp32
     assert int4 >= 0.99 * fp32
+    assert abs(bf16 - int8) <= 0.001
