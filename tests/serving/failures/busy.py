@@ -1,0 +1,98 @@
+"""A model whose largest batch takes long, so that much may happen meanwhile: no test looks at a
+clock, only at what comes before the end of that batch.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import Hash, Schema, SparseInput
+from embershard.serving import Server, ServerOptions
+from tests.serving.asking import Asked, named
+
+EXAMPLES = 4096
+"""As many as one request may hold: some hundred thousand million operations."""
+
+WAIT_SECONDS = 60
+SCHEMA = Schema(sparse=[SparseInput("item", ids=Hash(100))])
+
+
+class Heavy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embeddings = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name="items", num_embeddings=100, embedding_dim=16, feature_names=["item"]
+                )
+            ]
+        )
+        layers = [nn.Linear(16, 1024)]
+        for _ in range(16):
+            layers += [nn.ReLU(), nn.Linear(1024, 1024)]
+        self.over = nn.Sequential(*layers, nn.Linear(1024, 1))
+
+    def forward(self, dense, sparse):
+        return {"score": self.over(self.embeddings(sparse)["item"])[:, 0]}
+
+
+def export_heavy(folder):
+    torch.manual_seed(5)
+    export_model(Heavy(), SCHEMA, folder / "heavy" / "1")
+    return folder
+
+
+def body(examples, seed=0):
+    ids = np.random.default_rng(seed).integers(0, 1 << 40, examples)
+    return named(
+        Asked(num_examples=examples, sparse={"item": [[int(one)] for one in ids]}, schema=SCHEMA)
+    ).SerializeToString()
+
+
+def predictor(channel):
+    return channel.unary_unary("/embershard.v1.Predictor/Predict")
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Looks again and again."""
+    pause = threading.Event()
+    for _ in range(500 * WAIT_SECONDS):
+        if is_so():
+            return
+        pause.wait(0.002)
+    raise AssertionError(f"not so within {WAIT_SECONDS} s")
+
+
+@contextmanager
+def serving_heavy(folder, **options):
+    with Server(folder, options=ServerOptions(port=0, threads=1, **options)) as server:
+        yield server
+
+
+def run_long(server, channel, **call):
+    """Sends a request of EXAMPLES; the model is at work on it when this returns."""
+    before = server.snapshot()["devices"][0]["batches"]
+    running = predictor(channel).future(body(EXAMPLES), **call)
+    until(lambda: server.snapshot()["devices"][0]["batches"] > before)
+    return running
+
+
+def outcomes(server):
+    """How often each came about, by code and reason."""
+    return {
+        (each["code"], each["reason"]): each["count"]
+        for each in server.snapshot()["requests"]
+        if each["count"]
+    }
+
+
+def is_idle(server):
+    """Nothing waits, and nothing is under way."""
+    snapshot = server.snapshot()
+    return snapshot["in_flight"] == 0 and not any(snapshot["queued"].values())

@@ -1,0 +1,93 @@
+"""Failure 6: what is too much is refused at once, the rest is answered, and then all is as before.
+
+Of how fast and how long under an open loop the benchmark `overload` tells.
+"""
+
+import grpc
+import numpy as np
+import pytest
+
+from embershard.serving import LocalPredictor
+from tests.serving.asking import outputs_of
+from tests.serving.failures.busy import (
+    EXAMPLES,
+    WAIT_SECONDS,
+    body,
+    export_heavy,
+    is_idle,
+    outcomes,
+    predictor,
+    run_long,
+    serving_heavy,
+    until,
+)
+from tests.serving.refused import Code
+
+ROOM = EXAMPLES  # The queue holds one batch.
+EACH = 256
+FIT = ROOM // EACH
+PUSHBACK = "grpc-retry-pushback-ms"
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory):
+    return export_heavy(tmp_path_factory.mktemp("heavy"))
+
+
+@pytest.fixture
+def server(heavy):
+    with serving_heavy(heavy, max_queued_examples=ROOM) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(server):
+    with grpc.insecure_channel(server.address) as connected:
+        yield connected
+
+
+def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, channel, heavy):
+    bodies = [body(EACH, seed=number) for number in range(3 * FIT)]
+    running = run_long(server, channel, timeout=WAIT_SECONDS)
+    calls = [predictor(channel).future(each, timeout=WAIT_SECONDS) for each in bodies]
+    until(lambda: sum(call.done() for call in calls) == 2 * FIT)
+    assert not running.done()
+    assert server.snapshot()["queued"]["examples"] == ROOM
+    refused = [call for call in calls if call.done()]
+    assert {call.code() for call in refused} == {Code.RESOURCE_EXHAUSTED}
+    for call in refused:
+        assert int(dict(call.trailing_metadata())[PUSHBACK]) > 0
+
+    local = LocalPredictor(heavy / "heavy" / "1", threads=1)
+    assert running.code() is Code.OK
+    for message, call in zip(bodies, calls, strict=True):
+        if call.code() is Code.OK:
+            expected = outputs_of(local.predict_merged([message])[0])["score"]
+            assert np.abs(outputs_of(call.result())["score"] - expected).max() <= 1e-6
+    until(lambda: is_idle(server))
+    assert outcomes(server) == {
+        ("OK", ""): 1 + FIT,
+        ("RESOURCE_EXHAUSTED", "queue_full"): 2 * FIT,
+    }
+    # As many fit again: no refusal has left anything behind.
+    again = run_long(server, channel, timeout=WAIT_SECONDS)
+    calls = [predictor(channel).future(each, timeout=WAIT_SECONDS) for each in bodies[:FIT]]
+    assert {call.code() for call in [again, *calls]} == {Code.OK}
+
+
+def test_each_of_a_flood_is_counted_as_its_client_was_answered(server, channel):
+    messages = [body(EACH, seed=number) for number in range(8)]
+    codes = []
+    for _ in range(5):  # Deadlines are the server's.
+        calls = [predictor(channel).future(messages[place % 8]) for place in range(6 * FIT)]
+        codes += [call.code() for call in calls]
+    until(lambda: is_idle(server))
+    seen = {code.name: codes.count(code) for code in codes}
+    counted = {}
+    for (code, _), count in outcomes(server).items():
+        counted[code] = counted.get(code, 0) + count
+    assert counted == seen
+    assert seen.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+    assert {"OK", "RESOURCE_EXHAUSTED"} <= seen.keys()
+    assert server.snapshot()["examples"] == EACH * seen["OK"]
+    assert predictor(channel).future(messages[0], timeout=WAIT_SECONDS).code() is Code.OK
