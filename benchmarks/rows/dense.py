@@ -20,7 +20,7 @@ from embershard.data import Workload, workload
 from embershard.package import Package
 from embershard.serving import LocalPredictor
 
-__all__ = ["flops", "measure"]
+__all__ = ["PEAKS", "flops", "measure"]
 
 BILLIONTH = 1e-9
 EXAMPLES = {"dlrm_v2_100": 256, "ranking": 200, "small": 512}

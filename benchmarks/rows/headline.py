@@ -28,7 +28,7 @@ from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 from embershard.serving import LocalPredictor
 
-__all__ = ["measure"]
+__all__ = ["measure", "measured"]
 
 OBJECTIVE = Objective(99, 0.010)
 SEARCHES = 3
@@ -40,13 +40,19 @@ PAIRS = 15
 RUN_SECONDS = 4.0
 OFFLINE_SECONDS = 1.0
 
-WHAT = "*ranking*: 1 user with 20 features and a history of 300, 200 candidates of 40 features"
+INPUTS = "1 user with 20 features and a history of 300, 200 candidates of 40 features"
 
 
 def measure() -> list[Row]:
+    """With the dense program in fp32."""
+    return measured("headline", "*ranking*")
+
+
+def measured(name: str, what: str, *, dense_dtype: str = "fp32") -> list[Row]:
     """Searches for the rate, runs at it, then loads around it."""
+    about = Goodput(name=name, what=what, objective=OBJECTIVE, seconds=RUN_SECONDS)
     ranking = workload("ranking")
-    package = package_of(ranking)
+    package = package_of(ranking, dense_dtype=dense_dtype)
     pool = requests_of(ranking, package, [ranking.examples] * 200)
     offline = partial(
         examples_per_cpu_second,
@@ -62,10 +68,9 @@ def measure() -> list[Row]:
         run = runs_at(served, pool, rate, seconds=RUN_SECONDS)
         at_once = offline_rate(package, pool, OFFLINE_SECONDS)
         which = "that held" if held else "tried; none held"
-        headline = _headline_rows(run, (offline, at_once), which)
-        about = Goodput(name="headline", what="*ranking*", objective=OBJECTIVE, seconds=RUN_SECONDS)
+        headline = _headline_rows(about, run, (offline, at_once), which)
         beyond = goodput_rows(about, served, pool, rate) if held else []
-    return [*headline, _rate_row(found, watch), *beyond]
+    return [*headline, _rate_row(about, found, watch), *beyond]
 
 
 def _searches(served: Served, pool: Sequence[PooledRequest]) -> list[HighestRate]:
@@ -80,11 +85,11 @@ def _searches(served: Served, pool: Sequence[PooledRequest]) -> list[HighestRate
     return found
 
 
-def _rate_row(found: Sequence[HighestRate], watch: Watch) -> Row:
+def _rate_row(asked: Goodput, found: Sequence[HighestRate], watch: Watch) -> Row:
     held = [each for each in found if each.held]
     about = About(
-        name="headline/rate",
-        what=f"{WHAT}; the highest rate at which {OBJECTIVE}",
+        name=f"{asked.name}/rate",
+        what=f"{asked.what}: {INPUTS}; the highest rate at which {OBJECTIVE}",
         unit="examples/s",
         note=f"held in {len(held)} of {len(found)} searches, of "
         f"{sum(each.trials for each in found)} runs in all",
@@ -95,7 +100,10 @@ def _rate_row(found: Sequence[HighestRate], watch: Watch) -> Row:
 
 
 def _headline_rows(
-    run: Callable[[], RunResult], offline: Sequence[Callable[[], float]], which: str
+    asked: Goodput,
+    run: Callable[[], RunResult],
+    offline: Sequence[Callable[[], float]],
+    which: str,
 ) -> list[Row]:
     """Runs at one rate, beside the same requests in process: a CPU-second, and on all cores."""
     sides: list[Callable[[], RunResult | float]] = [run, *offline]
@@ -106,8 +114,8 @@ def _headline_rows(
     )
     kept = sum(map(OBJECTIVE.holds, results))
     about = About(
-        name="headline/ranking",
-        what=WHAT,
+        name=f"{asked.name}/ranking",
+        what=f"{asked.what}: {INPUTS}",
         unit="examples per server CPU-second; in process per CPU-second",
         note=f"at the lowest rate {which}; {OBJECTIVE} in {kept} of {PAIRS} runs, "
         f"p50 {np.median(p50s):.1f} ms, p99 {min(p99s):.1f} .. {max(p99s):.1f} ms; "
@@ -115,8 +123,9 @@ def _headline_rows(
     )
     rate = float(np.median([each.examples_per_second for each in results]))
     of_offline = About(
-        name="headline/of_offline",
-        what=f"{WHAT}; at the lowest rate {which}, beside the model without a server",
+        name=f"{asked.name}/of_offline",
+        what=f"{asked.what}: {INPUTS}; at the lowest rate {which}, "
+        "beside the model without a server",
         unit="examples/s",
     )
     return [

@@ -16,7 +16,7 @@ from benchmarks.in_process import examples_per_cpu_second, offline_rate
 from benchmarks.objective import HighestRate, highest_rate, runs_at
 from benchmarks.packages import package_of
 from benchmarks.programs import machine_limit
-from benchmarks.rows.dense import flops
+from benchmarks.rows.dense import PEAKS, flops
 from benchmarks.servers import (
     cores_used,
     embershard_serve,
@@ -29,7 +29,7 @@ from embershard.bench.drawing import MLPERF_EXAMPLES
 from embershard.data import Workload, workload
 from embershard.serving import LocalPredictor
 
-__all__ = ["measure"]
+__all__ = ["measure", "measured"]
 
 OBJECTIVE = Objective(99, 0.060)
 TRIAL_SECONDS = 4.0
@@ -39,13 +39,19 @@ PAIRS = 10
 OFFLINE_SECONDS = 2.0
 REQUESTS = 100
 
-WHAT = f"*dlrm_v2_100*, Poisson arrivals, MLPerf's sizes (mean 270), {OBJECTIVE}"
+LOAD = f"Poisson arrivals, MLPerf's sizes (mean 270), {OBJECTIVE}"
 
 
 def measure() -> list[Row]:
+    """With the dense program in fp32."""
+    return measured("mlperf", "*dlrm_v2_100*")
+
+
+def measured(name: str, what: str, *, dense_dtype: str = "fp32") -> list[Row]:
     """Runs at the highest rate that holds; where none does, at the lowest one tried."""
+    about = Goodput(name=name, what=what, objective=OBJECTIVE, seconds=GOODPUT_SECONDS)
     dlrm = workload("dlrm_v2_100")
-    package = package_of(dlrm)
+    package = package_of(dlrm, dense_dtype=dense_dtype)
     random = np.random.default_rng(0)
     drawn = random.integers(len(MLPERF_EXAMPLES), size=REQUESTS)
     pool = requests_of(dlrm, package, [MLPERF_EXAMPLES[each][0] for each in drawn])
@@ -56,21 +62,19 @@ def measure() -> list[Row]:
         OFFLINE_SECONDS,
     )
     at_once = offline_rate(package, pool, OFFLINE_SECONDS)
-    arithmetic = _arithmetic(dlrm)
+    arithmetic = _arithmetic(dlrm, dense_dtype)
     with serving(embershard_serve(package)) as served:
         found = highest_rate(
             served, pool, OBJECTIVE, trial_seconds=TRIAL_SECONDS, seconds=RUN_SECONDS
         )
         run = runs_at(served, pool, found.per_second, seconds=RUN_SECONDS)
-        rows = _rows(found, run, (offline, at_once), arithmetic)
-        about = Goodput(
-            name="mlperf", what="*dlrm_v2_100*", objective=OBJECTIVE, seconds=GOODPUT_SECONDS
-        )
+        rows = _rows(about, found, run, (offline, at_once), arithmetic)
         beyond = goodput_rows(about, served, pool, found.per_second) if found.held else []
     return [*rows, *beyond]
 
 
 def _rows(
+    asked: Goodput,
     found: HighestRate,
     run: Callable[[], RunResult],
     offline: Sequence[Callable[[], float]],
@@ -86,8 +90,8 @@ def _rows(
     )
     rate = float(np.median([each.examples_per_second for each in results]))
     server = About(
-        name="mlperf/server",
-        what=WHAT,
+        name=f"{asked.name}/server",
+        what=f"{asked.what}, {LOAD}",
         unit="examples per server CPU-second; in process per CPU-second",
         note=f"at {which}; {OBJECTIVE} in {kept} of {PAIRS} runs, p50 {np.median(p50s):.0f} ms, "
         f"p99 {min(p99s):.0f} .. {max(p99s):.0f} ms; {arithmetic}; {cores_used(results)}",
@@ -104,8 +108,8 @@ def _rows(
         ),
         paired_row(
             About(
-                name="mlperf/of_offline",
-                what=f"{WHAT}, at {which}, beside the model without a server",
+                name=f"{asked.name}/of_offline",
+                what=f"{asked.what}, {LOAD}, at {which}, beside the model without a server",
                 unit="examples/s",
                 note=arithmetic,
             ),
@@ -119,19 +123,20 @@ def _rows(
     ]
 
 
-def _arithmetic(dlrm: Workload) -> str:
-    """For a row's note: what the multiply-adds of a request take at the float32 peak of the cores,
+def _arithmetic(dlrm: Workload, dense_dtype: str) -> str:
+    """For a row's note: what the multiply-adds of a request take at the peak of the cores,
     measured now."""
     cores = len(os.sched_getaffinity(0))
-    with machine_limit("float32 peak", ["fma"], threads=cores) as peak:
+    peak_name, unit = PEAKS[dense_dtype]
+    with machine_limit(peak_name, [unit], threads=cores) as peak:
         if peak is None:
-            return "the processor's float32 peak is not known"
+            return f"the processor's {peak_name} is not known"
         per_second = peak.measure()
     largest = max(most for _, most in MLPERF_EXAMPLES)
     mean = sum(most for _, most in MLPERF_EXAMPLES) / len(MLPERF_EXAMPLES)
     least, most = (flops(dlrm, examples) / per_second * 1e3 for examples in (mean, largest))
     return (
-        f"at this machine's float32 peak of {per_second / 1e9:.0f} GFLOP/s ({cores} cores) the "
+        f"at this machine's {peak_name} of {per_second / 1e9:.0f} GFLOP/s ({cores} cores) the "
         f"dense program of the mean request takes {least:.0f} ms, that of {largest} examples "
         f"{most:.0f} ms"
     )
