@@ -3,12 +3,13 @@
 #   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
+#   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
 #   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
 #   make lint      ruff, mypy, clang-format;  make format  mends what can be mended
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu demo docs data
+.PHONY: install format lint test test-python test-cpp test-gpu soak demo docs data
 .PHONY: bench bench-peers benchmark-programs
 
 bin := .venv/bin
@@ -42,6 +43,9 @@ test-python: data
 
 test-gpu: data
 	REQUIRE_GPU=1 $(bin)/python -m pytest -m needs_gpu
+
+soak: install
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(bin)/python -m pytest -s tests/serving/test_soak.py
 
 # The tests in C++: as they are, then those that need no torch with AddressSanitizer and
 # UndefinedBehaviorSanitizer, then with ThreadSanitizer, which wants fixed addresses where

@@ -65,6 +65,8 @@ def test_under_load_a_signal_ends_it_with_every_accepted_request_answered(reposi
             code, _, errors = server.stop(signal.SIGTERM)
             codes = [call.code() for call in calls]
         assert (code, events(errors)[-2:]) == (0, ["draining", "stopped"])
+    # It says that it answered as many as were answered.
+    assert re.search(r" stopped requests_answered=(\d+)", errors)[1] == str(codes.count(Code.OK))
     # What came too late was refused; gRPC can only cancel what comes as the port closes.
     assert set(codes) <= {Code.OK, Code.UNAVAILABLE, Code.CANCELLED}
     for call in calls:
