@@ -4,12 +4,13 @@
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
+#   make fuzz      clang's fuzzers of requests and packages, FUZZ_SECONDS=600 each
 #   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
 #   make lint      ruff, mypy, clang-format;  make format  mends what can be mended
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu soak demo docs data
+.PHONY: install format lint test test-python test-cpp test-gpu soak fuzz demo docs data
 .PHONY: bench bench-peers benchmark-programs
 
 bin := .venv/bin
@@ -60,6 +61,23 @@ test-cpp: install
 	    -DEMBERSHARD_TESTS=ON -DEMBERSHARD_SANITIZER=$$sanitizer >/dev/null; \
 	  cmake --build build/$$sanitizer --parallel $(cores) --target cpp_tests; \
 	  $(fixed_addresses) ctest --test-dir build/$$sanitizer --output-on-failure; \
+	done
+
+# Any bytes as requests and as packages, FUZZ_SECONDS each. What is learnt stays in the build folder
+# for the next run, and so does an input that is a finding, which ends it.
+FUZZ_SECONDS := 600
+FUZZ_CXX := clang++-14
+fuzz:
+	@scripts/install.sh fuzz
+	cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DCMAKE_BUILD_TYPE=Debug \
+	  -DEMBERSHARD_SANITIZER=address -DEMBERSHARD_FUZZ=ON >/dev/null
+	cmake --build build/fuzz --parallel $(cores) --target fuzz_programs
+	@for name in request package; do \
+	  set -ex; \
+	  mkdir -p build/fuzz/corpus/$$name build/fuzz/findings; \
+	  build/fuzz/tests/fuzz/$${name}_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 \
+	    -print_final_stats=1 -artifact_prefix=build/fuzz/findings/$$name- \
+	    build/fuzz/corpus/$$name build/fuzz/tests/fuzz/seeds/$$name; \
 	done
 
 # MovieLens-100K, into the cache folder, so that no test needs the network.

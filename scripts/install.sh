@@ -3,6 +3,7 @@
 #
 #   scripts/install.sh python     Python's packages and the generated messages: enough for lint
 #   scripts/install.sh browser    Chromium, for the tests of the status page (120 MB to download)
+#   scripts/install.sh fuzz       Debian's packages for C++, and clang with libFuzzer
 #   scripts/install.sh            Python's, Debian's packages for C++, and the extension
 #
 # PYTHON       the Python to build on; python3 unless set
@@ -16,6 +17,7 @@ stamps=$venv/stamps
 cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev libxxhash-dev
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
 browser_packages=(chromium chromium-driver)
+fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)  # llvm: names of functions in findings.
 
 say() { printf 'install: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -36,6 +38,10 @@ is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" 
 needed_packages() {
   if [ "$1" = browser ]; then
     printf '%s\n' "${browser_packages[@]}"
+    return
+  fi
+  if [ "$1" = fuzz ]; then
+    printf '%s\n' "${cpp_packages[@]}" "${fuzz_packages[@]}"
     return
   fi
   if ! command -v "$python" >/dev/null; then
@@ -129,13 +135,13 @@ case ${1:-all} in
     system_stage python
     python_stage
     ;;
-  browser)
-    system_stage browser
+  browser | fuzz)
+    system_stage "$1"
     ;;
   all)
     system_stage all
     python_stage
     extension_stage
     ;;
-  *) fail "unknown stage '$1'; known: python, browser, all" ;;
+  *) fail "unknown stage '$1'; known: python, browser, fuzz, all" ;;
 esac

@@ -68,6 +68,12 @@ def test_only_the_browser_is_asked_for_where_only_that_is_wanted(checkout, machi
     ]
 
 
+def test_fuzzing_asks_for_clang_beside_the_packages_for_cpp(checkout, machine):
+    command = run(checkout, machine, "fuzz").stderr.splitlines()[-1].split()
+    assert {"clang-14", "libclang-rt-14-dev", "libgrpc++-dev"} <= set(command)
+    assert "chromium" not in command
+
+
 def test_a_machine_without_python_is_told_which_packages(checkout, machine):
     done = run(checkout, machine, "python", PYTHON="python9")
     assert done.stderr.splitlines()[-1].split() == [
@@ -102,5 +108,5 @@ def test_an_unknown_stage_is_refused(checkout, machine):
     done = run(checkout, machine, "everything")
     assert (done.returncode, done.stderr) == (
         1,
-        "install: unknown stage 'everything'; known: python, browser, all\n",
+        "install: unknown stage 'everything'; known: python, browser, fuzz, all\n",
     )

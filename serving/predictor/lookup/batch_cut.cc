@@ -48,8 +48,8 @@ BatchCut::BatchCut(std::span<const LookupPart> parts, size_t devices)
     order_[parts[i].matrix].push_back(i);
   }
   for (std::vector<size_t>& order : order_) {
-    std::ranges::stable_partition(order,
-                                  [&](size_t part) { return parts[part].devices.size() == 1; });
+    std::stable_partition(order.begin(), order.end(),
+                          [&](size_t part) { return parts[part].devices.size() == 1; });
   }
 }
 
