@@ -59,7 +59,7 @@ TelemetrySnapshot Telemetry::Read() const {
     read.calls[i] = ended_[i].load(std::memory_order_acquire);
     ended += read.calls[i];
   }
-  read.in_flight = Value(arrived_) - ended;                     // Read later, so at least as many.
+  read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
   read.open_streams = Value(open_streams_);
   read.examples = Value(examples_);
   read.batches = Value(batches_);

@@ -44,8 +44,8 @@ TEST(Telemetry, BeginsWithNothingButTheTime) {
   EXPECT_EQ(read.unknown_ids, (Counts{0, 0}));
   EXPECT_EQ(read.histograms.size(), 9U);
   for (const NamedHistogram& each : read.histograms) EXPECT_EQ(SizeOf(each.values), 0U);
-  EXPECT_EQ(read.in_flight + read.open_streams + read.examples + read.batches + read.bytes_received + read.bytes_sent +
-                read.slow_seen + read.slow_dropped,
+  EXPECT_EQ(read.in_flight + read.open_streams + read.examples + read.batches +
+                read.bytes_received + read.bytes_sent + read.slow_seen + read.slow_dropped,
             0U);
 }
 
