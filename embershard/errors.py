@@ -85,6 +85,16 @@ class DeadlineError(RetryError):
 class OverloadedError(RetryError):
     """Refused at once, to protect the requests already accepted."""
 
+    def __init__(self, message: str = "", *, retry_after_seconds: float | None = None) -> None:
+        """
+        Args:
+            message: what was refused, and why.
+            retry_after_seconds: after how long the server asks to be tried again. None: it does
+                not say.
+        """
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
 
 class UnavailableError(RetryError):
     """No server answers there, or the one that does is shutting down."""

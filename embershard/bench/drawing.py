@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from embershard.bench.id_sources import IdSource
 from embershard.bench.pool import PooledRequest
 from embershard.bench.zipf import scattered, zipf_ranks
 from embershard.client import ServedInput, ServedModel
+from embershard.client.arguments import priority_of
 from embershard.errors import InputError
 
 __all__ = ["MLPERF_EXAMPLES", "Span", "TrafficOptions", "draw_requests"]
@@ -56,11 +57,15 @@ class TrafficOptions:
     pool_bytes_max: int = 256 << 20
     """Together; there are fewer requests where they would be larger."""
 
+    priority: Literal["interactive", "batch"] = "interactive"
+    """Of every request."""
+
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.pool_requests <= 1_000_000:
             raise InputError(f"pool: expected 1 .. 1000000, got {self.pool_requests}")
+        priority_of(self.priority)
         if not 0 <= self.seed <= 1 << 62:
             raise InputError(f"seed: expected 0 .. 2**62, got {self.seed}")
 
@@ -112,9 +117,16 @@ def _draw_chunk(
     columns = [
         _Column.draw(random, examples, item, sources[item.name], options) for item in model.sparse
     ]
-    return [
-        _packed(random, model, columns, index, int(size)) for index, size in enumerate(examples)
+    heads = [
+        pb.PredictRequest(
+            model=model.name,
+            version=model.version,
+            num_examples=int(size),
+            priority=priority_of(options.priority),
+        )
+        for size in examples
     ]
+    return [_packed(random, model, columns, index, head) for index, head in enumerate(heads)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +194,9 @@ def _packed(
     model: ServedModel,
     columns: list[_Column],
     index: int,
-    examples: int,
+    message: pb.PredictRequest,
 ) -> PooledRequest:
-    message = pb.PredictRequest(model=model.name, version=model.version, num_examples=examples)
+    examples = message.num_examples
     packed = message.packed
     packed.schema = model.fingerprint
     request_width = sum(item.scope == "request" for item in model.dense)

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from embershard._proto import predictor_pb2 as pb
 from embershard.errors import InputError
 
-__all__ = ["at_least_one", "check_timeout", "name_of", "names_of", "version_of"]
+__all__ = [
+    "PriorityName",
+    "at_least_one",
+    "check_timeout",
+    "name_of",
+    "names_of",
+    "priority_of",
+    "version_of",
+]
 
 TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
 """Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
 
 VERSION_MAX = (1 << 63) - 1
+
+PriorityName: TypeAlias = Literal["interactive", "batch"]
+
+PRIORITIES: dict[str, pb.Priority] = {
+    "interactive": pb.PRIORITY_UNSPECIFIED,  # Means the same, in no bytes.
+    "batch": pb.PRIORITY_BATCH,
+}
 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 """What a Python string may hold and UTF-8 may not."""
@@ -65,6 +82,17 @@ def names_of(what: str, given: object) -> list[str]:
     if not isinstance(given, Sequence):
         raise InputError(f"{what}: expected a list of names, got {given!r:.40}")
     return [name_of(f"{what}[{place}]", each) for place, each in enumerate(given)]
+
+
+def priority_of(given: object) -> pb.Priority:
+    """The priority of that name.
+
+    Raises:
+        InputError: anything but ``interactive`` and ``batch``.
+    """
+    if isinstance(given, str) and given in PRIORITIES:
+        return PRIORITIES[given]
+    raise InputError(f"priority: expected interactive or batch, got {given!r:.40}")
 
 
 def version_of(given: object) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import name_of, names_of, version_of
+from embershard.client.arguments import name_of, names_of, priority_of, version_of
 from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
 from embershard.client.status import error_for
@@ -46,7 +46,13 @@ def model_request(model: object, version: object, label: object) -> pb.GetModelR
 
 
 def predict_request(
-    model: object, version: object, label: object, *, request_id: object, outputs: Sequence[str]
+    model: object,
+    version: object,
+    label: object,
+    *,
+    request_id: object,
+    priority: object,
+    outputs: Sequence[str],
 ) -> pb.PredictRequest:
     """A request without its inputs.
 
@@ -58,6 +64,7 @@ def predict_request(
         version=version_of(version),
         label=name_of("label", label),
         request_id=name_of("request_id", request_id),
+        priority=priority_of(priority),
         outputs=names_of("outputs", outputs),
     )
 
@@ -111,12 +118,17 @@ def refusal(
     schema: ServedModel,
     request: pb.PredictRequest,
     inputs: Inputs,
+    retry_after_seconds: float | None,
 ) -> EmbershardError:
-    """What a request's caller sees when the server did not answer it."""
+    """What a request's caller sees when the server did not answer it.
+
+    Args:
+        retry_after_seconds: as the server stated it. None: it did not.
+    """
     size, limit = request.ByteSize(), schema.max_message_bytes
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
         return RequestError(f"request: expected at most {limit} bytes, got {size}")
-    error = error_for(code, details, address=address)
+    error = error_for(code, details, address=address, retry_after_seconds=retry_after_seconds)
     if isinstance(error, RequestError):
         return RequestError(with_string(str(error), inputs.sparse))
     return error

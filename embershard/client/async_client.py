@@ -13,7 +13,7 @@ import grpc.aio
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.address import check_address
-from embershard.client.arguments import at_least_one, check_timeout
+from embershard.client.arguments import PriorityName, at_least_one, check_timeout
 from embershard.client.asking import (
     Names,
     is_stale,
@@ -29,7 +29,7 @@ from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of
+from embershard.client.status import error_of, pushback_seconds
 from embershard.errors import DeadlineError, InputError, RequestError
 
 __all__ = ["AsyncClient"]
@@ -107,12 +107,15 @@ class AsyncClient:
         version: int = 0,
         label: str = "",
         request_id: str = "",
+        priority: PriorityName = "interactive",
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `Client.predict`."""
         deadline = self._deadline(timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        request = predict_request(model, version, label, request_id=request_id, outputs=outputs)
+        request = predict_request(
+            model, version, label, request_id=request_id, priority=priority, outputs=outputs
+        )
         names = names_in(request)
         known = self._models.get(names)
         schema = known or await self._schema(names, deadline)
@@ -132,6 +135,7 @@ class AsyncClient:
                         schema=schema,
                         request=request,
                         inputs=inputs,
+                        retry_after_seconds=pushback_seconds(failure),
                     ) from None
             # Perhaps the model was changed under us. Once is enough.
             known = None

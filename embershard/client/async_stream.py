@@ -11,7 +11,7 @@ from typing import Any, Self
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import check_timeout
+from embershard.client.arguments import PriorityName, check_timeout
 from embershard.client.asking import (
     Names,
     check_stream_size,
@@ -68,13 +68,16 @@ class AsyncPredictStream:
         num_examples: int | None = None,
         outputs: Sequence[str] = (),
         request_id: str = "",
+        priority: PriorityName = "interactive",
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `PredictStream.predict`, with the answer itself."""
         given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
         deadline = time.monotonic() + given
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        request = predict_request(*self._names, request_id=request_id, outputs=outputs)
+        request = predict_request(
+            *self._names, request_id=request_id, priority=priority, outputs=outputs
+        )
         schema = await self._schema(self._names, deadline)
         check_stream_size(packed(schema, inputs, request), schema)
         waiting = Waiting(

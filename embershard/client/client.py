@@ -12,7 +12,7 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.address import check_address
-from embershard.client.arguments import at_least_one, check_timeout
+from embershard.client.arguments import PriorityName, at_least_one, check_timeout
 from embershard.client.asking import (
     Names,
     is_stale,
@@ -26,7 +26,7 @@ from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of
+from embershard.client.status import error_of, pushback_seconds
 from embershard.client.stream import PredictStream
 from embershard.errors import DeadlineError, EmbershardError, InputError, RequestError
 
@@ -138,6 +138,7 @@ class Client:
         version: int = 0,
         label: str = "",
         request_id: str = "",
+        priority: PriorityName = "interactive",
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """Score the examples of one request.
@@ -154,6 +155,7 @@ class Client:
                 0: no candidates, for ``outputs`` in request scope alone, as a user's vector is.
             outputs: names of those wanted. Empty: all.
             request_id: comes back in the answer.
+            priority: ``batch`` for what nobody waits for: it runs in what others leave free.
             timeout_seconds: deadline, retries included. None: the client's.
 
         Returns:
@@ -163,11 +165,14 @@ class Client:
             InputError: an argument of another type than asked for.
             RequestError: an input contradicts the schema.
             NotFoundError: no such model, version, label or output.
-            OverloadedError, UnavailableError, DeadlineError: no answer in time; try later.
+            OverloadedError, UnavailableError, DeadlineError: no answer in time; try later, and
+                where the first has ``retry_after_seconds``, after those.
         """
         deadline = self._deadline(timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        request = predict_request(model, version, label, request_id=request_id, outputs=outputs)
+        request = predict_request(
+            model, version, label, request_id=request_id, priority=priority, outputs=outputs
+        )
         known = self._known(names_in(request))
         schema = known or self._fetch(names_in(request), deadline)
         try:
@@ -274,6 +279,7 @@ class Client:
             schema=schema,
             request=request,
             inputs=inputs,
+            retry_after_seconds=pushback_seconds(failure),
         )
 
     def _remaining(self, deadline: float) -> float:

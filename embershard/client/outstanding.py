@@ -101,4 +101,5 @@ def outcome_of(
         schema=waiting.schema,
         request=waiting.request,
         inputs=waiting.inputs,
+        retry_after_seconds=message.failure.retry_pushback_ms / 1000 or None,
     )

@@ -34,14 +34,23 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 def error_of(failure: grpc.RpcError, *, address: str) -> EmbershardError:
     """The error a caller sees for a failed call."""
-    return error_for(failure.code(), failure.details() or "no details", address=address)
+    return error_for(
+        failure.code(),
+        failure.details() or "no details",
+        address=address,
+        retry_after_seconds=pushback_seconds(failure),
+    )
 
 
-def error_for(code: grpc.StatusCode, details: str, *, address: str) -> EmbershardError:
+def error_for(
+    code: grpc.StatusCode, details: str, *, address: str, retry_after_seconds: float | None = None
+) -> EmbershardError:
     """The same, of a code and the words with it."""
     kind = ERRORS.get(code, InternalError)
     if kind is UnavailableError or kind is InternalError:
         return kind(f"{address}: {code.name}: {details}")
+    if kind is OverloadedError:
+        return OverloadedError(details, retry_after_seconds=retry_after_seconds)
     return kind(details)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import check_timeout
+from embershard.client.arguments import PriorityName, check_timeout
 from embershard.client.asking import (
     Names,
     check_stream_size,
@@ -85,12 +85,14 @@ class PredictStream:
         num_examples: int | None = None,
         outputs: Sequence[str] = (),
         request_id: str = "",
+        priority: PriorityName = "interactive",
         timeout_seconds: float | None = None,
     ) -> Future[Prediction]:
         """Send a request. Waits where as many as may be in flight have no answer yet.
 
         Args:
-            dense, sparse, weights, num_examples, outputs, request_id: as in `Client.predict`.
+            dense, sparse, weights, num_examples, outputs, request_id, priority: as in
+                `Client.predict`.
             timeout_seconds: of this request. None: the client's.
 
         Returns:
@@ -106,7 +108,9 @@ class PredictStream:
         given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
         deadline = time.monotonic() + given
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        request = predict_request(*self._names, request_id=request_id, outputs=outputs)
+        request = predict_request(
+            *self._names, request_id=request_id, priority=priority, outputs=outputs
+        )
         schema = self._schema(self._names, deadline)
         check_stream_size(packed(schema, inputs, request), schema)
         future = Future[Prediction]()

@@ -19,7 +19,7 @@ RECORDED: Final = "recorded"
 
 STANDARD_OUTPUT: Final = Path("-")
 
-DRAWN: Final = ("examples", "ids", "lengths", "id_range", "package", "pool")
+DRAWN: Final = ("examples", "ids", "lengths", "id_range", "package", "pool", "priority")
 """What shapes drawn requests."""
 
 # Flags by the option that each is; one that is not given leaves the option's default.
@@ -37,6 +37,7 @@ TRAFFIC: Final = {
     "examples": "examples",
     "zipf_alpha": "ids",
     "pool_requests": "pool",
+    "priority": "priority",
     "seed": "seed",
 }
 
@@ -85,6 +86,7 @@ def add_bench(commands: Any) -> None:
         help="ids to send where the server does not say which it knows",
     )
     add("--package", type=Path, help="the package that is served: its vocabularies' ids are sent")
+    add("--priority", metavar="interactive|batch", help="(default: interactive)")
     add("--pool", type=int, metavar="N", help="different requests (default: 1000)")
     add("--seed", type=int, help="(default: 0)")
     add("--max-in-flight", type=int, metavar="N", help="of an open loop (default: 4096)")

@@ -162,10 +162,36 @@ def test_overload_is_tried_again_when_the_server_says_after_how_long(pauses):
 def test_overload_is_an_error_at_once_when_the_server_does_not_say(pauses):
     with (
         fake_server(predict=[fails(Code.RESOURCE_EXHAUSTED, "full")]) as fake,
-        pytest.raises(OverloadedError, match="full"),
+        pytest.raises(OverloadedError, match="full") as raised,
     ):
         ask(fake)
     assert (len(fake.predict_calls), pauses) == (1, [])
+    assert raised.value.retry_after_seconds is None
+
+
+def test_overload_says_after_how_long_it_is_worth_another_try():
+    full = fails(Code.RESOURCE_EXHAUSTED, "full", pushback_ms="30")
+    with fake_server(predict=[full]) as fake, pytest.raises(OverloadedError) as raised:
+        ask(fake, max_attempts=1)
+    assert raised.value.retry_after_seconds == 0.03
+
+
+@pytest.mark.parametrize(("priority", "sent"), [("interactive", 0), ("batch", 2)])
+def test_a_request_carries_its_priority(priority, sent):
+    with fake_server(predict=[scores(1.0)]) as fake, Client(fake.address) as client:
+        client.predict(dense={"price": [1.0]}, priority=priority)
+    assert fake.predict_calls[0].priority == sent
+
+
+@pytest.mark.parametrize("priority", ["urgent", "", None, 2])
+def test_a_priority_that_there_is_not_is_refused_before_anything_is_sent(priority):
+    with (
+        fake_server(predict=[]) as fake,
+        Client(fake.address) as client,
+        pytest.raises(InputError, match="priority: expected interactive or batch, got"),
+    ):
+        client.predict(dense={"price": [1.0]}, priority=priority)
+    assert fake.predict_calls == []
 
 
 def test_a_message_over_the_servers_limit_is_the_requests_fault(pauses):

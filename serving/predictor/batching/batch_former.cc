@@ -16,7 +16,25 @@ QueueSize SizeOf(const Request& request) {
           .requests = 1};
 }
 
+void AddTo(QueueSize* sum, const QueueSize& size) {
+  sum->examples += size.examples;
+  sum->ids += size.ids;
+  sum->bytes += size.bytes;
+  sum->requests += size.requests;
+}
+
+void TakeFrom(QueueSize* sum, const QueueSize& size) {
+  sum->examples -= size.examples;
+  sum->ids -= size.ids;
+  sum->bytes -= size.bytes;
+  sum->requests -= size.requests;
+}
+
 bool IsExpired(const Request& request, Clock::time_point now) { return request.deadline <= now; }
+
+bool IsDueBefore(const std::unique_ptr<Request>& one, const std::unique_ptr<Request>& other) {
+  return one->deadline < other->deadline;
+}
 
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
 
@@ -38,51 +56,104 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& fo
     return Admission::kTooLarge;
   }
   if (IsExpired(*request, now)) return Admission::kExpired;
-  if (size.examples > options_.max_queued_examples - queued_.examples ||
-      size.ids > options_.max_queued_ids - queued_.ids ||
-      size.bytes > options_.max_queued_bytes - queued_.bytes) {
-    return Admission::kQueueFull;
-  }
-  if (!HasTime(*request, forecast, now)) return Admission::kNoTime;
-  waiting_.Add(request);
-  ++queued_.requests;
-  queued_.examples += size.examples;
-  queued_.ids += size.ids;
-  queued_.bytes += size.bytes;
+  if (!HasRoom(*request, size)) return Admission::kQueueFull;
+  const bool next = empty() && !forecast.runs();
+  if (!next && EndOf(*request, forecast, now) > request->deadline) return Admission::kNoTime;
+  const bool is_batch = request->priority == Priority::kBatch;
+  LineOf(*request).Add(request);
+  AddTo(&queued_, size);
+  if (is_batch) AddTo(&queued_batch_, size);
   return Admission::kAccepted;
 }
 
-bool BatchFormer::HasTime(const Request& request, const Forecast& forecast,
-                          Clock::time_point now) const {
-  if (waiting_.empty() && !forecast.runs()) return true;
-  const BatchSize after = waiting_.DueAfter(request.deadline);
-  const BatchSize work = {.requests = queued_.requests - after.requests + 1,
-                          .examples = queued_.examples - after.examples + request.num_examples,
-                          .ids = queued_.ids - after.ids + request.num_ids};
-  return forecast.EndOf(work, now) <= request.deadline;
+WaitingLine& BatchFormer::LineOf(const Request& request) {
+  return request.priority == Priority::kBatch ? batch_ : interactive_;
+}
+
+bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
+  if (size.examples > options_.max_queued_examples - queued_.examples ||
+      size.ids > options_.max_queued_ids - queued_.ids ||
+      size.bytes > options_.max_queued_bytes - queued_.bytes) {
+    return false;
+  }
+  if (request.priority == Priority::kInteractive || batch_.empty()) return true;
+  return queued_batch_.examples + size.examples <= options_.max_queued_examples / 2 &&
+         queued_batch_.ids + size.ids <= options_.max_queued_ids / 2 &&
+         queued_batch_.bytes + size.bytes <= options_.max_queued_bytes / 2;
+}
+
+Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& forecast,
+                                     Clock::time_point now) const {
+  const bool is_batch = request.priority == Priority::kBatch;
+  const BatchSize after = (is_batch ? batch_ : interactive_).DueAfter(request.deadline);
+  BatchSize work = {.requests = queued_.requests - after.requests + 1,
+                    .examples = queued_.examples - after.examples + request.num_examples,
+                    .ids = queued_.ids - after.ids + request.num_ids};
+  if (is_batch || queued_batch_.examples == 0) return forecast.EndOf(work, now);
+  const QueueSize& others = queued_batch_;
+  work.requests -= others.requests;
+  work.examples -= others.examples;
+  work.ids -= others.ids;
+  // Of the others those that fill its batches up, and those whose turn comes meanwhile.
+  const uint64_t batches = (std::max(work.examples, uint64_t{1}) - 1) / options_.merge_examples + 1;
+  const uint64_t turns = (static_cast<uint64_t>(passed_over_) + batches) / (kPassedOver + 1);
+  const uint64_t room = (batches + turns) * options_.merge_examples - work.examples;
+  const uint64_t share = std::min<uint64_t>(others.examples, room);
+  work.requests += others.requests * share / others.examples;
+  work.examples += share;
+  work.ids += others.ids * share / others.examples;
+  return forecast.EndOf(work, now);
+}
+
+std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const Forecast& forecast,
+                                                 Clock::time_point now) const {
+  const Clock::time_point end = EndOf(refused, forecast, now);
+  if (end > refused.deadline) return end - refused.deadline;  // It will state as much time again.
+  const QueueSize size = SizeOf(refused);
+  return forecast.EndOf({1, size.examples, size.ids}, now) - now;
 }
 
 Due BatchFormer::Take(Clock::time_point now) {
   Due due;
+  QueueSize room;
+  room.examples = options_.merge_examples;
+  room.ids = options_.max_batch_ids;
+  WaitingLine* first = &interactive_;
+  WaitingLine* second = &batch_;
+  if (passed_over_ >= kPassedOver) std::swap(first, second);
   try {
-    QueueSize room;
-    room.examples = options_.merge_examples;
-    room.ids = options_.max_batch_ids;
-    while (!waiting_.empty() && TakeFirst(now, &room, &due)) {
-    }
+    bool fits = true;
+    while (fits && !first->empty()) fits = TakeFirst(first, now, &room, &due);
+    while (fits && !second->empty()) fits = TakeFirst(second, now, &room, &due);
   } catch (const std::exception&) {
     // What has been taken is due, and the rest is for the next call. Where nothing has,
     // the first goes: the next call might fail at it again, and so for ever.
     if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
-      due.failed = waiting_.TakeFirst();
+      due.failed = (first->empty() ? second : first)->TakeFirst();
       Uncount(*due.failed);
     }
   }
+  // What came of each line is in order.
+  std::inplace_merge(due.batch.begin(),
+                     std::is_sorted_until(due.batch.begin(), due.batch.end(), IsDueBefore),
+                     due.batch.end(), IsDueBefore);
+  CountPassedOver(due.batch);
   return due;
 }
 
-bool BatchFormer::TakeFirst(Clock::time_point now, QueueSize* room, Due* due) {
-  const Request& first = waiting_.first();
+void BatchFormer::CountPassedOver(const Batch& batch) {
+  const bool has_one = std::any_of(batch.begin(), batch.end(), [](const auto& request) {
+    return request->priority == Priority::kBatch;
+  });
+  if (batch_.empty() || has_one) {
+    passed_over_ = 0;
+  } else if (!batch.empty()) {
+    ++passed_over_;
+  }
+}
+
+bool BatchFormer::TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due) {
+  const Request& first = line->first();
   const QueueSize size = SizeOf(first);
   Batch* part = IsExpired(first, now) ? &due->expired : &due->batch;
   if (part == &due->batch) {
@@ -92,7 +163,7 @@ bool BatchFormer::TakeFirst(Clock::time_point now, QueueSize* room, Due* due) {
     if (IsAbandoned(first)) part = &due->abandoned;
   }
   part->emplace_back();  // What may fail comes first.
-  part->back() = waiting_.TakeFirst();
+  part->back() = line->TakeFirst();
   Uncount(*part->back());
   if (part == &due->batch) {
     room->examples -= std::min(room->examples, size.examples);
@@ -102,27 +173,32 @@ bool BatchFormer::TakeFirst(Clock::time_point now, QueueSize* room, Due* due) {
 }
 
 std::unique_ptr<Request> BatchFormer::TakeExpired(Clock::time_point now) {
-  if (waiting_.empty() || !IsExpired(waiting_.first(), now)) return nullptr;
-  std::unique_ptr<Request> expired = waiting_.TakeFirst();
-  Uncount(*expired);
-  return expired;
+  for (WaitingLine* line : {&interactive_, &batch_}) {
+    if (line->empty() || !IsExpired(line->first(), now)) continue;
+    std::unique_ptr<Request> expired = line->TakeFirst();
+    Uncount(*expired);
+    return expired;
+  }
+  return nullptr;
 }
 
 std::unique_ptr<Request> BatchFormer::Take(const Request& request) {
   Uncount(request);
-  return waiting_.Take(request);
+  return LineOf(request).Take(request);
 }
 
 Clock::time_point BatchFormer::next_deadline() const {
-  return waiting_.empty() ? Clock::time_point::max() : waiting_.first().deadline;
+  Clock::time_point next = Clock::time_point::max();
+  for (const WaitingLine* line : {&interactive_, &batch_}) {
+    if (!line->empty()) next = std::min(next, line->first().deadline);
+  }
+  return next;
 }
 
 void BatchFormer::Uncount(const Request& request) {
   const QueueSize size = SizeOf(request);
-  --queued_.requests;
-  queued_.examples -= size.examples;
-  queued_.ids -= size.ids;
-  queued_.bytes -= size.bytes;
+  TakeFrom(&queued_, size);
+  if (request.priority == Priority::kBatch) TakeFrom(&queued_batch_, size);
 }
 
 }  // namespace embershard

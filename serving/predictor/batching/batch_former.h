@@ -51,15 +51,25 @@ class BatchFormer {
 
   // Takes ownership of `request` if it is accepted; otherwise leaves it as is. One that nothing
   // is before is accepted whatever `forecast` says: how else would it learn that it was wrong?
+  // Those of priority kBatch take at most half of the queue, but for one that nothing of its
+  // kind is before.
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                               Clock::time_point now);
 
-  // Removes and returns what is due, earliest deadline first. A batch takes its first request
+  // Removes and returns what is due: interactive requests, and where those leave room, kBatch
+  // ones; but after kPassedOver batches in a row that left kBatch ones waiting, the other way
+  // round. So kBatch ones get an eighth of the batches at least. Of one priority the earliest
+  // deadline comes first; so stand the requests of a batch. A batch takes its first request
   // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
   // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. At
   // least one request leaves when any waits. What is no longer worth running takes no room in a
   // batch. Never throws.
   Due Take(Clock::time_point now);
+
+  // After how long there will be room and time for one that Add() has refused, if nothing else
+  // comes. Zero where nothing is known.
+  std::chrono::nanoseconds RetryAfter(const Request& refused, const Forecast& forecast,
+                                      Clock::time_point now) const;
 
   // One whose deadline has passed; null where there is none.
   std::unique_ptr<Request> TakeExpired(Clock::time_point now);
@@ -70,21 +80,31 @@ class BatchFormer {
   // The earliest of those that wait; max() where none does.
   Clock::time_point next_deadline() const;
 
-  bool empty() const { return waiting_.empty(); }
+  bool empty() const { return interactive_.empty() && batch_.empty(); }
   const QueueSize& queued() const { return queued_; }
 
+  static constexpr int kPassedOver = 7;
+
  private:
-  // Whether a request will have run by its deadline.
-  bool HasTime(const Request& request, const Forecast& forecast, Clock::time_point now) const;
+  WaitingLine& LineOf(const Request& request);
+  bool HasRoom(const Request& request, const QueueSize& size) const;
+  // When a request will have run.
+  Clock::time_point EndOf(const Request& request, const Forecast& forecast,
+                          Clock::time_point now) const;
+  // Counts how often kBatch ones were left.
+  void CountPassedOver(const Batch& batch);
   // Moves the first request into `due`. False, and nothing moved, where it does not fit
   // `room`, which is what the batch has left once it has a request.
-  bool TakeFirst(Clock::time_point now, QueueSize* room, Due* due);
+  bool TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due);
   // No longer counts a request that has left.
   void Uncount(const Request& request);
 
   const BatchingOptions options_;
-  WaitingLine waiting_;
-  QueueSize queued_;  // Sum over waiting_.
+  WaitingLine interactive_;
+  WaitingLine batch_;
+  QueueSize queued_;        // Sum over both.
+  QueueSize queued_batch_;  // Over batch_.
+  int passed_over_ = 0;     // Batches in a row that left kBatch ones waiting.
 };
 
 }  // namespace embershard

@@ -58,6 +58,11 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   return Admission::kAccepted;
 }
 
+std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const {
+  const std::lock_guard lock(mutex_);
+  return former_.RetryAfter(refused, forecast_, now_());
+}
+
 bool BatchingQueue::ShouldRunInline() const {
   const QueueSize& queued = former_.queued();
   if (busy_ || queued.requests != 1) return false;

@@ -50,6 +50,9 @@ class BatchingQueue {
   // predicted, and never for a batch of others. Ownership as in BatchFormer::Add().
   [[nodiscard]] Admission Submit(std::unique_ptr<Request>& request);
 
+  // As BatchFormer::RetryAfter(), of the moment.
+  std::chrono::nanoseconds RetryAfter(const Request& refused) const;
+
   // Answers the ticket's request, unless that has happened, and lets go of what it holds here:
   // all if it waits; if it runs, the model goes on. `why` as in Late.
   void Cancel(Ticket* ticket, StatusReason why);

@@ -4,6 +4,7 @@
 #ifndef EMBERSHARD_BATCHING_REQUEST_H_
 #define EMBERSHARD_BATCHING_REQUEST_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,8 @@ struct Response {
   std::vector<UnknownIdCount> unknown_ids;  // Only where not zero.
   Timing timing;
   uint64_t num_ids = 0;  // Of the request, where it passed the door.
+  // Where the status is kResourceExhausted: after so long there will be room. Zero: not known.
+  std::chrono::nanoseconds retry_after{0};
 };
 
 struct Request;
@@ -64,11 +67,18 @@ struct Ticket {
   Request* request = nullptr;  // The queue's, under its lock. Null: nothing to take back.
 };
 
+enum class Priority {
+  kInteractive,
+  kBatch,  // Runs in what interactive ones leave free, and now and then before them.
+};
+
 struct Request {
   uint32_t num_examples = 0;
   std::vector<DenseView> dense;        // One for each of Schema::dense.
   std::vector<SparseView> sparse;      // One for each of Schema::sparse.
   std::vector<size_t> outputs_wanted;  // Positions in Schema::outputs, ascending.
+
+  Priority priority = Priority::kInteractive;
 
   Clock::time_point arrival;
   Clock::time_point deadline = Clock::time_point::max();
@@ -87,7 +97,7 @@ struct Request {
   std::shared_ptr<const void> bytes;
 
   // Called exactly once, from any thread, must not throw or block. Where the status is not ok
-  // the response holds nothing but timings and num_ids, as far as the request came.
+  // the response holds nothing but timings, num_ids and retry_after, as far as the request came.
   std::function<void(Status, Response)> answer;
 
   Ticket* ticket = nullptr;  // Null: nobody will take it back.

@@ -271,6 +271,9 @@ void Engine::Predict(std::unique_ptr<Request> request) {
   if (request == nullptr) return;
   Response response;
   response.num_ids = request->num_ids;
+  if (status.code() == StatusCode::kResourceExhausted) {
+    response.retry_after = state_->queue->RetryAfter(*request);
+  }
   request->answer(std::move(status), std::move(response));
 }
 

@@ -139,6 +139,7 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
                         .bytes_received = bytes,
                         .bytes_sent = status.ok() ? exchange->response->ByteSizeLong() : 0});
   if (recorder_ != nullptr) exchange->ended = status;
+  exchange->retry_after = answer.retry_after;
   exchange->send(status);
 }
 

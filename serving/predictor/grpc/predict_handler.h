@@ -6,6 +6,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -38,8 +39,16 @@ struct Exchange {
   std::chrono::system_clock::time_point wall_arrival;  // Where it is recorded.
   Clock::time_point deadline;
   Ticket ticket;
-  Status ended;  // What it was answered, where that is recorded.
+  Status ended;                             // What it was answered, where that is recorded.
+  std::chrono::nanoseconds retry_after{0};  // As in Response.
 };
+
+// How long a client that was refused to protect others is asked to wait. `least`: see
+// GrpcServerOptions::retry_pushback.
+inline std::chrono::milliseconds RetryPushback(const Exchange& exchange,
+                                               std::chrono::milliseconds least) {
+  return std::max(least, std::chrono::ceil<std::chrono::milliseconds>(exchange.retry_after));
+}
 
 // A request is counted by Telemetry from Arrive() until its answer goes out. Any thread may call.
 class PredictHandler {

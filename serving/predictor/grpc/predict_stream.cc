@@ -153,7 +153,8 @@ grpc::ByteBuffer PredictStream::Serialized(Entry* entry, const Status& status) c
     failure->set_code(told.error_code());
     failure->set_message(told.error_message());
     if (status.code() == StatusCode::kResourceExhausted) {
-      failure->set_retry_pushback_ms(static_cast<uint32_t>(options_.retry_pushback.count()));
+      failure->set_retry_pushback_ms(
+          static_cast<uint32_t>(RetryPushback(entry->exchange, options_.retry_pushback).count()));
     }
   }
   grpc::ByteBuffer bytes;

@@ -83,7 +83,8 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
   void Send(const Status& status) {
     if (status.code() == StatusCode::kResourceExhausted) {
       exchange_.context->AddTrailingMetadata(
-          kRetryPushbackKey, std::to_string(service_->options_.retry_pushback.count()));
+          kRetryPushbackKey,
+          std::to_string(RetryPushback(exchange_, service_->options_.retry_pushback).count()));
     }
     Finish(ToGrpcStatus(status));
   }

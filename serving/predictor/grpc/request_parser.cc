@@ -88,6 +88,7 @@ RequestParser::RequestParser(const Engine* engine)
 
 Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
   Status status = engine_->CheckName(message.model(), message.version(), message.label());
+  if (status.ok()) status = ParsePriority(message, request);
   if (status.ok()) status = ParseOutputs(message, request);
   if (!status.ok()) return status;
   request->num_examples = message.num_examples();
@@ -100,6 +101,20 @@ Status RequestParser::Parse(const v1::PredictRequest& message, Request* request)
   }
   status = ParseDense(message, request);
   return status.ok() ? ParseSparse(message, request) : status;
+}
+
+Status RequestParser::ParsePriority(const v1::PredictRequest& message, Request* request) {
+  switch (message.priority()) {
+    case v1::PRIORITY_UNSPECIFIED:
+    case v1::PRIORITY_INTERACTIVE:
+      request->priority = Priority::kInteractive;
+      return {};
+    case v1::PRIORITY_BATCH:
+      request->priority = Priority::kBatch;
+      return {};
+    default:
+      return InvalidArgument("priority: expected 0..2, got " + std::to_string(message.priority()));
+  }
 }
 
 Status RequestParser::ParsePacked(const v1::Packed& packed, Request* request) const {

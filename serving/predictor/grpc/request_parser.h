@@ -20,7 +20,7 @@ class RequestParser {
   // Does not own `engine`, which must outlive it.
   explicit RequestParser(const Engine* engine);
 
-  // Fills num_examples, the wanted outputs, held_bytes and the views, which lie over the
+  // Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
   // bytes of `message`: it must outlive their use. Refuses what the wire alone shows to be
   // wrong: names, the schema's fingerprint, both forms in one request, bytes that are
   // not whole values. The rest is the door's work.
@@ -32,6 +32,7 @@ class RequestParser {
   Status ParsePacked(const v1::Packed& packed, Request* request) const;
   Status ParseDense(const v1::PredictRequest& message, Request* request) const;
   Status ParseSparse(const v1::PredictRequest& message, Request* request) const;
+  static Status ParsePriority(const v1::PredictRequest& message, Request* request);
   Status ParseOutputs(const v1::PredictRequest& message, Request* request) const;
 
   const Engine* const engine_;

@@ -37,8 +37,9 @@ struct GrpcServerOptions {
   // How many connections, and what each may do.
   ConnectionLimits connections = {};
 
-  // After how long a client that was refused to protect others may try again: about
-  // the time of a few batches.
+  // After how long a client that was refused to protect others may try again, at the least:
+  // about the time of a few batches. It is asked to wait longer where what is before it is
+  // foreseen to take longer.
   std::chrono::milliseconds retry_pushback{20};
 
   // Most requests of one stream that are read and not answered yet, at least 1. Beyond it nothing

@@ -274,6 +274,7 @@ class Runs {
 // Until the cost of such a batch is known, and the queue's thread has become idle.
 bool SubmitUntilMine(BatchingQueue* queue, Runs* runs) {
   return WaitFor([queue, runs] {
+    if (queue->queued().requests > 0) return false;  // Its thread has not come to it.
     EXPECT_EQ(Submit(queue, Waiting(1)), Admission::kAccepted);
     return runs->ByMe();
   });

@@ -60,5 +60,36 @@ TEST(RequestParser, NamedInputsAndNamesOfOutputsAreHeldAsWell) {
   ExpectHeldAbout(message, 0);
 }
 
+struct Parsed {
+  Status status;
+  Priority priority = Priority::kInteractive;
+};
+
+Parsed ParsePriority(int number) {
+  auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
+  v1::PredictRequest message = PackedMessage();
+  message.set_priority(static_cast<v1::Priority>(number));
+  Request request;
+  const Status status = RequestParser(engine->get()).Parse(message, &request);
+  return {status, request.priority};
+}
+
+TEST(RequestParser, ARequestIsInteractiveUnlessItSaysOtherwise) {
+  for (const int number : {0, 1}) {
+    const Parsed parsed = ParsePriority(number);
+    EXPECT_TRUE(parsed.status.ok()) << parsed.status.message();
+    EXPECT_EQ(parsed.priority, Priority::kInteractive);
+  }
+  EXPECT_EQ(ParsePriority(2).priority, Priority::kBatch);
+}
+
+TEST(RequestParser, RefusesAPriorityThatThereIsNot) {
+  for (const int number : {3, -1}) {
+    const Status status = ParsePriority(number).status;
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "priority: expected 0..2, got " + std::to_string(number));
+  }
+}
+
 }  // namespace
 }  // namespace embershard
