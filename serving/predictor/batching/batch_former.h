@@ -88,7 +88,7 @@ class BatchFormer {
  private:
   WaitingLine& LineOf(const Request& request);
   bool HasRoom(const Request& request, const QueueSize& size) const;
-  // When a request will have run.
+  // When a request will have run, at the latest.
   Clock::time_point EndOf(const Request& request, const Forecast& forecast,
                           Clock::time_point now) const;
   // Counts how often kBatch ones were left.

@@ -83,6 +83,7 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   run_batch_(std::move(due), this);
   lock->lock();
   busy_ = false;
+  forecast_.RunEnds(now_());  // The next batch waits for the answers, too.
 }
 
 void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
@@ -97,7 +98,6 @@ void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
 void BatchingQueue::EndRun() {
   const std::lock_guard lock(mutex_);
   running_.End();
-  forecast_.RunEnds(now_());
 }
 
 void BatchingQueue::Stop() {

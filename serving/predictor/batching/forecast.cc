@@ -6,6 +6,12 @@
 namespace embershard {
 namespace {
 
+// How many of `requests` equal ones fill a batch which holds `room` of what they have in all.
+uint64_t Fit(uint64_t requests, uint64_t in_all, uint64_t room) {
+  if (in_all == 0) return requests;
+  return std::clamp<uint64_t>(room * requests / in_all, 1, requests);
+}
+
 uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
 
 }  // namespace
@@ -24,8 +30,9 @@ Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) 
   const Clock::time_point of_late = now - BatchCosts::kMemory;
   Clock::time_point end = now;
   if (runs()) end = std::max(end, since_ + costs_.Predict(running_, of_late));
-  const uint64_t batches = std::max({uint64_t{1}, DivideUp(work.examples, options_.merge_examples),
-                                     DivideUp(work.ids, options_.max_batch_ids)});
+  const uint64_t batches =
+      DivideUp(work.requests, std::min(Fit(work.requests, work.examples, options_.merge_examples),
+                                       Fit(work.requests, work.ids, options_.max_batch_ids)));
   const BatchSize each = {.requests = DivideUp(work.requests, batches),
                           .examples = DivideUp(work.examples, batches),
                           .ids = DivideUp(work.ids, batches)};

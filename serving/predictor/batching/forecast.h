@@ -27,8 +27,9 @@ class Forecast {
     return costs_.Predict(size, Clock::time_point::min());
   }
 
-  // When `work` will have run if it is next: behind what runs now, in as many batches of one size
-  // as it fills. Judged by batches of late; `now` where there are none.
+  // When `work` will have run if it is next: behind what runs now, in as many batches as it makes
+  // where all its requests are of one size. Judged by batches of late; `now` where there are none.
+  // REQUIRES: at least one request.
   Clock::time_point EndOf(const BatchSize& work, Clock::time_point now) const;
 
  private:

@@ -255,13 +255,14 @@ Admission AddDueIn(BatchFormer* former, uint32_t examples, int milliseconds_left
 TEST(BatchFormer, RefusesWhatWouldNotHaveRunByItsDeadline) {
   BatchFormer former(Small());
   const Forecast busy = Busy();
-  EXPECT_EQ(AddDueIn(&former, 1, 14, busy), Admission::kNoTime);
-  EXPECT_EQ(AddDueIn(&former, 9, 15, busy), Admission::kAccepted);
-  // It would be in the second batch.
-  EXPECT_EQ(AddDueIn(&former, 2, 24, busy), Admission::kNoTime);
-  EXPECT_EQ(AddDueIn(&former, 2, 25, busy), Admission::kAccepted);
+  // In 15 ms, and a quarter of that.
+  EXPECT_EQ(AddDueIn(&former, 1, 18, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 9, 19, busy), Admission::kAccepted);
+  // It would be in the second batch: in 25 ms, and a quarter.
+  EXPECT_EQ(AddDueIn(&former, 2, 31, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 2, 32, busy), Admission::kAccepted);
   // What is due later does not stand in its way.
-  EXPECT_EQ(AddDueIn(&former, 1, 16, busy), Admission::kAccepted);
+  EXPECT_EQ(AddDueIn(&former, 1, 20, busy), Admission::kAccepted);
   EXPECT_EQ(former.queued().requests, 3U);
 }
 
@@ -385,22 +386,22 @@ TEST(BatchFormer, BatchPriorityCountsForTheTimeOfAnInteractiveRequestWhereItIsIt
   const Forecast busy = Busy();
   EXPECT_EQ(Add(&former, OfBatch(10)), Admission::kAccepted);
   // One batch: what waits without hurry is behind it.
-  EXPECT_EQ(AddDueIn(&former, 10, 15, busy), Admission::kAccepted);
+  EXPECT_EQ(AddDueIn(&former, 10, 19, busy), Admission::kAccepted);
   for (int i = 0; i < BatchFormer::kPassedOver; ++i) {
     EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{10});
     EXPECT_EQ(AddDueIn(&former, 10, 1000, busy), Admission::kAccepted);
   }
-  EXPECT_EQ(AddDueIn(&former, 1, 24, busy), Admission::kNoTime);
-  EXPECT_EQ(AddDueIn(&former, 1, 25, busy), Admission::kAccepted);
+  EXPECT_EQ(AddDueIn(&former, 1, 31, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 1, 32, busy), Admission::kAccepted);
 }
 
 TEST(BatchFormer, SaysAfterHowLongThereWillBeRoomOrTime) {
   BatchFormer former(Small());
   const Forecast busy = Busy();
-  EXPECT_EQ(AddDueIn(&former, 9, 15, busy), Admission::kAccepted);
-  // Behind 5 ms of the batch that runs and 10 ms of the next, it has run after 25.
-  const auto late = Waiting(2, 1, kStart + milliseconds(18));
-  EXPECT_EQ(former.RetryAfter(*late, busy, kStart), milliseconds(7));
+  EXPECT_EQ(AddDueIn(&former, 9, 19, busy), Admission::kAccepted);
+  // Behind 5 ms of the batch that runs and 10 ms of the next, it has run after 25, and a quarter.
+  const auto late = Waiting(2, 1, kStart + milliseconds(20));
+  EXPECT_EQ(former.RetryAfter(*late, busy, kStart), std::chrono::microseconds(11250));
   // Room is there once the next batch has run.
   EXPECT_EQ(former.RetryAfter(*Waiting(10), busy, kStart), milliseconds(15));
   EXPECT_EQ(former.RetryAfter(*Waiting(10), Forecast(Small()), kStart), milliseconds(0));

@@ -34,11 +34,20 @@ TEST(Forecast, CountsTheBatchesThatTheWorkFills) {
   Forecast forecast(Small());
   Teach(&forecast, {4, 8, 64}, milliseconds(7));
   EXPECT_EQ(forecast.EndOf({4, 8, 64}, kStart), kStart + milliseconds(7));
-  // 21 examples are 3 batches of 7 requests, 7 examples and 67 ids, which cost what is known of
-  // 64 ids and more.
+  // 21 of 1 example are 3 batches of 7 requests, 7 examples and 67 ids, which cost what is known
+  // of 64 ids and more.
   EXPECT_EQ(forecast.EndOf({21, 21, 200}, kStart), kStart + milliseconds(3 * 7));
-  // 401 ids are 5 batches.
+  // 21 with 401 ids: 5 fill a batch's 100.
   EXPECT_EQ(forecast.EndOf({21, 21, 401}, kStart), kStart + milliseconds(5 * 7));
+}
+
+TEST(Forecast, CountsOnlyWholeRequestsIntoABatch) {
+  Forecast forecast(Small());
+  Teach(&forecast, {2, 8, 0}, milliseconds(7));
+  // Of 4 examples each, 2 fit into a batch of 10: 5 are 3 batches, not 2.
+  EXPECT_EQ(forecast.EndOf({5, 20, 0}, kStart), kStart + milliseconds(3 * 7));
+  // Those larger than a batch merges run alone.
+  EXPECT_EQ(forecast.EndOf({3, 45, 0}, kStart), kStart + milliseconds(3 * 7));
 }
 
 TEST(Forecast, AddsWhatIsLeftOfTheBatchThatRuns) {
