@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from embershard.kernels import FusedOptimizer
 from embershard.modules import (
@@ -22,20 +22,35 @@ from embershard.modules import (
 __all__ = [
     "EmbeddingDim",
     "FusedArguments",
+    "Layers",
     "ModelArguments",
     "Part",
-    "Positive",
     "SequenceTableArguments",
     "TableArguments",
-    "as_tuple",
     "build_bags",
     "build_sequences",
     "fused_arguments",
     "table_arguments",
 ]
 
-Positive = Annotated[int, Field(ge=1)]
 EmbeddingDim = Annotated[int, Field(ge=4, multiple_of=4)]
+
+
+def _as_tuple(value: object) -> object:
+    """For fields that TOML and JSON give as lists."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _has_one(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if not layers:
+        raise ValueError("expected at least one layer")
+    return layers
+
+
+Layers = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_tuple), AfterValidator(_has_one)
+]
+"""The width of each layer, at least one."""
 
 
 class Part(BaseModel):
@@ -138,8 +153,3 @@ def build_sequences(
     if fused is None:
         return EmbeddingCollection(configs, device=device)
     return FusedEmbeddingCollection(configs, device=device, **fused.model_dump())
-
-
-def as_tuple(value: object) -> object:
-    """For fields that TOML and JSON give as lists."""
-    return tuple(value) if isinstance(value, list) else value

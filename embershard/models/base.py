@@ -11,7 +11,7 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package.schema import Schema
 
-__all__ = ["LogitModel", "Score", "check_dense_width", "check_one_logit"]
+__all__ = ["LogitModel", "Score", "check_one_logit"]
 
 
 class LogitModel(nn.Module):
@@ -55,19 +55,6 @@ class Score(nn.Module):
             float32 ``(B,)``, each in 0..1.
         """
         return torch.sigmoid(self.model(dense, sparse)).squeeze(1)
-
-
-def check_dense_width(layer_sizes: Sequence[int], dim: int) -> None:
-    """Refuse a DLRM's dense layers that do not end in the tables' width.
-
-    Raises:
-        InputError: they do not.
-    """
-    if not layer_sizes or layer_sizes[-1] != dim:
-        raise InputError(
-            f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' embedding_dim; "
-            f"got {list(layer_sizes)}"
-        )
 
 
 def check_one_logit(layer_sizes: Sequence[int]) -> None:

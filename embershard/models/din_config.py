@@ -14,11 +14,10 @@ from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import (
     EmbeddingDim,
+    Layers,
     ModelArguments,
     Part,
-    Positive,
     SequenceTableArguments,
-    as_tuple,
     build_bags,
     build_sequences,
     fused_arguments,
@@ -45,20 +44,11 @@ class DINConfig(Part):
     target: str = "item"
     """The sparse input that attends: one id an example. It is looked up once more, pooled."""
 
-    attention_layers: tuple[Positive, ...] = (32,)
+    attention_layers: Layers = (32,)
     """Hidden layers of the attention, at least one."""
 
-    over_layers: tuple[Positive, ...] = (64, 32, 1)
+    over_layers: Layers = (64, 32, 1)
     """Layers over everything; the last is 1 wide."""
-
-    _as_tuple = field_validator("attention_layers", "over_layers", mode="before")(as_tuple)
-
-    @field_validator("attention_layers")
-    @classmethod
-    def _has_layers(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
-        if not layers:
-            raise ValueError("expected at least one layer")
-        return layers
 
     @field_validator("over_layers")
     @classmethod

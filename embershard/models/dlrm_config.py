@@ -13,10 +13,9 @@ from torch import nn
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import (
     EmbeddingDim,
+    Layers,
     ModelArguments,
     Part,
-    Positive,
-    as_tuple,
     build_bags,
     fused_arguments,
     table_arguments,
@@ -37,13 +36,11 @@ class DLRMConfig(Part):
     embedding_dim: EmbeddingDim = 16
     """Of every table; a multiple of 4."""
 
-    dense_layers: tuple[Positive, ...] = (32, 16)
+    dense_layers: Layers = (32, 16)
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""
 
-    over_layers: tuple[Positive, ...] = (64, 32, 1)
+    over_layers: Layers = (64, 32, 1)
     """Layers over the interactions, at least two; the last is 1 wide."""
-
-    _as_tuple = field_validator("dense_layers", "over_layers", mode="before")(as_tuple)
 
     @field_validator("dense_layers")
     @classmethod

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.models.base import LogitModel, check_dense_width, check_one_logit
-from embershard.models.dlrm import DenseArch, OverArch, SparseArch
+from embershard.models.base import LogitModel, check_one_logit
+from embershard.models.dlrm_parts import DenseArch, OverArch, SparseArch, check_dense_width
 from embershard.modules import (
     EmbeddingBagCollection,
     FusedEmbeddingBagCollection,

@@ -13,25 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
+from embershard.models.dlrm_parts import DenseArch, OverArch, SparseArch
 from embershard.modules import to_examples
 from embershard.package.schema import Schema
-
-if TYPE_CHECKING:  # It imports this module.
-    from embershard.models.dlrm import DLRM
 
 __all__ = ["ServedDLRM", "splits_by_scope"]
 
 
-def splits_by_scope(model: DLRM, schema: Schema) -> bool:
+def splits_by_scope(sparse_arch: SparseArch, schema: Schema) -> bool:
     """Whether a ServedDLRM of these spares anything: two vectors of the request scope, and one
     that is not."""
-    request, example = _by_scope(model, schema)
+    request, example = _by_scope(sparse_arch.sparse_feature_names, schema)
     return len(request) > 1 and len(example) > 0
 
 
@@ -39,27 +36,34 @@ class ServedDLRM(nn.Module):
     """The score of a DLRM whose inputs have scopes.
 
     Args:
-        model: trained; shared, but for the first layer above the interactions, which is copied.
+        dense_arch, sparse_arch, over_arch: of a trained DLRM; shared, but for the first layer of
+            ``over_arch``, which is copied.
         schema: of its inputs. REQUIRES: `splits_by_scope`.
     """
 
     pairs_of_request: Tensor
     pairs_of_example: Tensor
 
-    def __init__(self, model: DLRM, schema: Schema) -> None:
+    def __init__(
+        self,
+        dense_arch: DenseArch,
+        sparse_arch: SparseArch,
+        over_arch: OverArch,
+        schema: Schema,
+    ) -> None:
         super().__init__()
-        self.dense_arch = model.dense_arch
-        self.embeddings = model.sparse_arch.embedding_bag_collection
-        self.dim = model.sparse_arch.D
-        self.features = model.sparse_arch.sparse_feature_names
-        self.request, self.example = _by_scope(model, schema)
-        first, *above = model.over_arch.layers
+        self.dense_arch = dense_arch
+        self.embeddings = sparse_arch.embedding_bag_collection
+        self.dim = sparse_arch.D
+        self.features = sparse_arch.sparse_feature_names
+        self.request, self.example = _by_scope(self.features, schema)
+        first, *above = over_arch.layers
         columns = _columns(self.dim, self.request, self.example)
         self.of_request, self.of_example = (
             _taking(first.linear, each, bias=bias)
             for each, bias in zip(columns, (False, True), strict=True)
         )
-        self.above = nn.Sequential(first.activation, *above, model.over_arch.last)
+        self.above = nn.Sequential(first.activation, *above, over_arch.last)
         for name, members in (("request", self.request), ("example", self.example)):
             pairs = _pairs(len(members)).to(first.linear.weight.device)
             self.register_buffer(f"pairs_of_{name}", pairs, persistent=False)
@@ -97,12 +101,11 @@ class ServedDLRM(nn.Module):
         return side_by_side.reshape(-1, len(members), self.dim)
 
 
-def _by_scope(model: DLRM, schema: Schema) -> tuple[list[int], list[int]]:
+def _by_scope(features: Sequence[str], schema: Schema) -> tuple[list[int], list[int]]:
     """The places of a DLRM's vectors, of the request scope and of the example scope; 0 is the dense
     one, which is of the request scope if all dense inputs are."""
     of_request = set(schema.sparse_names("request"))
     request = [] if schema.dense_names("example") else [0]
-    features = model.sparse_arch.sparse_feature_names
     request += [place for place, name in enumerate(features, 1) if name in of_request]
     return request, [place for place in range(len(features) + 1) if place not in request]
 

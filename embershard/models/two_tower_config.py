@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import field_validator
 from torch import nn
 
 from embershard.kernels import FusedOptimizer
 from embershard.models.arguments import (
     EmbeddingDim,
+    Layers,
     ModelArguments,
     Part,
-    Positive,
-    as_tuple,
     build_bags,
     fused_arguments,
     table_arguments,
@@ -39,17 +37,8 @@ class TwoTowerConfig(Part):
     embedding_dim: EmbeddingDim = 16
     """Of every table; a multiple of 4."""
 
-    tower_layers: tuple[Positive, ...] = (64, 32)
+    tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""
-
-    _as_tuple = field_validator("tower_layers", mode="before")(as_tuple)
-
-    @field_validator("tower_layers")
-    @classmethod
-    def _has_layers(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
-        if not layers:
-            raise ValueError("expected at least one layer")
-        return layers
 
     def arguments(
         self,

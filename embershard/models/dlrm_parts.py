@@ -1,0 +1,174 @@
+"""What DLRM, DLRM_DCN and the served DLRM are put together from.
+
+Names of classes, arguments and state dict keys are TorchRec's, so that its checkpoints load. No
+size of a batch is read in forward: a trace of it serves every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.modules.mlp import Perceptron
+from embershard.modules.tables import check_one_dim
+
+__all__ = ["DenseArch", "InteractionArch", "OverArch", "SparseArch", "check_dense_width"]
+
+
+class DenseArch(nn.Module):
+    """Dense features to a vector of the embeddings' width; every layer ends in a ReLU.
+
+    Args:
+        in_features: n, number of dense features.
+        layer_sizes: width of each layer's output; the last is D.
+        device: where the layers lie. None: torch's default.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        layer_sizes: Sequence[int],
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = MLP(in_features, layer_sizes, device=device, activate_last=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """float32 ``(B, n)`` to ``(B, D)``."""
+        output: Tensor = self.model(features)
+        return output
+
+
+class SparseArch(nn.Module):
+    """Sparse features to their pooled embeddings.
+
+    Args:
+        embedding_bag_collection: all of its tables of one width, D.
+
+    Raises:
+        InputError: tables of several widths.
+    """
+
+    def __init__(
+        self, embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection
+    ) -> None:
+        super().__init__()
+        tables = embedding_bag_collection.embedding_bag_configs()
+        check_one_dim(tables)
+        self.embedding_bag_collection = embedding_bag_collection
+        self.D: int = tables[0].embedding_dim
+        self.F: int = len(embedding_bag_collection.embedding_names())
+
+    @property
+    def sparse_feature_names(self) -> list[str]:
+        """The F features, in the order of forward's output."""
+        return self.embedding_bag_collection.embedding_names()
+
+    def forward(self, features: KeyedJaggedTensor) -> Tensor:
+        """Rows of B examples to ``(B, F, D)``."""
+        pooled = self.embedding_bag_collection(features)
+        output: Tensor = pooled.values().reshape(-1, self.F, self.D)
+        return output
+
+
+class InteractionArch(nn.Module):
+    """Dot products of all pairs among the dense vector and the F sparse ones.
+
+    Args:
+        num_sparse_features: F, at least 1.
+        device: where the list of pairs lies. None: torch's default.
+
+    Raises:
+        InputError: F under 1.
+    """
+
+    pairs: Tensor
+
+    def __init__(self, num_sparse_features: int, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        if num_sparse_features < 1:
+            raise InputError(f"num_sparse_features: expected at least 1, got {num_sparse_features}")
+        vectors = num_sparse_features + 1
+        first, second = torch.triu_indices(vectors, vectors, offset=1, device=device)
+        self.register_buffer("pairs", first * vectors + second, persistent=False)
+
+    def forward(self, dense_features: Tensor, sparse_features: Tensor) -> Tensor:
+        """Interact.
+
+        Args:
+            dense_features: ``(B, D)``.
+            sparse_features: ``(B, F, D)``.
+
+        Returns:
+            ``(B, D + F + F * (F - 1) / 2)``: the dense vector, then the products of vectors
+            (0, 1), (0, 2), ..., (1, 2), ..., where 0 is the dense one.
+        """
+        vectors = torch.cat([dense_features.unsqueeze(1), sparse_features], dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        return torch.cat([dense_features, products.index_select(1, self.pairs)], dim=1)
+
+
+class OverArch(nn.Module):
+    """Interactions to logits: layers that end in a ReLU, then a linear one.
+
+    Args:
+        in_features: width of the input.
+        layer_sizes: width of each layer's output, at least two.
+        device: where the layers lie. None: torch's default.
+
+    Raises:
+        InputError: fewer than two layers.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        layer_sizes: Sequence[int],
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if len(layer_sizes) < 2:
+            raise InputError(
+                f"over_arch_layer_sizes: expected at least two layers, got {list(layer_sizes)}"
+            )
+        self.model = nn.Sequential(
+            MLP(in_features, layer_sizes[:-1], device=device, activate_last=True),
+            nn.Linear(layer_sizes[-2], layer_sizes[-1], device=device),
+        )
+
+    @property
+    def layers(self) -> list[Perceptron]:
+        """All but the last."""
+        hidden = self.model[0]
+        assert isinstance(hidden, MLP)
+        return hidden.layers
+
+    @property
+    def last(self) -> nn.Linear:
+        """The layer that gives the logits."""
+        layer = self.model[1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``(B, in_features)`` to ``(B, layer_sizes[-1])``."""
+        output: Tensor = self.model(features)
+        return output
+
+
+def check_dense_width(layer_sizes: Sequence[int], dim: int) -> None:
+    """Refuse dense layers that do not end in the tables' width.
+
+    Raises:
+        InputError: they do not.
+    """
+    if not layer_sizes or layer_sizes[-1] != dim:
+        raise InputError(
+            f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' embedding_dim; "
+            f"got {list(layer_sizes)}"
+        )
