@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from embershard.data import Workload
 from embershard.package import Package
-from embershard.package.manifest import IdentityIds, InputSpec, SparseInputSpec, TableSpec
+from embershard.package.manifest import TableSpec
+from embershard.package.manifest_inputs import IdentityIds, InputSpec, SparseInputSpec
 from embershard.package.plan import place_tables
 from embershard.package.row_format import HEADER_BYTES
 from embershard.package.writer import PackageContents, PackageWriter

@@ -10,7 +10,8 @@ from embershard.errors import ExportError
 from embershard.export.dense_program import DenseProgram
 from embershard.package.id_maps import Vocabulary
 from embershard.package.input_specs import specs_of, with_lookups
-from embershard.package.manifest import InputSpec, Limits, Producer, ProgramSpec, TableSpec
+from embershard.package.manifest import Limits, Producer, ProgramSpec, TableSpec
+from embershard.package.manifest_inputs import InputSpec
 from embershard.package.schema_json import vocabulary_files
 from embershard.package.writer import PackageContents, PackageWriter
 

@@ -29,7 +29,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
-from embershard.package.manifest import Lookup
+from embershard.package.manifest_inputs import Lookup
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.schema import Schema, Scope, SparseInput
 

@@ -13,7 +13,8 @@ from embershard.explain.placement import RowPlaces, place_rows
 from embershard.explain.request import GivenId, SparseAsked
 from embershard.package import IdMap, Package, Plan
 from embershard.package.id_maps import ZERO_ROW
-from embershard.package.manifest import Lookup, SparseInputSpec, TableSpec
+from embershard.package.manifest import TableSpec
+from embershard.package.manifest_inputs import Lookup, SparseInputSpec
 from embershard.package.offsets import offsets_of
 
 __all__ = ["Fate", "LookedUp", "SparseExplained", "explain_sparse"]

@@ -14,7 +14,7 @@ from embershard.client.arrays import flatten
 from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
 from embershard.package import Manifest, SampleRequest
-from embershard.package.manifest import DenseInputSpec, SparseInputSpec
+from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 
 __all__ = ["Asked", "DenseAsked", "SparseAsked", "asked_inputs", "asked_sample"]
 

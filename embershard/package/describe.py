@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from embershard.package.device_shares import device_bytes
 from embershard.package.input_specs import known_ids
-from embershard.package.manifest import Ids, InputSpec, Manifest, OutputSpec, TableSpec
+from embershard.package.manifest import Manifest, OutputSpec, TableSpec
+from embershard.package.manifest_inputs import Ids, InputSpec
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
 from embershard.words import count_text, devices_text, megabytes_text

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from embershard.package.id_maps import Hash, Identity, IdMap, UnknownIds, Vocabulary
-from embershard.package.manifest import (
+from embershard.package.manifest_inputs import (
     DenseInputSpec,
     HashIds,
     IdentityIds,

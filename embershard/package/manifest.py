@@ -10,13 +10,14 @@ import math
 from typing import Annotated, Final, Literal, TypeAlias
 
 import xxhash
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from embershard.errors import InputError
-from embershard.package.id_maps import MAX_ROWS, UnknownIds
-from embershard.package.names import DIGEST_PATTERN, FILE_PATTERN, NAME_PATTERN, name_problem
+from embershard.package.manifest_fields import FilePath, Name, Part, PlainName, Rows
+from embershard.package.manifest_inputs import DenseInputSpec, InputSpec, SparseInputSpec
+from embershard.package.names import DIGEST_PATTERN
 from embershard.package.row_format import RowFormat, WeightType
-from embershard.package.schema import DEFAULT_LIMIT, MAX_LENGTH, Keep, Scope
+from embershard.package.schema import MAX_LENGTH, Scope
 from embershard.package.strict_json import canonical_json
 
 __all__ = [
@@ -24,22 +25,13 @@ __all__ = [
     "AnyProgramSpec",
     "CompiledProgramSpec",
     "DenseDtype",
-    "DenseInputSpec",
     "FileSpec",
-    "HashIds",
-    "IdentityIds",
-    "Ids",
-    "InputSpec",
-    "KeptSparseSpec",
     "Limits",
-    "Lookup",
     "Manifest",
     "OutputSpec",
     "Producer",
     "ProgramSpec",
-    "SparseInputSpec",
     "TableSpec",
-    "VocabIds",
     "default_limits",
     "fingerprint_of",
 ]
@@ -52,32 +44,15 @@ CHUNK_ALIGN: Final = 4096
 CHUNK_BYTES_MAX: Final = 1 << 30
 
 
-def _checked_name(name: str) -> str:
-    problem = name_problem(name)
-    if problem:
-        raise ValueError(problem)
-    return name
-
-
 def _checked_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if math.prod(shape) > MAX_LENGTH:
         raise ValueError(f"at most {MAX_LENGTH} values")
     return shape
 
 
-PlainName: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
-Name: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
-FilePath: TypeAlias = Annotated[str, Field(pattern=FILE_PATTERN)]
-Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 Hex64: TypeAlias = Annotated[str, Field(pattern=DIGEST_PATTERN)]
 DenseDtype: TypeAlias = Literal["float32", "bfloat16"]
 Error: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Part(BaseModel):
-    """Base of every part of a package's JSON: strict, frozen, without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Producer(Part):
@@ -86,77 +61,6 @@ class Producer(Part):
     embershard: str
     torch: str
     fbgemm_gpu: str
-
-
-class IdentityIds(Part):
-    """The id is the row."""
-
-    kind: Literal["identity"]
-    rows: Rows
-    unknown: UnknownIds
-    oov_row: Annotated[int, Field(ge=0)] | None
-
-
-class HashIds(Part):
-    """XXH3-64 of the id's eight bytes, with a seed, modulo rows."""
-
-    kind: Literal["hash"]
-    rows: Rows
-    seed: Annotated[int, Field(ge=0, lt=1 << 64)]
-
-
-class VocabIds(Part):
-    """The row that a file gives to the id."""
-
-    kind: Literal["vocab"]
-    rows: Rows
-    file: FilePath
-    unknown: UnknownIds
-    oov_row: Annotated[int, Field(ge=0)] | None
-
-
-Ids: TypeAlias = Annotated[IdentityIds | HashIds | VocabIds, Field(discriminator="kind")]
-
-
-class Lookup(Part):
-    """One table that a sparse input is looked up in: for a vector a list, or for a sequence, which
-    is a vector an id. A sequence has no pooling."""
-
-    table: PlainName
-    output: Literal["pooled", "sequence"]
-    pooling: Literal["sum", "mean"] | None
-
-
-class DenseInputSpec(Part):
-    """A float per example or per request."""
-
-    kind: Literal["dense"]
-    name: Name
-    scope: Scope
-    default: Annotated[float, Field(gt=-DEFAULT_LIMIT, lt=DEFAULT_LIMIT)] | None
-
-
-class KeptSparseSpec(Part):
-    """A list of ids per example or per request, as a checkpoint keeps it: before export, when
-    tables are not chosen yet."""
-
-    kind: Literal["sparse"]
-    name: Name
-    scope: Scope
-    weighted: bool
-    max_ids: Annotated[int, Field(ge=0, le=MAX_LENGTH)]
-    keep: Keep
-    ids: Ids | None
-
-
-class SparseInputSpec(KeptSparseSpec):
-    """A list of ids per example or per request."""
-
-    ids: Ids
-    lookups: Annotated[tuple[Lookup, ...], Field(min_length=1, fail_fast=True)]
-
-
-InputSpec: TypeAlias = Annotated[DenseInputSpec | SparseInputSpec, Field(discriminator="kind")]
 
 
 class OutputSpec(Part):

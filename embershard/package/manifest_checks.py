@@ -11,15 +11,11 @@ from embershard.package.input_specs import known_ids
 from embershard.package.manifest import (
     CHUNK_ALIGN,
     CHUNK_BYTES_MAX,
-    HashIds,
-    Ids,
-    Lookup,
     Manifest,
-    SparseInputSpec,
     TableSpec,
-    VocabIds,
     fingerprint_of,
 )
+from embershard.package.manifest_inputs import HashIds, Ids, Lookup, SparseInputSpec, VocabIds
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import HEADER_BYTES_MAX

@@ -21,7 +21,8 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from embershard.errors import InputError, PackageError
-from embershard.package.manifest import FORMAT_VERSION, Part, PlainName, TableSpec
+from embershard.package.manifest import FORMAT_VERSION, TableSpec
+from embershard.package.manifest_fields import Part, PlainName
 from embershard.package.refusal import refusal
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.package.validation import parse_model

@@ -15,7 +15,8 @@ from embershard.package.exchange import read_settled
 from embershard.package.folder_checks import check_files, read_manifest
 from embershard.package.id_maps import UnknownIds, Vocabulary
 from embershard.package.input_specs import known_ids, schema_of
-from embershard.package.manifest import CHUNK_ALIGN, Manifest, TableSpec, VocabIds
+from embershard.package.manifest import CHUNK_ALIGN, Manifest, TableSpec
+from embershard.package.manifest_inputs import VocabIds
 from embershard.package.plan import Plan, parse_plan
 from embershard.package.safetensors_file import SafetensorsFile
 from embershard.package.samples import SampleRequest, check_samples, read_samples

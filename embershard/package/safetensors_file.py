@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, RootModel
 
-from embershard.package.manifest import Part
+from embershard.package.manifest_fields import Part
 from embershard.package.refusal import refusal
 from embershard.package.validation import parse_model
 

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
-from embershard.package.manifest import Manifest, SparseInputSpec
+from embershard.package.manifest import Manifest
+from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
 from embershard.package.schema import SparseInput

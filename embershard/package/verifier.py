@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embershard.package.exchange import read_settled
 from embershard.package.folder_checks import check_files, check_hash, read_manifest
-from embershard.package.manifest import VocabIds
+from embershard.package.manifest_inputs import VocabIds
 from embershard.package.reader import Package
 
 __all__ = ["verify_package"]

@@ -29,13 +29,13 @@ from embershard.package.manifest import (
     CHUNK_BYTES_MAX,
     FORMAT_VERSION,
     AnyProgramSpec,
-    InputSpec,
     Limits,
     OutputSpec,
     Producer,
     TableSpec,
     fingerprint_of,
 )
+from embershard.package.manifest_inputs import InputSpec
 from embershard.package.names import FILE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, plan_json
 from embershard.package.row_format import RowFormat

@@ -29,14 +29,12 @@ from embershard.package import (
     place_tables,
 )
 from embershard.package.id_maps import Hash, hash_string
-from embershard.package.manifest import (
+from embershard.package.manifest import OutputSpec, Producer, ProgramSpec
+from embershard.package.manifest_inputs import (
     DenseInputSpec,
     HashIds,
     IdentityIds,
     Lookup,
-    OutputSpec,
-    Producer,
-    ProgramSpec,
     SparseInputSpec,
     VocabIds,
 )

@@ -13,14 +13,8 @@ from embershard.package import (
     default_limits,
     place_tables,
 )
-from embershard.package.manifest import (
-    Lookup,
-    OutputSpec,
-    Producer,
-    ProgramSpec,
-    SparseInputSpec,
-    VocabIds,
-)
+from embershard.package.manifest import OutputSpec, Producer, ProgramSpec
+from embershard.package.manifest_inputs import Lookup, SparseInputSpec, VocabIds
 
 ROWS = np.arange(3000 * 8, dtype=np.uint32).astype(np.uint8).reshape(3000, 8)
 """Rows of table "user": 3000 of 8 bytes, int8 with dim 4."""

@@ -4,7 +4,7 @@ import pytest
 
 from embershard.package import Hash, Identity, Schema, SparseInput, Vocabulary
 from embershard.package.input_specs import ids_spec, known_ids, schema_of, specs_of, with_lookups
-from embershard.package.manifest import Lookup
+from embershard.package.manifest_inputs import Lookup
 
 LOOKUPS = (Lookup(table="t", output="pooled", pooling="sum"),)
 
