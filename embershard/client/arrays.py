@@ -24,6 +24,7 @@ Convert: TypeAlias = Callable[[str, Any], Array]
 """`ids_of` or `floats_of`."""
 
 MASK = (1 << 64) - 1
+INT32_MAX = (1 << 31) - 1
 
 
 class Lists(NamedTuple):
@@ -166,6 +167,11 @@ def _from_parts(name: str, lists: Lists, convert: Convert) -> FlatLists:
         raise RequestError(
             f"feature {name!r}: length {int(lengths.min())} at list "
             f"{int(lengths.argmin())} is negative"
+        )
+    if lengths.size and int(lengths.max()) > INT32_MAX:  # Their sum might begin at 0 again.
+        raise RequestError(
+            f"feature {name!r}: expected lengths of at most {INT32_MAX}, got {int(lengths.max())} "
+            f"at list {int(lengths.argmax())}"
         )
     is_list = isinstance(lists.values, (list, tuple))
     values = convert(name, lists.values if is_list else array_of(name, lists.values))

@@ -30,7 +30,7 @@ from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
 from embershard.client.status import error_of, pushback_seconds
-from embershard.errors import DeadlineError, InputError, RequestError
+from embershard.errors import DeadlineError, InputError, RequestError, UnavailableError
 
 __all__ = ["AsyncClient"]
 
@@ -52,11 +52,18 @@ class AsyncClient:
             address, timeout_seconds, max_attempts: as in `Client`.
 
         Raises:
-            InputError: as `Client`.
+            InputError: as `Client`; no event loop runs.
         """
         self._address = check_address(address)
         self._timeout_seconds = check_timeout(timeout_seconds)
         self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise InputError(
+                f"{self._address}: expected to be made while an event loop runs, got none; make "
+                "it in a coroutine"
+            ) from None
         self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
         self._predict = self._channel.unary_unary(
             f"{SERVICE}/Predict",
@@ -211,6 +218,11 @@ class AsyncClient:
             self._check_open()
             try:
                 return await method(request, timeout=self._remaining(deadline))
+            except asyncio.CancelledError:
+                if _task_is_cancelled() or not self._closed:
+                    raise
+                # gRPC's word for a channel that was closed; nobody has cancelled the caller.
+                raise UnavailableError(f"{self._address}: the client was closed") from None
             except grpc.RpcError as failure:
                 wait_seconds = self._rules.wait_seconds(
                     failure, attempt=attempt, remaining_seconds=deadline - time.monotonic()
@@ -223,3 +235,13 @@ class AsyncClient:
     def _check_open(self) -> None:
         if self._closed:
             raise InputError(f"{self._address}: expected an open client, got a closed one")
+        if asyncio.get_running_loop() is not self._loop:
+            raise InputError(
+                f"{self._address}: expected the event loop that the client was made in, got "
+                "another; make a client for each"
+            )
+
+
+def _task_is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -54,6 +54,7 @@ class AsyncPredictStream:
         self._names, self._address = names, address
         self._timeout_seconds = timeout_seconds
         self._room = asyncio.Semaphore(in_flight)
+        self._unsent = asyncio.Semaphore(in_flight)  # Where the server reads nothing.
         self._outstanding = Outstanding[asyncio.Future[Prediction]]()
         self._requests = asyncio.Queue[pb.PredictRequest | None]()
         self._ended: Ended | None = self._not_open  # Why it takes no more.
@@ -111,6 +112,8 @@ class AsyncPredictStream:
         if self._tasks:
             self._call.cancel()
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+            for task in self._tasks:
+                task.cancel()
 
     async def __aenter__(self) -> Self:
         self._call = self._start()
@@ -130,11 +133,13 @@ class AsyncPredictStream:
             await self.cancel()
 
     async def _ask(self, waiting: Waiting[asyncio.Future[Prediction]]) -> Prediction:
+        await self._unsent.acquire()
         if self._ended is not None:
+            self._unsent.release()
             raise self._ended()
         waiting.request.timeout_ms = timeout_ms(waiting.deadline, address=self._address)
         self._outstanding.add(waiting)
-        self._requests.put_nowait(waiting.request)  # Never more than may be in flight.
+        self._requests.put_nowait(waiting.request)
         try:
             return await waiting.future
         finally:
@@ -149,10 +154,12 @@ class AsyncPredictStream:
         self._requests.put_nowait(None)  # Half-closes the call.
 
     async def _write(self) -> None:
-        """One request at a time, until the stream takes no more."""
+        """What somebody still waits for, one at a time, until the stream takes no more."""
         try:
             while (request := await self._requests.get()) is not None:
-                await self._call.write(request)
+                self._unsent.release()
+                if self._outstanding.has(request.request_id):
+                    await self._call.write(request)
             await self._call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             return  # The call has ended: the reader says how.
@@ -169,8 +176,18 @@ class AsyncPredictStream:
             error = lambda: error_of(kept, address=self._address)  # noqa: E731
         except asyncio.CancelledError:  # By us.
             pass
+        finally:
+            self._end_all(error)
+
+    def _end_all(self, error: Ended) -> None:
+        """Nothing comes any more."""
         if self._ended is None:
             self._end(error)
+        while not self._requests.empty():
+            if self._requests.get_nowait() is not None:
+                self._unsent.release()
+        for task in self._tasks[:1]:  # The writer: it would wait for more.
+            task.cancel()
         for each in self._outstanding.take_all():
             if not each.future.done():
                 each.future.set_exception(error())

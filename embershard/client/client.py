@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,7 @@ Message = TypeVar("Message")
 
 
 class Client:
-    """Asks an embershard server for predictions. Any thread may call.
+    """Asks an embershard server for predictions. Any thread may call, of the process that made it.
 
     ::
 
@@ -91,6 +92,7 @@ class Client:
             request_serializer=pb.PredictRequest.SerializeToString,
             response_deserializer=pb.PredictResponse.FromString,
         )
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = False  # Guarded by _lock.
         self._models: dict[tuple[str, int, str], ServedModel] = {}  # Guarded by _lock.
@@ -210,15 +212,20 @@ class Client:
         """
         self._check_open()
         names = names_in(model_request(model, version, label))
-        return PredictStream(
-            self._predict_stream,
-            self._schema,
-            self._forget,
-            names,
-            address=self._address,
-            timeout_seconds=self._timeout_seconds,
-            in_flight=at_least_one("in_flight", in_flight),
-        )
+        in_flight = at_least_one("in_flight", in_flight)
+        try:
+            return PredictStream(
+                self._predict_stream,
+                self._schema,
+                self._forget,
+                names,
+                address=self._address,
+                timeout_seconds=self._timeout_seconds,
+                in_flight=in_flight,
+            )
+        except ValueError:  # gRPC's word for a channel that was closed meanwhile.
+            self._check_open()
+            raise
 
     def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
@@ -301,10 +308,18 @@ class Client:
                 )
                 if wait_seconds is None:
                     raise
+            except ValueError:  # gRPC's word for a channel that was closed meanwhile.
+                self._check_open()
+                raise
             time.sleep(wait_seconds)
             attempt += 1
 
     def _check_open(self) -> None:
+        if os.getpid() != self._process:  # Calls might never end: gRPC's threads are not here.
+            raise InputError(
+                f"{self._address}: expected the process that made the client, got a child of it; "
+                "make another there"
+            )
         with self._lock:
             if self._closed:
                 raise InputError(f"{self._address}: expected an open client, got a closed one")

@@ -66,6 +66,10 @@ class Outstanding(Generic[Future]):
         waiting.request.request_id = wire_id
         self._waiting[wire_id] = waiting
 
+    def has(self, wire_id: str) -> bool:
+        """Whether it still waits."""
+        return wire_id in self._waiting
+
     def take(self, wire_id: str) -> Waiting[Future] | None:
         """None: it waits no more, or never did."""
         return self._waiting.pop(wire_id, None)

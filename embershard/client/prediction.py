@@ -73,7 +73,7 @@ def prediction(message: pb.PredictResponse) -> Prediction:
     """Read a Predict answer.
 
     Raises:
-        InternalError: an output's bytes do not fill its shape.
+        InternalError: an output's bytes do not fill its shape, or that is none.
     """
     timing = message.timing
     return Prediction(
@@ -93,6 +93,8 @@ def prediction(message: pb.PredictResponse) -> Prediction:
 
 def _values(output: pb.Output) -> npt.NDArray[np.float32]:
     shape = tuple(output.shape)
+    if any(size < 0 for size in shape):
+        raise InternalError(f"output {output.name!r}: expected sizes from 0 up, got shape {shape}")
     expected = 4 * math.prod(shape)
     if len(output.values) != expected:
         raise InternalError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import grpc
@@ -47,7 +48,7 @@ class RetryRules:
 
     def _pause(self, failure: grpc.RpcError, attempt: int) -> float | None:
         if failure.code() is grpc.StatusCode.UNAVAILABLE:
-            doubled = self.first_backoff_seconds * 2.0 ** (attempt - 1)
+            doubled = math.ldexp(self.first_backoff_seconds, min(attempt - 1, 64))
             return min(doubled, self.backoff_seconds_max)
         if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
             return pushback_seconds(failure)

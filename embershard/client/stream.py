@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import queue
 import threading
 import time
@@ -37,6 +39,8 @@ from embershard.errors import (
 
 __all__ = ["PredictStream"]
 
+LOG = logging.getLogger(__name__)
+
 CLOSE_SECONDS = 1.0
 """For a stream to end once all its requests are answered."""
 
@@ -62,6 +66,7 @@ class PredictStream:
         self._schema, self._forget = schema, forget
         self._names, self._address = names, address
         self._timeout_seconds, self._in_flight = timeout_seconds, in_flight
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)  # One more may be sent, or none ever.
         self._sooner = threading.Condition(self._lock)  # For the watch.
@@ -70,7 +75,7 @@ class PredictStream:
         self._over = False  # Nothing comes any more.
         self._wake = math.inf  # When the watch looks next.
         self._requests = queue.SimpleQueue[pb.PredictRequest | None]()
-        self._call = start(iter(self._requests.get, None))
+        self._call = start(self._unsent())
         self._reader = threading.Thread(target=self._read, name="embershard-stream", daemon=True)
         self._watch = threading.Thread(target=self._expire, name="embershard-watch", daemon=True)
         self._reader.start()
@@ -100,11 +105,17 @@ class PredictStream:
             latest. It cannot be cancelled.
 
         Raises:
-            InputError: an argument of another type than asked for; the stream is closed.
+            InputError: an argument of another type than asked for; the stream is closed, or was
+                opened by the process that this one was forked from.
             RequestError: an input contradicts the schema.
             DeadlineError: no room, or no schema, until the deadline.
             UnavailableError: the stream has ended.
         """
+        if os.getpid() != self._process:  # Its threads did not come along.
+            raise InputError(
+                f"{self._address}: expected the process that opened the stream, got a child of it; "
+                "open another there, with a client of its own"
+            )
         given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
         deadline = time.monotonic() + given
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
@@ -142,14 +153,14 @@ class PredictStream:
                 self._end(lambda: InputError(f"{self._address}: expected an open stream"))
             left = self._outstanding.last_deadline - time.monotonic() + CLOSE_SECONDS
             self._room.wait_for(lambda: not len(self._outstanding), timeout=max(0.0, left))
-        self._reader.join(CLOSE_SECONDS)
+        _join(self._reader)
         self.cancel()
 
     def cancel(self) -> None:
         """End the stream now. What has no answer fails with UnavailableError."""
         self._call.cancel()
-        self._reader.join(CLOSE_SECONDS)
-        self._watch.join(CLOSE_SECONDS)
+        _join(self._reader)
+        _join(self._watch)
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +179,7 @@ class PredictStream:
     def _wait_for_room(self, deadline: float) -> None:
         """REQUIRES: the lock is held."""
         room = self._room.wait_for(
-            lambda: self._ended is not None or len(self._outstanding) < self._in_flight,
+            lambda: self._ended is not None or self._has_room(),
             timeout=max(0.0, deadline - time.monotonic()),
         )
         if self._ended is not None:
@@ -178,6 +189,20 @@ class PredictStream:
                 f"{self._address}: the deadline passed while {self._in_flight} requests of the "
                 "stream waited for answers"
             )
+
+    def _has_room(self) -> bool:
+        """Those whose deadline passed before they were sent take room as well: where the server
+        reads nothing they would pile up."""
+        return max(len(self._outstanding), self._requests.qsize()) < self._in_flight
+
+    def _unsent(self) -> Iterator[pb.PredictRequest]:
+        """For gRPC, in a thread of its own: what somebody still waits for, one by one."""
+        for request in iter(self._requests.get, None):
+            with self._lock:
+                self._room.notify()
+                waits = self._outstanding.has(request.request_id)
+            if waits:
+                yield request
 
     def _end(self, error: Callable[[], EmbershardError]) -> None:
         """Take no more requests. REQUIRES: the lock is held."""
@@ -198,6 +223,11 @@ class PredictStream:
         except grpc.RpcError as failure:
             kept = failure
             error = lambda: error_of(kept, address=self._address)  # noqa: E731
+        finally:
+            self._end_all(error)
+
+    def _end_all(self, error: Callable[[], EmbershardError]) -> None:
+        """Nothing comes any more."""
         with self._lock:
             left = self._outstanding.take_all()
             self._over = True
@@ -206,7 +236,7 @@ class PredictStream:
             self._room.notify_all()
             self._sooner.notify()
         for each in left:
-            each.future.set_exception(error())
+            _settle(each.future, error())
 
     def _answer(self, message: pb.PredictResponse) -> None:
         with self._lock:
@@ -216,11 +246,7 @@ class PredictStream:
             return
         if is_stale(code_of(message.failure.code)):
             self._forget(self._names)  # The next request asks for it.
-        outcome = outcome_of(message, waiting, address=self._address)
-        if isinstance(outcome, Prediction):
-            waiting.future.set_result(outcome)
-        else:
-            waiting.future.set_exception(outcome)
+        _settle(waiting.future, outcome_of(message, waiting, address=self._address))
 
     def _expire(self) -> None:
         """Until the call ends: fail those whose server does not say that their time is over."""
@@ -237,6 +263,22 @@ class PredictStream:
                     pause = self._wake + GRACE_SECONDS - now
                     self._sooner.wait(min(pause, threading.TIMEOUT_MAX))
             for each in late:
-                each.future.set_exception(
-                    DeadlineError(f"{self._address}: no answer before the deadline")
-                )
+                late_error = DeadlineError(f"{self._address}: no answer before the deadline")
+                _settle(each.future, late_error)
+
+
+def _settle(future: Future[Prediction], outcome: Prediction | EmbershardError) -> None:
+    """Calls the future's callbacks, too, of which none ends the thread that others wait for."""
+    try:
+        if isinstance(outcome, Prediction):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+    except BaseException:  # `Future` passes on what is no Exception, as `sys.exit` raises.
+        LOG.exception("a callback of a prediction failed")
+
+
+def _join(thread: threading.Thread) -> None:
+    """Waits for its end, but in a callback that it runs itself."""
+    if thread is not threading.current_thread():
+        thread.join(CLOSE_SECONDS)
