@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/out_of_memory.h"
+
 namespace embershard {
 namespace {
 
@@ -55,7 +57,7 @@ Result<std::vector<Result<Response>>> BatchRunner::Run(
   try {
     return RunUnguarded(requests, times);
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory);
+    return OutOfMemory();
   } catch (const std::exception& error) {
     return Internal(std::string("the batch failed: ") + error.what());
   }

@@ -8,10 +8,12 @@
 #include <string>
 #include <utility>
 
+#include "base/out_of_memory.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
 #include "batching/door.h"
 #include "engine/batch_runner.h"
+#include "engine/due_runner.h"
 #include "engine/self_check.h"
 
 namespace embershard {
@@ -36,25 +38,6 @@ TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& b
           .slow_request = slow_request};
 }
 
-Status OutOfMemory() {  // So short that it lies in the string.
-  return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
-}
-
-// Why the model does not answer.
-std::string LateText(const Late& late) {
-  const std::string what =
-      late.why == StatusReason::kAbandoned ? "the client left" : "the deadline passed";
-  return what + (late.runs ? " while the request ran" : " while the request waited");
-}
-
-// Of a request for which the model failed.
-Response Waited(const Request& request, Clock::time_point until) {
-  Response response;
-  response.num_ids = request.num_ids;
-  response.timing.queue_us = MicrosecondsBetween(request.arrival, until);
-  return response;
-}
-
 }  // namespace
 
 Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
@@ -66,7 +49,8 @@ struct Engine::State {
         batching(complete),
         limits(LesserOf(model->manifest().limits, batching)),
         telemetry(TelemetryOptionsOf(*model, batching, slow_request)),
-        runner(model.get()) {}
+        batch_runner(model.get()),
+        due_runner(&batch_runner, &telemetry) {}
 
   // The door.
   Status Admit(Request* request);
@@ -74,24 +58,12 @@ struct Engine::State {
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
 
-  // Answers every request in it. `held`: where the batch runs for a queue, which is told when it
-  // has run; else null. Never throws.
-  void Answer(Due due, BatchingQueue* held);
-  void AnswerLate(Late late);
-  // Runs checked requests as one batch. Those that are answered leave null.
-  void RunAndAnswer(Batch* batch, BatchingQueue** held);
-  // Those that ran but were answered before do not count as answered.
-  void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
-                const BatchTimes& times);
-  void AnswerLeft(Batch* late, StatusReason why);
-  // Answers what is left, without taking memory.
-  void AnswerFailed(std::unique_ptr<Request>& request);
-
   const std::unique_ptr<Model> model;
   const BatchingOptions batching;
   const Limits limits;
   Telemetry telemetry;
-  BatchRunner runner;
+  BatchRunner batch_runner;
+  DueRunner due_runner;
   std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
   std::atomic<bool> stopping = false;
 
@@ -132,90 +104,6 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
   return ShuttingDown();
 }
 
-void Engine::State::Answer(Due due, BatchingQueue* held) {
-  try {
-    AnswerLeft(&due.expired, StatusReason::kUnstated);
-    AnswerLeft(&due.abandoned, StatusReason::kAbandoned);
-    if (!due.batch.empty()) RunAndAnswer(&due.batch, &held);
-  } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
-  }
-  if (held != nullptr) held->EndRun();
-  for (Batch* part : {&due.expired, &due.abandoned, &due.batch}) {
-    for (auto& request : *part) AnswerFailed(request);
-  }
-  AnswerFailed(due.failed);
-}
-
-void Engine::State::RunAndAnswer(Batch* batch, BatchingQueue** held) {
-  BatchTimes times;
-  Result<std::vector<Result<Response>>> responses = runner.Run(*batch, &times);
-  if (*held != nullptr) std::exchange(*held, nullptr)->EndRun();
-  CountRun(*batch, responses, times);
-  for (size_t i = 0; i < batch->size(); ++i) {
-    Status status = responses.ok() ? (*responses)[i].status() : responses.status();
-    const std::unique_ptr<Request> request = std::move((*batch)[i]);
-    if (!request->answer) continue;  // Its deadline passed while it ran, or its client left.
-    if (status.ok()) {
-      Response& response = *(*responses)[i];
-      response.num_ids = request->num_ids;
-      request->answer({}, std::move(response));
-    } else {
-      Response failed = Waited(*request, times.start);
-      failed.timing.lookup_us = times.lookup_us;
-      failed.timing.dense_us = times.dense_us;
-      request->answer(std::move(status), std::move(failed));
-    }
-  }
-}
-
-void Engine::State::CountRun(const Batch& batch,
-                             const Result<std::vector<Result<Response>>>& responses,
-                             const BatchTimes& times) {
-  uint64_t examples = 0;
-  for (const auto& request : batch) {
-    telemetry.CountQueued(times.start - request->arrival);
-    examples += request->num_examples;
-  }
-  if (!responses.ok()) return telemetry.CountFailedBatch();
-  uint64_t answered = 0;
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const Result<Response>& response = (*responses)[i];
-    if (!response.ok() || !batch[i]->answer) continue;
-    ++answered;
-    for (const UnknownIdCount& unknown : response->unknown_ids) {
-      telemetry.CountUnknownIds(unknown.sparse_input, unknown.count);
-    }
-  }
-  telemetry.CountBatch({.requests = batch.size(),
-                        .answered = answered,
-                        .examples = examples,
-                        .lookup_us = times.lookup_us,
-                        .dense_us = times.dense_us});
-}
-
-void Engine::State::AnswerLeft(Batch* late, StatusReason why) {
-  for (auto& waiting : *late) AnswerLate(Late(std::move(waiting), why));
-}
-
-void Engine::State::AnswerLate(Late late) {
-  Response response;
-  response.timing.queue_us = late.runs ? 0 : MicrosecondsBetween(late.arrival, Clock::now());
-  response.num_ids = late.num_ids;
-  Status status;
-  try {
-    status = {StatusCode::kDeadlineExceeded, LateText(late), late.why};
-  } catch (const std::exception&) {
-    status = OutOfMemory();
-  }
-  late.answer(std::move(status), std::move(response));
-}
-
-void Engine::State::AnswerFailed(std::unique_ptr<Request>& request) {
-  if (request == nullptr) return;
-  const std::unique_ptr<Request> answered = std::move(request);
-  if (answered->answer) answered->answer(OutOfMemory(), {});
-}
-
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
@@ -223,14 +111,14 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
       CompleteOptions(options.batching, model->manifest().limits);
   if (!batching.ok()) return batching.status();
   auto state = std::make_unique<State>(std::move(model), *batching, options.slow_request);
-  Status status = CheckSamples(*state->model, options.sample_tolerance, &state->runner);
+  Status status = CheckSamples(*state->model, options.sample_tolerance, &state->batch_runner);
   if (!status.ok()) return status;
   state->loads_at_start = state->model->device_loads();
   State* const running = state.get();
   state->queue = std::make_unique<BatchingQueue>(
       *batching,
-      [running](Due due, BatchingQueue* queue) { running->Answer(std::move(due), queue); },
-      [running](Late late) { running->AnswerLate(std::move(late)); });
+      [running](Due due, BatchingQueue* queue) { running->due_runner.Run(std::move(due), queue); },
+      [running](Late late) { running->due_runner.AnswerLate(std::move(late)); });
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
@@ -292,7 +180,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   }
   Due due;
   due.batch = std::move(batch);
-  state_->Answer(std::move(due), nullptr);
+  state_->due_runner.Run(std::move(due), nullptr);
 }
 
 void Engine::Stop() {

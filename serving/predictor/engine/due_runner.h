@@ -1,0 +1,46 @@
+// Answers what leaves the queue: runs what is due, counts it, and tells why of the rest.
+
+#ifndef EMBERSHARD_ENGINE_DUE_RUNNER_H_
+#define EMBERSHARD_ENGINE_DUE_RUNNER_H_
+
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/batch_former.h"
+#include "batching/batching_queue.h"
+#include "batching/late.h"
+#include "batching/request.h"
+#include "engine/batch_runner.h"
+#include "telemetry/telemetry.h"
+
+namespace embershard {
+
+// Thread-safe.
+class DueRunner {
+ public:
+  // Owns neither; both must outlive it.
+  DueRunner(BatchRunner* runner, Telemetry* telemetry) : runner_(runner), telemetry_(telemetry) {}
+
+  // Runs due.batch, whose requests have been checked, and answers every request of `due`. `held`:
+  // where the batch runs for a queue, which is told when it has run; else null. Never throws.
+  void Run(Due due, BatchingQueue* held);
+
+  // Never throws.
+  void AnswerLate(Late late);
+
+ private:
+  // Those that are answered leave null.
+  void RunBatch(Batch* batch, BatchingQueue** held);
+  // Those that ran but were answered before do not count as answered.
+  void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
+                const BatchTimes& times);
+  void AnswerLeft(Batch* late, StatusReason why);
+
+  BatchRunner* const runner_;
+  Telemetry* const telemetry_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_DUE_RUNNER_H_
