@@ -23,6 +23,8 @@ class Outcome(TypedDict):
     """As gRPC names it: ``OK``, ``INVALID_ARGUMENT``, ..."""
     reason: str
     """Why, of a closed set. Empty: answered."""
+    priority: str
+    """``interactive``, or ``batch``."""
     count: int
 
 
@@ -69,7 +71,8 @@ class Snapshot(TypedDict):
     version: int
     start_unix_seconds: float
     requests: list[Outcome]
-    """Every pair of code and reason that there can be, in the same order each time."""
+    """Every pair of code and reason that there can be with each priority, in the same order each
+    time."""
     histograms: dict[str, Histogram]
     examples: int
     """Of answered requests."""

@@ -74,7 +74,7 @@ def _labels(snapshot: Snapshot) -> object:
     return (
         snapshot["model"],
         snapshot["version"],
-        [(each["code"], each["reason"]) for each in snapshot["requests"]],
+        [(each["code"], each["reason"], each["priority"]) for each in snapshot["requests"]],
         [histogram["bounds"] for histogram in snapshot["histograms"].values()],
         list(snapshot["unknown_ids"]),
         [each["name"] for each in snapshot["devices"]],

@@ -64,7 +64,10 @@ def _device(
 
 
 def _requests(snapshot: Snapshot) -> Rows:
-    return [((each["code"], each["reason"]), each["count"]) for each in snapshot["requests"]]
+    return [
+        ((each["code"], each["reason"], each["priority"]), each["count"])
+        for each in snapshot["requests"]
+    ]
 
 
 def _unknown_ids(snapshot: Snapshot) -> Rows:
@@ -102,8 +105,8 @@ OURS = (
     Family(
         kind="counter",
         name="embershard_requests",
-        about="Requests that ended, by gRPC code and reason.",
-        labels=("code", "reason"),
+        about="Requests that ended, by gRPC code, reason and priority.",
+        labels=("code", "reason", "priority"),
         rows=_requests,
     ),
     _counter(

@@ -137,10 +137,14 @@ def test_it_names_what_is_served_since_when(traffic):
 
 def test_requests_are_counted_by_code_and_reason(traffic):
     assert traffic.codes == [code for _, code, _ in traffic.refused]
+    requests = traffic.snapshot["requests"]
     counts = {
-        (each["code"], each["reason"]): each["count"] for each in traffic.snapshot["requests"]
+        (each["code"], each["reason"]): each["count"]
+        for each in requests
+        if each["priority"] == "interactive"
     }
-    assert len(counts) == len(traffic.snapshot["requests"])
+    assert 2 * len(counts) == len(requests)
+    assert not any(each["count"] for each in requests if each["priority"] == "batch")
     assert counts == {
         ("OK", ""): 2,
         **{(code, reason): 1 for _, code, reason in traffic.refused},
@@ -152,6 +156,25 @@ def test_requests_are_counted_by_code_and_reason(traffic):
         ("INTERNAL", "model_failed"): 0,
         ("INTERNAL", "not_finite"): 0,
         ("INTERNAL", "out_of_memory"): 0,
+    }
+
+
+def test_requests_are_counted_by_priority(repository):
+    batch, unstated = named(LARGE), named(SMALL)
+    batch.priority = pb.PRIORITY_BATCH
+    refused = named(Asked(num_examples=1, sparse={"category": [[99]]}))
+    refused.priority = pb.PRIORITY_BATCH
+    with serve(repository) as server:
+        send(server, [batch, unstated, batch, refused])
+        counts = {
+            (each["code"], each["priority"]): each["count"]
+            for each in server.snapshot()["requests"]
+            if each["count"]
+        }
+    assert counts == {
+        ("OK", "interactive"): 1,
+        ("OK", "batch"): 2,
+        ("INVALID_ARGUMENT", "batch"): 1,
     }
 
 

@@ -98,10 +98,12 @@ function tabulate(status) {
   const before = totals ?? status;
   const passed = status.unix_seconds - before.unix_seconds;
   const rate = (now, then) => number(passed > 0 ? (now - then) / passed : null);
+  const answered = status.requests.filter(({ code }) => code === "OK");
   const unanswered = status.requests.filter(({ code }) => code !== "OK");
+  const counted = (requests) => count(requests.reduce((sum, each) => sum + each.count, 0));
   fill("totals", [
-    ["requests answered", count(status.requests.find(({ code }) => code === "OK").count)],
-    ["requests not answered", count(unanswered.reduce((sum, each) => sum + each.count, 0))],
+    ["requests answered", counted(answered)],
+    ["requests not answered", counted(unanswered)],
     ["examples answered", count(status.examples)],
     ["batches", count(status.batches)],
     ["p50", seconds(status.quantiles.p50)],
@@ -112,8 +114,8 @@ function tabulate(status) {
     ["slow requests", count(status.slow.seen)],
   ]);
   const ended = status.requests.map((each, place) => ({ ...each, then: before.requests[place].count }));
-  fill("requests", ended.filter((each) => each.count || each.code === "OK").map((each) =>
-    [each.code, each.reason, count(each.count), rate(each.count, each.then)]));
+  fill("requests", ended.filter((each) => each.count || each === ended[0]).map((each) =>
+    [each.code, each.reason, each.priority, count(each.count), rate(each.count, each.then)]));
   fill("devices", status.devices.map((each, place) => [
     each.name, bytes(each.table_bytes), seconds(each.lookup_seconds), count(each.rows),
     rate(each.rows, before.devices[place].rows)]));

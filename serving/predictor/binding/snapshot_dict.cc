@@ -12,11 +12,15 @@ using py::literals::operator""_a;
 
 py::list Requests(const TelemetrySnapshot& telemetry) {
   py::list requests;
-  for (size_t i = 0; i < kOutcomes; ++i) {
-    const OutcomeName name = NameOf(static_cast<Outcome>(i));
-    requests.append(
-        py::dict("code"_a = name.code, "reason"_a = name.reason, "count"_a = telemetry.calls[i]));
-  }
+  const auto append = [&requests](const char* priority, const auto& counts) {
+    for (size_t i = 0; i < kOutcomes; ++i) {
+      const OutcomeName name = NameOf(static_cast<Outcome>(i));
+      requests.append(py::dict("code"_a = name.code, "reason"_a = name.reason,
+                               "priority"_a = priority, "count"_a = counts[i]));
+    }
+  };
+  append("interactive", telemetry.interactive_calls);
+  append("batch", telemetry.batch_calls);
   return requests;
 }
 

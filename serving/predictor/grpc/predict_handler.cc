@@ -134,6 +134,7 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
         .total_us = MicrosecondsBetween(exchange->arrival, now)};
   });
   telemetry_->CountEnd({.outcome = outcome,
+                        .is_batch = request.priority() == v1::PRIORITY_BATCH,
                         .total = now - exchange->arrival,
                         .examples = request.num_examples(),
                         .bytes_received = bytes,

@@ -28,7 +28,8 @@ void Telemetry::CountEnd(const EndedCall& call) {
     request_seconds_.Add(Nanoseconds(call.total));
   }
   // Last: who reads of this call's end sees what is above, and its arrival.
-  ended_[static_cast<size_t>(call.outcome)].fetch_add(1, std::memory_order_release);
+  auto& ended = call.is_batch ? ended_batch_ : ended_interactive_;
+  ended[static_cast<size_t>(call.outcome)].fetch_add(1, std::memory_order_release);
 }
 
 void Telemetry::CountAdmitted(uint64_t examples, uint64_t ids) {
@@ -56,8 +57,9 @@ TelemetrySnapshot Telemetry::Read() const {
   read.start_unix_seconds = start_unix_seconds_;
   uint64_t ended = 0;
   for (size_t i = 0; i < kOutcomes; ++i) {
-    read.calls[i] = ended_[i].load(std::memory_order_acquire);
-    ended += read.calls[i];
+    read.interactive_calls[i] = ended_interactive_[i].load(std::memory_order_acquire);
+    read.batch_calls[i] = ended_batch_[i].load(std::memory_order_acquire);
+    ended += read.interactive_calls[i] + read.batch_calls[i];
   }
   read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
   read.open_streams = Value(open_streams_);

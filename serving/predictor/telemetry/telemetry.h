@@ -30,6 +30,7 @@ struct TelemetryOptions {
 // One call, at its end.
 struct EndedCall {
   Outcome outcome = Outcome::kOk;
+  bool is_batch = false;     // Of the priority `batch`, else `interactive`.
   Clock::duration total{0};  // From arrival to answer.
   uint32_t examples = 0;
   uint64_t bytes_received = 0;
@@ -53,8 +54,10 @@ struct NamedHistogram {
 // All since the start. A request that has been answered before is in all of it.
 struct TelemetrySnapshot {
   double start_unix_seconds = 0;
-  std::array<uint64_t, kOutcomes> calls{};  // That have ended, by outcome.
-  uint64_t in_flight = 0;                   // That have arrived and not ended.
+  // That have ended, by outcome.
+  std::array<uint64_t, kOutcomes> interactive_calls{};
+  std::array<uint64_t, kOutcomes> batch_calls{};  // Of the priority `batch`.
+  uint64_t in_flight = 0;                         // That have arrived and not ended.
   uint64_t open_streams = 0;
   uint64_t examples = 0;              // Of OK calls.
   uint64_t batches = 0;               // Those that failed, too.
@@ -66,7 +69,10 @@ struct TelemetrySnapshot {
   uint64_t slow_dropped = 0;
   std::vector<NamedHistogram> histograms;
 
-  uint64_t Count(Outcome outcome) const { return calls[static_cast<size_t>(outcome)]; }
+  uint64_t Count(Outcome outcome) const {
+    const auto place = static_cast<size_t>(outcome);
+    return interactive_calls[place] + batch_calls[place];
+  }
 };
 
 // Thread-safe.
@@ -114,7 +120,8 @@ class Telemetry {
 
   Counter arrived_ = 0;
   Counter open_streams_ = 0;
-  std::array<Counter, kOutcomes> ended_{};
+  std::array<Counter, kOutcomes> ended_interactive_{};
+  std::array<Counter, kOutcomes> ended_batch_{};
   Counter examples_ = 0;
   Counter batches_ = 0;
   Counter compute_us_ = 0;

@@ -3,6 +3,7 @@ clock, only at what comes before the end of that batch.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 
@@ -85,11 +86,10 @@ def run_long(server, channel, **call):
 
 def outcomes(server):
     """How often each came about, by code and reason."""
-    return {
-        (each["code"], each["reason"]): each["count"]
-        for each in server.snapshot()["requests"]
-        if each["count"]
-    }
+    counted = Counter()
+    for each in server.snapshot()["requests"]:
+        counted[each["code"], each["reason"]] += each["count"]
+    return {outcome: count for outcome, count in counted.items() if count}
 
 
 def is_idle(server):

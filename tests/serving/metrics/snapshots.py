@@ -36,7 +36,11 @@ def empty() -> Snapshot:
         "model": "ranker",
         "version": 3,
         "start_unix_seconds": 1_700_000_000.25,
-        "requests": [{"code": code, "reason": reason, "count": 0} for code, reason in PAIRS],
+        "requests": [
+            {"code": code, "reason": reason, "priority": priority, "count": 0}
+            for priority in ("interactive", "batch")
+            for code, reason in PAIRS
+        ],
         "histograms": {
             "request_seconds": histogram(SECONDS),
             "queue_seconds": histogram(SECONDS),

@@ -16,20 +16,34 @@ SERVED = {"model": "ranker", "version": "3"}
 BUSY = {
     "embershard_served_version_info": 1,
     "embershard_start_time_seconds": 1_700_000_000.25,
-    "embershard_requests_total{OK,}": 40,
-    "embershard_requests_total{INVALID_ARGUMENT,malformed}": 39,
-    "embershard_requests_total{INVALID_ARGUMENT,refused}": 38,
-    "embershard_requests_total{NOT_FOUND,not_found}": 37,
-    "embershard_requests_total{FAILED_PRECONDITION,stale_schema}": 36,
-    "embershard_requests_total{INVALID_ARGUMENT,too_large}": 35,
-    "embershard_requests_total{RESOURCE_EXHAUSTED,queue_full}": 34,
-    "embershard_requests_total{RESOURCE_EXHAUSTED,no_time}": 33,
-    "embershard_requests_total{DEADLINE_EXCEEDED,expired}": 32,
-    "embershard_requests_total{DEADLINE_EXCEEDED,abandoned}": 31,
-    "embershard_requests_total{UNAVAILABLE,shutting_down}": 30,
-    "embershard_requests_total{INTERNAL,model_failed}": 29,
-    "embershard_requests_total{INTERNAL,not_finite}": 28,
-    "embershard_requests_total{INTERNAL,out_of_memory}": 27,
+    "embershard_requests_total{OK,interactive,}": 40,
+    "embershard_requests_total{INVALID_ARGUMENT,interactive,malformed}": 39,
+    "embershard_requests_total{INVALID_ARGUMENT,interactive,refused}": 38,
+    "embershard_requests_total{NOT_FOUND,interactive,not_found}": 37,
+    "embershard_requests_total{FAILED_PRECONDITION,interactive,stale_schema}": 36,
+    "embershard_requests_total{INVALID_ARGUMENT,interactive,too_large}": 35,
+    "embershard_requests_total{RESOURCE_EXHAUSTED,interactive,queue_full}": 34,
+    "embershard_requests_total{RESOURCE_EXHAUSTED,interactive,no_time}": 33,
+    "embershard_requests_total{DEADLINE_EXCEEDED,interactive,expired}": 32,
+    "embershard_requests_total{DEADLINE_EXCEEDED,interactive,abandoned}": 31,
+    "embershard_requests_total{UNAVAILABLE,interactive,shutting_down}": 30,
+    "embershard_requests_total{INTERNAL,interactive,model_failed}": 29,
+    "embershard_requests_total{INTERNAL,interactive,not_finite}": 28,
+    "embershard_requests_total{INTERNAL,interactive,out_of_memory}": 27,
+    "embershard_requests_total{OK,batch,}": 26,
+    "embershard_requests_total{INVALID_ARGUMENT,batch,malformed}": 25,
+    "embershard_requests_total{INVALID_ARGUMENT,batch,refused}": 24,
+    "embershard_requests_total{NOT_FOUND,batch,not_found}": 23,
+    "embershard_requests_total{FAILED_PRECONDITION,batch,stale_schema}": 22,
+    "embershard_requests_total{INVALID_ARGUMENT,batch,too_large}": 21,
+    "embershard_requests_total{RESOURCE_EXHAUSTED,batch,queue_full}": 20,
+    "embershard_requests_total{RESOURCE_EXHAUSTED,batch,no_time}": 19,
+    "embershard_requests_total{DEADLINE_EXCEEDED,batch,expired}": 18,
+    "embershard_requests_total{DEADLINE_EXCEEDED,batch,abandoned}": 17,
+    "embershard_requests_total{UNAVAILABLE,batch,shutting_down}": 16,
+    "embershard_requests_total{INTERNAL,batch,model_failed}": 15,
+    "embershard_requests_total{INTERNAL,batch,not_finite}": 14,
+    "embershard_requests_total{INTERNAL,batch,out_of_memory}": 13,
     "embershard_examples_total": 91,
     "embershard_batches_total": 11,
     "embershard_unknown_ids_total{user}": 17,
@@ -78,11 +92,11 @@ BUSY = {
     "embershard_device_rows_total{cpu:1}": 702,
     "embershard_slow_requests_total": 19,
     "embershard_slow_requests_dropped_total": 13,
-    "nv_inference_request_success": 40,
-    "nv_inference_request_failure{REJECTED}": 34 + 33 + 32 + 30,
-    "nv_inference_request_failure{CANCELED}": 31,
-    "nv_inference_request_failure{BACKEND}": 29 + 28 + 27,
-    "nv_inference_request_failure{OTHER}": 39 + 38 + 37 + 36 + 35,
+    "nv_inference_request_success": 40 + 26,
+    "nv_inference_request_failure{REJECTED}": 34 + 33 + 32 + 30 + 20 + 19 + 18 + 16,
+    "nv_inference_request_failure{CANCELED}": 31 + 17,
+    "nv_inference_request_failure{BACKEND}": 29 + 28 + 27 + 15 + 14 + 13,
+    "nv_inference_request_failure{OTHER}": 39 + 38 + 37 + 36 + 35 + 25 + 24 + 23 + 22 + 21,
     "nv_inference_count": 91,
     "nv_inference_exec_count": 11,
     "nv_inference_request_duration_us": 187_500,
@@ -144,9 +158,9 @@ def test_prometheus_clients_own_parsers_read_it(kind):
 
 def test_tritons_names_stand_as_triton_writes_them():
     lines = Exposition(FakeServer(busy()).snapshot).text().splitlines()
-    assert b'nv_inference_request_success{model="ranker",version="3"} 40.0' in lines
+    assert b'nv_inference_request_success{model="ranker",version="3"} 66.0' in lines
     assert (
-        b'nv_inference_request_failure{model="ranker",reason="CANCELED",version="3"} 31.0' in lines
+        b'nv_inference_request_failure{model="ranker",reason="CANCELED",version="3"} 48.0' in lines
     )
 
 

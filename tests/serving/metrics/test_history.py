@@ -25,11 +25,11 @@ def test_a_quantile_lies_where_histogram_quantile_puts_it(share, counts, expecte
 def test_figures_of_the_time_between_two_snapshots():
     sample = between(empty(), busy(), 2.0)
     expected = {
-        "answered": 20,
-        "overloaded": (34 + 33 + 32 + 30) / 2,
-        "abandoned": 31 / 2,
-        "refused": (39 + 38 + 37 + 36 + 35) / 2,
-        "failed": (29 + 28 + 27) / 2,
+        "answered": (40 + 26) / 2,
+        "overloaded": (34 + 33 + 32 + 30 + 20 + 19 + 18 + 16) / 2,
+        "abandoned": (31 + 17) / 2,
+        "refused": (39 + 38 + 37 + 36 + 35 + 25 + 24 + 23 + 22 + 21) / 2,
+        "failed": (29 + 28 + 27 + 15 + 14 + 13) / 2,
         "examples": 45.5,
         "received_bytes": 61_728,
         "sent_bytes": 32_716,
@@ -95,7 +95,7 @@ def test_samples_are_what_changed_since_the_last(history, server, clock):
     clock.now = 3.0
     history.take()
     first, second = history.after(0)
-    assert (first["answered"], second["answered"]) == (20, 0)
+    assert (first["answered"], second["answered"]) == (33, 0)
     assert (first["cpu_cores"], first["resident_bytes"]) == (0.25, 4096)
     assert [first["unix_seconds"], second["unix_seconds"]] == [1002, 1003]
 

@@ -153,10 +153,10 @@ def test_every_figure_of_known_traffic_is_shown_exactly(repository):
     assert 0 < lookups <= timed["embershard_lookup_seconds"] + 1e-5
     ids = 2 + 9
     assert changed == {
-        ("embershard_requests_total", "OK", ""): 2,
-        ("embershard_requests_total", "INVALID_ARGUMENT", "refused"): 2,
-        ("embershard_requests_total", "INVALID_ARGUMENT", "malformed"): 1,
-        ("embershard_requests_total", "NOT_FOUND", "not_found"): 1,
+        ("embershard_requests_total", "OK", "interactive", ""): 2,
+        ("embershard_requests_total", "INVALID_ARGUMENT", "interactive", "refused"): 2,
+        ("embershard_requests_total", "INVALID_ARGUMENT", "interactive", "malformed"): 1,
+        ("embershard_requests_total", "NOT_FOUND", "interactive", "not_found"): 1,
         ("embershard_examples_total",): 4,
         ("embershard_batches_total",): 2,
         ("embershard_unknown_ids_total", "item"): 2,

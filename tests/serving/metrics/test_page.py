@@ -95,9 +95,9 @@ def test_under_load_charts_move_and_figures_are_the_metrics(window, shown, load)
     times = snapshot["histograms"]["request_seconds"]
     p50 = quantile(0.5, times["bounds"], times["counts"])
     assert totals["p50"] == [in_words(p50)]
-    assert {code: row[:2] for code, row in rows(window, "requests").items()} == {
-        "OK": ["", f"{answered:,}"],
-        "INVALID_ARGUMENT": ["refused", f"{refused:,}"],
+    assert {code: row[:3] for code, row in rows(window, "requests").items()} == {
+        "OK": ["", "interactive", f"{answered:,}"],
+        "INVALID_ARGUMENT": ["refused", "interactive", f"{refused:,}"],
     }
     assert {name: row[0] for name, row in rows(window, "unknown").items()} == {
         name: f"{count:,}" for name, count in snapshot["unknown_ids"].items()

@@ -63,7 +63,7 @@ def test_totals_are_those_of_the_snapshot(server, history):
 def test_samples_come_as_columns(history):
     status = status_json(busy(), "serving", history)
     assert status["taken"] == 3
-    assert status["samples"]["answered"] == [0, 40, 0]
+    assert status["samples"]["answered"] == [0, 66, 0]
     assert status["samples"]["p50"] == [None, 0.0015, None]
     assert {len(column) for column in status["samples"].values()} == {3}
     assert status["samples"]["unix_seconds"] == [1000, 1001, 1002]
