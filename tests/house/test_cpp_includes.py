@@ -17,10 +17,11 @@ ALLOWED = {
     "dense": ["base", "package"],
     "model": ["base", "package", "lookup", "dense"],
     "batching": ["base", "package", "lookup", "dense", "model"],
-    "engine": ["base", "package", "telemetry", "lookup", "dense", "model", "batching"],
-    "grpc": ["base", "package", "telemetry", "lookup", "dense", "model", "batching", "engine"],
+    "tensors": ["base", "package", "lookup", "dense", "model", "batching"],
+    "engine": ["base", "package", "telemetry", "lookup", "dense", "model", "batching", "tensors"],
     "bench": ["base"],
 }
+ALLOWED["grpc"] = [*ALLOWED["engine"], "engine"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
 
 # The load tool sends without messages, and keeps its rules free of gRPC.

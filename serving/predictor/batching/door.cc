@@ -174,6 +174,10 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
 
 std::string Feature(const std::string& name) { return "feature '" + name + "': "; }
 
+Status GivenTwice(const std::string& name) {
+  return InvalidArgument(Feature(name) + "given twice, expected once");
+}
+
 Status CheckNumExamples(const Schema& schema, const Limits& limits, const Request& request) {
   if (request.num_examples >= 1 && request.num_examples <= limits.max_examples) return {};
   const std::vector<size_t>& wanted = request.outputs_wanted;

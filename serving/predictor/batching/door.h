@@ -31,6 +31,9 @@ Status CheckNumExamples(const Schema& schema, const Limits& limits, const Reques
 // How a refusal begins that is about one input: "feature 'item': ".
 std::string Feature(const std::string& name);
 
+// The refusal of an input that is there already.
+Status GivenTwice(const std::string& name);
+
 // The sum of an input's lengths, which is below 2^31; refuses a negative length.
 Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths);
 

@@ -10,48 +10,56 @@ namespace {
 
 Status CheckSize(const char* array, uint64_t expected, uint64_t got, const char* meaning) {
   if (expected == got) return {};
-  return InvalidArgument("packed." + std::string(array) + ": expected " + std::to_string(expected) +
-                         " (" + meaning + "), got " + std::to_string(got));
+  return InvalidArgument(std::string(array) + ": expected " + std::to_string(expected) + " (" +
+                         meaning + "), got " + std::to_string(got));
 }
 
-Status SplitDense(const Schema& schema, const PackedArrays& packed, Request* request) {
-  Status status = CheckSize("request_dense", schema.request_dense_columns,
+}  // namespace
+
+Status SplitRequestDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
+                         Request* request) {
+  Status status = CheckSize(names.request_dense, schema.request_dense_columns,
                             packed.request_dense.size(), "dense inputs in request scope");
   if (!status.ok()) return status;
-  status =
-      CheckSize("example_dense", uint64_t{request->num_examples} * schema.example_dense_columns,
-                packed.example_dense.size(), "num_examples x dense inputs in example scope");
-  if (!status.ok()) return status;
-
-  request->dense.clear();
-  for (const DenseInput& input : schema.dense) {
-    if (input.scope == Scope::kRequest) {
-      request->dense.push_back({packed.request_dense.Slice(input.column, 1), 1});
-    } else if (request->num_examples == 0) {
-      request->dense.emplace_back();
-    } else {
-      const size_t rest = packed.example_dense.size() - input.column;
-      request->dense.push_back(
-          {packed.example_dense.Slice(input.column, rest), schema.example_dense_columns});
-    }
+  for (size_t i = 0; i < schema.dense.size(); ++i) {
+    const DenseInput& input = schema.dense[i];
+    if (input.scope != Scope::kRequest) continue;
+    request->dense[i] = {packed.request_dense.Slice(input.column, 1), 1};
   }
   return {};
 }
 
-Status SplitSparse(const Schema& schema, const PackedArrays& packed, Request* request) {
+Status SplitExampleDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
+                         Request* request) {
+  Status status =
+      CheckSize(names.example_dense, uint64_t{request->num_examples} * schema.example_dense_columns,
+                packed.example_dense.size(), "num_examples x dense inputs in example scope");
+  if (!status.ok() || request->num_examples == 0) return status;
+  for (size_t i = 0; i < schema.dense.size(); ++i) {
+    const DenseInput& input = schema.dense[i];
+    if (input.scope == Scope::kRequest) continue;
+    const size_t rest = packed.example_dense.size() - input.column;
+    request->dense[i] = {packed.example_dense.Slice(input.column, rest),
+                         schema.example_dense_columns};
+  }
+  return {};
+}
+
+Status SplitSparse(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
+                   Request* request) {
   uint64_t lists = 0;
   for (const SparseInput& input : schema.sparse) {
     lists += ListCount(input.scope, request->num_examples);
   }
   Status status =
-      CheckSize("lengths", lists, packed.lengths.size(), "one for each list of each input");
+      CheckSize(names.lengths, lists, packed.lengths.size(), "one for each list of each input");
   if (!status.ok()) return status;
 
-  request->sparse.clear();
   size_t list = 0;
   uint64_t value = 0;
   uint64_t weight = 0;
-  for (const SparseInput& input : schema.sparse) {
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
+    const SparseInput& input = schema.sparse[i];
     SparseView view;
     const size_t count = ListCount(input.scope, request->num_examples);
     view.lengths = packed.lengths.Slice(list, count);
@@ -68,22 +76,24 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, Request* re
     list += count;
     value += *sum;
     weight += input.weighted ? *sum : 0;
-    request->sparse.push_back(view);
+    request->sparse[i] = view;
   }
-  status = CheckSize("values", value, packed.values.size(), "the sum of the lengths");
+  status = CheckSize(names.values, value, packed.values.size(), "the sum of the lengths");
   if (!status.ok()) return status;
-  return CheckSize("weights", weight, packed.weights.size(),
+  return CheckSize(names.weights, weight, packed.weights.size(),
                    "one for each value of the weighted inputs");
 }
-
-}  // namespace
 
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
                    Request* request) {
   Status status = CheckNumExamples(schema, limits, *request);
-  if (status.ok()) status = SplitDense(schema, packed, request);
-  if (status.ok()) status = SplitSparse(schema, packed, request);
-  return status;
+  if (!status.ok()) return status;
+  request->dense.assign(schema.dense.size(), {});
+  request->sparse.assign(schema.sparse.size(), {});
+  const PackedNames names;
+  status = SplitRequestDense(schema, packed, names, request);
+  if (status.ok()) status = SplitExampleDense(schema, packed, names, request);
+  return status.ok() ? SplitSparse(schema, packed, names, request) : status;
 }
 
 }  // namespace embershard

@@ -22,9 +22,27 @@ struct PackedArrays {
   Unaligned<float> weights;        // For the values of the weighted inputs.
 };
 
+// What refusals call the arrays.
+struct PackedNames {
+  const char* request_dense = "packed.request_dense";
+  const char* example_dense = "packed.example_dense";
+  const char* lengths = "packed.lengths";
+  const char* values = "packed.values";
+  const char* weights = "packed.weights";
+};
+
 // Fills the views of `request`, whose num_examples and outputs_wanted are set. Refuses what cannot
 // be cut with kInvalidArgument; the rest is the door's work.
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
+                   Request* request);
+
+// Its parts, for who packs some inputs and names others: each fills the views of its inputs alone.
+// REQUIRES: CheckNumExamples() was ok, and `request` has a view for each input.
+Status SplitRequestDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
+                         Request* request);
+Status SplitExampleDense(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
+                         Request* request);
+Status SplitSparse(const Schema& schema, const PackedArrays& packed, const PackedNames& names,
                    Request* request);
 
 }  // namespace embershard

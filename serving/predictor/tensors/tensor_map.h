@@ -1,0 +1,89 @@
+// The one mapping between a model's tensors and its requests, for every protocol that speaks of
+// tensors.
+
+#ifndef EMBERSHARD_TENSORS_TENSOR_MAP_H_
+#define EMBERSHARD_TENSORS_TENSOR_MAP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/request.h"
+#include "package/manifest.h"
+#include "package/schema_names.h"
+#include "tensors/tensor.h"
+
+namespace embershard {
+
+// What a request says. Owns nothing.
+struct TensorRequest {
+  std::span<const InputTensor> inputs;
+  std::span<const std::string_view> outputs;  // Names of those wanted. Empty: all.
+
+  // Absent: as many as the inputs in example scope have, which is all that most clients say.
+  std::optional<int64_t> num_examples = {};
+
+  int64_t priority = 0;  // 0: default, 1: interactive, 2: batch.
+};
+
+// Immutable: any thread may call.
+class TensorMap {
+ public:
+  // `names`: of the schema. `limits`: of one request. Owns none of them; they must outlive it.
+  TensorMap(const Schema* schema, const SchemaNames* names, const Limits* limits);
+
+  // Fills num_examples, priority, outputs_wanted and the views, which lie over the tensors' bytes;
+  // a tensor in several pieces is joined, and kept by `request->bytes` beside what that held.
+  // Refuses what the tensors alone show to be wrong: names, types, shapes, bytes that do not
+  // agree with them, an input given in two ways. The rest is the door's work.
+  Status Parse(const TensorRequest& tensors, Request* request) const;
+
+  // Lies over `output`.
+  OutputTensor Answer(const ResponseOutput& output, uint32_t num_examples) const;
+
+ private:
+  // A tensor that the model knows.
+  struct Slot {
+    std::string name;
+    std::string_view datatype;
+    std::string_view feature = {};  // Whose it is. Empty: that of many.
+    int64_t columns = 0;            // Of a matrix. 0: it has one dimension.
+  };
+  // Where the slots of the inputs begin; each sparse input has three, in the order of SparseSlot.
+  // Those of all inputs come last, in the order of PackedSlot.
+  enum SparseSlot : size_t { kOwnValues, kOwnLengths, kOwnWeights, kSparseSlots };
+  enum PackedSlot : size_t {
+    kAllExampleDense,
+    kAllRequestDense,
+    kAllLengths,
+    kAllValues,
+    kAllWeights,
+    kPackedSlots
+  };
+  class Given;
+
+  size_t SlotOf(size_t sparse_input, SparseSlot part) const;
+  size_t SlotOf(PackedSlot all) const;
+  void AddSlot(Slot slot);
+  Result<size_t> Find(std::string_view name) const;
+  Status Take(const InputTensor& tensor, Request* request, Given* given) const;
+  int64_t CountExamples(const Given& given) const;
+  Status FillDense(const Given& given, Request* request) const;
+  Status FillSparse(const Given& given, Request* request) const;
+
+  const Schema& schema_;
+  const SchemaNames& names_;
+  const Limits& limits_;
+  std::vector<Slot> slots_;
+  std::unordered_map<std::string_view, size_t> slot_of_;  // By name, which lies in slots_.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TENSORS_TENSOR_MAP_H_
