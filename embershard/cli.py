@@ -67,7 +67,8 @@ def _drop_output() -> None:
 
 
 class _Command(argparse.ArgumentParser):
-    """Takes options before, between and behind the others, where argparse wants these together."""
+    """Takes options before, between and behind the others, where argparse wants these together.
+    What it does not know it refuses itself, by its own name and usage."""
 
     _inside = False
 
@@ -76,9 +77,12 @@ class _Command(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._inside = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            given, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._inside = False
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return given, unknown
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,10 +1,11 @@
 """A model of your own, the whole way: schema, training, export, serving, asking.
 
-.venv/bin/python examples/own_model.py
+.venv/bin/python examples/own_model.py [REPOSITORY]
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -104,20 +105,24 @@ def train(model: Ranker, data: Examples) -> float:
 
 
 def main() -> None:
-    """Train, export to a temporary repository, serve there, ask once."""
+    """Train, export, serve from there, ask once."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("repository", nargs="?", help="to keep the package (default: a temporary)")
+    given = parser.parse_args()
     torch.manual_seed(0)
     model = Ranker()
     print(f"loss {train(model, examples(20_000)):.3f}")
-    with tempfile.TemporaryDirectory() as repository:
+    with tempfile.TemporaryDirectory() as temporary:
+        repository = Path(given.repository or temporary)
         es.export_model(
             model,
             SCHEMA,
-            Path(repository) / "ranker" / "1",
+            repository / "ranker" / "1",
             weights={"users": "int8", "items": "int4"},
         )
         options = es.ServerOptions(port=0)
         with (
-            es.Server(repository, options=options) as server,
+            es.Server(repository, model="ranker", options=options) as server,
             es.Client(server.address, timeout_seconds=10) as client,
         ):
             answer = client.predict(

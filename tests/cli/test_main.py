@@ -28,6 +28,16 @@ def test_a_command_line_that_means_nothing_ends_with_2_and_usage(arguments, caps
     assert "usage: embershard" in capsys.readouterr().err
 
 
+def test_an_unknown_option_is_refused_with_the_usage_of_its_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["inspect", ".", "--prot", "1"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "usage: embershard inspect [-h] PACKAGE\n"
+        "embershard inspect: error: unrecognized arguments: --prot 1\n"
+    )
+
+
 COMMANDS = ("train", "export", "inspect", "verify", "serve", "predict")
 
 
