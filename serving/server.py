@@ -76,6 +76,7 @@ class Server:
             max_message_bytes=self._options.max_message_bytes,
             stream_in_flight=self._options.stream_in_flight,
             max_connections=self._options.max_connections,
+            connections_report=LOG.warning,
             max_connection_calls=self._options.max_connection_calls,
             **{name: getattr(self._options, name) for name in SECONDS_OF_CONNECTIONS},
             slow_request_ms=self._options.slow_request_ms,

@@ -87,6 +87,8 @@ class Snapshot(TypedDict):
     queued: Queued
     in_flight: int
     open_streams: int
+    connections_refused: int
+    """For want of room, see `ServerOptions.max_connections`."""
     devices: list[Device]
     slow: Slow
     max_batch_examples: int

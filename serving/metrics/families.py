@@ -187,6 +187,11 @@ OURS = (
         "PredictStream calls that are open.",
         lambda snapshot: snapshot["open_streams"],
     ),
+    _counter(
+        "embershard_connections_refused",
+        "Connections hung up on as they came, since as many were open as may be.",
+        lambda snapshot: snapshot["connections_refused"],
+    ),
     _gauge(
         "embershard_batch_examples_max",
         "Most examples that a batch may hold.",

@@ -68,12 +68,18 @@ def serve(repository):
     return started
 
 
-def test_one_connection_too_many_is_unavailable_until_another_ends(serve):
+def test_one_connection_too_many_is_unavailable_until_another_ends(serve, caplog):
     with serve(max_connections=1) as server, Client(server.address, timeout_seconds=5) as client:
         with Peer(server, b"") as first:
             assert first.hears(b"\0\0\x04")  # It is in.
             with pytest.raises(UnavailableError):
                 client.get_model()
+            refused = server.snapshot()["connections_refused"]
+            assert refused >= 1  # The client has tried again.
+            (words,) = caplog.messages
+            assert words.startswith(
+                "connections are refused: expected at most 1 open (max_connections), refused so"
+            )
         with grpc.insecure_channel(server.address) as channel:
             ready = grpc.channel_ready_future(channel)
             ready.result(timeout=30)

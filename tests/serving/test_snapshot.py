@@ -188,6 +188,7 @@ def test_nothing_waits_or_is_under_way(traffic):
     assert snapshot["queued"] == {"requests": 0, "examples": 0, "ids": 0, "bytes": 0}
     assert snapshot["in_flight"] == snapshot["open_streams"] == 0
     assert snapshot["slow"] == {"seen": 0, "dropped": 0}
+    assert snapshot["connections_refused"] == 0
 
 
 def test_examples_ids_and_batches_are_counted(traffic):

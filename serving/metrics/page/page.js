@@ -112,6 +112,7 @@ function tabulate(status) {
     ["received", bytes(status.bytes_received)],
     ["sent", bytes(status.bytes_sent)],
     ["slow requests", count(status.slow.seen)],
+    ["connections refused", count(status.connections_refused)],
   ]);
   const ended = status.requests.map((each, place) => ({ ...each, then: before.requests[place].count }));
   fill("requests", ended.filter((each) => each.count || each === ended[0]).map((each) =>

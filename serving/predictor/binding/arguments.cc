@@ -32,6 +32,7 @@ void Read(Keywords& keywords, EngineOptions* to) {
 
 void Read(Keywords& keywords, ConnectionLimits* to) {
   keywords.Read("max_connections", &to->max_connections);
+  keywords.Read("connections_report", &to->report);
   keywords.Read("max_connection_calls", &to->max_calls);
   keywords.ReadSeconds("connection_idle_seconds", &to->idle);
   keywords.ReadSeconds("connection_age_seconds", &to->age);

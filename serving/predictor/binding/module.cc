@@ -82,7 +82,9 @@ class Server {
   }
 
   py::dict Snapshot() const {
-    return ToDict(Released([this] { return engine_->Snapshot(); }));
+    py::dict snapshot = ToDict(Released([this] { return engine_->Snapshot(); }));
+    snapshot["connections_refused"] = server_->connections_refused();
+    return snapshot;
   }
 
   py::dict Recording() const {

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <string>
 
 namespace grpc {
 class ServerBuilder;
@@ -18,6 +20,10 @@ struct ConnectionLimits {
   // those that are there are served on. 0: as many as the process may open files. Raise it
   // where more clients connect, each of whom takes a file and some tens of kB.
   size_t max_connections = 4096;
+
+  // Gets words for the log while connections are refused, once a minute at most. Called by the
+  // thread that accepts connections: must not block for long.
+  std::function<void(const std::string& words)> report = {};
 
   // Calls open at once on one connection. Clients are told and hold further calls back until
   // one ends; who opens more all the same is hung up on. At least 1. Raise it where one client
@@ -46,7 +52,7 @@ struct ConnectionLimits {
   std::chrono::milliseconds min_ping{std::chrono::seconds(10)};
 };
 
-// Tells gRPC, of all but max_connections, which the server counts itself.
+// Tells gRPC, of all but max_connections and report, which the server counts itself.
 void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder);
 
 }  // namespace embershard

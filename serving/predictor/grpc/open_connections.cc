@@ -8,6 +8,7 @@ namespace embershard {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenSweeps{10};
+constexpr std::chrono::minutes kBetweenReports{1};
 
 }  // namespace
 
@@ -17,11 +18,22 @@ bool OpenConnections::Add(const File& connection, Clock::time_point now) {
     Sweep();
     next_sweep_ = now + kBetweenSweeps;
   }
-  if (counted_.size() >= most_) return false;
+  if (counted_.size() >= most_) {
+    Refuse(now);
+    return false;
+  }
   struct stat file = {};
   if (fstat(connection.descriptor(), &file) != 0) return false;
   counted_.push_back({connection.descriptor(), file.st_dev, file.st_ino});
   return true;
+}
+
+void OpenConnections::Refuse(Clock::time_point now) {
+  const uint64_t refused = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!report_ || now < next_report_) return;
+  next_report_ = now + kBetweenReports;
+  report_("connections are refused: expected at most " + std::to_string(most_) +
+          " open (max_connections), refused so far: " + std::to_string(refused));
 }
 
 void OpenConnections::Sweep() {

@@ -40,11 +40,13 @@ struct GrpcServer::State {
         std::unique_ptr<Recorder> recorder)
       : engine(std::move(served)),
         recorder(std::move(recorder)),
-        service(engine.get(), this->recorder.get(), options) {}
+        service(engine.get(), this->recorder.get(), options),
+        connections(options.connections.max_connections, options.connections.report) {}
 
   const std::shared_ptr<Engine> engine;
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   PredictorService service;
+  OpenConnections connections;  // For the listener's thread.
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
   std::unique_ptr<Acceptor> acceptor;
@@ -75,10 +77,9 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> en
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
   state->server->GetHealthCheckService()->SetServingStatus("embershard.v1.Predictor", true);
-  state->listener->Start([acceptor = state->acceptor.get(),
-                          open = OpenConnections(options.connections.max_connections)](
-                             int listening, File connection) mutable {
-    if (!open.Add(connection, Clock::now())) return;  // Closes it.
+  state->listener->Start([acceptor = state->acceptor.get(), open = &state->connections](
+                             int listening, File connection) {
+    if (!open->Add(connection, Clock::now())) return;  // Closes it.
     Acceptor::NewConnectionParameters parameters;
     parameters.listener_fd = listening;
     parameters.fd = connection.Release();
@@ -92,6 +93,8 @@ GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 GrpcServer::~GrpcServer() { Drain(std::chrono::milliseconds(0)); }
 
 int GrpcServer::port() const { return state_->listener->port(); }
+
+uint64_t GrpcServer::connections_refused() const { return state_->connections.refused(); }
 
 void GrpcServer::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -68,6 +69,9 @@ class GrpcServer {
 
   // The one listened on.
   int port() const;
+
+  // Those that ConnectionLimits::max_connections left no room for.
+  uint64_t connections_refused() const;
 
   // Turns health to NOT_SERVING, refuses new calls, answers the accepted ones, closes
   // the port and returns. Clients of calls that take longer than `timeout` are told

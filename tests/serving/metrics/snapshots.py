@@ -61,6 +61,7 @@ def empty() -> Snapshot:
         "queued": {"requests": 0, "examples": 0, "ids": 0, "bytes": 0},
         "in_flight": 0,
         "open_streams": 0,
+        "connections_refused": 0,
         "devices": [
             {"name": "cpu:0", "table_bytes": 640, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
             {"name": "cpu:1", "table_bytes": 320, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
@@ -96,6 +97,7 @@ def busy() -> Snapshot:
         queued={"requests": 14, "examples": 15, "ids": 161, "bytes": 1024},
         in_flight=18,
         open_streams=12,
+        connections_refused=44,
         slow={"seen": 19, "dropped": 13},
     )
     first, second = snapshot["devices"]

@@ -81,6 +81,7 @@ BUSY = {
     "embershard_queued_bytes": 1024,
     "embershard_in_flight_requests": 18,
     "embershard_open_streams": 12,
+    "embershard_connections_refused_total": 44,
     "embershard_batch_examples_max": 16,
     "embershard_table_bytes{cpu:0}": 640,
     "embershard_table_bytes{cpu:1}": 320,

@@ -49,6 +49,24 @@ TEST(OpenConnections, CountsUntilTheDescriptorIsClosed) {
 TEST(OpenConnections, AreAnyNumberWhereThatIsZero) {
   OpenConnections open(0);
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(open.Add(NewSocket(), Clock::now()));
+  EXPECT_EQ(open.refused(), 0U);
+}
+
+TEST(OpenConnections, CountsTheRefusedAndSaysSoOnceAMinute) {
+  std::vector<std::string> said;
+  OpenConnections open(1, [&said](const std::string& words) { said.push_back(words); });
+  const Clock::time_point now = Clock::now();
+  const File first = NewSocket();
+  EXPECT_TRUE(open.Add(first, now));
+  EXPECT_TRUE(said.empty());
+  for (int second = 0; second < 60; ++second) {
+    EXPECT_FALSE(open.Add(NewSocket(), now + std::chrono::seconds(second)));
+  }
+  EXPECT_EQ(open.refused(), 60U);
+  EXPECT_FALSE(open.Add(NewSocket(), now + std::chrono::seconds(60)));
+  const std::string words =
+      "connections are refused: expected at most 1 open (max_connections), refused so far: ";
+  EXPECT_EQ(said, (std::vector<std::string>{words + "1", words + "61"}));
 }
 
 TEST(ConnectionLimits, OneConnectionTooManyIsHungUpOnUntilAnotherEnds) {
