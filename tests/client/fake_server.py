@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.client import Client
+
+INPUTS = {"dense": {"price": [1, 2]}, "sparse": {"item": [[3], [4]]}}
+"""Of two examples, for the model that `describes` describes."""
 
 Answer = Callable[[grpc.ServicerContext], object]
 
@@ -130,3 +134,9 @@ def fake_server(
             yield fake
         finally:
             server.stop(None).wait()
+
+
+def ask(fake, **options):
+    """One prediction by a client of its own."""
+    with Client(fake.address, timeout_seconds=options.pop("timeout_seconds", 30), **options) as c:
+        return c.predict("ranker", **INPUTS)

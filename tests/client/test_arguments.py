@@ -5,9 +5,7 @@ import pytest
 
 from embershard.client import Client, Lists
 from embershard.errors import InputError, RequestError
-from tests.client.fake_server import describes, fake_server, scores
-
-INPUTS = {"dense": {"price": [1, 2]}, "sparse": {"item": [[3], [4]]}}
+from tests.client.fake_server import INPUTS, describes, fake_server, scores
 
 
 @pytest.fixture

@@ -1,46 +1,22 @@
 """The client against a server that answers from a script."""
 
 import threading
-import time
-import traceback
-from contextlib import ExitStack
-from types import SimpleNamespace
 
 import grpc
 import numpy as np
 import pytest
 
-from embershard.client import Client, Lists
-from embershard.client import client as client_module
+from embershard.client import Client
 from embershard.errors import (
-    DeadlineError,
     InputError,
-    InternalError,
     NotFoundError,
-    OverloadedError,
     RequestError,
-    RetryError,
     UnavailableError,
 )
-from tests.client.fake_server import describes, fails, fake_server, gives, scores
+from tests.client.fake_server import INPUTS, ask, describes, fails, fake_server, gives, scores
 
 Code = grpc.StatusCode
-INPUTS = {"dense": {"price": [1, 2]}, "sparse": {"item": [[3], [4]]}}
 FOR_EVER = 3600
-
-
-@pytest.fixture
-def pauses(monkeypatch):
-    """Pauses between attempts are written down in place of being waited for."""
-    waited = []
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=waited.append)
-    monkeypatch.setattr(client_module, "time", clock)
-    return waited
-
-
-def ask(fake, **options):
-    with Client(fake.address, timeout_seconds=options.pop("timeout_seconds", 30), **options) as c:
-        return c.predict("ranker", **INPUTS)
 
 
 def test_a_prediction_is_a_mapping_of_outputs_with_what_answered():
@@ -135,47 +111,6 @@ def test_a_refused_request_is_never_sent():
     assert fake.predict_calls == []
 
 
-def test_unavailable_is_tried_again(pauses):
-    gone = fails(Code.UNAVAILABLE)
-    with fake_server(get_model=[gone, describes()], predict=[gone, gone, scores(1.0)]) as fake:
-        assert ask(fake)["score"].tolist() == [1.0]
-    assert (len(fake.get_model_calls), len(fake.predict_calls)) == (2, 3)
-    assert pauses == [0.05, 0.05, 0.1]
-
-
-def test_unavailable_for_ever_is_an_error_after_the_last_attempt(pauses):
-    with (
-        fake_server(predict=[fails(Code.UNAVAILABLE, "closing")]) as fake,
-        pytest.raises(UnavailableError, match=r"127.0.0.1:[0-9]+: UNAVAILABLE: closing"),
-    ):
-        ask(fake, max_attempts=3)
-    assert (len(fake.predict_calls), len(pauses)) == (3, 2)
-
-
-def test_overload_is_tried_again_when_the_server_says_after_how_long(pauses):
-    full = fails(Code.RESOURCE_EXHAUSTED, "full", pushback_ms="30")
-    with fake_server(predict=[full, scores(1.0)]) as fake:
-        assert ask(fake)["score"].tolist() == [1.0]
-    assert pauses == [0.03]
-
-
-def test_overload_is_an_error_at_once_when_the_server_does_not_say(pauses):
-    with (
-        fake_server(predict=[fails(Code.RESOURCE_EXHAUSTED, "full")]) as fake,
-        pytest.raises(OverloadedError, match="full") as raised,
-    ):
-        ask(fake)
-    assert (len(fake.predict_calls), pauses) == (1, [])
-    assert raised.value.retry_after_seconds is None
-
-
-def test_overload_says_after_how_long_it_is_worth_another_try():
-    full = fails(Code.RESOURCE_EXHAUSTED, "full", pushback_ms="30")
-    with fake_server(predict=[full]) as fake, pytest.raises(OverloadedError) as raised:
-        ask(fake, max_attempts=1)
-    assert raised.value.retry_after_seconds == 0.03
-
-
 @pytest.mark.parametrize(("priority", "sent"), [("interactive", 0), ("batch", 2)])
 def test_a_request_carries_its_priority(priority, sent):
     with fake_server(predict=[scores(1.0)]) as fake, Client(fake.address) as client:
@@ -192,109 +127,6 @@ def test_a_priority_that_there_is_not_is_refused_before_anything_is_sent(priorit
     ):
         client.predict(dense={"price": [1.0]}, priority=priority)
     assert fake.predict_calls == []
-
-
-def test_a_message_over_the_servers_limit_is_the_requests_fault(pauses):
-    too_large = fails(Code.RESOURCE_EXHAUSTED, "Received message larger than max")
-    with (
-        fake_server(get_model=[describes(max_message_bytes=10)], predict=[too_large]) as fake,
-        pytest.raises(RequestError, match=r"request: expected at most 10 bytes, got [0-9]+"),
-    ):
-        ask(fake)
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (Code.INVALID_ARGUMENT, RequestError),
-        (Code.OUT_OF_RANGE, RequestError),
-        (Code.NOT_FOUND, NotFoundError),
-        (Code.DEADLINE_EXCEEDED, DeadlineError),
-        (Code.CANCELLED, UnavailableError),
-        (Code.INTERNAL, InternalError),
-        (Code.UNKNOWN, InternalError),
-        (Code.UNIMPLEMENTED, InternalError),
-    ],
-    ids=lambda value: value.name.lower() if isinstance(value, Code) else "",
-)
-def test_status_codes_become_errors_with_the_servers_words(code, kind, pauses):
-    with fake_server(predict=[fails(code, "in its words")]) as fake, pytest.raises(kind) as caught:
-        ask(fake)
-    assert type(caught.value) is kind
-    assert "in its words" in str(caught.value)
-    assert (len(fake.predict_calls), pauses) == (1, [])
-
-
-def test_the_deadline_is_one_for_all_attempts(monkeypatch):
-    now = [100.0]
-
-    def sleep(seconds):
-        now[0] += seconds + 7  # The attempt before took 7 s.
-
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr(client_module, "time", clock)
-    with (
-        fake_server(predict=[fails(Code.UNAVAILABLE)]) as fake,
-        pytest.raises(RetryError),
-    ):
-        ask(fake, timeout_seconds=15, max_attempts=9)
-    # GetModel; then Predict with 15, 7.95 and 0.85 s left, of which a fourth attempt has none.
-    allowed = [15, 15, 15 - 7.05, 15 - 7.05 - 7.1]
-    assert fake.timeouts == pytest.approx(allowed, abs=0.8)
-
-
-def test_an_attempt_behind_the_deadline_is_not_sent(monkeypatch):
-    times = iter([0.0, 0.0, 0.0, 0.0])
-    clock = SimpleNamespace(monotonic=lambda: next(times, 99.0))
-    monkeypatch.setattr(client_module, "time", clock)
-    with (
-        fake_server() as fake,
-        Client(fake.address) as client,
-        pytest.raises(DeadlineError, match="the deadline passed before the call was sent"),
-    ):
-        client.predict("ranker", **INPUTS, timeout_seconds=30)
-    assert (len(fake.get_model_calls), len(fake.predict_calls)) == (1, 0)
-
-
-def test_a_server_that_does_not_answer_in_time_is_a_deadline_error():
-    released = threading.Event()
-
-    def late(context):
-        released.wait(FOR_EVER)
-        return describes()(context)
-
-    with fake_server(get_model=[late]) as fake:
-        try:
-            with Client(fake.address) as client, pytest.raises(DeadlineError):
-                client.get_model(timeout_seconds=0.05)
-        finally:
-            released.set()
-
-
-def test_no_server_is_an_unavailable_error_that_names_the_address(pauses):
-    with fake_server() as fake:
-        address = fake.address
-    with Client(address) as client, pytest.raises(UnavailableError, match=address):
-        client.predict("ranker", **INPUTS)
-
-
-def test_a_server_that_comes_back_is_found_by_a_retry(monkeypatch):
-    with fake_server() as fake:
-        port = int(fake.address.rpartition(":")[2])
-        client = Client(fake.address, timeout_seconds=30)
-        client.predict("ranker", **INPUTS)
-    with client, ExitStack() as later:
-        back = []
-
-        def sleep(seconds):  # The first pause is when the next server starts.
-            if not back:
-                back.append(later.enter_context(fake_server(port=port)))
-            time.sleep(seconds)
-
-        clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-        monkeypatch.setattr(client_module, "time", clock)
-        assert client.predict("ranker", **INPUTS)["score"].tolist() == [0.5]
-        assert len(back[0].predict_calls) == 1
 
 
 def test_closing_ends_calls_under_way():
@@ -360,17 +192,6 @@ def test_names_and_ipv6_are_addresses(address):
     Client(address).close()
 
 
-def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
-    with fake_server(predict=[fails(Code.NOT_FOUND, "no model")]) as fake:
-        with pytest.raises(NotFoundError) as caught:
-            ask(fake)
-        with Client("127.0.0.1:1", max_attempts=1) as c, pytest.raises(RetryError) as not_there:
-            c.get_model()
-    for error, code in ((caught.value, Code.NOT_FOUND), (not_there.value, Code.UNAVAILABLE)):
-        assert "_InactiveRpcError" not in "".join(traceback.format_exception(error))
-        assert error.__context__.code() is code
-
-
 def test_an_output_that_is_not_there_is_refused_with_those_that_are():
     with fake_server() as fake:
         answer = ask(fake)
@@ -381,52 +202,6 @@ def test_an_output_that_is_not_there_is_refused_with_those_that_are():
     assert (answer.get("scores"), "scores" in answer) == (None, False)
 
 
-@pytest.mark.parametrize(
-    "items",
-    [
-        pytest.param([["u-1"], ["u-2"]], id="lists"),
-        pytest.param(["u-1", "u-2"], id="strings"),
-        pytest.param(np.array([["u-1"], ["u-2"]]), id="array"),
-        pytest.param(Lists([1, 1], ["u-1", "u-2"]), id="flat"),
-    ],
-)
-def test_a_refused_id_is_told_as_the_string_that_was_given(items):
-    for number in (0xC3FF147B029B00DD, 0xC3FF147B029B00DD - (1 << 64)):  # XXH3-64 of "u-2".
-        words = f"feature 'item': id {number} at example 1, position 0 is not in the vocabulary"
-        with (
-            fake_server(predict=[fails(Code.INVALID_ARGUMENT, words)]) as fake,
-            Client(fake.address, timeout_seconds=30) as client,
-            pytest.raises(RequestError) as caught,
-        ):
-            client.predict("ranker", dense={"price": [1, 2]}, sparse={"item": items})
-        assert str(caught.value) == f"{words}; it stands for the string 'u-2'"
-
-
-def test_a_refused_number_is_told_as_it_is():
-    words = "feature 'item': id 4 at example 1, position 0 is not in 0..3"
-    with (
-        fake_server(predict=[fails(Code.INVALID_ARGUMENT, words)]) as fake,
-        pytest.raises(RequestError) as caught,
-    ):
-        ask(fake)
-    assert str(caught.value) == words
-
-
-def test_at_least_one_attempt_is_made():
-    with pytest.raises(InputError, match="max_attempts: expected at least 1, got 0"):
-        Client("127.0.0.1:1", max_attempts=0)
-
-
 def test_outputs_are_a_list_of_names():
     with Client("127.0.0.1:1") as client, pytest.raises(InputError, match="the string 'score'"):
         client.predict("ranker", **INPUTS, outputs="score")
-
-
-def test_an_output_that_does_not_fill_its_shape_is_a_bug():
-    message = scores(0.5)(None)
-    message.outputs[0].shape[:] = [3]
-    with (
-        fake_server(predict=[gives(message)]) as fake,
-        pytest.raises(InternalError, match=r"output 'score': expected 12 bytes .* got 4"),
-    ):
-        ask(fake)
