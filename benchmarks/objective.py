@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from benchmarks.servers import Served, send
 from embershard.bench import LoadOptions, Objective, RunResult
+from embershard.bench.distribution import Distribution
 from embershard.bench.pool import PooledRequest
 from embershard.bench.search import SearchOptions, find_rate
 
-__all__ = ["HighestRate", "answers_in_time", "highest_rate", "runs_at"]
+__all__ = ["HighestRate", "answers_in_time", "highest_rate", "percentile_text", "runs_at"]
 
 WARMUP_SECONDS = 0.5
 IN_FLIGHT = 4
 """Of the closed loop that a search begins with."""
 
-ANSWERS_MIN = 20
-"""Of a short run: of fewer, a percentile near the top is the slowest one."""
+TRIALS_MAX = 8
+WHOLE_RATES_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +50,12 @@ def highest_rate(
     seconds: float,
     start: float | None = None,
 ) -> HighestRate:
-    """Search, then confirm with a whole run, at lower rates until one holds: at most 8 short runs
-    and 3 whole ones, and a short one to begin with, whatever holds.
+    """Search, then confirm with whole runs, at a lower rate where they do not hold: at most 8 short
+    runs and 3 whole ones at each of 2 rates, and a short one to begin with, whatever holds.
 
     Args:
-        trial_seconds: of each short run.
+        trial_seconds: of each short run, or more where its answers would be too few to judge by,
+            up to ``seconds``.
         seconds: of a whole run.
         start: the first rate tried, in requests per second. None: from a closed loop.
     """
@@ -72,9 +75,8 @@ def highest_rate(
         trial_warmup_seconds=0.3,
         in_flight=(IN_FLIGHT, 1),
         start_share=0.6,
-        least=ANSWERS_MIN / trial_seconds,
-        max_trials=8,
-        max_whole_runs=3,
+        max_trials=TRIALS_MAX,
+        max_whole_rates=WHOLE_RATES_MAX,
     )
     found = find_rate(objective, options, run)
     held = found.search.confirmed is not None
@@ -107,6 +109,24 @@ def runs_at(
     )
     seeds = count(1000)
     return lambda: send(served, pool, replace(load, seed=next(seeds)), all_ok=False)
+
+
+def percentile_text(results: Sequence[RunResult], objective: Objective) -> str:
+    """For a row's note: the objective's percentile of all requests of some runs, and of each."""
+    merged = Counter[tuple[int, int]]()
+    for each in results:
+        for low, high, many in each.latency.buckets:
+            merged[low, high] += many
+    total = sum(each.requests for each in results)
+    of_all = Distribution([(*bucket, many) for bucket, many in sorted(merged.items())])
+    percentile = of_all.percentile_seconds(objective.percent, of=total)
+    each_ms = [objective.seconds(each) * 1e3 for each in results]
+    kept = sum(map(objective.holds, results))
+    return (
+        f"p{objective.percent:g} {percentile * 1e3:.1f} ms of all {total:,} requests, "
+        f"{min(each_ms):.1f} .. {max(each_ms):.1f} ms of each of {len(results)} runs, "
+        f"below {objective.limit_seconds * 1e3:g} ms in {kept}"
+    )
 
 
 def answers_in_time(result: RunResult, within_seconds: float) -> float:

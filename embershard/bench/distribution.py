@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from embershard.bench._native import Bucket
 
-__all__ = ["Distribution"]
+__all__ = ["Distribution", "rank_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,15 @@ class Distribution:
             Seconds; infinite where it is one that never ended; 0 where there is none at all.
         """
         total = self.count if of is None else of
-        rank = math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.
+        rank = rank_of(percent, total)
         reached = 0
         for _, high, count in self.buckets:
             reached += count
             if reached >= rank:
                 return high * 1e-9
         return math.inf if total else 0.0
+
+
+def rank_of(percent: float, total: int) -> int:
+    """Which of so many, from the smallest, is the first that ``percent`` of them do not exceed."""
+    return math.ceil(round(percent / 100 * total, 6))  # Of binary fractions: 99.9 % of 1000.

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from embershard.bench.distribution import Distribution
+from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
 from embershard.bench.run import RunResult
 from embershard.bench.session import BenchReport
-from embershard.bench.slo import Trial
 from embershard.version import __version__
 from embershard.words import duration_text, rate_text
 
@@ -88,6 +88,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "cores": result.cores,
         "objective": str(report.options.objective) if report.options.objective else None,
         "trials": [_trial_json(trial) for trial in report.trials],
+        "ended": report.ended,
         "replay": str(report.options.replay) if report.options.replay else None,
         "answers": asdict(report.answers) if report.answers else None,
         "warnings": list(report.warnings),
@@ -145,16 +146,17 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """What was found, then a line for each rate in the order tried: how often it held, and the
-    percentile of each try."""
+    """What was found, why the search ended, then a line for each rate in the order tried: how many
+    answers were late, how many runs held by themselves, and the percentile of each."""
     assert report.options.objective is not None
     trials = report.trials
     last = [each for each in trials if each.whole][-1]
-    found = f"{report.options.objective} held at {rate_text(last.rate)}/s"
-    if not last.held:
+    if report.confirmed:
+        found = f"{report.options.objective} held at {rate_text(last.rate)}/s"
+    else:
         best = max(each.rate for each in trials if each.held and not each.whole)
         found = (
-            f"{report.options.objective}: no rate held for a whole run; "
+            f"{report.options.objective}: no rate held for whole runs; "
             f"{rate_text(best)}/s is the highest that held for a trial"
         )
     rates = dict.fromkeys((each.whole, each.rate) for each in trials)
@@ -162,12 +164,14 @@ def _objective_lines(report: BenchReport) -> list[str]:
     for whole, rate in rates:
         tries = [each for each in trials if (each.whole, each.rate) == (whole, rate)]
         kind = "whole run" if whole else "trial"
+        late = f"{sum(each.late for each in tries):,} late"
         found_there = ", ".join(map(_percentile_text, tries))
         lines.append(
-            f"{kind:<9} {rate_text(rate):>10}/s  held {sum(each.held for each in tries)} of "
+            f"{kind:<9} {rate_text(rate):>10}/s  {late:>9} of "
+            f"{sum(each.requests for each in tries):,}, held {sum(each.held for each in tries)} of "
             f"{len(tries)}  p{report.options.objective.percent:g} {found_there}"
         )
-    return [found, *lines]
+    return [found, f"search ended: {report.ended}", *lines]
 
 
 def _percentile_text(trial: Trial) -> str:

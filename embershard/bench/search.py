@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from embershard.bench.rate_search import RUNS_OF_JUDGEMENT, RateSearch, Step
 from embershard.bench.run import LoadOptions, RunResult
-from embershard.bench.slo import Objective, RateSearch
+from embershard.bench.slo import Objective
 from embershard.words import rate_text
 
 __all__ = ["Found", "SearchOptions", "find_rate"]
 
 PROBE_OK_SHARE: Final = 0.9
 """Of a closed loop's requests; with fewer it has sent too many at once."""
+
+ANSWERS_TO_SPARE: Final = 1.2
+"""Arrivals are random: a run may have fewer than its rate promises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +29,8 @@ class SearchOptions:
     starts."""
 
     trial_seconds: float = 2.0
-    """Of each short run."""
+    """Of each short run; longer where so few seconds have too few answers to judge by, but never
+    longer than a whole one."""
 
     trial_warmup_seconds: float = 0.5
 
@@ -37,10 +42,11 @@ class SearchOptions:
     """Of the closed loop's rate."""
 
     least: float = 1.0
-    """Requests a second: the search ends when nothing this low holds."""
+    """Requests a second: the search ends when nothing this low holds, or before, where a rate is so
+    low that its answers would be too few to judge by."""
 
     max_trials: int = 16
-    max_whole_runs: int = 4
+    max_whole_rates: int = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class Found:
 
     whole: RunResult | None
     """The last whole run: at the highest rate, if the search confirmed one. None: no rate held for
-    a short run."""
+    short runs."""
 
     slowest: RunResult
     """The run at the lowest rate tried."""
@@ -62,6 +68,9 @@ def find_rate(
 ) -> Found:
     """Short runs until the rate is found, then whole ones; see ``RateSearch``.
 
+    Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
+    ``max_whole_rates``, none longer than the load's duration with its warm-up.
+
     Args:
         objective: what must hold.
         options: how to search.
@@ -71,21 +80,29 @@ def find_rate(
     start = load.rate
     if start is None:
         start = options.start_share * _closed_rate(options, run)
+    answers = ANSWERS_TO_SPARE * objective.answers_min
+    least = max(options.least, answers / (RUNS_OF_JUDGEMENT * load.duration_seconds))
     search = RateSearch(
-        start=max(start, options.least),
+        objective=objective,
+        start=max(start, least),
         max_trials=options.max_trials,
-        max_whole_runs=options.max_whole_runs,
-        least=options.least,
+        max_whole_rates=options.max_whole_rates,
+        least=least,
     )
     whole: RunResult | None = None
     slowest: tuple[float, RunResult] | None = None
     while (step := search.next_step()) is not None:
         if step.whole:
-            name, sends = "run", replace(load, rate=step.rate, in_flight=None)
+            sends = replace(load, rate=step.rate, in_flight=None)
         else:
-            name, sends = f"trial {len(search.trials) + 1}", _short(options, rate=step.rate)
-        result = run(f"{name}, {rate_text(step.rate)}/s", sends)
-        search.tell(step, held=objective.holds(result), seconds=objective.seconds(result))
+            sends = _short(options, rate=step.rate, seconds=answers / step.rate)
+        result = run(_name(search, step), sends)
+        search.tell(
+            step,
+            requests=result.requests,
+            late=objective.late(result),
+            seconds=objective.seconds(result),
+        )
         if step.whole:
             whole = result
         if slowest is None or step.rate < slowest[0]:
@@ -107,13 +124,24 @@ def _closed_rate(options: SearchOptions, run: Callable[[str, LoadOptions], RunRe
     return rate
 
 
+def _name(search: RateSearch, step: Step) -> str:
+    tried = [each for each in search.trials if (each.rate, each.whole) == (step.rate, step.whole)]
+    kind = "run" if step.whole else f"trial {len(search.trials) + 1}"
+    return f"{kind}, {rate_text(step.rate)}/s{', again' if tried else ''}"
+
+
 def _short(
-    options: SearchOptions, *, rate: float | None = None, in_flight: int | None = None
+    options: SearchOptions,
+    *,
+    rate: float | None = None,
+    in_flight: int | None = None,
+    seconds: float = 0.0,
 ) -> LoadOptions:
+    """For so many seconds where a short run's are fewer."""
     return replace(
         options.load,
         rate=rate,
         in_flight=in_flight,
-        duration_seconds=min(options.trial_seconds, options.load.duration_seconds),
+        duration_seconds=min(max(seconds, options.trial_seconds), options.load.duration_seconds),
         warmup_seconds=min(options.trial_warmup_seconds, options.load.warmup_seconds),
     )

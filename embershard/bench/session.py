@@ -8,10 +8,11 @@ from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.processes import listening_processes
+from embershard.bench.rate_search import RateSearch, Trial
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
-from embershard.bench.slo import Objective, RateSearch, Trial
+from embershard.bench.slo import Objective
 from embershard.bench.target import Target, ask_model, find_target, try_requests
 from embershard.bench.traffic import drawn_traffic, recorded_traffic
 from embershard.client import ServedModel
@@ -70,6 +71,12 @@ class BenchReport:
     trials: Sequence[Trial]
     """Of the search, in order."""
 
+    ended: str = ""
+    """Why the search was over, in words."""
+
+    confirmed: bool = False
+    """Whether the objective held over all answers of whole runs at the last rate."""
+
     warnings: Sequence[str]
     """What a reader of the numbers must know: when the tool was the limit, and the like."""
 
@@ -123,14 +130,14 @@ def run_bench(
             progress=(lambda now: progress(name, now)) if progress else None,
         )
 
-    trials = list[Trial]()
+    trials, ended, confirmed = list[Trial](), "", False
     if options.objective is None:
         result = run("run", options.load)
     else:
         result, search = search_rate(options, options.objective, run)
-        trials = search.trials
-        if search.confirmed is None:
-            warnings.append(f"{options.objective} held in no run of the whole duration")
+        trials, ended, confirmed = search.trials, search.ended, search.confirmed is not None
+        if not confirmed:
+            warnings.append(f"{options.objective} held at no rate for runs of the whole duration")
     return BenchReport(
         target=target,
         model=model,
@@ -139,6 +146,8 @@ def run_bench(
         traffic=sent.words,
         server_processes=processes,
         trials=trials,
+        ended=ended,
+        confirmed=confirmed,
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
     )
@@ -181,9 +190,23 @@ def search_rate(
     search = SearchOptions(load=options.load, trial_seconds=options.trial_seconds)
     found = find_rate(objective, search, run)
     if found.whole is None:
-        tried = ", ".join(rate_text(each.rate) for each in found.search.trials)
-        raise UnavailableError(f"{objective} held at none of the rates tried: {tried} per second")
+        rates = dict.fromkeys(rate_text(each.rate) for each in found.search.trials)
+        last = found.search.trials[-1]
+        raise UnavailableError(
+            f"{objective} held at none of the rates tried: {', '.join(rates)} per second; the last "
+            f"run had {last.late} late of {last.requests}; {_why_over(found.search, objective)}"
+        )
     return found.whole, found.search
+
+
+def _why_over(search: RateSearch, objective: Objective) -> str:
+    """Of a search in which nothing held."""
+    if search.least <= 1:
+        return search.ended
+    return (
+        f"{search.ended}, below which runs have too few answers to judge by "
+        f"({objective.answers_min}): make them longer (--duration)"
+    )
 
 
 def _server_processes(options: BenchOptions, target: Target) -> list[int]:

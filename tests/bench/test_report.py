@@ -11,11 +11,12 @@ import pytest
 
 from embershard.bench.distribution import Distribution
 from embershard.bench.live import LiveLine
+from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import report_json, report_table
 from embershard.bench.run import LoadOptions, Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
-from embershard.bench.slo import Objective, Trial
+from embershard.bench.slo import Objective
 from embershard.bench.svg import latency_svg
 from embershard.bench.target import Target
 from embershard.client.schema import served_model
@@ -51,11 +52,13 @@ REPORT = BenchReport(
     traffic=["1,000 different requests"],
     server_processes=[42],
     trials=[
-        Trial(50, True, seconds=0.002),
-        Trial(100, False, seconds=0.0525),
-        Trial(100, False),
-        Trial(50, True, True, 0.03),
+        Trial(50, True, seconds=0.002, requests=330, late=2),
+        Trial(100, False, seconds=0.05, requests=500, late=11),
+        Trial(100, False, requests=400, late=9),
+        Trial(50, True, True, 0.03, 500, 5),
     ],
+    ended="100/s was given up",
+    confirmed=True,
     warnings=["take care"],
 )
 
@@ -73,17 +76,18 @@ def test_the_table_says_it_all():
         "           UNAVAILABLE: 'draining'",
         "cpu        tool 0.25 s, server 0.50 s (192 requests per CPU second), of 4 cores for 2.0 s",
         "objective  p99<50ms held at 50.0/s",
-        "           trial           50.0/s  held 1 of 1  p99 2.00 ms",
-        "           trial            100/s  held 0 of 2  p99 52.5 ms, no answer",
-        "           whole run       50.0/s  held 1 of 1  p99 30.0 ms",
+        "           search ended: 100/s was given up",
+        "           trial           50.0/s     2 late of 330, held 1 of 1  p99 2.00 ms",
+        "           trial            100/s    20 late of 900, held 0 of 2  p99 50.0 ms, no answer",
+        "           whole run       50.0/s     5 late of 500, held 1 of 1  p99 30.0 ms",
         "note       take care",
     ]
 
 
 def test_where_no_rate_held_for_a_whole_run_the_best_trial_is_named():
     trials = [Trial(50, True), Trial(75, True), Trial(75, False, True), Trial(70, False, True)]
-    table = report_table(replace(REPORT, trials=trials))
-    words = "no rate held for a whole run; 75.0/s is the highest that held for a trial"
+    table = report_table(replace(REPORT, trials=trials, confirmed=False))
+    words = "no rate held for whole runs; 75.0/s is the highest that held for a trial"
     assert f"objective  p99<50ms: {words}\n" in table
     assert "held at" not in table
 
@@ -155,11 +159,13 @@ def test_json_holds_the_numbers():
     assert document["latency_buckets_ns"] == [list(bucket) for bucket in LATENCY.buckets]
     assert document["objective"] == "p99<50ms"
     failed = {"rate": 100, "held": False, "whole": False}
+    held = {"rate": 50, "held": True, "whole": True}
     assert document["trials"][1:] == [
-        {**failed, "seconds": 0.0525},
-        {**failed, "seconds": None},
-        {"rate": 50, "held": True, "whole": True, "seconds": 0.03},
+        {**failed, "seconds": 0.05, "requests": 500, "late": 11},
+        {**failed, "seconds": None, "requests": 400, "late": 9},
+        {**held, "seconds": 0.03, "requests": 500, "late": 5},
     ]
+    assert document["ended"] == "100/s was given up"
     assert document["replay"] is None
     assert document["answers"] is None
 

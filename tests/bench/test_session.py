@@ -89,5 +89,33 @@ def test_a_rate_that_is_given_is_where_the_search_starts():
 
 def test_an_objective_that_holds_nowhere_is_an_error_with_the_rates():
     server = Server(0.5)
-    with pytest.raises(UnavailableError, match=r"none of the rates tried: 2\.0, 1\.0 per s"):
-        search_rate(options(rate=2.0, in_flight=None), OBJECTIVE, server.run)
+    asked = options(rate=20.0, in_flight=None, duration_seconds=60)
+    words = (
+        r"none of the rates tried: 20\.0, 10\.0, 5\.0, 2\.5, 1\.2 per second; the last run had "
+        r"75 late of 75; nothing held down to 1\.2/s, below which runs have too few answers to "
+        r"judge by \(300\): make them longer \(--duration\)"
+    )
+    with pytest.raises(UnavailableError, match=words):
+        search_rate(asked, OBJECTIVE, server.run)
+
+
+def test_where_the_search_may_go_to_one_a_second_no_longer_runs_are_asked_for():
+    server = Server(0.5)
+    asked = options(rate=2.0, in_flight=None, duration_seconds=1000)
+    with pytest.raises(UnavailableError, match=r"late of \d+; nothing held down to 1\.0/s$"):
+        search_rate(asked, OBJECTIVE, server.run)
+
+
+def test_a_short_run_at_a_low_rate_is_as_long_as_a_judgement_needs_but_no_longer_than_a_whole_one():
+    server = Server(1000)
+    search_rate(options(rate=40.0, in_flight=None), OBJECTIVE, server.run)
+    durations = {load.rate: load.duration_seconds for _, load in server.runs}
+    assert durations[40.0] == pytest.approx(1.2 * 300 / 40)
+    server = Server(1000)
+    search_rate(options(rate=20.0, in_flight=None), OBJECTIVE, server.run)
+    assert server.runs[0][1].duration_seconds == 10
+    assert [name for name, _ in server.runs][:3] == [
+        "trial 1, 20.0/s",
+        "trial 2, 20.0/s, again",
+        "trial 3, 30.0/s",
+    ]

@@ -1,13 +1,12 @@
-"""Objectives, and the search for the highest rate that holds one."""
+"""Objectives, and what they say of so many late answers."""
 
 import math
 
-import numpy as np
 import pytest
 
 from embershard.bench.distribution import Distribution
 from embershard.bench.run import LoadOptions, RunResult
-from embershard.bench.slo import Objective, RateSearch, Trial, parse_objective
+from embershard.bench.slo import Objective, parse_objective
 from embershard.errors import InputError
 
 
@@ -71,111 +70,52 @@ def test_an_objective_tells_its_percentile_of_all_requests():
     assert Objective(90, 0.005).seconds(result([1] * 8, failed=2)) == math.inf
 
 
-def searched(capacity, *, spoiled=lambda: False, lucky=lambda rate: False, **options):
-    """A search against a server that holds up to a capacity, but for noise: runs that fail below
-    it, and short ones that hold above it."""
-    search = RateSearch(**options)
-    while (step := search.next_step()) is not None:
-        able = step.rate <= capacity or (not step.whole and lucky(step.rate))
-        search.tell(step, held=able and not spoiled())
-    return search
+def test_late_requests_are_those_at_the_limit_above_it_and_without_an_answer():
+    assert Objective(90, 0.005).late(result([1, 4.999, 5, 80], failed=2)) == 4
 
 
-def short_rates(search):
-    return [each.rate for each in search.trials if not each.whole]
-
-
-def whole_rates(search):
-    return [each.rate for each in search.trials if each.whole]
-
-
-def in_turn(*outcomes):
-    """Says these, then no for ever."""
-    left = iter(outcomes)
-    return lambda: next(left, False)
-
-
-@pytest.mark.parametrize("capacity", [3, 40, 900, 1000, 1100, 50_000])
-def test_the_search_finds_a_capacity_within_its_tolerance(capacity):
-    search = searched(capacity, start=1000, max_trials=40)
-    assert capacity / 1.05 <= search.confirmed <= capacity
-    assert search.trials[-1] == Trial(search.confirmed, held=True, whole=True)
-    assert len(whole_rates(search)) == 1
-
-
-def test_the_search_is_bounded():
-    search = searched(1e9, start=1, max_trials=5)
-    assert short_rates(search) == [1, 1.5, 2.25, 3.375, 5.0625]
-    assert whole_rates(search) == [5.0625]
-
-
-def test_where_nothing_holds_nothing_is_confirmed():
-    search = searched(0, start=8)
-    assert search.trials == [Trial(rate, held=False) for rate in (8, 4, 2, 1)]
-    assert search.confirmed is None
-
-
-def test_a_failed_trial_is_tried_again_before_it_counts():
-    assert short_rates(searched(125, start=100))[:4] == [100, 150, 150, math.sqrt(100 * 150)]
-
-
-def test_one_spoiled_trial_does_not_cap_the_search():
-    search = searched(1000, start=100, spoiled=in_turn(False, True))
-    assert short_rates(search)[:4] == [100, 150, 150, 225]
-    assert search.confirmed > 950
-
-
-def test_one_spoiled_trial_at_the_start_does_not_either():
-    search = searched(1000, start=400, spoiled=in_turn(True))
-    assert short_rates(search)[:3] == [400, 200, 300]
-    assert search.confirmed > 950
-
-
-def test_what_caps_the_search_is_tried_once_more_before_it_ends():
-    """Both trials at 150 were spoiled, and the server can do 10,000."""
-    search = searched(10_000, start=100, spoiled=in_turn(False, True, True), max_trials=40)
-    assert short_rates(search)[:3] == [100, 150, 150]
-    assert short_rates(search).count(150) == 3
-    assert search.confirmed > 9500
-
-
-def test_a_rate_that_held_by_luck_is_not_confirmed_and_a_lower_one_is():
-    search = searched(1000, start=1040, lucky=lambda rate: rate < 1041)
-    assert search.best == 1040
-    assert whole_rates(search) == [1040, pytest.approx(1040 / 1.05)]
-    assert search.confirmed == whole_rates(search)[-1]
-
-
-def test_whole_runs_are_bounded_and_step_down_faster_and_faster():
-    search = searched(1, start=100, lucky=lambda rate: True, max_trials=1)
-    assert whole_rates(search) == pytest.approx(
-        [100, 100 / 1.05, 100 / 1.05 / 1.1, 100 / 1.05 / 1.1 / 1.2]
-    )
-    assert search.confirmed is None
+@pytest.mark.parametrize(("percent", "expected"), [(99, 300), (99.9, 3000), (95, 60), (50, 20)])
+def test_it_takes_three_times_the_requests_of_which_one_may_be_late_and_twenty(percent, expected):
+    assert Objective(percent, 1).answers_min == expected
 
 
 @pytest.mark.parametrize(
-    ("spoiled_share", "lucky_share"), [(0, 0.1), (0.1, 0), (0.1, 0.1), (0.25, 0)]
+    ("requests", "late", "verdict"),
+    [
+        pytest.param(300, 3, True, id="one-in-a-hundred-is-late"),
+        pytest.param(299, 0, None, id="too-few-to-hold"),
+        pytest.param(20, 1, None, id="one-of-few"),
+        pytest.param(300, 4, None, id="more-than-may-be-but-by-chance"),
+        # 1 - (0.99 ** 300) * (1 + 3.0303 + 4.5761 + 4.5915 + 3.4436 + 2.0593 + 1.0227) = 0.0326;
+        # without the last term, six or more, 0.0827.
+        pytest.param(300, 6, None, id="six-of-300-come-by-chance-once-in-12"),
+        pytest.param(300, 7, False, id="seven-of-300-once-in-31"),
+        # 1 - 0.99 ** 20 * (1 + 20 / 99) = 0.0169
+        pytest.param(20, 2, False, id="two-of-20-once-in-59"),
+        # 1 - 0.99 ** 40 * (1 + 40 / 99) = 0.0607
+        pytest.param(40, 2, None, id="two-of-40-once-in-16"),
+        pytest.param(0, 0, None, id="nothing-sent"),
+        pytest.param(10, 10, False, id="all"),
+    ],
 )
-def test_noise_moves_the_rate_found_little(spoiled_share, lucky_share):
-    """300 searches on a server of 1,000/s. A share of all runs is spoiled; up to 20 % above what
-    the server can do a share of the short ones holds all the same."""
-    found = []
-    for seed in range(300):
-        random = np.random.default_rng(seed)
+def test_an_objective_of_99_percent_judges(requests, late, verdict):
+    assert Objective(99, 1).judge(requests, late) is verdict
 
-        def happens(share, random=random):
-            return random.random() < share
 
-        search = searched(
-            1000,
-            start=float(random.uniform(300, 800)),
-            spoiled=lambda happens=happens: happens(spoiled_share),
-            lucky=lambda rate, happens=happens: rate < 1200 and happens(lucky_share),
-        )
-        found.append(search.confirmed or 0)
-        assert len(short_rates(search)) <= 16
-        assert len(whole_rates(search)) <= 4
-    assert max(found) <= 1000
-    assert np.median(found) > 930
-    assert np.mean(np.array(found) > 850) > 0.9
+@pytest.mark.parametrize(
+    ("late", "verdict"),
+    [
+        pytest.param(1, None, id="as-many-as-may-be-of-too-few"),
+        # 1 - 0.9 ** 10 - 10 * 0.1 * 0.9 ** 9 - 45 * 0.01 * 0.9 ** 8 = 0.0702
+        pytest.param(3, None, id="three-of-ten-once-in-14"),
+        # less 120 * 0.001 * 0.9 ** 7: 0.0128
+        pytest.param(4, False, id="four-of-ten-once-in-78"),
+    ],
+)
+def test_an_objective_of_90_percent_judges_ten(late, verdict):
+    assert Objective(90, 1).judge(10, late) is verdict
+
+
+def test_a_million_requests_are_judged():
+    assert Objective(99.9, 1).judge(1_000_000, 1000) is True
+    assert Objective(99.9, 1).judge(1_000_000, 1100) is False
