@@ -1,0 +1,132 @@
+"""A serving process, from its start to the signal that ends it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from embershard.errors import UnavailableError
+from embershard.version import __version__
+
+if TYPE_CHECKING:
+    from embershard.serving import Server, ServerOptions
+    from embershard.serving.logs import EventLog
+    from embershard.serving.metrics import MetricsPort
+
+__all__ = ["run_server"]
+
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+RECORDING_POLL_SECONDS = 0.5
+
+
+def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
+    """Serves until a signal says stop, and ends in order.
+
+    Args:
+        given: ``repository``, ``model``, ``model_version``, ``metrics_host``, ``metrics_port`` and
+            ``log_json``, as `embershard serve` has them.
+        options: of the server.
+
+    Raises:
+        EmbershardError: as `Server` and `MetricsPort` do.
+    """
+    from embershard.serving.process import prepare_process
+
+    # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # Blocked before any thread starts, so that none but this one ever takes them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    prepare_process()
+    from embershard.serving.logs import EventLog, LogRecords
+    from embershard.serving.slow_log import SlowRequestLog
+
+    log = EventLog(sys.stderr, as_json=given.log_json)
+    logging.basicConfig(handlers=[LogRecords(log)])
+    # Taken before the tables are loaded: what is wrong with it shows at once.
+    with _metrics(given) as metrics:
+        said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
+        log.write("start", {**said, "plan": options.plan, "tables": options.tables})
+        with _started(given, options) as server:
+            _listening(server, metrics, log, options)
+            slow = SlowRequestLog(server, log) if options.slow_request_ms else None
+            _wait_for_signal(server, log, options)
+            log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
+            for number in STOP_SIGNALS:  # A second one ends the process at once.
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        if slow:
+            slow.join()
+        outcomes = server.snapshot()["requests"]
+        answered = sum(each["count"] for each in outcomes if each["code"] == "OK")
+        log.write("stopped", {"requests_answered": answered, **_recorded(server, options)})
+
+
+def _wait_for_signal(server: Server, log: EventLog, options: ServerOptions) -> None:
+    """Until one says stop. Meanwhile says when the recording is complete."""
+    if options.record:
+        while server.recording()["recorded"] < options.record_requests:
+            if signal.sigtimedwait(STOP_SIGNALS, RECORDING_POLL_SECONDS) is not None:
+                return
+        log.write("recorded", {"requests": options.record_requests, "file": options.record})
+    signal.sigwait(STOP_SIGNALS)
+
+
+def _recorded(server: Server, options: ServerOptions) -> dict[str, object]:
+    if not options.record:
+        return {}
+    found = server.recording()
+    return {"requests_recorded": found["recorded"], "requests_not_recorded": found["dropped"]}
+
+
+def _metrics(given: argparse.Namespace) -> AbstractContextManager[MetricsPort | None]:
+    if given.metrics_port is None:
+        return nullcontext()
+    from embershard.serving.metrics import MetricsPort
+
+    try:
+        return MetricsPort(host=given.metrics_host, port=given.metrics_port)
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; --metrics-port 0 picks a free port") from error
+
+
+def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
+    from embershard.serving import Server
+
+    try:
+        return Server(
+            given.repository, model=given.model, version=given.model_version, options=options
+        )
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; --port 0 picks a free port") from error
+
+
+def _listening(
+    server: Server, metrics: MetricsPort | None, log: EventLog, options: ServerOptions
+) -> None:
+    """Says where. Last on standard output: whoever reads it there asks at once."""
+    from embershard.package.folder_checks import read_manifest
+
+    served = server.package
+    where = {
+        "model": served.model,
+        "version": served.version,
+        "address": server.address,
+        "plan": options.plan or read_manifest(served.folder).default_plan,
+        "tables": options.tables,
+        "threads": options.threads or os.cpu_count() or 1,
+    }
+    if metrics:
+        metrics.show(server)
+        where["metrics"] = metrics.url
+    log.write("listening", where)
+    if options.record:
+        most = {"requests_at_most": options.record_requests, "share": options.record_share}
+        log.write("recording", {"file": options.record, **most})
+    print(f"serving {served.model} {served.version} on {server.address}", flush=True)
+    if metrics:
+        print(f"metrics and status page on {metrics.url}", flush=True)
