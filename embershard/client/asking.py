@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import grpc
@@ -13,7 +12,7 @@ from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
 from embershard.client.status import error_for
 from embershard.client.strings import with_string
-from embershard.errors import DeadlineError, EmbershardError, RequestError
+from embershard.errors import EmbershardError, RequestError
 
 __all__ = [
     "Names",
@@ -24,7 +23,6 @@ __all__ = [
     "packed",
     "predict_request",
     "refusal",
-    "timeout_ms",
 ]
 
 ENVELOPE_BYTES = 32
@@ -91,18 +89,6 @@ def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
     size, limit = request.ByteSize() + ENVELOPE_BYTES, schema.max_message_bytes
     if size > limit:
         raise RequestError(f"request: expected at most {limit} bytes, got {size}")
-
-
-def timeout_ms(deadline: float, *, address: str) -> int:
-    """Until a time of the monotonic clock, as a request states it; at least 1.
-
-    Raises:
-        DeadlineError: it is over.
-    """
-    remaining = deadline - time.monotonic()
-    if remaining <= 0:
-        raise DeadlineError(f"{address}: the deadline passed before the request was sent")
-    return max(1, int(remaining * 1000))
 
 
 def is_stale(code: grpc.StatusCode) -> bool:

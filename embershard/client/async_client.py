@@ -11,7 +11,6 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from embershard._proto import predictor_pb2 as pb
 from embershard.client.address import check_address
 from embershard.client.arguments import PriorityName, at_least_one, check_timeout
 from embershard.client.asking import (
@@ -24,7 +23,8 @@ from embershard.client.asking import (
     refusal,
 )
 from embershard.client.async_stream import AsyncPredictStream
-from embershard.client.client import CHANNEL_OPTIONS, SERVICE
+from embershard.client.deadline import deadline_in, remaining_seconds
+from embershard.client.methods import CHANNEL_OPTIONS, methods_of
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
@@ -65,21 +65,7 @@ class AsyncClient:
                 "it in a coroutine"
             ) from None
         self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        self._predict = self._channel.unary_unary(
-            f"{SERVICE}/Predict",
-            request_serializer=pb.PredictRequest.SerializeToString,
-            response_deserializer=pb.PredictResponse.FromString,
-        )
-        self._get_model = self._channel.unary_unary(
-            f"{SERVICE}/GetModel",
-            request_serializer=pb.GetModelRequest.SerializeToString,
-            response_deserializer=pb.GetModelResponse.FromString,
-        )
-        self._predict_stream = self._channel.stream_stream(
-            f"{SERVICE}/PredictStream",
-            request_serializer=pb.PredictRequest.SerializeToString,
-            response_deserializer=pb.PredictResponse.FromString,
-        )
+        self._methods = methods_of(self._channel)
         self._fetching = asyncio.Lock()
         self._closed = False
         self._models: dict[Names, ServedModel] = {}
@@ -93,10 +79,10 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> ServedModel:
         """As `Client.get_model`."""
-        deadline = self._deadline(timeout_seconds)
+        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         request = model_request(model, version, label)
         try:
-            schema = served_model(await self._send(self._get_model, request, deadline))
+            schema = served_model(await self._send(self._methods.get_model, request, deadline))
         except grpc.RpcError as failure:
             raise error_of(failure, address=self._address) from None
         self._models[names_in(request)] = schema
@@ -118,7 +104,7 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `Client.predict`."""
-        deadline = self._deadline(timeout_seconds)
+        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
             model, version, label, request_id=request_id, priority=priority, outputs=outputs
@@ -129,7 +115,7 @@ class AsyncClient:
         while True:
             try:
                 packed(schema, inputs, request)
-                return prediction(await self._send(self._predict, request, deadline))
+                return prediction(await self._send(self._methods.predict, request, deadline))
             except RequestError:
                 if known is None:
                     raise
@@ -159,7 +145,7 @@ class AsyncClient:
         self._check_open()
         names = names_in(model_request(model, version, label))
         return AsyncPredictStream(
-            self._predict_stream,
+            self._methods.predict_stream,
             self._schema,
             lambda names: self._models.pop(names, None),
             names,
@@ -184,15 +170,11 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    def _deadline(self, timeout_seconds: float | None) -> float:
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
-        return time.monotonic() + check_timeout(timeout_seconds)
-
     async def _schema(self, names: Names, deadline: float) -> ServedModel:
         """Asked for once, however many wait for it."""
         try:
-            async with asyncio.timeout(self._remaining(deadline)), self._fetching:
+            left = remaining_seconds(deadline, address=self._address)
+            async with asyncio.timeout(left), self._fetching:
                 return self._models.get(names) or await self._fetch(names, deadline)
         except TimeoutError:
             raise DeadlineError(
@@ -201,15 +183,8 @@ class AsyncClient:
 
     async def _fetch(self, names: Names, deadline: float) -> ServedModel:
         model, version, label = names
-        return await self.get_model(
-            model, version=version, label=label, timeout_seconds=self._remaining(deadline)
-        )
-
-    def _remaining(self, deadline: float) -> float:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise DeadlineError(f"{self._address}: the deadline passed before the call was sent")
-        return remaining
+        left = remaining_seconds(deadline, address=self._address)
+        return await self.get_model(model, version=version, label=label, timeout_seconds=left)
 
     async def _send(self, method: Callable[..., Any], request: object, deadline: float) -> Any:
         """Send, and send again where that can help, until the deadline."""
@@ -217,7 +192,8 @@ class AsyncClient:
         while True:
             self._check_open()
             try:
-                return await method(request, timeout=self._remaining(deadline))
+                left = remaining_seconds(deadline, address=self._address)
+                return await method(request, timeout=left)
             except asyncio.CancelledError:
                 if _task_is_cancelled() or not self._closed:
                     raise

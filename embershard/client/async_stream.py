@@ -11,15 +11,15 @@ from typing import Any, Self
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import PriorityName, check_timeout
+from embershard.client.arguments import PriorityName
 from embershard.client.asking import (
     Names,
     check_stream_size,
     is_stale,
     packed,
     predict_request,
-    timeout_ms,
 )
+from embershard.client.deadline import deadline_in, timeout_ms
 from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting, outcome_of
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
@@ -73,8 +73,7 @@ class AsyncPredictStream:
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `PredictStream.predict`, with the answer itself."""
-        given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
-        deadline = time.monotonic() + given
+        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
             *self._names, request_id=request_id, priority=priority, outputs=outputs

@@ -23,27 +23,17 @@ from embershard.client.asking import (
     predict_request,
     refusal,
 )
+from embershard.client.deadline import deadline_in, remaining_seconds
+from embershard.client.methods import CHANNEL_OPTIONS, methods_of
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
 from embershard.client.status import error_of, pushback_seconds
 from embershard.client.stream import PredictStream
-from embershard.errors import DeadlineError, EmbershardError, InputError, RequestError
+from embershard.errors import EmbershardError, InputError, RequestError, UnavailableError
 
 __all__ = ["Client"]
-
-SERVICE = "/embershard.v1.Predictor"
-
-CHANNEL_OPTIONS = (
-    # Ranking requests pass gRPC's default of 4 MiB; the server states its own limit.
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # A lost connection is tried again as soon as gRPC may, so that a retry can find the server
-    # that took its place. By default it fails for a second without trying.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
 
 Message = TypeVar("Message")
 
@@ -77,24 +67,10 @@ class Client:
         self._timeout_seconds = check_timeout(timeout_seconds)
         self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
         self._channel = grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        self._predict = self._channel.unary_unary(
-            f"{SERVICE}/Predict",
-            request_serializer=pb.PredictRequest.SerializeToString,
-            response_deserializer=pb.PredictResponse.FromString,
-        )
-        self._get_model = self._channel.unary_unary(
-            f"{SERVICE}/GetModel",
-            request_serializer=pb.GetModelRequest.SerializeToString,
-            response_deserializer=pb.GetModelResponse.FromString,
-        )
-        self._predict_stream = self._channel.stream_stream(
-            f"{SERVICE}/PredictStream",
-            request_serializer=pb.PredictRequest.SerializeToString,
-            response_deserializer=pb.PredictResponse.FromString,
-        )
+        self._methods = methods_of(self._channel)
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._closed = False  # Guarded by _lock.
+        self._closed = threading.Event()
         self._models: dict[tuple[str, int, str], ServedModel] = {}  # Guarded by _lock.
 
     def get_model(
@@ -117,10 +93,10 @@ class Client:
             NotFoundError: no such model, version or label.
             UnavailableError, DeadlineError: no answer.
         """
-        deadline = self._deadline(timeout_seconds)
+        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         request = model_request(model, version, label)
         try:
-            schema = served_model(self._send(self._get_model, request, deadline))
+            schema = served_model(self._send(self._methods.get_model, request, deadline))
         except grpc.RpcError as failure:
             # gRPC's own words would bury the sentence; they stay in its __context__.
             raise error_of(failure, address=self._address) from None
@@ -170,7 +146,7 @@ class Client:
             OverloadedError, UnavailableError, DeadlineError: no answer in time; try later, and
                 where the first has ``retry_after_seconds``, after those.
         """
-        deadline = self._deadline(timeout_seconds)
+        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
             model, version, label, request_id=request_id, priority=priority, outputs=outputs
@@ -215,7 +191,7 @@ class Client:
         in_flight = at_least_one("in_flight", in_flight)
         try:
             return PredictStream(
-                self._predict_stream,
+                self._methods.predict_stream,
                 self._schema,
                 self._forget,
                 names,
@@ -229,8 +205,7 @@ class Client:
 
     def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
-        with self._lock:
-            self._closed = True
+        self._closed.set()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -243,12 +218,6 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _deadline(self, timeout_seconds: float | None) -> float:
-        """Seconds on the monotonic clock."""
-        if timeout_seconds is None:
-            timeout_seconds = self._timeout_seconds
-        return time.monotonic() + check_timeout(timeout_seconds)
 
     def _schema(self, names: Names, deadline: float) -> ServedModel:
         return self._known(names) or self._fetch(names, deadline)
@@ -263,14 +232,14 @@ class Client:
 
     def _fetch(self, names: Names, deadline: float) -> ServedModel:
         model, version, label = names
-        return self.get_model(
-            model, version=version, label=label, timeout_seconds=self._remaining(deadline)
-        )
+        left = remaining_seconds(deadline, address=self._address)
+        return self.get_model(model, version=version, label=label, timeout_seconds=left)
 
     def _ask(
         self, schema: ServedModel, inputs: Inputs, request: pb.PredictRequest, deadline: float
     ) -> Prediction:
-        return prediction(self._send(self._predict, packed(schema, inputs, request), deadline))
+        packed(schema, inputs, request)
+        return prediction(self._send(self._methods.predict, request, deadline))
 
     def _error(
         self,
@@ -289,19 +258,13 @@ class Client:
             retry_after_seconds=pushback_seconds(failure),
         )
 
-    def _remaining(self, deadline: float) -> float:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise DeadlineError(f"{self._address}: the deadline passed before the call was sent")
-        return remaining
-
     def _send(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
         """Send, and send again where that can help, until the deadline."""
         attempt = 1
         while True:
             self._check_open()
             try:
-                return method(request, timeout=self._remaining(deadline))
+                return method(request, timeout=remaining_seconds(deadline, address=self._address))
             except grpc.RpcError as failure:
                 wait_seconds = self._rules.wait_seconds(
                     failure, attempt=attempt, remaining_seconds=deadline - time.monotonic()
@@ -311,8 +274,13 @@ class Client:
             except ValueError:  # gRPC's word for a channel that was closed meanwhile.
                 self._check_open()
                 raise
-            time.sleep(wait_seconds)
+            self._pause(wait_seconds)
             attempt += 1
+
+    def _pause(self, seconds: float) -> None:
+        """Until `close`, at the latest."""
+        if self._closed.wait(seconds):
+            raise UnavailableError(f"{self._address}: the client was closed")
 
     def _check_open(self) -> None:
         if os.getpid() != self._process:  # Calls might never end: gRPC's threads are not here.
@@ -320,6 +288,5 @@ class Client:
                 f"{self._address}: expected the process that made the client, got a child of it; "
                 "make another there"
             )
-        with self._lock:
-            if self._closed:
-                raise InputError(f"{self._address}: expected an open client, got a closed one")
+        if self._closed.is_set():
+            raise InputError(f"{self._address}: expected an open client, got a closed one")

@@ -16,15 +16,15 @@ from typing import Any, Self
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import PriorityName, check_timeout
+from embershard.client.arguments import PriorityName
 from embershard.client.asking import (
     Names,
     check_stream_size,
     is_stale,
     packed,
     predict_request,
-    timeout_ms,
 )
+from embershard.client.deadline import deadline_in, timeout_ms
 from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting, outcome_of
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
@@ -43,6 +43,9 @@ LOG = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 1.0
 """For a stream to end once all its requests are answered."""
+
+WATCH_SECONDS = 1.0
+"""How long a thread of a stream waits for work before it looks whether the stream has ended."""
 
 
 class PredictStream:
@@ -116,8 +119,7 @@ class PredictStream:
                 f"{self._address}: expected the process that opened the stream, got a child of it; "
                 "open another there, with a client of its own"
             )
-        given = self._timeout_seconds if timeout_seconds is None else check_timeout(timeout_seconds)
-        deadline = time.monotonic() + given
+        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
             *self._names, request_id=request_id, priority=priority, outputs=outputs
@@ -197,7 +199,13 @@ class PredictStream:
 
     def _unsent(self) -> Iterator[pb.PredictRequest]:
         """For gRPC, in a thread of its own: what somebody still waits for, one by one."""
-        for request in iter(self._requests.get, None):
+        while not self._over:
+            try:
+                request = self._requests.get(timeout=WATCH_SECONDS)
+            except queue.Empty:
+                continue
+            if request is None:
+                return
             with self._lock:
                 self._room.notify()
                 waits = self._outstanding.has(request.request_id)
@@ -261,7 +269,7 @@ class PredictStream:
                 else:
                     self._wake = self._outstanding.next_deadline
                     pause = self._wake + GRACE_SECONDS - now
-                    self._sooner.wait(min(pause, threading.TIMEOUT_MAX))
+                    self._sooner.wait(min(pause, WATCH_SECONDS))
             for each in late:
                 late_error = DeadlineError(f"{self._address}: no answer before the deadline")
                 _settle(each.future, late_error)

@@ -157,7 +157,7 @@ class HttpServer:
         while not self._stopping.is_set():
             try:
                 tick()
-            except Exception:
+            except Exception:  # Whatever comes of a caller's own function: the port outlives it.
                 if complaints.are_due():
                     _log().exception("the tick of the %s port failed", self._name)
             # What was missed while the machine slept is not made up for.
@@ -234,7 +234,7 @@ class HttpServer:
             return Response(status="404 Not Found", body=f"expected one of {known}\n".encode())
         try:
             return handler(query)
-        except Exception:  # The port stays up, and so does the server.
+        except Exception:  # A caller's own, too: the port stays up, and so does the server.
             _log().exception("%s failed", path)
             return Response(status="500 Internal Server Error", body=b"see the log\n")
 

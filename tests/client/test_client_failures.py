@@ -1,7 +1,6 @@
 """What the client makes of failures: it tries again, gives up at the deadline, and says why."""
 
 import threading
-import time
 import traceback
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import pytest
 
 from embershard.client import Client, Lists
 from embershard.client import client as client_module
+from embershard.client import deadline as deadline_module
 from embershard.errors import (
     DeadlineError,
     InputError,
@@ -32,9 +32,13 @@ FOR_EVER = 3600
 def pauses(monkeypatch):
     """Pauses between attempts are written down in place of being waited for."""
     waited = []
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=waited.append)
-    monkeypatch.setattr(client_module, "time", clock)
+    monkeypatch.setattr(Client, "_pause", lambda _, seconds: waited.append(seconds))
     return waited
+
+
+def set_clock(monkeypatch, monotonic):
+    for module in (client_module, deadline_module):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 
 def test_unavailable_is_tried_again(pauses):
@@ -112,11 +116,11 @@ def test_status_codes_become_errors_with_the_servers_words(code, kind, pauses):
 def test_the_deadline_is_one_for_all_attempts(monkeypatch):
     now = [100.0]
 
-    def sleep(seconds):
+    def pause(_, seconds):
         now[0] += seconds + 7  # The attempt before took 7 s.
 
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr(client_module, "time", clock)
+    set_clock(monkeypatch, lambda: now[0])
+    monkeypatch.setattr(Client, "_pause", pause)
     with (
         fake_server(predict=[fails(Code.UNAVAILABLE)]) as fake,
         pytest.raises(RetryError),
@@ -129,12 +133,11 @@ def test_the_deadline_is_one_for_all_attempts(monkeypatch):
 
 def test_an_attempt_behind_the_deadline_is_not_sent(monkeypatch):
     times = iter([0.0, 0.0, 0.0, 0.0])
-    clock = SimpleNamespace(monotonic=lambda: next(times, 99.0))
-    monkeypatch.setattr(client_module, "time", clock)
+    set_clock(monkeypatch, lambda: next(times, 99.0))
     with (
         fake_server() as fake,
         Client(fake.address) as client,
-        pytest.raises(DeadlineError, match="the deadline passed before the call was sent"),
+        pytest.raises(DeadlineError, match="the deadline passed before the request was sent"),
     ):
         client.predict("ranker", **INPUTS, timeout_seconds=30)
     assert (len(fake.get_model_calls), len(fake.predict_calls)) == (1, 0)
@@ -170,15 +173,42 @@ def test_a_server_that_comes_back_is_found_by_a_retry(monkeypatch):
     with client, ExitStack() as later:
         back = []
 
-        def sleep(seconds):  # The first pause is when the next server starts.
+        pause_for = Client._pause
+
+        def pause(client, seconds):  # The first pause is when the next server starts.
             if not back:
                 back.append(later.enter_context(fake_server(port=port)))
-            time.sleep(seconds)
+            pause_for(client, seconds)
 
-        clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-        monkeypatch.setattr(client_module, "time", clock)
+        monkeypatch.setattr(Client, "_pause", pause)
         assert client.predict("ranker", **INPUTS)["score"].tolist() == [0.5]
         assert len(back[0].predict_calls) == 1
+
+
+def test_closing_ends_a_pause_between_attempts(monkeypatch):
+    refusal = fails(Code.RESOURCE_EXHAUSTED, pushback_ms=str(1000 * FOR_EVER))
+    pausing, caught, pause_for = threading.Event(), [], Client._pause
+
+    def pause(client, seconds):
+        pausing.set()
+        pause_for(client, seconds)
+
+    monkeypatch.setattr(Client, "_pause", pause)
+
+    def call(client):
+        try:
+            client.predict("ranker", **INPUTS, timeout_seconds=2 * FOR_EVER)
+        except UnavailableError as error:
+            caught.append(str(error))
+
+    with fake_server(predict=[refusal]) as fake, Client(fake.address) as client:
+        caller = threading.Thread(target=call, args=(client,))
+        caller.start()
+        assert pausing.wait(60)
+        client.close()
+        caller.join(60)
+        assert not caller.is_alive()
+    assert caught == [f"{fake.address}: the client was closed"]
 
 
 def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():

@@ -1,6 +1,7 @@
 """Streams against a server of a script, as futures and with asyncio."""
 
 import asyncio
+import threading
 from concurrent.futures import Future
 
 import grpc
@@ -131,6 +132,38 @@ def test_what_waits_fails_with_what_its_stream_ended_with(ask):
         (found,) = ask(fake.address, [{}])
     assert type(found) is UnavailableError
     assert "the server is shutting down" in str(found)
+
+
+@ask
+def test_a_refusal_says_after_how_long_to_try_again_where_the_server_does(ask):
+    def refuse(requests, context):
+        for request, pushback_ms in zip(requests, (1250, 0), strict=False):
+            answer = pb.PredictResponse(request_id=request.request_id)
+            answer.failure.code = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+            answer.failure.message = "the queue is full"
+            answer.failure.retry_pushback_ms = pushback_ms
+            yield answer
+
+    with fake_server(stream=refuse) as fake:
+        found = ask(fake.address, [{}, {}])
+    assert [type(each) for each in found] == [OverloadedError] * 2
+    assert [each.retry_after_seconds for each in found] == [1.25, None]
+
+
+def test_the_threads_of_a_stream_end_with_it_though_nobody_closes_it():
+    def end(requests, context):
+        next(requests)
+        yield from ()
+
+    before = set(threading.enumerate())
+    with fake_server(stream=end) as fake, Client(fake.address, timeout_seconds=30) as client:
+        stream = client.stream("ranker")
+        own = [each for each in set(threading.enumerate()) - before if "embershard" in each.name]
+        assert {each.name for each in own} == {"embershard-stream", "embershard-watch"}
+        assert type(outcome(stream.predict(**INPUTS))) is UnavailableError
+        for each in own:
+            each.join(timeout=30)
+        assert not any(each.is_alive() for each in own)
 
 
 @ask
