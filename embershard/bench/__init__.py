@@ -2,8 +2,9 @@
 
 from embershard.bench.drawing import TrafficOptions
 from embershard.bench.live import LiveLine
+from embershard.bench.load_options import LoadOptions
 from embershard.bench.report import report_json, report_table
-from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
+from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.session import BenchOptions, BenchReport, run_bench
 from embershard.bench.slo import Objective, parse_objective
 from embershard.bench.specs import parse_examples, parse_ids, parse_spans

@@ -12,94 +12,17 @@ import grpc
 
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
+from embershard.bench.load_options import LoadOptions
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import cpu_seconds
 from embershard.bench.target import PREDICT, PREDICT_STREAM, Target
 from embershard.errors import InputError
 
-__all__ = ["LoadOptions", "Progress", "RunResult", "run_load"]
+__all__ = ["Progress", "RunResult", "run_load"]
 
 WATCH_SECONDS: Final = 0.5
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """How a run sends. One of ``rate``, ``recorded_times`` and ``in_flight``.
-
-    Raises:
-        InputError: several or none of the three, or a number out of range.
-    """
-
-    rate: float | None = None
-    """Open loop: requests per second at random times, whatever the server does."""
-
-    recorded_times: bool = False
-    """Open loop: when the requests of the pool are due; all of it again after the last."""
-
-    in_flight: int | None = None
-    """Closed loop: requests that wait for an answer at any time."""
-
-    duration_seconds: float = 10.0
-    """Of the measured part."""
-
-    max_requests: int = 1_000_000
-    """Measured ones; the run ends with whichever comes first."""
-
-    warmup_seconds: float = 1.0
-    """Sent before and not counted."""
-
-    timeout_seconds: float = 1.0
-    """Deadline of a request, from its scheduled time."""
-
-    max_in_flight: int = 4096
-    """Open loop: with so many unanswered, requests leave late, and the wait counts."""
-
-    threads: int = 1
-    """Each sends with one thread and receives with another."""
-
-    connections: int = 1
-    """Of each of these."""
-
-    streams: int = 0
-    """Requests go over so many streams (PredictStream), in turn. 0: a call for each (Predict)."""
-
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if (self.rate is not None) + (self.in_flight is not None) + self.recorded_times != 1:
-            raise InputError("expected one of: a rate, recorded times, a number in flight")
-        _check("rate", self.rate, 0.001, 1e7)
-        _check("in_flight", self.in_flight, 1, 100_000)
-        _check("max_in_flight", self.max_in_flight, 1, 100_000)
-        _check("duration", self.duration_seconds, 0.01, 86_400)
-        _check("requests", self.max_requests, 1, 10**12)
-        _check("warmup", self.warmup_seconds, 0, 3_600)
-        _check("timeout", self.timeout_seconds, 0.001, 3_600)
-        _check("threads", self.threads, 1, 64)
-        _check("connections", self.connections, 1, 64)
-        _check("streams", self.streams, 0, 10_000)
-        _check("seed", self.seed, 0, 1 << 62)
-        if self.threads > min(self.calls, self.max_requests):
-            raise InputError(
-                f"threads: expected at most as many as requests in flight, got {self.threads}"
-            )
-        if self.streams and not self.threads <= self.streams <= self.calls:
-            raise InputError(
-                "streams: expected at least one a thread, and at most as many as requests in "
-                f"flight, got {self.streams}"
-            )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests leave when they are due, whatever the server does."""
-        return self.in_flight is None
-
-    @property
-    def calls(self) -> int:
-        """Most requests that are unanswered at any time."""
-        return self.in_flight if self.in_flight is not None else self.max_in_flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +228,3 @@ def _result(
         cores=len(os.sched_getaffinity(0)),
         answers=run.take_answers(),
     )
-
-
-def _check(name: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:
-        raise InputError(f"{name}: expected {low:g} .. {high:g}, got {value:g}")

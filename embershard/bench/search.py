@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from embershard.bench.load_options import LoadOptions
 from embershard.bench.rate_search import RUNS_OF_JUDGEMENT, RateSearch, Step
-from embershard.bench.run import LoadOptions, RunResult
+from embershard.bench.run import RunResult
 from embershard.bench.slo import Objective
 from embershard.words import rate_text
 

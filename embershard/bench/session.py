@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
+from embershard.bench.load_options import LoadOptions
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
-from embershard.bench.run import LoadOptions, Progress, RunResult, run_load
+from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target, ask_model, find_target, try_requests

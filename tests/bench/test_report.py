@@ -11,10 +11,11 @@ import pytest
 
 from embershard.bench.distribution import Distribution
 from embershard.bench.live import LiveLine
+from embershard.bench.load_options import LoadOptions
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
 from embershard.bench.report import report_json, report_table
-from embershard.bench.run import LoadOptions, Progress, RunResult
+from embershard.bench.run import Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective
 from embershard.bench.svg import latency_svg

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from embershard.bench.distribution import Distribution
-from embershard.bench.run import LoadOptions, RunResult
+from embershard.bench.load_options import LoadOptions
+from embershard.bench.run import RunResult
 from embershard.bench.session import BenchOptions, search_rate
 from embershard.bench.slo import Objective
 from embershard.errors import UnavailableError

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from embershard.bench.distribution import Distribution
-from embershard.bench.run import LoadOptions, RunResult
+from embershard.bench.load_options import LoadOptions
+from embershard.bench.run import RunResult
 from embershard.bench.slo import Objective, parse_objective
 from embershard.errors import InputError
 
