@@ -98,7 +98,7 @@ void ExpectAnswered(const v1::PredictRequest& message, const Answer& answer) {
 }
 
 void Run(const v1::PredictRequest& message) {
-  static const RequestParser parser(&TheEngine());
+  const RequestParser parser(&TheEngine());
   auto request = std::make_unique<Request>();
   if (const Status status = parser.Parse(message, request.get()); !status.ok()) {
     return ExpectRefusal(status);
@@ -176,7 +176,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t siz
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  embershard::TheEngine();  // First: its parser silences protobuf.
+  embershard::SilenceProtobuf();
   embershard::v1::PredictRequest message;
   if (message.ParseFromArray(data, static_cast<int>(size))) embershard::Run(message);
   return 0;

@@ -20,7 +20,6 @@ void Read(Keywords& keywords, PredictorArguments* to) {
 
 void Read(Keywords& keywords, EngineOptions* to) {
   keywords.Read("sample_tolerance", &to->sample_tolerance);
-  keywords.ReadMilliseconds("slow_request_ms", &to->slow_request);
   keywords.Read("max_batch_examples", &to->batching.max_batch_examples);
   keywords.Read("max_batch_ids", &to->batching.max_batch_ids);
   keywords.Read("merge_examples", &to->batching.merge_examples);
@@ -69,6 +68,7 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   Read(keywords, &arguments.predictor);
   Read(keywords, &arguments.engine);
   Read(keywords, &arguments.server);
+  keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
   keywords.CheckAllRead();
   return arguments;
 }

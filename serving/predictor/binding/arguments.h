@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "grpc/server.h"
 #include "model/model.h"
@@ -21,6 +22,7 @@ struct PredictorArguments {
 struct ServerArguments {
   PredictorArguments predictor;
   EngineOptions engine;
+  Clock::duration slow_request{0};  // As ServedModels takes it.
   GrpcServerOptions server;
 };
 

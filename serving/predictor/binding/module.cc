@@ -21,6 +21,7 @@
 #include "binding/keywords.h"
 #include "binding/snapshot_dict.h"
 #include "engine/engine.h"
+#include "engine/served_models.h"
 #include "grpc/serialized.h"
 #include "grpc/server.h"
 #include "model/model.h"
@@ -45,29 +46,31 @@ auto Released(Action action) {
 }
 
 // Loads FBGEMM, opens the package, runs its samples.
-Result<std::shared_ptr<Engine>> StartEngine(const PredictorArguments& predictor,
-                                            const EngineOptions& options) {
+Result<std::shared_ptr<ServedModels>> StartServing(const PredictorArguments& predictor,
+                                                   const EngineOptions& options,
+                                                   Clock::duration slow_request) {
   Result<std::unique_ptr<Model>> loaded = LoadPackageModel(predictor.folder, predictor.model);
   if (!loaded.ok()) return loaded.status();
   Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), options);
   if (!engine.ok()) return engine.status();
-  return std::shared_ptr<Engine>(std::move(*engine));
+  return ServedModels::Of(std::move(*engine), slow_request);
 }
 
 // A package behind a port.
 class Server {
  public:
   explicit Server(const ServerArguments& arguments)
-      : engine_(ValueOrRaise(
-            Released([&] { return StartEngine(arguments.predictor, arguments.engine); }))),
+      : served_(ValueOrRaise(Released([&] {
+          return StartServing(arguments.predictor, arguments.engine, arguments.slow_request);
+        }))),
         server_(
-            ValueOrRaise(Released([&] { return GrpcServer::Start(engine_, arguments.server); }))) {}
+            ValueOrRaise(Released([&] { return GrpcServer::Start(served_, arguments.server); }))) {}
 
   // Drains, and joins the threads.
   ~Server() {
     Released([this] {
       server_.reset();
-      engine_.reset();
+      served_.reset();
     });
   }
 
@@ -77,12 +80,16 @@ class Server {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
     Released([this, timeout] {
       server_->Drain(timeout);
-      engine_->Stop();
+      served_->Stop();
     });
   }
 
   py::dict Snapshot() const {
-    py::dict snapshot = ToDict(Released([this] { return engine_->Snapshot(); }));
+    py::dict snapshot = ToDict(Released([this] {
+      EngineSnapshot snapshot = served_->Engines().front()->Snapshot();
+      snapshot.telemetry.Add(served_->telemetry().Read());
+      return snapshot;
+    }));
     snapshot["connections_refused"] = server_->connections_refused();
     return snapshot;
   }
@@ -100,11 +107,11 @@ class Server {
   py::list WaitSlow(double timeout_seconds) {
     const auto timeout = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(NumberInRange("timeout_seconds", timeout_seconds)));
-    return ToList(Released([&] { return engine_->telemetry().slow_log().Wait(timeout); }));
+    return ToList(Released([&] { return served_->telemetry().slow_log().Wait(timeout); }));
   }
 
  private:
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<ServedModels> served_;
   std::unique_ptr<GrpcServer> server_;
 };
 
@@ -112,17 +119,17 @@ class Server {
 class LocalPredictor {
  public:
   explicit LocalPredictor(const PredictorArguments& arguments)
-      : engine_(ValueOrRaise(Released([&] { return StartEngine(arguments, {}); }))) {}
+      : served_(ValueOrRaise(Released([&] { return StartServing(arguments, {}, {}); }))) {}
 
   ~LocalPredictor() {
-    Released([this] { engine_.reset(); });
+    Released([this] { served_.reset(); });
   }
 
-  py::bytes GetModel() const { return py::bytes(GetModelSerialized(*engine_)); }
+  py::bytes GetModel() const { return py::bytes(GetModelSerialized(*served_->Engines().front())); }
 
   py::list PredictMerged(const std::vector<std::string>& requests) {
     const std::vector<Result<std::string>> answers =
-        Released([&] { return PredictSerialized(engine_.get(), requests); });
+        Released([&] { return PredictSerialized(*served_, requests); });
     py::list results;
     for (const Result<std::string>& answer : answers) {
       if (answer.ok()) {
@@ -135,7 +142,7 @@ class LocalPredictor {
   }
 
  private:
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<ServedModels> served_;
 };
 
 void DefineServer(py::module_& module) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <string>
@@ -31,11 +30,9 @@ Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
           .max_ids = std::min(package.max_ids, batching.max_batch_ids)};
 }
 
-TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& batching,
-                                    std::chrono::nanoseconds slow_request) {
+TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& batching) {
   return {.sparse_inputs = model.manifest().schema.sparse.size(),
-          .full_batch_examples = batching.merge_examples,
-          .slow_request = slow_request};
+          .full_batch_examples = batching.merge_examples};
 }
 
 }  // namespace
@@ -43,12 +40,12 @@ TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& b
 Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
 
 struct Engine::State {
-  State(std::unique_ptr<Model> loaded, const BatchingOptions& complete,
-        std::chrono::nanoseconds slow_request)
+  State(std::unique_ptr<Model> loaded, const BatchingOptions& complete)
       : model(std::move(loaded)),
         batching(complete),
         limits(LesserOf(model->manifest().limits, batching)),
-        telemetry(TelemetryOptionsOf(*model, batching, slow_request)),
+        names(model->manifest().schema),
+        telemetry(TelemetryOptionsOf(*model, batching)),
         batch_runner(model.get()),
         due_runner(&batch_runner, &telemetry) {}
 
@@ -61,6 +58,7 @@ struct Engine::State {
   const std::unique_ptr<Model> model;
   const BatchingOptions batching;
   const Limits limits;
+  const SchemaNames names;
   Telemetry telemetry;
   BatchRunner batch_runner;
   DueRunner due_runner;
@@ -110,7 +108,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
   const Result<BatchingOptions> batching =
       CompleteOptions(options.batching, model->manifest().limits);
   if (!batching.ok()) return batching.status();
-  auto state = std::make_unique<State>(std::move(model), *batching, options.slow_request);
+  auto state = std::make_unique<State>(std::move(model), *batching);
   Status status = CheckSamples(*state->model, options.sample_tolerance, &state->batch_runner);
   if (!status.ok()) return status;
   state->loads_at_start = state->model->device_loads();
@@ -130,24 +128,7 @@ const Manifest& Engine::manifest() const { return state_->model->manifest(); }
 
 const Limits& Engine::limits() const { return state_->limits; }
 
-Status Engine::CheckName(std::string_view model, int64_t version, std::string_view label) const {
-  const Manifest& served = manifest();
-  const std::string served_text =
-      "'" + served.model + "' version " + std::to_string(served.version);
-  if (!model.empty() && model != served.model) {
-    return NotFound("model '" + std::string(model) + "' is not served here, expected " +
-                    served_text);
-  }
-  if (version != 0 && version != served.version) {
-    return NotFound("version " + std::to_string(version) + " is not served here, expected " +
-                    served_text);
-  }
-  if (!label.empty()) {
-    return NotFound("label '" + std::string(label) + "' is not defined here, expected none or " +
-                    served_text);
-  }
-  return {};
-}
+const SchemaNames& Engine::names() const { return state_->names; }
 
 void Engine::Predict(std::unique_ptr<Request> request) {
   Status status;
@@ -186,7 +167,6 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
 void Engine::Stop() {
   state_->stopping = true;
   state_->queue->Stop();
-  state_->telemetry.slow_log().Close();
 }
 
 Telemetry& Engine::telemetry() { return state_->telemetry; }

@@ -3,10 +3,7 @@
 #ifndef EMBERSHARD_ENGINE_ENGINE_H_
 #define EMBERSHARD_ENGINE_ENGINE_H_
 
-#include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -14,6 +11,7 @@
 #include "batching/request.h"
 #include "engine/engine_snapshot.h"
 #include "model/model.h"
+#include "package/schema_names.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {
@@ -25,9 +23,6 @@ struct EngineOptions {
   // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = 1e-5F;
-
-  // Calls that take as long or longer are described in the slow log. 0: none is.
-  std::chrono::nanoseconds slow_request{0};
 };
 
 // What is answered from Engine::Stop() on.
@@ -48,8 +43,8 @@ class Engine {
   // What one request may hold: the lesser of the package's limits and those of a batch.
   const Limits& limits() const;
 
-  // kNotFound unless the names mean what is served (empty and 0 always do).
-  Status CheckName(std::string_view model, int64_t version, std::string_view label) const;
+  // Where the manifest's inputs and outputs stand.
+  const SchemaNames& names() const;
 
   // Checks, queues and answers. `request->answer` is called exactly once, perhaps
   // before this returns, and at the deadline if not before.
@@ -66,8 +61,8 @@ class Engine {
   // in-process use.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 
-  // Refuses new requests (kUnavailable), answers the accepted ones, closes the log of slow
-  // calls, returns. Safe to call more than once, but not from an answer.
+  // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to call more
+  // than once, but not from an answer.
   void Stop();
 
   // What is counted. Whoever hands requests to this engine counts its calls there.

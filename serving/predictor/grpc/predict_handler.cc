@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "grpc/request_parser.h"
 #include "grpc/responses.h"
 
 namespace embershard {
@@ -51,13 +52,11 @@ bool OutOfTime(const Exchange& exchange, Clock::time_point now) {
 
 }  // namespace
 
-PredictHandler::PredictHandler(Engine* engine, Recorder* recorder,
+PredictHandler::PredictHandler(ServedModels* served, Recorder* recorder,
                                std::chrono::milliseconds default_timeout)
-    : engine_(engine),
-      telemetry_(&engine->telemetry()),
-      recorder_(recorder),
-      default_timeout_(default_timeout),
-      parser_(engine) {}
+    : served_(served), recorder_(recorder), default_timeout_(default_timeout) {
+  SilenceProtobuf();
+}
 
 void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline) const {
   exchange->arrival = Clock::now();
@@ -69,7 +68,17 @@ void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline)
   } else if (call_deadline == Clock::time_point::max()) {
     exchange->deadline = exchange->arrival + default_timeout_;
   }
-  telemetry_->CountArrival();
+  exchange->refused = Guarded([&] {
+    const v1::PredictRequest& request = *exchange->request;
+    auto found = served_->Find(request.model(), request.version(), request.label());
+    if (found.ok()) exchange->engine = std::move(*found);
+    return found.status();
+  });
+  TelemetryOf(*exchange).CountArrival();
+}
+
+Telemetry& PredictHandler::TelemetryOf(const Exchange& exchange) const {
+  return exchange.engine != nullptr ? exchange.engine->telemetry() : served_->telemetry();
 }
 
 void PredictHandler::Handle(Exchange* exchange, std::shared_ptr<const void> bytes) const {
@@ -78,8 +87,11 @@ void PredictHandler::Handle(Exchange* exchange, std::shared_ptr<const void> byte
 }
 
 Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> bytes) const {
+  if (exchange->engine == nullptr) return exchange->refused;
+  Engine& engine = *exchange->engine;
   auto request = std::make_unique<Request>();
-  if (Status status = parser_.Parse(*exchange->request, request.get()); !status.ok()) {
+  const RequestParser parser(&engine);
+  if (Status status = parser.Parse(*exchange->request, request.get()); !status.ok()) {
     if (status.code() != StatusCode::kInvalidArgument) return status;
     return {status.code(), status.message(), StatusReason::kMalformed};
   }
@@ -92,19 +104,21 @@ Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> byt
   request->answer = [this, exchange](Status status, Response answer) {
     if (status.ok()) {
       status = Guarded([&] {
-        FillResponse(engine_->manifest(), *exchange->request, answer, exchange->response);
+        FillResponse(exchange->engine->manifest(), *exchange->request, answer, exchange->response);
         return Status();
       });
     }
     End(exchange, status, answer);
   };
-  engine_->Predict(std::move(request));
+  engine.Predict(std::move(request));
   return {};
 }
 
 void PredictHandler::Cancel(Exchange* exchange) const {
-  engine_->Cancel(&exchange->ticket, OutOfTime(*exchange, Clock::now()) ? StatusReason::kUnstated
-                                                                        : StatusReason::kAbandoned);
+  if (exchange->engine == nullptr) return;
+  exchange->engine->Cancel(&exchange->ticket, OutOfTime(*exchange, Clock::now())
+                                                  ? StatusReason::kUnstated
+                                                  : StatusReason::kAbandoned);
 }
 
 void PredictHandler::Record(const Exchange& exchange) const {
@@ -117,7 +131,7 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
   const Clock::time_point now = Clock::now();
   const v1::PredictRequest& request = *exchange->request;
   const uint64_t bytes = request.ByteSizeLong();
-  telemetry_->slow_log().Offer(now - exchange->arrival, [&] {
+  served_->telemetry().slow_log().Offer(now - exchange->arrival, [&] {
     return SlowRequest{
         .unix_seconds = UnixSeconds(),
         .outcome = outcome,
@@ -133,12 +147,13 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
         .dense_us = answer.timing.dense_us,
         .total_us = MicrosecondsBetween(exchange->arrival, now)};
   });
-  telemetry_->CountEnd({.outcome = outcome,
-                        .is_batch = request.priority() == v1::PRIORITY_BATCH,
-                        .total = now - exchange->arrival,
-                        .examples = request.num_examples(),
-                        .bytes_received = bytes,
-                        .bytes_sent = status.ok() ? exchange->response->ByteSizeLong() : 0});
+  TelemetryOf(*exchange).CountEnd(
+      {.outcome = outcome,
+       .is_batch = request.priority() == v1::PRIORITY_BATCH,
+       .total = now - exchange->arrival,
+       .examples = request.num_examples(),
+       .bytes_received = bytes,
+       .bytes_sent = status.ok() ? exchange->response->ByteSizeLong() : 0});
   if (recorder_ != nullptr) exchange->ended = status;
   exchange->retry_after = answer.retry_after;
   exchange->send(status);

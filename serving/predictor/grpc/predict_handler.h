@@ -15,9 +15,8 @@
 #include "base/status.h"
 #include "batching/request.h"
 #include "embershard/v1/predictor.pb.h"
-#include "engine/engine.h"
+#include "engine/served_models.h"
 #include "grpc/recorder.h"
-#include "grpc/request_parser.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {
@@ -35,6 +34,8 @@ struct Exchange {
   std::function<void(const Status&)> send;
 
   // The handler's.
+  std::shared_ptr<Engine> engine;  // What answers it. Null where that is not served.
+  Status refused;                  // Why it is null.
   Clock::time_point arrival;
   std::chrono::system_clock::time_point wall_arrival;  // Where it is recorded.
   Clock::time_point deadline;
@@ -50,13 +51,16 @@ inline std::chrono::milliseconds RetryPushback(const Exchange& exchange,
   return std::max(least, std::chrono::ceil<std::chrono::milliseconds>(exchange.retry_after));
 }
 
-// A request is counted by Telemetry from Arrive() until its answer goes out. Any thread may call.
+// A request is counted, from Arrive() until its answer goes out, by the telemetry of the version
+// that answers it; by that of ServedModels where there is none. Any thread may call.
 class PredictHandler {
  public:
-  // Owns neither `engine` nor `recorder` (null: none), which must outlive it.
-  PredictHandler(Engine* engine, Recorder* recorder, std::chrono::milliseconds default_timeout);
+  // Owns neither `served` nor `recorder` (null: none), which must outlive it.
+  PredictHandler(ServedModels* served, Recorder* recorder,
+                 std::chrono::milliseconds default_timeout);
 
-  // A message has been received. It will be answered at its deadline at the latest: the earlier of
+  // A message has been received, and what it is for is what answers it, whatever is served
+  // afterwards. It will be answered at its deadline at the latest: the earlier of
   // its own and that of the call, or the default where neither is stated. Handle() or Refuse()
   // must follow.
   void Arrive(Exchange* exchange, Clock::time_point call_deadline) const;
@@ -73,7 +77,8 @@ class PredictHandler {
   // REQUIRES: Arrive() has returned.
   void Cancel(Exchange* exchange) const;
 
-  Telemetry& telemetry() const { return *telemetry_; }
+  // Of what belongs to no version.
+  Telemetry& telemetry() const { return served_->telemetry(); }
 
   // Where calls are recorded. REQUIRES: it has been answered.
   void Record(const Exchange& exchange) const;
@@ -89,11 +94,11 @@ class PredictHandler {
   // `answer`: as far as the request came.
   void End(Exchange* exchange, const Status& status, const Response& answer) const;
 
-  Engine* const engine_;
-  Telemetry* const telemetry_;  // The engine's.
-  Recorder* const recorder_;    // Null: nothing is recorded.
+  Telemetry& TelemetryOf(const Exchange& exchange) const;
+
+  ServedModels* const served_;
+  Recorder* const recorder_;  // Null: nothing is recorded.
   const std::chrono::milliseconds default_timeout_;
-  const RequestParser parser_;
 };
 
 }  // namespace embershard

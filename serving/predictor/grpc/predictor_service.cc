@@ -94,11 +94,11 @@ class PredictorService::Call final : public grpc::ServerUnaryReactor {
   Exchange exchange_;
 };
 
-PredictorService::PredictorService(Engine* engine, Recorder* recorder,
+PredictorService::PredictorService(ServedModels* served, Recorder* recorder,
                                    const GrpcServerOptions& options)
-    : engine_(engine),
+    : served_(served),
       options_(options),
-      handler_(engine, recorder, options.default_timeout),
+      handler_(served, recorder, options.default_timeout),
       messages_(std::make_unique<MessagesAllocator>()),
       streams_(&handler_, {.in_flight = options.stream_in_flight,
                            .default_timeout = options.default_timeout,
@@ -138,9 +138,9 @@ grpc::ServerUnaryReactor* PredictorService::GetModel(grpc::CallbackServerContext
 
 Status PredictorService::Describe(const v1::GetModelRequest& message,
                                   v1::GetModelResponse* response) const {
-  Status status = engine_->CheckName(message.model(), message.version(), message.label());
-  if (!status.ok()) return status;
-  DescribeModel(*engine_, static_cast<uint64_t>(options_.max_message_bytes), response);
+  const auto engine = served_->Find(message.model(), message.version(), message.label());
+  if (!engine.ok()) return engine.status();
+  DescribeModel(**engine, static_cast<uint64_t>(options_.max_message_bytes), response);
   return {};
 }
 

@@ -1,4 +1,4 @@
-// The service of proto/embershard/v1/predictor.proto over one engine.
+// The service of proto/embershard/v1/predictor.proto over what is served.
 
 #ifndef EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_
 #define EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_
@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "embershard/v1/predictor.grpc.pb.h"
-#include "engine/engine.h"
+#include "engine/served_models.h"
 #include "grpc/predict_handler.h"
 #include "grpc/predict_streams.h"
 #include "grpc/recorder.h"
@@ -32,8 +32,8 @@ using PredictorServiceBase =
 // counted by anybody: a message too large, or in Predict one that is no PredictRequest at all.
 class PredictorService final : public PredictorServiceBase {
  public:
-  // Owns neither `engine` nor `recorder` (null: none), which must outlive it.
-  PredictorService(Engine* engine, Recorder* recorder, const GrpcServerOptions& options);
+  // Owns neither `served` nor `recorder` (null: none), which must outlive it.
+  PredictorService(ServedModels* served, Recorder* recorder, const GrpcServerOptions& options);
   ~PredictorService() override;
 
   // From now on every Predict is answered UNAVAILABLE, and streams read nothing more. Returns
@@ -61,7 +61,7 @@ class PredictorService final : public PredictorServiceBase {
   bool Enter();
   void Leave();
 
-  Engine* const engine_;
+  ServedModels* const served_;
   const GrpcServerOptions options_;
   const PredictHandler handler_;
   const std::unique_ptr<MessagesAllocator> messages_;

@@ -75,20 +75,13 @@ uint64_t HeldBytes(const v1::PredictRequest& message) {
 
 }  // namespace
 
-RequestParser::RequestParser(const Engine* engine)
-    : engine_(engine), schema_(engine->manifest().schema) {
-  // A message whose text is no UTF-8 is refused. protobuf would also write a line to standard
-  // error about each.
+void SilenceProtobuf() {
   static std::once_flag silenced;
   std::call_once(silenced, [] { google::protobuf::SetLogHandler(nullptr); });
-  for (const DenseInput& input : schema_.dense) dense_.emplace(input.name, dense_.size());
-  for (const SparseInput& input : schema_.sparse) sparse_.emplace(input.name, sparse_.size());
-  for (const OutputSpec& output : schema_.outputs) outputs_.emplace(output.name, outputs_.size());
 }
 
 Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
-  Status status = engine_->CheckName(message.model(), message.version(), message.label());
-  if (status.ok()) status = ParsePriority(message, request);
+  Status status = ParsePriority(message, request);
   if (status.ok()) status = ParseOutputs(message, request);
   if (!status.ok()) return status;
   request->num_examples = message.num_examples();
@@ -139,7 +132,8 @@ Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* req
   std::vector<bool> seen(schema_.dense.size());
   for (const v1::DenseValues& input : message.dense()) {
     size_t position = 0;
-    Status status = FindInput(dense_, schema_.dense, "dense", input.name(), &seen, &position);
+    Status status =
+        FindInput(engine_->names().dense, schema_.dense, "dense", input.name(), &seen, &position);
     if (!status.ok()) return status;
     DenseView& view = request->dense[position];
     status = View(input.values(), Feature(input.name()) + "values", &view.values);
@@ -153,7 +147,8 @@ Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* re
   std::vector<bool> seen(schema_.sparse.size());
   for (const v1::SparseValues& input : message.sparse()) {
     size_t position = 0;
-    Status status = FindInput(sparse_, schema_.sparse, "sparse", input.name(), &seen, &position);
+    Status status = FindInput(engine_->names().sparse, schema_.sparse, "sparse", input.name(),
+                              &seen, &position);
     if (!status.ok()) return status;
     SparseView& view = request->sparse[position];
     const std::string feature = Feature(input.name());
@@ -166,10 +161,11 @@ Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* re
 }
 
 Status RequestParser::ParseOutputs(const v1::PredictRequest& message, Request* request) const {
+  const SchemaNames::Positions& positions = engine_->names().outputs;
   std::vector<bool> wanted(schema_.outputs.size(), message.outputs().empty());
   for (const std::string& name : message.outputs()) {
-    const auto found = outputs_.find(name);
-    if (found == outputs_.end()) {
+    const auto found = positions.find(name);
+    if (found == positions.end()) {
       return NotFound("output '" + name + "' is not there, expected one of " +
                       NamesOf(schema_.outputs));
     }

@@ -3,10 +3,6 @@
 #ifndef EMBERSHARD_GRPC_REQUEST_PARSER_H_
 #define EMBERSHARD_GRPC_REQUEST_PARSER_H_
 
-#include <cstddef>
-#include <string_view>
-#include <unordered_map>
-
 #include "base/status.h"
 #include "batching/request.h"
 #include "embershard/v1/predictor.pb.h"
@@ -14,21 +10,24 @@
 
 namespace embershard {
 
-// Immutable: any thread may call.
+// A message whose text is no UTF-8 is refused, where it is parsed. Without this protobuf also
+// writes a line to standard error about each.
+void SilenceProtobuf();
+
+// Costs nothing to make. Immutable: any thread may call.
 class RequestParser {
  public:
   // Does not own `engine`, which must outlive it.
-  explicit RequestParser(const Engine* engine);
+  explicit RequestParser(const Engine* engine)
+      : engine_(engine), schema_(engine->manifest().schema) {}
 
   // Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
   // bytes of `message`: it must outlive their use. Refuses what the wire alone shows to be
-  // wrong: names, the schema's fingerprint, both forms in one request, bytes that are
+  // wrong: names of inputs, the schema's fingerprint, both forms in one request, bytes that are
   // not whole values. The rest is the door's work.
   Status Parse(const v1::PredictRequest& message, Request* request) const;
 
  private:
-  using Positions = std::unordered_map<std::string_view, size_t>;
-
   Status ParsePacked(const v1::Packed& packed, Request* request) const;
   Status ParseDense(const v1::PredictRequest& message, Request* request) const;
   Status ParseSparse(const v1::PredictRequest& message, Request* request) const;
@@ -37,9 +36,6 @@ class RequestParser {
 
   const Engine* const engine_;
   const Schema& schema_;
-  Positions dense_;  // By name, which lies in schema_.
-  Positions sparse_;
-  Positions outputs_;
 };
 
 }  // namespace embershard

@@ -13,18 +13,22 @@ namespace {
 
 // A request made of views over a message. Its answer keeps the message alive and ends in
 // `answer`.
-Result<std::unique_ptr<Request>> ParseSerialized(const RequestParser& parser,
-                                                 const Manifest& manifest, const std::string& bytes,
+Result<std::unique_ptr<Request>> ParseSerialized(const ServedModels& served,
+                                                 const std::string& bytes,
                                                  Result<std::string>* answer) {
   const auto message = std::make_shared<v1::PredictRequest>();
   if (!message->ParseFromString(bytes)) {
     return InvalidArgument("expected a PredictRequest message, got " +
                            std::to_string(bytes.size()) + " bytes that are none");
   }
+  const auto engine = served.Find(message->model(), message->version(), message->label());
+  if (!engine.ok()) return engine.status();
   auto request = std::make_unique<Request>();
+  const RequestParser parser(engine->get());
   if (Status status = parser.Parse(*message, request.get()); !status.ok()) return status;
   request->arrival = Clock::now();
-  request->answer = [&manifest, message, answer](Status status, Response response) {
+  request->answer = [&manifest = (*engine)->manifest(), message, answer](Status status,
+                                                                         Response response) {
     if (!status.ok()) {
       *answer = std::move(status);
       return;
@@ -38,21 +42,20 @@ Result<std::unique_ptr<Request>> ParseSerialized(const RequestParser& parser,
 
 }  // namespace
 
-std::vector<Result<std::string>> PredictSerialized(Engine* engine,
+std::vector<Result<std::string>> PredictSerialized(const ServedModels& served,
                                                    const std::vector<std::string>& requests) {
-  const RequestParser parser(engine);
+  SilenceProtobuf();
   std::vector<Result<std::string>> answers(requests.size(), Internal("not answered"));
   std::vector<std::unique_ptr<Request>> parsed;
   for (size_t i = 0; i < requests.size(); ++i) {
-    Result<std::unique_ptr<Request>> request =
-        ParseSerialized(parser, engine->manifest(), requests[i], &answers[i]);
+    Result<std::unique_ptr<Request>> request = ParseSerialized(served, requests[i], &answers[i]);
     if (request.ok()) {
       parsed.push_back(std::move(*request));
     } else {
       answers[i] = request.status();
     }
   }
-  engine->PredictMerged(std::move(parsed));
+  served.Engines().front()->PredictMerged(std::move(parsed));
   return answers;
 }
 

@@ -9,12 +9,14 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/served_models.h"
 
 namespace embershard {
 
 // Runs serialized PredictRequest messages as one batch (Engine::PredictMerged): for
 // each the serialized PredictResponse, or why it was refused. Any thread.
-std::vector<Result<std::string>> PredictSerialized(Engine* engine,
+// REQUIRES: one version of one model is served.
+std::vector<Result<std::string>> PredictSerialized(const ServedModels& served,
                                                    const std::vector<std::string>& requests);
 
 // The serialized GetModelResponse.

@@ -24,10 +24,12 @@ using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 using ExternalConnections = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
 
 // Null where nothing is to be recorded.
-Result<std::unique_ptr<Recorder>> OpenRecorder(const Engine& engine,
+Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
                                                const RecorderOptions& options) {
   if (options.path.empty()) return std::unique_ptr<Recorder>();
-  const Manifest& manifest = engine.manifest();
+  const auto engine = served.Find("", 0, "");
+  if (!engine.ok()) return engine.status();
+  const Manifest& manifest = (*engine)->manifest();
   return Recorder::Open(
       options,
       {.name = manifest.model, .version = manifest.version, .schema = manifest.schema.fingerprint});
@@ -36,14 +38,14 @@ Result<std::unique_ptr<Recorder>> OpenRecorder(const Engine& engine,
 }  // namespace
 
 struct GrpcServer::State {
-  State(std::shared_ptr<Engine> served, const GrpcServerOptions& options,
+  State(std::shared_ptr<ServedModels> models, const GrpcServerOptions& options,
         std::unique_ptr<Recorder> recorder)
-      : engine(std::move(served)),
+      : served(std::move(models)),
         recorder(std::move(recorder)),
-        service(engine.get(), this->recorder.get(), options),
+        service(served.get(), this->recorder.get(), options),
         connections(options.connections.max_connections, options.connections.report) {}
 
-  const std::shared_ptr<Engine> engine;
+  const std::shared_ptr<ServedModels> served;
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   PredictorService service;
   OpenConnections connections;  // For the listener's thread.
@@ -53,16 +55,16 @@ struct GrpcServer::State {
   std::unique_ptr<Listener> listener;  // Last: it calls the acceptor.
 };
 
-Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<Engine> engine,
+Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedModels> served,
                                                       const GrpcServerOptions& options) {
   Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
   if (!listener.ok()) return listener.status();
-  Result<std::unique_ptr<Recorder>> recorder = OpenRecorder(*engine, options.record);
+  Result<std::unique_ptr<Recorder>> recorder = OpenRecorder(*served, options.record);
   if (!recorder.ok()) return recorder.status();
   // A library of Abseil that was built with assertions, as Debian's is, looks for cycles at each
   // lock that gRPC takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  auto state = std::make_unique<State>(std::move(engine), options, std::move(*recorder));
+  auto state = std::make_unique<State>(std::move(served), options, std::move(*recorder));
   state->listener = std::move(*listener);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "engine/engine.h"
+#include "engine/served_models.h"
 #include "grpc/connection_limits.h"
 #include "grpc/recorder.h"
 
@@ -59,8 +59,8 @@ struct GrpcServerOptions {
 class GrpcServer {
  public:
   // Listens and serves. kUnavailable when the address cannot be listened on; as
-  // Recorder::Open() where calls are to be recorded.
-  static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<Engine> engine,
+  // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then.
+  static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<ServedModels> served,
                                                    const GrpcServerOptions& options);
 
   GrpcServer(const GrpcServer&) = delete;

@@ -52,12 +52,6 @@ TEST(EngineSnapshot, NamesWhatIsServed) {
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (Counts{0, 0, 0, 0, 0}));
 }
 
-TEST(EngineSnapshot, NobodyWaitsForSlowCallsOnceTheEngineHasStopped) {
-  const auto engine = StartWith(std::make_unique<FakeModel>(), {});
-  engine->Stop();
-  EXPECT_TRUE(engine->telemetry().slow_log().Wait(std::chrono::hours(1)).empty());
-}
-
 TEST(EngineSnapshot, CountsWhatPassesTheDoorWhatWaitsAndWhatRuns) {
   Gate gate;
   EngineOptions options;

@@ -334,22 +334,6 @@ TEST(Engine, ThreadsAskingQueuedAndMergedAreEachAnsweredOnce) {
   EXPECT_EQ(good, 800);
 }
 
-TEST(Engine, KnowsTheNamesOfWhatIsServed) {
-  const auto engine = StartWith(std::make_unique<FakeModel>());
-  EXPECT_TRUE(engine->CheckName("", 0, "").ok());
-  EXPECT_TRUE(engine->CheckName("fake", 3, "").ok());
-  const Status model = engine->CheckName("other", 0, "");
-  EXPECT_EQ(model.code(), StatusCode::kNotFound);
-  EXPECT_EQ(model.message(), "model 'other' is not served here, expected 'fake' version 3");
-  const Status version = engine->CheckName("fake", 2, "");
-  EXPECT_EQ(version.code(), StatusCode::kNotFound);
-  EXPECT_EQ(version.message(), "version 2 is not served here, expected 'fake' version 3");
-  const Status label = engine->CheckName("", 0, "stable");
-  EXPECT_EQ(label.code(), StatusCode::kNotFound);
-  EXPECT_EQ(label.message(),
-            "label 'stable' is not defined here, expected none or 'fake' version 3");
-}
-
 TEST(Engine, RefusesOptionsOutOfRange) {
   EngineOptions options;
   options.batching = {.max_batch_examples = 101, .max_queued_examples = 100};

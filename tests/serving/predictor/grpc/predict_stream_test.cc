@@ -91,7 +91,11 @@ class Stream {
   int unread_ = 0;
 };
 
-TelemetrySnapshot Counted(Serving* serving) { return serving->engine()->telemetry().Read(); }
+TelemetrySnapshot Counted(Serving* serving) {
+  TelemetrySnapshot read = serving->engine()->telemetry().Read();
+  read.Add(serving->served()->telemetry().Read());
+  return read;
+}
 
 size_t Queued(Serving* serving) { return serving->engine()->Snapshot().queued.requests; }
 
@@ -372,9 +376,7 @@ TEST(PredictStream, DrainEndsStreamsThatTakeLongerThanItsTimeout) {
 }
 
 TEST(PredictStream, CountsEachRequestOnceAndDescribesSlowOnes) {
-  EngineOptions options;
-  options.slow_request = std::chrono::nanoseconds(1);
-  Serving serving(std::make_unique<FakeModel>(), options);
+  Serving serving(std::make_unique<FakeModel>(), {}, {}, std::chrono::nanoseconds(1));
   Stream stream(serving.stub());
   ASSERT_TRUE(stream.Write(Asking("good")));
   const v1::PredictResponse good = stream.Read();
@@ -389,7 +391,7 @@ TEST(PredictStream, CountsEachRequestOnceAndDescribesSlowOnes) {
   EXPECT_EQ(counted.bytes_received,
             Asking("good").ByteSizeLong() + BadlyAsking("bad").ByteSizeLong());
   EXPECT_EQ(counted.bytes_sent, good.ByteSizeLong());
-  const auto slow = serving.engine()->telemetry().slow_log().Wait(std::chrono::nanoseconds(0));
+  const auto slow = serving.served()->telemetry().slow_log().Wait(std::chrono::nanoseconds(0));
   ASSERT_EQ(slow.size(), 2U);
   EXPECT_EQ(slow[0].request_id, "good");
   EXPECT_EQ(slow[0].dense_us, 22U);

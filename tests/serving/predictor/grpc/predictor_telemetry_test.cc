@@ -76,7 +76,12 @@ class Traffic {
   uint64_t bytes_sent_ = 0;
 };
 
-TelemetrySnapshot Read(Serving* serving) { return serving->engine()->telemetry().Read(); }
+// Of the version, and of calls for none.
+TelemetrySnapshot Read(Serving* serving) {
+  TelemetrySnapshot read = serving->engine()->telemetry().Read();
+  read.Add(serving->served()->telemetry().Read());
+  return read;
+}
 
 // What the parser and the door send back at once.
 void SendRefused(Traffic* traffic) {
@@ -197,9 +202,7 @@ TEST(PredictorTelemetry, CountsEachOfManyCallsAtOnce) {
 }
 
 TEST(PredictorTelemetry, DescribesASlowCallAndWhoMadeIt) {
-  EngineOptions options;
-  options.slow_request = nanoseconds(1);
-  Serving serving(std::make_unique<FakeModel>(), options);
+  Serving serving(std::make_unique<FakeModel>(), {}, {}, nanoseconds(1));
   v1::PredictRequest message = NamedMessage();
   message.set_request_id(std::string(127, 'x') + "é");  // One byte beyond what is kept.
   grpc::ClientContext context;
@@ -207,7 +210,7 @@ TEST(PredictorTelemetry, DescribesASlowCallAndWhoMadeIt) {
   v1::PredictResponse response;
   ASSERT_TRUE(serving.stub()->Predict(&context, message, &response).ok());
   const std::vector<SlowRequest> slow =
-      serving.engine()->telemetry().slow_log().Wait(nanoseconds(0));
+      serving.served()->telemetry().slow_log().Wait(nanoseconds(0));
   ASSERT_EQ(slow.size(), 1U);
   EXPECT_EQ(slow[0].outcome, Outcome::kOk);
   EXPECT_EQ(slow[0].message, "");
@@ -227,13 +230,12 @@ TEST(PredictorTelemetry, DescribesASlowCallAndWhoMadeIt) {
 TEST(PredictorTelemetry, DescribesSlowCallsThatFailed) {
   EngineOptions options;
   options.batching.max_queued_bytes = 100000;
-  options.slow_request = nanoseconds(1);
-  Serving serving(Moody(std::make_unique<FakeModel>()), options);
+  Serving serving(Moody(std::make_unique<FakeModel>()), options, {}, nanoseconds(1));
   Traffic traffic(&serving);
   SendRefused(&traffic);
   traffic.AskAged(kGivesNan);
   const std::vector<SlowRequest> slow =
-      serving.engine()->telemetry().slow_log().Wait(nanoseconds(0));
+      serving.served()->telemetry().slow_log().Wait(nanoseconds(0));
   ASSERT_EQ(slow.size(), 7U);
   EXPECT_EQ(slow[0].outcome, Outcome::kNotFound);
   EXPECT_EQ(slow[0].message, "model 'other' is not served here, expected 'fake' version 3");
@@ -247,13 +249,11 @@ TEST(PredictorTelemetry, DescribesSlowCallsThatFailed) {
 }
 
 TEST(PredictorTelemetry, DescribesNoCallThatWasFast) {
-  EngineOptions options;
-  options.slow_request = std::chrono::hours(1);
-  Serving serving(std::make_unique<FakeModel>(), options);
+  Serving serving(std::make_unique<FakeModel>(), {}, {}, std::chrono::hours(1));
   v1::PredictResponse response;
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
   EXPECT_EQ(Read(&serving).slow_seen, 0U);
-  EXPECT_TRUE(serving.engine()->telemetry().slow_log().Wait(nanoseconds(0)).empty());
+  EXPECT_TRUE(serving.served()->telemetry().slow_log().Wait(nanoseconds(0)).empty());
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_F(RecordingServerTest, DoesNotStartWithoutItsFile) {
   options.record = options_;
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  EXPECT_EQ(GrpcServer::Start(std::move(*engine), options).status().message(),
+  EXPECT_EQ(GrpcServer::Start(ServedModels::Of(std::move(*engine)), options).status().message(),
             "record: " + options_.path + " exists: give a new file");
 }
 

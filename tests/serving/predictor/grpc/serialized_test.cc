@@ -28,9 +28,10 @@ TEST(Serialized, RunsMessagesAsOneBatchAndRefusesTheBadAmongThem) {
   stale.mutable_packed()->set_schema(1);
   v1::PredictRequest bad = NamedMessage();
   bad.set_num_examples(0);
-  const auto answers = PredictSerialized(
-      engine->get(), {NamedMessage().SerializeAsString(), "\xff\xff", stale.SerializeAsString(),
-                      bad.SerializeAsString(), PackedMessage().SerializeAsString()});
+  const auto answers =
+      PredictSerialized(*ServedModels::Of(std::move(*engine)),
+                        {NamedMessage().SerializeAsString(), "\xff\xff", stale.SerializeAsString(),
+                         bad.SerializeAsString(), PackedMessage().SerializeAsString()});
   ASSERT_EQ(answers.size(), 5U);
   EXPECT_EQ(sizes, std::vector<size_t>{2});
   for (const size_t good : {0U, 4U}) {
@@ -50,7 +51,7 @@ TEST(Serialized, RunsMessagesAsOneBatchAndRefusesTheBadAmongThem) {
 TEST(Serialized, AnswersNothingWithNothing) {
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  EXPECT_TRUE(PredictSerialized(engine->get(), {}).empty());
+  EXPECT_TRUE(PredictSerialized(*ServedModels::Of(std::move(*engine)), {}).empty());
 }
 
 TEST(Serialized, DescribesTheModel) {

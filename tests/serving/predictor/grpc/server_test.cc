@@ -67,7 +67,8 @@ TEST(GrpcServer, PicksAFreePortAndRefusesOneInUse) {
   EXPECT_GT(serving.server()->port(), 0);
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  const auto second = GrpcServer::Start(std::move(*engine), {.port = serving.server()->port()});
+  const auto second =
+      GrpcServer::Start(ServedModels::Of(std::move(*engine)), {.port = serving.server()->port()});
   EXPECT_EQ(second.status().code(), embershard::StatusCode::kUnavailable);
   EXPECT_EQ(second.status().message(),
             "cannot listen on 127.0.0.1:" + std::to_string(serving.server()->port()) + ": in use");
@@ -76,7 +77,7 @@ TEST(GrpcServer, PicksAFreePortAndRefusesOneInUse) {
 TEST(GrpcServer, ListensOnIpv6WithoutBrackets) {
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  const auto server = GrpcServer::Start(std::move(*engine), {.host = "::1"});
+  const auto server = GrpcServer::Start(ServedModels::Of(std::move(*engine)), {.host = "::1"});
   if (!server.ok()) GTEST_SKIP() << "this machine has no IPv6: " << server.status().message();
   EXPECT_GT((*server)->port(), 0);
 }

@@ -17,6 +17,7 @@
 #include "batching/fake_model.h"
 #include "embershard/v1/predictor.grpc.pb.h"
 #include "engine/engine.h"
+#include "engine/served_models.h"
 #include "grpc/server.h"
 
 namespace embershard {
@@ -134,12 +135,13 @@ class Call {
 class Serving {
  public:
   explicit Serving(std::unique_ptr<Model> model = std::make_unique<FakeModel>(),
-                   const EngineOptions& engine_options = {},
-                   const GrpcServerOptions& options = {}) {
+                   const EngineOptions& engine_options = {}, const GrpcServerOptions& options = {},
+                   Clock::duration slow_request = {}) {
     auto started = Engine::Start(std::move(model), engine_options);
     EXPECT_TRUE(started.ok()) << started.status().message();
-    engine_ = std::move(*started);
-    auto server = GrpcServer::Start(engine_, options);
+    served_ = ServedModels::Of(std::move(*started), slow_request);
+    engine_ = served_->Engines().front();
+    auto server = GrpcServer::Start(served_, options);
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
     channel_ = NewChannel();
@@ -161,12 +163,14 @@ class Serving {
                                      grpc::InsecureChannelCredentials(), arguments);
   }
 
+  ServedModels* served() { return served_.get(); }
   Engine* engine() { return engine_.get(); }
   GrpcServer* server() { return server_.get(); }
   v1::Predictor::Stub* stub() { return stub_.get(); }
   const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
 
  private:
+  std::shared_ptr<ServedModels> served_;
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -1,0 +1,66 @@
+#include "engine/retirement.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace embershard {
+
+struct Retirement::Queue {
+  void Bury(std::unique_ptr<Engine> engine) {
+    const std::lock_guard lock(mutex);
+    retired.push_back(std::move(engine));
+    changed.notify_all();  // Under the lock: nothing of this is touched behind it.
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;               // Signalled when the fields below change.
+  std::vector<std::unique_ptr<Engine>> retired;  // Guarded by mutex. Room for all is reserved.
+  size_t owned = 0;                              // Guarded by mutex. That have not ended.
+  bool closed = false;                           // Guarded by mutex.
+  std::atomic<uint64_t> answered = 0;
+};
+
+Retirement::Retirement()
+    : queue_(std::make_shared<Queue>()), thread_([queue = queue_] { Run(queue); }) {}
+
+Retirement::~Retirement() {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->closed = true;
+  }
+  queue_->changed.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine) {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->retired.reserve(++queue_->owned);  // Where one is let go, memory may have run out.
+  }
+  return {engine.release(),
+          [queue = queue_](Engine* last) { queue->Bury(std::unique_ptr<Engine>(last)); }};
+}
+
+uint64_t Retirement::answered() const { return queue_->answered; }
+
+void Retirement::Run(const std::shared_ptr<Queue>& queue) {
+  std::unique_lock lock(queue->mutex);
+  while (true) {
+    queue->changed.wait(
+        lock, [&queue] { return !queue->retired.empty() || (queue->closed && queue->owned == 0); });
+    if (queue->retired.empty()) return;
+    std::unique_ptr<Engine> engine = std::move(queue->retired.back());
+    queue->retired.pop_back();
+    lock.unlock();
+    engine->Stop();
+    queue->answered += engine->telemetry().Read().Count(Outcome::kOk);
+    engine.reset();
+    lock.lock();
+    --queue->owned;
+  }
+}
+
+}  // namespace embershard

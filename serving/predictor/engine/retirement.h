@@ -1,0 +1,42 @@
+// Where engines end that nobody needs any more.
+
+#ifndef EMBERSHARD_ENGINE_RETIREMENT_H_
+#define EMBERSHARD_ENGINE_RETIREMENT_H_
+
+#include <memory>
+#include <thread>
+
+#include "engine/engine.h"
+
+namespace embershard {
+
+// The last one to let go of an engine may be one of its own threads, with the answer that it
+// gives, and an engine that ends waits for its threads. So engines end on the thread of this.
+// Thread-safe.
+class Retirement {
+ public:
+  Retirement();
+  Retirement(const Retirement&) = delete;
+  Retirement& operator=(const Retirement&) = delete;
+  // Waits until every engine has been let go and has ended: of a request that is answered and still
+  // runs, that is when its batch ends.
+  ~Retirement();
+
+  // The engine, which ends here once the last copy of the pointer has gone.
+  std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine);
+
+  // What the engines counted that have ended. Whoever adds this to what is served counts each
+  // engine once, at some time between its last copy's end and its own.
+  uint64_t answered() const;
+
+ private:
+  struct Queue;
+  static void Run(const std::shared_ptr<Queue>& queue);
+
+  const std::shared_ptr<Queue> queue_;
+  std::thread thread_;  // Last, so that Run() sees every field built.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_RETIREMENT_H_

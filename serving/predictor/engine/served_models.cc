@@ -1,0 +1,130 @@
+#include "engine/served_models.h"
+
+#include <utility>
+
+namespace embershard {
+namespace {
+
+// For example "'a' version 3" or "'a' version 1, 2".
+std::string VersionsText(const ServedModel& model) {
+  std::string text = "'" + model.name + "' version ";
+  const size_t begin = text.size();
+  for (const auto& [version, engine] : model.versions) {
+    text += (text.size() > begin ? ", " : "") + std::to_string(version);
+  }
+  return text;
+}
+
+template <class Models>
+std::string ModelsText(const Models& models) {
+  std::string text;
+  for (const auto& [name, model] : models) text += (text.empty() ? "" : "; ") + VersionsText(model);
+  return text;
+}
+
+std::string LabelsText(const ServedModel& model) {
+  std::string text = "none";
+  for (const auto& [label, version] : model.labels) text += ", '" + label + "'";
+  return text + " or " + VersionsText(model);
+}
+
+Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t version,
+                                            std::string_view label) {
+  if (version != 0 && !label.empty()) {
+    return InvalidArgument("expected a version or a label, got version " + std::to_string(version) +
+                           " and label '" + std::string(label) + "'");
+  }
+  if (!label.empty()) {
+    const auto labelled = model.labels.find(label);
+    if (labelled == model.labels.end()) {
+      return NotFound("label '" + std::string(label) + "' is not defined here, expected " +
+                      LabelsText(model));
+    }
+    version = labelled->second;
+  }
+  const auto found = model.versions.find(version == 0 ? model.default_version : version);
+  if (found != model.versions.end()) return found->second;
+  return NotFound("version " + std::to_string(version) + " is not served here, expected " +
+                  VersionsText(model));
+}
+
+}  // namespace
+
+ServedModels::ServedModels(Clock::duration slow_request)
+    : telemetry_({.slow_request = slow_request}), models_(std::make_shared<const Models>()) {}
+
+std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
+                                               Clock::duration slow_request) {
+  auto served = std::make_shared<ServedModels>(slow_request);
+  const std::string name = engine->manifest().model;
+  const int64_t version = engine->manifest().version;
+  served->Serve({.name = name,
+                 .versions = {{version, served->Own(std::move(engine))}},
+                 .default_version = version});
+  return served;
+}
+
+std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine) {
+  return retirement_.Own(std::move(engine));
+}
+
+void ServedModels::Serve(ServedModel model) {
+  const std::lock_guard lock(changing_);
+  auto models = std::make_shared<Models>(*Now());
+  std::string name = model.name;
+  models->insert_or_assign(std::move(name), std::move(model));
+  models_.store(std::move(models), std::memory_order_release);
+}
+
+void ServedModels::Withdraw(const std::string& model) {
+  const std::lock_guard lock(changing_);
+  auto models = std::make_shared<Models>(*Now());
+  models->erase(model);
+  models_.store(std::move(models), std::memory_order_release);
+}
+
+Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64_t version,
+                                                   std::string_view label) const {
+  const std::shared_ptr<const Models> models = Now();
+  if (models->empty()) return NotFound("no model is served here now");
+  if (model.empty() && models->size() == 1) {
+    return FindVersion(models->begin()->second, version, label);
+  }
+  if (model.empty()) return NotFound("no model is named, expected one of " + ModelsText(*models));
+  const auto found = models->find(model);
+  if (found != models->end()) return FindVersion(found->second, version, label);
+  return NotFound("model '" + std::string(model) + "' is not served here, expected " +
+                  ModelsText(*models));
+}
+
+std::vector<ServedVersion> ServedModels::List() const {
+  std::vector<ServedVersion> versions;
+  for (const auto& [name, model] : *Now()) {
+    for (const auto& [version, engine] : model.versions) {
+      versions.push_back({.model = name,
+                          .version = version,
+                          .labels = {},
+                          .is_default = version == model.default_version,
+                          .reason = {}});
+      for (const auto& [label, labelled] : model.labels) {
+        if (labelled == version) versions.back().labels.push_back(label);
+      }
+    }
+  }
+  return versions;
+}
+
+std::vector<std::shared_ptr<Engine>> ServedModels::Engines() const {
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (const auto& [name, model] : *Now()) {
+    for (const auto& [version, engine] : model.versions) engines.push_back(engine);
+  }
+  return engines;
+}
+
+void ServedModels::Stop() {
+  for (const std::shared_ptr<Engine>& engine : Engines()) engine->Stop();
+  telemetry_.slow_log().Close();
+}
+
+}  // namespace embershard

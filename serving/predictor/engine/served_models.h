@@ -1,0 +1,102 @@
+// What is served now: models, their versions and labels.
+
+#ifndef EMBERSHARD_ENGINE_SERVED_MODELS_H_
+#define EMBERSHARD_ENGINE_SERVED_MODELS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "engine/retirement.h"
+#include "telemetry/telemetry.h"
+
+namespace embershard {
+
+// One model as requests find it.
+struct ServedModel {
+  std::string name;
+  std::map<int64_t, std::shared_ptr<Engine>> versions;   // By number; at least one.
+  int64_t default_version = 0;                           // What answers who states none.
+  std::map<std::string, int64_t, std::less<>> labels{};  // To numbers of `versions`.
+};
+
+enum class VersionState { kLoading, kReady, kUnloading, kFailed };
+
+struct ServedVersion {
+  std::string model;
+  int64_t version = 0;
+  std::vector<std::string> labels;
+  bool is_default = false;
+  VersionState state = VersionState::kReady;
+  std::string reason;  // Why, where it is not ready.
+};
+
+// Thread-safe. Lookups take one atomic pointer and never wait; changes wait for each other, and
+// whoever looks up finds a model as it was before one or as it is behind it. Its engines end on a
+// thread of its own, once they are served no more and the last pointer to them has gone.
+class ServedModels {
+ public:
+  // `slow_request`: from here on a call is slow. 0: none is.
+  explicit ServedModels(Clock::duration slow_request = {});
+  ServedModels(const ServedModels&) = delete;
+  ServedModels& operator=(const ServedModels&) = delete;
+
+  // Waits until every engine has ended. REQUIRES: whoever else holds one lets go of it meanwhile.
+  ~ServedModels() = default;
+
+  // One that serves the engine alone, without a label.
+  static std::shared_ptr<ServedModels> Of(std::unique_ptr<Engine> engine,
+                                          Clock::duration slow_request = {});
+
+  // The engine, for ServedModel::versions.
+  std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine);
+
+  // Puts `model` in the place of the one of its name, if there is one, in one moment.
+  void Serve(ServedModel model);
+  // In one moment, too. No effect where no such model is served.
+  void Withdraw(const std::string& model);
+
+  // What answers a request. Empty model: the only one there. Version 0 and no label: the model's
+  // default. kNotFound, with what is served; kInvalidArgument where version and label are given.
+  // Whoever takes it keeps it until it has been answered.
+  Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
+                                       std::string_view label) const;
+
+  // All that is served, models and versions ascending.
+  std::vector<ServedVersion> List() const;
+
+  // The engines of all that, in the same order.
+  std::vector<std::shared_ptr<Engine>> Engines() const;
+
+  // Stops every engine: see Engine::Stop().
+  void Stop();
+
+  // Calls that found no version, slow calls of all versions, open streams.
+  Telemetry& telemetry() { return telemetry_; }
+
+  // Calls that were answered well by versions that have ended.
+  uint64_t answered_by_ended() const { return retirement_.answered(); }
+
+ private:
+  using Models = std::map<std::string, ServedModel, std::less<>>;
+
+  std::shared_ptr<const Models> Now() const { return models_.load(std::memory_order_acquire); }
+
+  Retirement retirement_;  // First: the models' engines end there.
+  Telemetry telemetry_;
+
+  std::mutex changing_;                                // Held while models_ is exchanged.
+  std::atomic<std::shared_ptr<const Models>> models_;  // Never null.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_SERVED_MODELS_H_

@@ -1,0 +1,165 @@
+#include "engine/served_models.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "batching/fake_model.h"
+#include "engine/asking.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+std::unique_ptr<FakeModel> Version(const std::string& model, int64_t version) {
+  Manifest manifest = FakeManifest();
+  manifest.model = model;
+  manifest.version = version;
+  return std::make_unique<FakeModel>(std::move(manifest));
+}
+
+ServedModel Of(ServedModels* served, const std::string& model,
+               const std::vector<int64_t>& versions) {
+  ServedModel made = {.name = model, .versions = {}, .default_version = versions.back()};
+  for (const int64_t version : versions) {
+    made.versions.emplace(version, served->Own(StartWith(Version(model, version))));
+  }
+  return made;
+}
+
+// "ranker 2", or why nothing was found.
+std::string Found(const ServedModels& served, const char* model, int64_t version,
+                  const char* label) {
+  const auto found = served.Find(model, version, label);
+  if (!found.ok()) return found.status().message();
+  const Manifest& manifest = (*found)->manifest();
+  return manifest.model + " " + std::to_string(manifest.version);
+}
+
+TEST(ServedModels, OneModelAnswersWhoNamesNoneItsNameAndItsVersion) {
+  const auto served = ServedModels::Of(StartWith(std::make_unique<FakeModel>()));
+  EXPECT_EQ(Found(*served, "", 0, ""), "fake 3");
+  EXPECT_EQ(Found(*served, "fake", 3, ""), "fake 3");
+  EXPECT_EQ(Found(*served, "other", 0, ""),
+            "model 'other' is not served here, expected 'fake' version 3");
+  EXPECT_EQ(Found(*served, "fake", 2, ""),
+            "version 2 is not served here, expected 'fake' version 3");
+  EXPECT_EQ(Found(*served, "", 0, "stable"),
+            "label 'stable' is not defined here, expected none or 'fake' version 3");
+  EXPECT_EQ(served->Find("other", 0, "").status().code(), StatusCode::kNotFound);
+}
+
+TEST(ServedModels, FindsVersionsByNumberAndLabel) {
+  ServedModels served;
+  ServedModel ranker = Of(&served, "ranker", {1, 2, 5});
+  ranker.default_version = 2;
+  ranker.labels = {{"canary", 5}, {"stable", 2}};
+  served.Serve(std::move(ranker));
+  EXPECT_EQ(Found(served, "", 0, ""), "ranker 2");
+  EXPECT_EQ(Found(served, "ranker", 1, ""), "ranker 1");
+  EXPECT_EQ(Found(served, "", 0, "canary"), "ranker 5");
+  EXPECT_EQ(Found(served, "ranker", 0, "stable"), "ranker 2");
+  EXPECT_EQ(Found(served, "", 0, "shadow"),
+            "label 'shadow' is not defined here, expected none, 'canary', 'stable' or 'ranker' "
+            "version 1, 2, 5");
+  EXPECT_EQ(Found(served, "", 5, "canary"),
+            "expected a version or a label, got version 5 and label 'canary'");
+  EXPECT_EQ(served.Find("", 5, "canary").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(ServedModels, OfSeveralModelsOneMustBeNamed) {
+  ServedModels served;
+  EXPECT_EQ(Found(served, "", 0, ""), "no model is served here now");
+  served.Serve(Of(&served, "ranker", {1}));
+  served.Serve(Of(&served, "finder", {7}));
+  EXPECT_EQ(Found(served, "ranker", 0, ""), "ranker 1");
+  EXPECT_EQ(Found(served, "finder", 0, ""), "finder 7");
+  EXPECT_EQ(Found(served, "", 0, ""),
+            "no model is named, expected one of 'finder' version 7; 'ranker' version 1");
+  served.Withdraw("finder");
+  EXPECT_EQ(Found(served, "", 0, ""), "ranker 1");
+}
+
+TEST(ServedModels, ListsModelsAndVersionsInOrder) {
+  ServedModels served;
+  ServedModel ranker = Of(&served, "ranker", {1, 2});
+  ranker.labels = {{"canary", 2}, {"shadow", 2}};
+  ranker.default_version = 1;
+  served.Serve(std::move(ranker));
+  served.Serve(Of(&served, "finder", {7}));
+  const std::vector<ServedVersion> listed = served.List();
+  ASSERT_EQ(listed.size(), 3U);
+  EXPECT_EQ(listed[0].model, "finder");
+  EXPECT_EQ(listed[0].version, 7);
+  EXPECT_TRUE(listed[0].is_default);
+  EXPECT_TRUE(listed[1].is_default);
+  EXPECT_EQ(listed[2].version, 2);
+  EXPECT_EQ(listed[2].labels, (std::vector<std::string>{"canary", "shadow"}));
+  EXPECT_FALSE(listed[2].is_default);
+}
+
+TEST(ServedModels, AnEngineThatIsReplacedEndsBehindItsLastAnswer) {
+  ServedModels served;
+  std::atomic<bool> open = false;
+  auto model = Version("fake", 1);
+  model->before_run = [&open](const Slot&) {
+    open.wait(false);
+    return Status();
+  };
+  served.Serve({.name = "fake",
+                .versions = {{1, served.Own(StartWith(std::move(model)))}},
+                .default_version = 1});
+  // The answer holds the last pointer, and lets go of it on a thread of the engine.
+  std::shared_ptr<Engine> held = *served.Find("", 0, "");
+  auto [request, answer] = Ask(GoodInputs());
+  request->may_run_inline = false;
+  request->answer = [engine = held, tell = std::move(request->answer)](Status status,
+                                                                       Response response) {
+    tell(std::move(status), std::move(response));
+  };
+  Engine* const asked = held.get();
+  const std::weak_ptr<Engine> watched = held;
+  held.reset();
+  asked->Predict(std::move(request));
+  served.Serve(Of(&served, "fake", {2}));
+  EXPECT_EQ(Found(served, "", 0, ""), "fake 2");
+  EXPECT_FALSE(watched.expired());
+  open = true;
+  open.notify_all();
+  EXPECT_TRUE(answer.get().status.ok());
+  EXPECT_TRUE(WaitFor([&watched] { return watched.expired(); }));
+}
+
+TEST(ServedModels, WhatIsFoundWhileVersionsChangeIsWhole) {
+  ServedModels served;
+  served.Serve(Of(&served, "fake", {1}));
+  std::atomic<bool> done = false;
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      while (!done) {
+        const auto engine = served.Find("fake", 0, "");
+        ASSERT_TRUE(engine.ok()) << engine.status().message();
+        const Answer answer = Predict(engine->get(), GoodInputs()).get();
+        ASSERT_TRUE(answer.status.ok()) << answer.status.message();
+        ++answered;
+      }
+    });
+  }
+  for (int64_t version = 2; version < 100; ++version) {
+    served.Serve(Of(&served, "fake", {version}));
+    EXPECT_EQ(Found(served, "", 0, ""), "fake " + std::to_string(version));
+  }
+  EXPECT_TRUE(WaitFor([&answered] { return answered >= 100; }));
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace embershard
