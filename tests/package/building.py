@@ -13,7 +13,7 @@ from embershard.package import (
     default_limits,
     place_tables,
 )
-from embershard.package.manifest import OutputSpec, Producer, ProgramSpec
+from embershard.package.manifest import OutputSpec, Producer, ProgramSpec, TableSpec
 from embershard.package.manifest_inputs import Lookup, SparseInputSpec, VocabIds
 
 ROWS = np.arange(3000 * 8, dtype=np.uint32).astype(np.uint8).reshape(3000, 8)
@@ -71,3 +71,18 @@ def publish(out: Path, batches: list[np.ndarray] | None = None, **options: int) 
     """The package, at ``out``."""
     with PackageWriter(out, **options) as writer:
         return writer.publish(fill(writer, [ROWS] if batches is None else batches))
+
+
+def table_spec(name: str, rows: int, dim: int = 8) -> TableSpec:
+    """What a manifest says of an int8 table."""
+    return TableSpec(
+        name=name,
+        rows=rows,
+        dim=dim,
+        weights="int8",
+        row_bytes=dim + 4,
+        rows_per_chunk=1024,
+        chunks=("a",),
+        mse=0.0,
+        max_error=0.0,
+    )

@@ -3,23 +3,10 @@
 import pytest
 
 from embershard.package.device_shares import device_bytes, device_load
-from embershard.package.manifest import TableSpec
 from embershard.package.plan import Plan, Shard
+from tests.package.building import table_spec
 
-TABLES = [
-    TableSpec(
-        name=name,
-        rows=rows,
-        dim=8,
-        weights="int8",
-        row_bytes=12,
-        rows_per_chunk=1024,
-        chunks=("a",),
-        mse=0.0,
-        max_error=0.0,
-    )
-    for name, rows in (("big", 100), ("small", 10))
-]
+TABLES = [table_spec("big", 100), table_spec("small", 10)]
 
 PLAN = Plan(
     format_version=0,

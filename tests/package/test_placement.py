@@ -6,23 +6,9 @@ from hypothesis import strategies as st
 
 from embershard.errors import InputError
 from embershard.package import STRATEGIES, Package, Plan, ids_of_tables, make_plan
-from embershard.package.manifest import TableSpec
 from embershard.package.plan import parse_plan, plan_json
 from tests.hostile.draft import GOLDEN
-
-
-def table(name, rows, dim=8):
-    return TableSpec(
-        name=name,
-        rows=rows,
-        dim=dim,
-        weights="int8",
-        row_bytes=dim + 4,
-        rows_per_chunk=1024,
-        chunks=("a",),
-        mse=0.0,
-        max_error=0.0,
-    )
+from tests.package.building import table_spec
 
 
 def shards_of(strategy, tables, devices, ids=None):
@@ -39,7 +25,7 @@ def shards_of(strategy, tables, devices, ids=None):
     st.integers(1, 7),
 )
 def test_every_strategy_tiles_every_table(strategy, sizes, devices):
-    tables = [table(f"t{n}", rows, 4 * units) for n, (rows, units, _) in enumerate(sizes)]
+    tables = [table_spec(f"t{n}", rows, 4 * units) for n, (rows, units, _) in enumerate(sizes)]
     ids = {f"t{n}": count for n, (_, _, count) in enumerate(sizes)}
     names = tuple(f"cpu:{index}" for index in range(devices))
     shards = tuple(STRATEGIES[strategy](tables, names, ids))
@@ -49,7 +35,7 @@ def test_every_strategy_tiles_every_table(strategy, sizes, devices):
 
 
 def test_rows_are_cut_in_equal_parts():
-    assert shards_of("row", [table("t", 10)], 4) == [
+    assert shards_of("row", [table_spec("t", 10)], 4) == [
         ("t", (0, 2), (0, 8), (0,)),
         ("t", (2, 5), (0, 8), (1,)),
         ("t", (5, 7), (0, 8), (2,)),
@@ -58,26 +44,26 @@ def test_rows_are_cut_in_equal_parts():
 
 
 def test_a_table_of_fewer_rows_than_devices_leaves_some_out():
-    assert shards_of("row", [table("t", 2)], 3) == [
+    assert shards_of("row", [table_spec("t", 2)], 3) == [
         ("t", (0, 1), (0, 8), (0,)),
         ("t", (1, 2), (0, 8), (1,)),
     ]
 
 
 def test_columns_are_cut_at_multiples_of_four():
-    assert shards_of("column", [table("t", 5, 20)], 2) == [
+    assert shards_of("column", [table_spec("t", 5, 20)], 2) == [
         ("t", (0, 5), (0, 8), (0,)),
         ("t", (0, 5), (8, 20), (1,)),
     ]
-    assert shards_of("column", [table("t", 5, 4)], 2) == [("t", (0, 5), (0, 4), (0,))]
+    assert shards_of("column", [table_spec("t", 5, 4)], 2) == [("t", (0, 5), (0, 4), (0,))]
 
 
 def test_replicas_lie_on_every_device():
-    assert shards_of("replicate", [table("t", 5)], 3) == [("t", (0, 5), (0, 8), (0, 1, 2))]
+    assert shards_of("replicate", [table_spec("t", 5)], 3) == [("t", (0, 5), (0, 8), (0, 1, 2))]
 
 
 def test_auto_goes_by_the_bytes_that_lookups_read_and_not_by_rows():
-    tables = [table("vast", 10**6), table("busy", 10), table("idle", 10)]
+    tables = [table_spec("vast", 10**6), table_spec("busy", 10), table_spec("idle", 10)]
     ids = {"vast": 10, "busy": 15, "idle": 5}
     assert shards_of("auto", tables, 2, ids) == [
         ("busy", (0, 10), (0, 8), (0,)),
@@ -88,7 +74,7 @@ def test_auto_goes_by_the_bytes_that_lookups_read_and_not_by_rows():
 
 def test_auto_cuts_columns_of_what_exceeds_a_devices_share():
     # Loads of 20 * 30 = 600 and 20 * 10 = 200: shares of 400.
-    tables = [table("busy", 10, 16), table("calm", 10, 16)]
+    tables = [table_spec("busy", 10, 16), table_spec("calm", 10, 16)]
     assert shards_of("auto", tables, 2, {"busy": 30, "calm": 10}) == [
         ("busy", (0, 10), (0, 8), (0,)),
         ("busy", (0, 10), (8, 16), (1,)),
@@ -97,7 +83,7 @@ def test_auto_cuts_columns_of_what_exceeds_a_devices_share():
 
 
 def test_auto_without_any_lookup_goes_by_bytes_held():
-    tables = [table("large", 30), table("small", 10), table("tiny", 5)]
+    tables = [table_spec("large", 30), table_spec("small", 10), table_spec("tiny", 5)]
     places = {
         name: devices
         for name, _, _, devices in shards_of(

@@ -8,22 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embershard.errors import InputError, PackageError
-from embershard.package.manifest import TableSpec
 from embershard.package.plan import parse_devices, parse_plan, place_tables, plan_json
-
-
-def table(name, rows, dim=8):
-    return TableSpec(
-        name=name,
-        rows=rows,
-        dim=dim,
-        weights="int8",
-        row_bytes=dim + 4,
-        rows_per_chunk=1024,
-        chunks=("a",),
-        mse=0.0,
-        max_error=0.0,
-    )
+from tests.package.building import table_spec
 
 
 def plan_of(shards, rows=100, dim=16):
@@ -37,7 +23,7 @@ def plan_of(shards, rows=100, dim=16):
             for a, b, c, d in shards
         ],
     }
-    return parse_plan(json.dumps(document).encode(), "p", [table("t", rows, dim)])
+    return parse_plan(json.dumps(document).encode(), "p", [table_spec("t", rows, dim)])
 
 
 @given(st.data())
@@ -68,7 +54,7 @@ def test_tens_of_thousands_of_columns_tile():
 
 
 def test_the_largest_tables_go_first_each_to_the_device_with_least():
-    tables = [table("a", 10), table("b", 30), table("c", 20), table("d", 15)]
+    tables = [table_spec("a", 10), table_spec("b", 30), table_spec("c", 20), table_spec("d", 15)]
 
     plan = place_tables(tables, ["cpu:0", "cpu:1"])
 
@@ -79,8 +65,8 @@ def test_the_largest_tables_go_first_each_to_the_device_with_least():
 
 
 def test_more_devices_than_tables_leave_some_empty():
-    plan = place_tables([table("a", 10)], ["cpu:0", "cpu:1", "cpu:2"])
-    assert parse_plan(plan_json(plan), "default", [table("a", 10)]).shards[0].devices == (0,)
+    plan = place_tables([table_spec("a", 10)], ["cpu:0", "cpu:1", "cpu:2"])
+    assert parse_plan(plan_json(plan), "default", [table_spec("a", 10)]).shards[0].devices == (0,)
 
 
 @pytest.mark.parametrize(

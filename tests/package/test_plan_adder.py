@@ -2,13 +2,7 @@
 
 import json
 import os
-import random
-import signal
-import subprocess
-import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +10,7 @@ from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, place_tables, verify_package
 from embershard.package.plan import Plan, Shard
 from tests.package.building import publish
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.package.killed import numbers_before_death
 
 
 @pytest.fixture
@@ -129,23 +122,7 @@ for number in range(1000):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_moment_the_package_has_the_plan_or_has_it_not(package, seed):
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(package)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        started = time.monotonic()
-        assert child.stdout.readline() == "0\n"
-        one_plan = time.monotonic() - started
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(timeout=one_plan * random.Random(seed).random())
-        child.send_signal(signal.SIGKILL)
-        told = [0, *map(int, child.stdout.read().split())]
+    told = numbers_before_death(CHILD, package, seed=seed)
     plans = list(verify_package(package).plans)[1:]
     assert plans[: len(told)] == [f"plan{number}" for number in told]
     assert len(plans) <= len(told) + 1
