@@ -22,12 +22,13 @@ from embershard.errors import (
     PackageError,
     RequestError,
     RetryError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from embershard.version import __version__
 
 if TYPE_CHECKING:
-    from embershard.client import AsyncClient, Client, Prediction
+    from embershard.client import AsyncClient, Client, Prediction, Tls
     from embershard.export import export_model
     from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
     from embershard.models import DIN, DLRM, DLRM_DCN, LogitModel, TwoTower
@@ -84,7 +85,9 @@ __all__ = [
     "Server",
     "ServerOptions",
     "SparseInput",
+    "Tls",
     "TwoTower",
+    "UnauthenticatedError",
     "UnavailableError",
     "Vocabulary",
     "__version__",
@@ -119,6 +122,7 @@ _HOMES = {
     "Server": "embershard.serving",
     "ServerOptions": "embershard.serving",
     "SparseInput": "embershard.package",
+    "Tls": "embershard.client",
     "TwoTower": "embershard.models",
     "Vocabulary": "embershard.package",
     "export_model": "embershard.export",

@@ -8,7 +8,8 @@
     │   ├── DataError                   a data file: line and column
     │   ├── ExportError                 a module that cannot be exported: what and where
     │   ├── NotFoundError               a model, version or output that is not there
-    │   └── RequestError                a predict request: feature, example, position
+    │   ├── RequestError                a predict request: feature, example, position
+    │   └── UnauthenticatedError        a token that is missing, or not the server's
     ├── PackageError (also ValueError)  fix the package: file and field
     │   └── PlanError                   a plan for devices that are not served here
     ├── RetryError                      try again later
@@ -34,6 +35,7 @@ __all__ = [
     "PlanError",
     "RequestError",
     "RetryError",
+    "UnauthenticatedError",
     "UnavailableError",
 ]
 
@@ -64,6 +66,10 @@ class NotFoundError(InputError):
 
 class RequestError(InputError):
     """A predict request contradicts the model's schema."""
+
+
+class UnauthenticatedError(InputError):
+    """The server asks for a token, and none or another came."""
 
 
 class PackageError(EmbershardError, ValueError):

@@ -61,6 +61,25 @@ class ServerOptions:
     """Threads of the lookups and, after them, inside the dense program. 0: as many as there are
     cores. Lower it where other work shares the machine."""
 
+    tls_certificate: str = ""
+    """A PEM file: this server's certificate and those between it and its root, in order. With
+    ``tls_key``, all connections are TLS. New files hold for the next connection. Empty: none."""
+
+    tls_key: str = ""
+    """A PEM file: the key of that certificate, without a password."""
+
+    tls_client_ca: str = ""
+    """A PEM file of authorities. A client needs a certificate that one of them has signed.
+    Empty: it needs none."""
+
+    token_file: str = ""
+    """A file of one token, 16 to 4096 letters, digits and ``-._~+/=``, which every call but those
+    for health must bring. A new one holds within a second. Empty: none is asked for."""
+
+    token_without_tls: bool = False
+    """Whether a token may come over connections that are not TLS from other machines, where who
+    listens can take it. For servers behind a proxy that does TLS."""
+
     default_timeout_ms: int = 1000
     """Deadline of a request whose client states none, in milliseconds, at least 1."""
 
@@ -152,6 +171,11 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port: expected 0..65535, got {self.port}")
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            given = "tls_certificate" if self.tls_certificate else "tls_key"
+            raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {given}")
+        if self.tls_client_ca and not self.tls_certificate:
+            raise ConfigError("tls_client_ca: expected tls_certificate and tls_key with it")
         if self.tables not in get_args(TableResidency):
             raise ConfigError(f"tables: expected mmap or resident, got {self.tables!r}")
         if not 0 <= self.threads <= 1024:

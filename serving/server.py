@@ -11,6 +11,7 @@ from embershard.errors import ConfigError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import SECONDS_OF_CONNECTIONS, ServerOptions
 from embershard.serving.repository import ServedPackage, check_folder, find_package
+from embershard.serving.security import check_security, security_keywords
 from embershard.serving.snapshot import Recorded, SlowRequest, Snapshot
 
 __all__ = ["Server"]
@@ -49,10 +50,12 @@ class Server:
                 says, or its samples give other scores.
             PlanError: the plan is for devices that are not served here.
             UnavailableError: the address cannot be listened on.
-            ConfigError: the file to record into exists, or its folder does not.
+            ConfigError: the file to record into exists, or its folder does not; a certificate, key
+                or token that cannot be used; a token that would come without TLS from elsewhere.
         """
         self._options = options or ServerOptions()
         _check_record(self._options.record)
+        check_security(self._options, report=LOG.error)
         self._package = find_package(Path(repository), model=model, version=version)
         check_folder(self._package)
         self._native = load_extension().Server(
@@ -84,6 +87,7 @@ class Server:
             record_requests=self._options.record_requests,
             record_share=self._options.record_share,
             record_report=LOG.error,
+            **security_keywords(self._options, report=LOG.error),
         )
         self._state: Literal["serving", "draining", "stopped"] = "serving"
 

@@ -92,6 +92,10 @@ class Snapshot(TypedDict):
     devices: list[Device]
     slow: Slow
     max_batch_examples: int
+    refused_calls: int
+    """Calls without the server's token; no part of the requests above."""
+    certificate_expires_unix_seconds: int
+    """That of new connections. 0: without TLS."""
 
 
 class SlowRequest(TypedDict):

@@ -131,6 +131,8 @@ def run_load(
     run = load_run(
         requests=[(request.message, request.examples) for request in pool],
         target=target.name,
+        tls=None if target.tls is None else [*target.tls.texts(), target.tls.server_name],
+        token=target.token,
         method=PREDICT_STREAM if options.streams else PREDICT,
         streams=options.streams,
         rate=options.rate or 0.0,

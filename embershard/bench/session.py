@@ -16,7 +16,7 @@ from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target, ask_model, find_target, try_requests
 from embershard.bench.traffic import drawn_traffic, recorded_traffic
-from embershard.client import ServedModel
+from embershard.client import ServedModel, Tls
 from embershard.errors import UnavailableError
 from embershard.words import duration_text, rate_text
 
@@ -52,6 +52,12 @@ class BenchOptions:
     """Whose CPU time counts. None: whoever listens on a local target's port."""
 
     allow_remote: bool = False
+
+    tls: Tls | None = None
+    """None: without TLS."""
+
+    token: str = field(default="", repr=False)
+    """That the server asks for. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +105,9 @@ def run_bench(
         RequestError: the server refuses the requests.
         UnavailableError, DeadlineError: no server answers.
     """
-    target = find_target(options.target, allow_remote=options.allow_remote)
+    target = find_target(
+        options.target, allow_remote=options.allow_remote, tls=options.tls, token=options.token
+    )
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
     name = options.model or (replay.recording.model if replay is not None else "")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.pool import PooledRequest
-from embershard.client import ServedModel
+from embershard.client import ServedModel, Tls
+from embershard.client.channel import check_token, with_token
 from embershard.client.schema import served_model
 from embershard.client.status import error_of
 from embershard.errors import InputError, UnavailableError
@@ -33,6 +34,7 @@ REFUSED = {
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
 }
 """What every request like it would get. The others may pass, and are counted."""
@@ -46,6 +48,11 @@ class Target:
     """Numeric."""
 
     port: int
+    tls: Tls | None = None
+    """With the name that the server's certificate must have. None: without TLS."""
+
+    token: str = field(default="", repr=False)
+    """That every call brings. Empty: none."""
 
     @property
     def name(self) -> str:
@@ -60,12 +67,18 @@ class Target:
         return ipaddress.ip_address(self.host).is_loopback
 
 
-def find_target(address: str, *, allow_remote: bool = False) -> Target:
+def find_target(
+    address: str, *, allow_remote: bool = False, tls: Tls | None = None, token: str = ""
+) -> Target:
     """Resolve ``host:port``.
 
+    Args:
+        tls: how to connect. None: without TLS.
+        token: empty: none.
+
     Raises:
-        InputError: not of that form, or an address that is not loopback without
-            ``allow_remote``: load on someone else's machine takes intent.
+        InputError: not of that form, what cannot be a token, or an address that is not loopback
+            without ``allow_remote``: load on someone else's machine takes intent.
         UnavailableError: a host that does not resolve.
     """
     host, _, port = address.rpartition(":")
@@ -76,7 +89,10 @@ def find_target(address: str, *, allow_remote: bool = False) -> Target:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     except OSError as error:
         raise UnavailableError(f"target: {host!r} does not resolve: {error}") from error
-    targets = [Target(str(entry[4][0]), int(port)) for entry in found]
+    if tls is not None and not tls.server_name:
+        tls = replace(tls, server_name=host)
+    token = check_token(token)
+    targets = [Target(str(entry[4][0]), int(port), tls, token) for entry in found]
     remote = [each for each in targets if not each.is_local]
     if remote and not allow_remote:
         raise InputError(
@@ -92,11 +108,14 @@ def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedMo
     Raises:
         EmbershardError: what the server answers, as `Client.get_model` raises it.
     """
-    with grpc.insecure_channel(target.name, options=CHANNEL_OPTIONS) as channel:
-        get_model = channel.unary_unary(
-            GET_MODEL,
-            request_serializer=pb.GetModelRequest.SerializeToString,
-            response_deserializer=pb.GetModelResponse.FromString,
+    with _channel(target) as channel:
+        get_model = with_token(
+            channel.unary_unary(
+                GET_MODEL,
+                request_serializer=pb.GetModelRequest.SerializeToString,
+                response_deserializer=pb.GetModelResponse.FromString,
+            ),
+            target.token,
         )
         try:
             return served_model(get_model(pb.GetModelRequest(model=model), timeout=timeout_seconds))
@@ -116,8 +135,11 @@ def try_requests(
         RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
     """
     unknown: dict[str, int] = {}
-    with grpc.insecure_channel(target.name, options=CHANNEL_OPTIONS) as channel:
-        predict = channel.unary_unary(PREDICT, response_deserializer=pb.PredictResponse.FromString)
+    with _channel(target) as channel:
+        predict = with_token(
+            channel.unary_unary(PREDICT, response_deserializer=pb.PredictResponse.FromString),
+            target.token,
+        )
         for request in requests:
             try:
                 answer = predict(request.message, timeout=timeout_seconds)
@@ -128,3 +150,10 @@ def try_requests(
             for feature in answer.unknown_ids:
                 unknown[feature.feature] = unknown.get(feature.feature, 0) + feature.count
     return unknown
+
+
+def _channel(target: Target) -> grpc.Channel:
+    if target.tls is None:
+        return grpc.insecure_channel(target.name, options=CHANNEL_OPTIONS)
+    options = (*CHANNEL_OPTIONS, *target.tls.channel_options())
+    return grpc.secure_channel(target.name, target.tls.credentials(), options=options)

@@ -3,6 +3,7 @@
 from embershard.client.arrays import Lists
 from embershard.client.async_client import AsyncClient
 from embershard.client.async_stream import AsyncPredictStream
+from embershard.client.channel import Tls
 from embershard.client.client import Client
 from embershard.client.prediction import Prediction, Timing
 from embershard.client.schema import ServedInput, ServedModel, ServedOutput
@@ -19,4 +20,5 @@ __all__ = [
     "ServedModel",
     "ServedOutput",
     "Timing",
+    "Tls",
 ]

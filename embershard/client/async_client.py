@@ -23,8 +23,9 @@ from embershard.client.asking import (
     refusal,
 )
 from embershard.client.async_stream import AsyncPredictStream
+from embershard.client.channel import Tls, check_token, open_async_channel
 from embershard.client.deadline import deadline_in, remaining_seconds
-from embershard.client.methods import CHANNEL_OPTIONS, methods_of
+from embershard.client.methods import methods_of
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
@@ -45,11 +46,17 @@ class AsyncClient:
     """
 
     def __init__(
-        self, address: str, *, timeout_seconds: float = 1.0, max_attempts: int = 4
+        self,
+        address: str,
+        *,
+        tls: Tls | None = None,
+        token: str = "",
+        timeout_seconds: float = 1.0,
+        max_attempts: int = 4,
     ) -> None:
         """
         Args:
-            address, timeout_seconds, max_attempts: as in `Client`.
+            address, tls, token, timeout_seconds, max_attempts: as in `Client`.
 
         Raises:
             InputError: as `Client`; no event loop runs.
@@ -64,8 +71,9 @@ class AsyncClient:
                 f"{self._address}: expected to be made while an event loop runs, got none; make "
                 "it in a coroutine"
             ) from None
-        self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        self._methods = methods_of(self._channel)
+        token = check_token(token)
+        self._channel = open_async_channel(self._address, tls)
+        self._methods = methods_of(self._channel, token)
         self._fetching = asyncio.Lock()
         self._closed = False
         self._models: dict[Names, ServedModel] = {}

@@ -23,8 +23,9 @@ from embershard.client.asking import (
     predict_request,
     refusal,
 )
+from embershard.client.channel import Tls, check_token, open_channel
 from embershard.client.deadline import deadline_in, remaining_seconds
-from embershard.client.methods import CHANNEL_OPTIONS, methods_of
+from embershard.client.methods import methods_of
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
@@ -48,26 +49,36 @@ class Client:
     """
 
     def __init__(
-        self, address: str, *, timeout_seconds: float = 1.0, max_attempts: int = 4
+        self,
+        address: str,
+        *,
+        tls: Tls | None = None,
+        token: str = "",
+        timeout_seconds: float = 1.0,
+        max_attempts: int = 4,
     ) -> None:
         """
         Args:
             address: ``host:port``, an IPv6 host in brackets. Nothing is sent before the first
                 call.
+            tls: how to connect. None: without TLS, so that who listens on the network reads along.
+            token: what the server's ``--token-file`` holds. Empty: none. Without TLS it crosses
+                the network as it is.
             timeout_seconds: deadline of a call that states none, retries included. More than a
                 year is a year.
             max_attempts: how often one call is sent at the most. 1: never retried. Retried are
                 UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says after how long.
 
         Raises:
-            InputError: an address of another form, a timeout that is not above 0, or fewer than 1
-                attempt.
+            InputError: an address of another form, a timeout that is not above 0, fewer than 1
+                attempt, a file that cannot be read, or what cannot be a token.
         """
         self._address = check_address(address)
         self._timeout_seconds = check_timeout(timeout_seconds)
         self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
-        self._channel = grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        self._methods = methods_of(self._channel)
+        token = check_token(token)
+        self._channel = open_channel(self._address, tls)
+        self._methods = methods_of(self._channel, token)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._closed = threading.Event()

@@ -11,6 +11,7 @@ from embershard.errors import (
     NotFoundError,
     OverloadedError,
     RequestError,
+    UnauthenticatedError,
     UnavailableError,
 )
 
@@ -21,6 +22,7 @@ ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: RequestError,
     grpc.StatusCode.OUT_OF_RANGE: RequestError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
     grpc.StatusCode.CANCELLED: UnavailableError,

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from embershard.commands.connecting import add_connecting, connection
 from embershard.commands.request_file import REQUEST_HELP, read_request
 
 __all__ = ["add_predict"]
@@ -36,6 +37,7 @@ def add_predict(commands: Any) -> None:
         metavar="SECONDS",
         help="how long to wait for the answer, retries included (default: %(default)s)",
     )
+    add_connecting(command.add_argument_group("security"))
     command.set_defaults(run=_predict)
 
 
@@ -44,7 +46,7 @@ def _predict(given: argparse.Namespace) -> None:
 
     which = {"model": given.model, "version": given.model_version}
     asked = None if given.request is None else read_request(given.request)
-    with Client(given.address, timeout_seconds=given.timeout) as client:
+    with Client(given.address, timeout_seconds=given.timeout, **connection(given)) as client:
         if asked is None:
             print(_described(client.get_model(**which)))
             return

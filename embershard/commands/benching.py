@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from embershard.commands.connecting import add_connecting, connection
 from embershard.commands.packages import package_folder
 from embershard.errors import InputError
 from embershard.words import rate_text
@@ -31,6 +32,7 @@ LOAD: Final = {
     "max_in_flight": "max_in_flight",
     "threads": "threads",
     "connections": "connections",
+    "streams": "streams",
     "seed": "seed",
 }
 TRAFFIC: Final = {
@@ -97,6 +99,7 @@ def add_bench(commands: Any) -> None:
     add("--json", type=Path, metavar="FILE", help="write the report there; -: to standard output")
     add("--svg", type=Path, metavar="FILE", help="draw the latency distribution; or -")
     add("--allow-remote", action="store_true", help="let the target be another machine")
+    add_connecting(command.add_argument_group("security"))
     command.set_defaults(run=_bench)
 
 
@@ -178,6 +181,7 @@ def _bench_options(given: argparse.Namespace) -> Any:
         objective=objective,
         server_process=given.server_pid,
         allow_remote=given.allow_remote,
+        **connection(given),
     )
 
 

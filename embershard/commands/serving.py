@@ -47,6 +47,7 @@ START = (
         "100 times as much where the dense program is in bf16",
     ),
 )
+SECURITY = ("tls_certificate", "tls_key", "tls_client_ca", "token_file", "token_without_tls")
 GROUPS = {"start": START, "batches": BATCHES, "limits": LIMITS, "connections": CONNECTIONS}
 
 
@@ -106,9 +107,41 @@ def add_serve(commands: Any) -> None:
             group.add_argument(
                 f"--{flag}", type=kind, default=value, metavar=placeholder, help=words
             )
+    _add_security(command.add_argument_group("security"))
     _add_watching(command.add_argument_group("metrics and logs"))
     _add_recording(command.add_argument_group("recording"), default)
     command.set_defaults(run=_serve)
+
+
+def _add_security(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--tls-certificate",
+        default="",
+        metavar="PEM",
+        help="the server's certificate; with --tls-key, all connections are TLS. New files hold "
+        "for the next connection (default: none)",
+    )
+    add("--tls-key", default="", metavar="PEM", help="its key, without a password")
+    add(
+        "--tls-client-ca",
+        default="",
+        metavar="PEM",
+        help="authorities, one of which must have signed a client's certificate (default: clients "
+        "need none)",
+    )
+    add(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help="a token that every call but those for health must bring; a new one holds within a "
+        "second (default: none)",
+    )
+    add(
+        "--token-without-tls",
+        action="store_true",
+        help="let the token come in the open from other machines: where a proxy does TLS",
+    )
 
 
 def _add_watching(group: Any) -> None:
@@ -175,6 +208,7 @@ def _options(given: argparse.Namespace) -> ServerOptions:
         plan=given.plan,
         dense_program=given.dense_program,
         tables=given.tables,
+        **{name: getattr(given, name) for name in SECURITY},
         slow_request_ms=given.slow_ms,
         record=given.record,
         record_requests=given.record_requests,

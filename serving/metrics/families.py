@@ -221,6 +221,16 @@ OURS = (
         "Of these, those that the log had no room for.",
         lambda snapshot: snapshot["slow"]["dropped"],
     ),
+    _counter(
+        "embershard_unauthenticated_calls",
+        "Calls without the server's token. They are no requests of a model.",
+        lambda snapshot: snapshot["refused_calls"],
+    ),
+    _gauge(
+        "embershard_certificate_expiry_time_seconds",
+        "When the certificate of new connections expires, in seconds since 1970; 0 without TLS.",
+        lambda snapshot: snapshot["certificate_expires_unix_seconds"],
+    ),
 )
 
 TRITONS = (

@@ -1,7 +1,5 @@
 #include "bench/grpc_lane.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -11,6 +9,7 @@
 
 #include "bench/arrivals.h"
 #include "bench/grpc_calls.h"
+#include "bench/grpc_channel.h"
 #include "bench/grpc_streams.h"
 
 namespace embershard {
@@ -18,16 +17,6 @@ namespace {
 
 // Differs between lanes, and is the same in every run.
 uint64_t LaneSeed(uint64_t seed, size_t index) { return seed ^ (index * 0xd1342543de82ef95); }
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // What is measured is one attempt.
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
-}
 
 double ThreadCpuSeconds() {
   timespec used;
@@ -45,7 +34,7 @@ GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* 
       answers_(options.keep_answers ? pool->size() : 0),
       next_request_(index) {
   for (size_t i = 0; i < options.connections_per_lane; ++i) {
-    channels_.push_back(MakeChannel(options.target));
+    channels_.push_back(MakeChannel(options));
   }
   calls_.resize(ShareOf(options.in_flight, index, options.lanes));
   for (size_t slot = 0; slot < calls_.size(); ++slot) {

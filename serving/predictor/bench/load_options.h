@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,21 @@
 
 namespace embershard {
 
+// PEM texts, and empty ones for none.
+struct LoadTls {
+  std::string ca;           // Empty: those that gRPC brings along.
+  std::string certificate;  // The tool's own...
+  std::string key;          // ...and its key.
+  std::string server_name;  // That the certificate must have. Empty: the target's.
+};
+
 // What a run does. Open loop where there is a rate or there are times, closed loop otherwise.
 struct LoadOptions {
   std::string target;  // As gRPC names it: ipv4:127.0.0.1:50051.
   std::string method;  // "/package.Service/Method", unary.
+
+  std::optional<LoadTls> tls;  // Nothing: without.
+  std::string token;           // That every call brings. Empty: none.
 
   // Above 0: so many streams carry the requests, over all lanes, at least one a lane, and
   // `method` takes and gives streams of PredictRequest and PredictResponse.

@@ -73,6 +73,15 @@ RequestPool PoolOf(const std::vector<std::pair<std::string, uint32_t>>& requests
   return pool;
 }
 
+// [ca, certificate, key, server_name], as LoadTls has them.
+std::optional<LoadTls> TlsFrom(const std::optional<std::vector<std::string>>& given) {
+  if (!given.has_value()) return {};
+  return LoadTls{.ca = given->at(0),
+                 .certificate = given->at(1),
+                 .key = given->at(2),
+                 .server_name = given->at(3)};
+}
+
 std::vector<std::chrono::nanoseconds> TimesFrom(const std::vector<double>& seconds) {
   std::vector<std::chrono::nanoseconds> times;
   times.reserve(seconds.size());
@@ -103,6 +112,7 @@ void DefineLoadRun(py::module_& module) {
   py::class_<GrpcLoadRun>(module, "LoadRun")
       .def(py::init([](const std::vector<std::pair<std::string, uint32_t>>& requests,
                        const std::string& target, const std::string& method, size_t streams,
+                       const std::optional<std::vector<std::string>>& tls, const std::string& token,
                        double rate, const std::vector<double>& times, double times_period_seconds,
                        size_t in_flight, double warmup_seconds, double measure_seconds,
                        uint64_t max_requests, double timeout_seconds, size_t lanes,
@@ -111,6 +121,8 @@ void DefineLoadRun(py::module_& module) {
              options.target = target;
              options.method = method;
              options.streams = streams;
+             options.tls = TlsFrom(tls);
+             options.token = token;
              options.rate_per_second = rate;
              options.times = TimesFrom(times);
              options.times_period = FromSeconds(times_period_seconds);
@@ -128,10 +140,11 @@ void DefineLoadRun(py::module_& module) {
              return std::make_unique<GrpcLoadRun>(options, std::move(pool));
            }),
            py::kw_only(), py::arg("requests"), py::arg("target"), py::arg("method"),
-           py::arg("streams"), py::arg("rate"), py::arg("times"), py::arg("times_period_seconds"),
-           py::arg("in_flight"), py::arg("warmup_seconds"), py::arg("measure_seconds"),
-           py::arg("max_requests"), py::arg("timeout_seconds"), py::arg("lanes"),
-           py::arg("connections_per_lane"), py::arg("seed"), py::arg("keep_answers"))
+           py::arg("streams"), py::arg("tls"), py::arg("token"), py::arg("rate"), py::arg("times"),
+           py::arg("times_period_seconds"), py::arg("in_flight"), py::arg("warmup_seconds"),
+           py::arg("measure_seconds"), py::arg("max_requests"), py::arg("timeout_seconds"),
+           py::arg("lanes"), py::arg("connections_per_lane"), py::arg("seed"),
+           py::arg("keep_answers"))
       .def(
           "wait",
           [](GrpcLoadRun& run, double seconds) { return run.WaitFor(FromSeconds(seconds)); },

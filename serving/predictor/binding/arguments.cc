@@ -39,6 +39,14 @@ void Read(Keywords& keywords, ConnectionLimits* to) {
   keywords.ReadSeconds("min_ping_seconds", &to->min_ping);
 }
 
+void Read(Keywords& keywords, SecurityOptions* to) {
+  keywords.Read("tls_certificate", &to->certificate);
+  keywords.Read("tls_key", &to->key);
+  keywords.Read("tls_client_ca", &to->client_ca);
+  keywords.Read("token_file", &to->token_file);
+  keywords.Read("security_report", &to->report);
+}
+
 void Read(Keywords& keywords, GrpcServerOptions* to) {
   keywords.Read("host", &to->host);
   keywords.Read("port", &to->port);
@@ -50,6 +58,7 @@ void Read(Keywords& keywords, GrpcServerOptions* to) {
   keywords.Read("record_requests", &to->record.max_requests);
   keywords.Read("record_share", &to->record.share);
   keywords.Read("record_report", &to->record.report);
+  Read(keywords, &to->security);
 }
 
 }  // namespace
@@ -71,6 +80,14 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
   keywords.CheckAllRead();
   return arguments;
+}
+
+SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given) {
+  SecurityOptions options;
+  Keywords keywords("check_security", given);
+  Read(keywords, &options);
+  keywords.CheckAllRead();
+  return options;
 }
 
 }  // namespace embershard

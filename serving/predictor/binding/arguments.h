@@ -29,6 +29,7 @@ struct ServerArguments {
 // Every keyword is needed, and no other taken: see Keywords.
 PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given);
 ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given);
+SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given);
 
 }  // namespace embershard
 

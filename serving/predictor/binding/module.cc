@@ -85,12 +85,15 @@ class Server {
   }
 
   py::dict Snapshot() const {
+    const SecurityCounts security = server_->security();
     py::dict snapshot = ToDict(Released([this] {
       EngineSnapshot snapshot = served_->Engines().front()->Snapshot();
       snapshot.telemetry.Add(served_->telemetry().Read());
       return snapshot;
     }));
     snapshot["connections_refused"] = server_->connections_refused();
+    snapshot["refused_calls"] = security.refused_calls;
+    snapshot["certificate_expires_unix_seconds"] = security.certificate_expires_unix_seconds;
     return snapshot;
   }
 
@@ -173,6 +176,10 @@ PYBIND11_MODULE(_predictor, module) {
   DefineLocalPredictor(module);
   module.def("explain_bus_errors", &ExplainBusErrors);
   module.def("keep_freed_memory", &KeepFreedMemory);
+  // Why the files cannot be used; empty where they can.
+  module.def("check_security", [](const py::kwargs& given) {
+    return ToPythonText(CheckSecurity(SecurityOptionsFrom(given)).message());
+  });
   module.def(
       "verify_package",
       [](const std::string& folder) {

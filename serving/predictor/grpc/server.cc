@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "grpc/credentials.h"
 #include "grpc/listener.h"
 #include "grpc/open_connections.h"
 #include "grpc/predictor_service.h"
@@ -39,14 +40,16 @@ Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
 
 struct GrpcServer::State {
   State(std::shared_ptr<ServedModels> models, const GrpcServerOptions& options,
-        std::unique_ptr<Recorder> recorder)
+        std::unique_ptr<Recorder> recorder, std::unique_ptr<Security> security)
       : served(std::move(models)),
         recorder(std::move(recorder)),
+        security(std::move(security)),
         service(served.get(), this->recorder.get(), options),
         connections(options.connections.max_connections, options.connections.report) {}
 
   const std::shared_ptr<ServedModels> served;
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
+  const std::unique_ptr<Security> security;
   PredictorService service;
   OpenConnections connections;  // For the listener's thread.
   std::once_flag drained;
@@ -57,6 +60,8 @@ struct GrpcServer::State {
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedModels> served,
                                                       const GrpcServerOptions& options) {
+  Result<std::unique_ptr<Security>> security = Security::Open(options.security);
+  if (!security.ok()) return security.status();
   Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
   if (!listener.ok()) return listener.status();
   Result<std::unique_ptr<Recorder>> recorder = OpenRecorder(*served, options.record);
@@ -64,7 +69,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   // A library of Abseil that was built with assertions, as Debian's is, looks for cycles at each
   // lock that gRPC takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  auto state = std::make_unique<State>(std::move(served), options, std::move(*recorder));
+  auto state = std::make_unique<State>(std::move(served), options, std::move(*recorder),
+                                       std::move(*security));
   state->listener = std::move(*listener);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
@@ -73,7 +79,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      ExternalConnections::FROM_FD, grpc::InsecureServerCredentials());
+      ExternalConnections::FROM_FD, state->security->Credentials());
   builder.RegisterService(&state->service);
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
@@ -115,5 +121,7 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
 RecorderCounts GrpcServer::recording() const {
   return state_->recorder != nullptr ? state_->recorder->counts() : RecorderCounts();
 }
+
+SecurityCounts GrpcServer::security() const { return state_->security->counts(); }
 
 }  // namespace embershard

@@ -14,6 +14,7 @@
 #include "engine/served_models.h"
 #include "grpc/connection_limits.h"
 #include "grpc/recorder.h"
+#include "grpc/security_options.h"
 
 namespace embershard {
 
@@ -53,13 +54,17 @@ struct GrpcServerOptions {
 
   // A sample of the calls goes to a file. Without a path none does.
   RecorderOptions record = {};
+
+  // Who is let in.
+  SecurityOptions security = {};
 };
 
 // Thread-safe.
 class GrpcServer {
  public:
   // Listens and serves. kUnavailable when the address cannot be listened on; as
-  // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then.
+  // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then;
+  // as CheckSecurity().
   static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<ServedModels> served,
                                                    const GrpcServerOptions& options);
 
@@ -82,6 +87,8 @@ class GrpcServer {
 
   // All zero where none are recorded. Whole once drained.
   RecorderCounts recording() const;
+
+  SecurityCounts security() const;
 
  private:
   struct State;

@@ -1,0 +1,159 @@
+"""How a client's connection is made: in the open or with TLS, with a token or without."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from embershard.errors import InputError
+
+__all__ = [
+    "Tls",
+    "check_token",
+    "open_async_channel",
+    "open_channel",
+    "with_token",
+]
+
+CHANNEL_OPTIONS = (
+    # Ranking requests pass gRPC's default of 4 MiB; the server states its own limit.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A lost connection is tried again as soon as gRPC may, so that a retry can find the server
+    # that took its place. By default it fails for a second without trying.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # A server that vanishes without a word ends its streams, which have no deadline, within 80 s.
+    # Asked while a call is open, for as long as it is.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+TOKEN_CHARS_MAX = 4096
+TOKEN = re.compile(rf"[!-~]{{0,{TOKEN_CHARS_MAX}}}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """TLS as a client does it. Files are PEM, and are read when the client is made.
+
+    ::
+
+        Client("ranker.example:50051", tls=Tls(ca="ca.pem"))
+    """
+
+    ca: str | Path | None = None
+    """Authorities, one of which must have signed the server's certificate. None: those that gRPC
+    brings along, or that GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names."""
+
+    certificate: str | Path | None = None
+    """The client's own, for servers that ask for one, and those between it and its root."""
+
+    key: str | Path | None = None
+    """The key of that certificate."""
+
+    server_name: str = ""
+    """The name that the server's certificate must have. Empty: the host of the address."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            given = "key" if self.certificate is None else "certificate"
+            raise InputError(f"tls: expected certificate and key or neither, got only {given}")
+
+    def texts(self) -> tuple[bytes, bytes, bytes]:
+        """``ca``, ``certificate`` and ``key``, each empty where there is none.
+
+        Raises:
+            InputError: a file that cannot be read.
+        """
+        ca, certificate, key = (
+            b"" if path is None else _bytes_of("tls", path)
+            for path in (self.ca, self.certificate, self.key)
+        )
+        return ca, certificate, key
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """
+        Raises:
+            InputError: a file that cannot be read.
+        """
+        ca, certificate, key = self.texts()
+        return grpc.ssl_channel_credentials(
+            root_certificates=ca or None,
+            private_key=key or None,
+            certificate_chain=certificate or None,
+        )
+
+    def channel_options(self) -> tuple[tuple[str, str], ...]:
+        name = self.server_name
+        return (("grpc.ssl_target_name_override", name),) if name else ()
+
+
+def check_token(token: object) -> str:
+    """The token itself. Empty: none.
+
+    Raises:
+        InputError: what cannot stand in a header; its words do not quote it.
+    """
+    if isinstance(token, str) and TOKEN.fullmatch(token):
+        return token
+    raise InputError(
+        f"token: expected at most {TOKEN_CHARS_MAX} printable ASCII characters without spaces"
+    )
+
+
+def read_token(path: str | Path) -> str:
+    """What the file holds, white space around it aside.
+
+    Raises:
+        InputError: a file that cannot be read, is empty, or holds what cannot be a token.
+    """
+    token = check_token(_bytes_of("token", path).decode("latin-1").strip())
+    if not token:
+        raise InputError(f"token: {path}: expected a token, got an empty file")
+    return token
+
+
+def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
+    """The method of a channel, whose every call brings the token. Empty: the method itself.
+
+    As a header rather than as gRPC's call credentials, which connections without TLS refuse.
+    """
+    if not token:
+        return method
+    return functools.partial(method, metadata=(("authorization", f"Bearer {token}"),))
+
+
+def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
+    """Nothing is sent yet.
+
+    Raises:
+        InputError: a file that cannot be read.
+    """
+    if tls is None:
+        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    options = (*CHANNEL_OPTIONS, *tls.channel_options())
+    return grpc.secure_channel(address, tls.credentials(), options=options)
+
+
+def open_async_channel(address: str, tls: Tls | None) -> grpc.aio.Channel:
+    """As `open_channel`, for the event loop that runs."""
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    options = (*CHANNEL_OPTIONS, *tls.channel_options())
+    return grpc.aio.secure_channel(address, tls.credentials(), options=options)
+
+
+def _bytes_of(what: str, path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{what}: {path}: cannot be read: {error.strerror}") from error

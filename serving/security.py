@@ -1,0 +1,60 @@
+"""Who is let in, as far as Python has a say: the files are read in C++."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+
+from embershard.errors import ConfigError
+from embershard.serving._native import load_extension
+from embershard.serving.options import ServerOptions
+
+__all__ = ["check_security", "security_keywords"]
+
+Report = Callable[[str], None]
+
+
+def security_keywords(options: ServerOptions, *, report: Report) -> dict[str, object]:
+    """What the extension takes.
+
+    Args:
+        report: gets a sentence when a file has changed and cannot be used. From any thread.
+    """
+    return {
+        "tls_certificate": options.tls_certificate,
+        "tls_key": options.tls_key,
+        "tls_client_ca": options.tls_client_ca,
+        "token_file": options.token_file,
+        "security_report": report,
+    }
+
+
+def check_security(options: ServerOptions, *, report: Report) -> None:
+    """Refuse at once what would be refused after the tables are loaded.
+
+    Raises:
+        ConfigError: a certificate, key or token that cannot be used, or a token that would cross
+            a network in the open.
+    """
+    plain = options.token_file and not options.tls_certificate and not options.token_without_tls
+    if plain and not _is_loopback(options.host):
+        raise ConfigError(
+            f"token_file: {options.host} is no loopback address, and without TLS who listens on "
+            "the network can take the token; give tls_certificate and tls_key, or "
+            "token_without_tls where something else does TLS"
+        )
+    if not options.token_file and not options.tls_certificate:
+        return
+    problem = load_extension().check_security(**security_keywords(options, report=report))
+    if problem:
+        raise ConfigError(problem)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether every address that a name means is one. A name that means none is not."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in found)

@@ -1,0 +1,209 @@
+"""The token: every call but those for health brings it; nobody else gets to read it."""
+
+import json
+import time
+
+import grpc
+import pytest
+
+from embershard.client import Client
+from embershard.errors import ConfigError, InputError, UnauthenticatedError
+from embershard.serving import Server, ServerOptions
+from tests.cli.running import run, serving
+from tests.serving.asking import named, random_request
+from tests.serving.certificates import replace
+
+TOKEN = "one-token-of-a-test_0123456789"
+OTHER = "another-token-of-a-test_012345"
+REQUEST = {"dense": {"age": 1, "price": [1, 2]}}
+NONE_CAME = "authorization: expected one header 'Bearer TOKEN', got none"
+OTHER_CAME = "authorization: the token is not this server's"
+END_SECONDS = 30
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+@pytest.fixture
+def guarded(repository, token_file):
+    options = ServerOptions(port=0, threads=1, token_file=str(token_file))
+    with Server(repository, options=options) as server:
+        yield server
+
+
+@pytest.fixture
+def good(guarded):
+    with Client(guarded.address, token=TOKEN, timeout_seconds=60) as client:
+        yield client
+
+
+def headers(value):
+    return (("authorization", value),)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        pytest.param((), NONE_CAME, id="none"),
+        pytest.param(headers(f"Bearer {OTHER}"), OTHER_CAME, id="another"),
+        pytest.param(headers(f"Bearer {TOKEN}x"), OTHER_CAME, id="longer"),
+        pytest.param(headers(f"Bearer {TOKEN[:-1]}"), OTHER_CAME, id="shorter"),
+        pytest.param(headers(f"Basic {TOKEN}"), OTHER_CAME, id="another-scheme"),
+        pytest.param(headers(TOKEN), OTHER_CAME, id="no-scheme"),
+        pytest.param(headers(""), OTHER_CAME, id="empty"),
+        pytest.param(headers(f"Bearer {TOKEN}") * 2, NONE_CAME, id="twice"),
+    ],
+)
+def test_every_call_without_it_is_refused_while_others_go_on(guarded, good, metadata, words):
+    message = named(random_request(2)).SerializeToString()
+    with grpc.insecure_channel(guarded.address) as channel:
+        service = "/embershard.v1.Predictor"
+        calls = [
+            channel.unary_unary(f"{service}/Predict").future,
+            channel.unary_unary(f"{service}/GetModel").future,
+            lambda message, **how: channel.stream_stream(f"{service}/PredictStream")(
+                iter([message]), **how
+            ),
+            channel.unary_unary("/no.such/Service").future,
+        ]
+        for call in calls:
+            refused = call(message, metadata=metadata, timeout=60)
+            assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert refused.details() == words
+        good.predict("ranker", **REQUEST)
+    counted = guarded.snapshot()
+    assert counted["refused_calls"] == len(calls)
+    ended = {each["code"]: each["count"] for each in counted["requests"] if each["count"]}
+    assert ended == {"OK": 1}  # No model failed, and no request of it came.
+    assert TOKEN not in str(counted)
+
+
+def test_the_case_of_the_scheme_is_nothing(guarded):
+    with grpc.insecure_channel(guarded.address) as channel:
+        get_model = channel.unary_unary("/embershard.v1.Predictor/GetModel")
+        assert get_model(b"", metadata=headers(f"bearer {TOKEN}"), timeout=60)
+
+
+def test_health_is_told_without_it(guarded):
+    with grpc.insecure_channel(guarded.address) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"", timeout=60) == b"\x08\x01"  # SERVING
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=60)
+        assert next(watch) == b"\x08\x01"
+        watch.cancel()
+
+
+def test_clients_say_whose_fault_it_is(guarded, good):
+    good.predict("ranker", **REQUEST)
+    with good.stream("ranker") as stream:
+        assert stream.predict(**REQUEST).result()["score"].shape == (2,)
+    with (
+        Client(guarded.address, token=OTHER, timeout_seconds=60) as other,
+        pytest.raises(UnauthenticatedError, match=OTHER_CAME),
+    ):
+        other.predict("ranker", **REQUEST)
+
+
+def test_a_new_token_holds_and_the_old_one_does_not(guarded, good, token_file):
+    good.predict("ranker", **REQUEST)
+    replace(token_file, OTHER.encode())
+    deadline = time.monotonic() + END_SECONDS
+    with Client(guarded.address, token=OTHER, timeout_seconds=60) as renewed:
+        while True:
+            try:
+                renewed.predict("ranker", **REQUEST)
+                break
+            except UnauthenticatedError:
+                assert time.monotonic() < deadline
+    with pytest.raises(UnauthenticatedError):
+        good.predict("ranker", **REQUEST)
+
+
+def test_a_file_that_cannot_be_used_leaves_the_token_as_it_was(guarded, good, token_file, caplog):
+    good.predict("ranker", **REQUEST)
+    replace(token_file, b"short secret")
+    deadline = time.monotonic() + END_SECONDS
+    while not caplog.records:
+        good.predict("ranker", **REQUEST)
+        assert time.monotonic() < deadline
+    said = caplog.records[0].getMessage()
+    assert said.endswith("; the token before it holds on")
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "short", "two words of sixteen", "x" * 4097, "sixteen-chars-ä-é"]
+)
+def test_a_file_without_a_token_is_refused_at_the_start(repository, token_file, text):
+    token_file.write_text(text)
+    options = ServerOptions(port=0, threads=1, token_file=str(token_file))
+    with pytest.raises(ConfigError, match="expected one token of 16 to 4096") as refused:
+        Server(repository, options=options)
+    assert not text.strip() or text not in str(refused.value)
+
+
+def test_a_token_that_would_cross_a_network_in_the_open_is_refused(repository, token_file):
+    options = {"host": "0.0.0.0", "port": 0, "threads": 1, "token_file": str(token_file)}
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is no loopback address.*without TLS"):
+        Server(repository, options=ServerOptions(**options))
+    with (
+        Server(repository, options=ServerOptions(**options, token_without_tls=True)) as server,
+        Client(f"127.0.0.1:{server.address.split(':')[1]}", token=TOKEN) as client,
+    ):
+        client.get_model(timeout_seconds=60)
+
+
+def test_what_cannot_stand_in_a_header_is_no_token():
+    for token in ("a b", "ä", "a\nb", "x" * 5000, 5):
+        with pytest.raises(InputError, match=r"^token: expected at most 4096 printable"):
+            Client("127.0.0.1:1", token=token)
+
+
+def test_there_is_no_reflection(server):
+    """Who may call learns what there is from its proto files."""
+    with grpc.insecure_channel(server.address) as channel:
+        for version in ("v1", "v1alpha"):
+            reflect = channel.stream_stream(
+                f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+            )
+            assert reflect(iter([b""]), timeout=60).code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_commands_bring_it_and_nothing_that_they_write_holds_it(repository, token_file, tmp_path):
+    recording, request = tmp_path / "calls", tmp_path / "request.json"
+    request.write_text(json.dumps(REQUEST))
+    flags = ["--threads", 1, "--record", recording, "--slow-ms", 0.001, "--log-json"]
+    with serving(repository, *flags, "--token-file", token_file) as server:
+        asked = run("predict", server.address, request, "--token-file", token_file)
+        assert asked.returncode == 0, asked.stderr
+        refused = run("predict", server.address, request)
+        assert refused.returncode == 1
+        assert f"UnauthenticatedError: {NONE_CAME}" in refused.stderr
+        sent = [
+            "--id-range",
+            "0..5",
+            "--requests",
+            20,
+            "--duration",
+            5,
+            "--warmup",
+            0,
+            "--timeout",
+            60,
+            "--json",
+            "-",
+        ]
+        bench = run("bench", "--target", server.address, *sent, "--token-file", token_file)
+        assert bench.returncode == 0, bench.stderr
+        streams = ["--streams", 1, "--token-file", token_file]
+        on_streams = run("bench", "--target", server.address, *sent, *streams)
+        assert json.loads(on_streams.stdout)["by_code"] == {"OK": 20}
+        _, out, errors = server.stop(15)
+    said = [asked.stdout, bench.stdout, bench.stderr, refused.stderr, out, errors]
+    assert "slow" in errors
+    assert TOKEN not in "".join(said)
+    assert TOKEN.encode() not in recording.read_bytes()
