@@ -15,7 +15,7 @@ def add_connecting(group: Any) -> None:
     add("--tls", action="store_true", help="connect with TLS; the flags --tls-... mean it too")
     add("--tls-ca", type=Path, metavar="PEM", help="authorities to trust (default: gRPC's own)")
     add("--tls-certificate", type=Path, metavar="PEM", help="of the client, where it is asked for")
-    add("--tls-key", type=Path, metavar="PEM", help="its key")
+    add("--tls-key", type=Path, metavar="PEM", help="the key of that certificate")
     add(
         "--tls-server-name",
         metavar="NAME",

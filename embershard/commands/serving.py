@@ -122,7 +122,7 @@ def _add_security(group: Any) -> None:
         help="the server's certificate; with --tls-key, all connections are TLS. New files hold "
         "for the next connection (default: none)",
     )
-    add("--tls-key", default="", metavar="PEM", help="its key, without a password")
+    add("--tls-key", default="", metavar="PEM", help="its key, which needs no password")
     add(
         "--tls-client-ca",
         default="",

@@ -89,6 +89,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
         predict("rankr"),
         predict(outputs=["scor"]),
         lambda: Server(repository, options=ServerOptions(port=0, plan="8xcuda")),
+        lambda: ask_without_token(repository),
         lambda: read_config(Path("run.toml")),
         lambda: ServerOptions(port=70000),
         lambda: load_movielens(Path("ml-100k")),
@@ -124,6 +125,13 @@ def overload(repository):
         calls = [predict.future(message, timeout=60) for _ in range(60)]
         refused = [call.exception() for call in calls if call.code() is not grpc.StatusCode.OK]
         raise error_of(refused[0], address=small.address)
+
+
+def ask_without_token(repository):
+    Path("token").write_text("0123456789abcdef")
+    options = ServerOptions(port=0, threads=1, token_file="token")
+    with Server(repository, options=options) as guarded, Client(guarded.address) as stranger:
+        stranger.get_model(timeout_seconds=60)
 
 
 def listen_where_another_does(repository):

@@ -68,6 +68,8 @@ def empty() -> Snapshot:
         ],
         "slow": {"seen": 0, "dropped": 0},
         "max_batch_examples": 16,
+        "refused_calls": 0,
+        "certificate_expires_unix_seconds": 0,
     }
 
 
@@ -99,6 +101,8 @@ def busy() -> Snapshot:
         open_streams=12,
         connections_refused=44,
         slow={"seen": 19, "dropped": 13},
+        refused_calls=10,
+        certificate_expires_unix_seconds=1_900_000_000,
     )
     first, second = snapshot["devices"]
     first.update(lookup_seconds=0.25, batches=11, rows=701)

@@ -93,6 +93,8 @@ BUSY = {
     "embershard_device_rows_total{cpu:1}": 702,
     "embershard_slow_requests_total": 19,
     "embershard_slow_requests_dropped_total": 13,
+    "embershard_unauthenticated_calls_total": 10,
+    "embershard_certificate_expiry_time_seconds": 1_900_000_000,
     "nv_inference_request_success": 40 + 26,
     "nv_inference_request_failure{REJECTED}": 34 + 33 + 32 + 30 + 20 + 19 + 18 + 16,
     "nv_inference_request_failure{CANCELED}": 31 + 17,
