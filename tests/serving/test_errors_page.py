@@ -13,7 +13,7 @@ import pytest
 import embershard
 from embershard import cli, errors
 from embershard.client import Client
-from embershard.client import client as client_module
+from embershard.client import deadline as deadline_module
 from embershard.client.status import ERRORS, error_of
 from embershard.data import load_movielens
 from embershard.package import Package, add_plan, make_plan
@@ -68,7 +68,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
         times = iter([0.0, 0.0])
         clock = SimpleNamespace(monotonic=lambda: next(times, 9.0))
         with monkeypatch.context() as patch, Client(server.address) as impatient:
-            patch.setattr(client_module, "time", clock)
+            patch.setattr(deadline_module, "time", clock)
             impatient.predict(dense=dense)
 
     Path("run.toml").write_text(
