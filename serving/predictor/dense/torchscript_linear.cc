@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
@@ -26,7 +27,10 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 constexpr int64_t kLargestPiece = 512;
-constexpr int64_t kPaddedPiece = 16;  // The largest that may have zeros.
+constexpr int64_t kPaddedPiece = 16;  // The largest of float32 that may have zeros.
+constexpr int64_t kWideStep = 32;     // Between large pieces of bfloat16.
+constexpr int64_t kNarrowColumns =
+    32;  // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kFewestWeights = 16384;
 
 const auto kLinearKind = c10::Symbol::fromQualString("embershard::linear");
@@ -49,32 +53,47 @@ struct Layer final : torch::CustomClassHolder {
   at::ScalarType type = at::kFloat;  // Of inputs, weights and outputs; sums are float32.
   at::Tensor weight;                 // [outputs, inputs]
   std::optional<at::Tensor> bias;    // [outputs]
-  at::Tensor packed;
+  at::Tensor packed;                 // [outputs, columns]
+  int64_t columns = 0;               // Inputs, and zeros behind them.
   bool relu = false;
+
+  bool bfloat16() const { return type == at::kBFloat16; }
 };
 
+// x [computed, columns], of the layer's type.
 at::Tensor RunPiece(const Layer& layer, const at::Tensor& x) {
   static const auto pointwise = *Find<Pointwise>("mkldnn::_linear_pointwise");
   return pointwise.call(x, layer.packed, layer.bias, "none", c10::List<std::optional<at::Scalar>>(),
                         std::nullopt);
 }
 
-// x [rows, inputs], of the layer's type.
+// What RunPiece takes of x [rows, inputs], of any float type: x itself, or a copy with zeros behind
+// its rows and columns.
+at::Tensor Padded(const Layer& layer, const at::Tensor& x, int64_t computed) {
+  const int64_t rows = x.size(0);
+  const int64_t inputs = x.size(1);
+  if (rows == computed && inputs == layer.columns) return x.to(layer.type).contiguous();
+  at::Tensor padded = at::empty({computed, layer.columns}, layer.type);
+  padded.narrow(0, 0, rows).narrow(1, 0, inputs).copy_(x);
+  padded.narrow(0, 0, rows).narrow(1, inputs, layer.columns - inputs).zero_();
+  padded.narrow(0, rows, computed - rows).zero_();
+  return padded;
+}
+
+// x [rows, inputs], of any float type; the result is of the layer's.
 at::Tensor RunRows(const Layer& layer, const at::Tensor& x) {
   const int64_t rows = x.size(0);
-  if (rows == 1 && layer.type == at::kFloat) {  // torch's product of matrix and vector is faster.
-    return at::linear(x, layer.weight, layer.bias);
+  if (rows == 1 && !layer.bfloat16()) {  // torch's product of matrix and vector is faster.
+    return at::linear(x.to(layer.type), layer.weight, layer.bias);
   }
-  if (rows > 0 && FirstPiece(rows).computed == rows) return RunPiece(layer, x);
-  at::Tensor y = at::empty({rows, layer.weight.size(0)}, x.options());
+  const LinearPiece whole = rows > 0 ? FirstPiece(rows, layer.bfloat16()) : LinearPiece{};
+  if (rows > 0 && whole.rows == rows) {
+    return RunPiece(layer, Padded(layer, x, whole.computed)).narrow(0, 0, rows);
+  }
+  at::Tensor y = at::empty({rows, layer.weight.size(0)}, layer.type);
   for (int64_t first = 0; first < rows;) {
-    const LinearPiece piece = FirstPiece(rows - first);
-    at::Tensor taken = x.narrow(0, first, piece.rows);
-    if (piece.computed > piece.rows) {
-      at::Tensor padded = at::zeros({piece.computed, x.size(1)}, x.options());
-      padded.narrow(0, 0, piece.rows).copy_(taken);
-      taken = std::move(padded);
-    }
+    const LinearPiece piece = FirstPiece(rows - first, layer.bfloat16());
+    const at::Tensor taken = Padded(layer, x.narrow(0, first, piece.rows), piece.computed);
     y.narrow(0, first, piece.rows).copy_(RunPiece(layer, taken).narrow(0, 0, piece.rows));
     first += piece.rows;
   }
@@ -88,16 +107,16 @@ at::Tensor Run(const Layer& layer, const at::Tensor& given) {
               given.sizes());
   std::vector<int64_t> shape = given.sizes().vec();
   shape.back() = layer.weight.size(0);
-  const at::Tensor x = given.to(layer.type).contiguous();
-  at::Tensor y = RunRows(layer, x.view({x.numel() / inputs, inputs}));
+  at::Tensor y = RunRows(layer, given.reshape({given.numel() / inputs, inputs}));
   if (layer.relu) at::relu_(y);  // oneDNN's own makes zeros of NaN.
   return y.view(shape);
 }
 
 // Has oneDNN compile what any batch will need.
 void RunEachSize(const Layer& layer) {
-  for (int64_t rows = 1; rows <= kLargestPiece; rows *= 2) {
-    RunPiece(layer, at::zeros({rows, layer.weight.size(1)}, layer.type));
+  for (int64_t rows = 1; rows <= kLargestPiece;) {
+    RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
+    rows += layer.bfloat16() && rows >= kWideStep ? kWideStep : rows;
   }
 }
 
@@ -181,6 +200,7 @@ c10::intrusive_ptr<Layer> LayerOf(const Node* node) {
   if (!weight || weight->dim() != 2 || weight->numel() < kFewestWeights) return nullptr;
   auto layer = c10::make_intrusive<Layer>();
   layer->weight = *weight;
+  layer->columns = weight->size(1);
   const auto bias = torch::jit::toIValue(node->input(2));
   if (bias && bias->isNone()) return layer;
   layer->bias = ConstantFloats(node->input(2));
@@ -198,6 +218,7 @@ void Replace(Node* node) {
   if (narrow) {
     layer->type = at::kBFloat16;
     layer->weight = layer->weight.to(at::kBFloat16);
+    layer->columns = (layer->columns + kNarrowColumns - 1) / kNarrowColumns * kNarrowColumns;
     x = Unrounded(*before);
     replaced = behind->to_float32->output();
   }
@@ -207,7 +228,8 @@ void Replace(Node* node) {
     rectified = user->output();
   }
   static const auto pack = *Find<Pack>("mkldnn::_reorder_linear_weight");
-  layer->packed = pack.call(layer->weight, std::nullopt);
+  const int64_t zeros = layer->columns - layer->weight.size(1);
+  layer->packed = pack.call(at::constant_pad_nd(layer->weight, {0, zeros}), std::nullopt);
   RunEachSize(*layer);
   const torch::jit::WithInsertPoint here(node);
   Value* const constant = node->owningGraph()->insertConstant(c10::IValue(layer));
@@ -233,10 +255,11 @@ void ReplaceIn(torch::jit::Block* block) {
 
 }  // namespace
 
-LinearPiece FirstPiece(int64_t rows) {
+LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
   if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
   const auto given = static_cast<uint64_t>(rows);
-  if (rows <= kPaddedPiece) return {rows, static_cast<int64_t>(std::bit_ceil(given))};
+  if (bfloat16 && rows > kWideStep) return {rows, (rows + kWideStep - 1) / kWideStep * kWideStep};
+  if (bfloat16 || rows <= kPaddedPiece) return {rows, static_cast<int64_t>(std::bit_ceil(given))};
   const auto whole = static_cast<int64_t>(std::bit_floor(given));
   return {whole, whole};
 }

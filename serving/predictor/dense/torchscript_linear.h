@@ -21,9 +21,12 @@ struct LinearPiece {
   int64_t computed = 0;
 };
 
-// The first piece of `rows` > 0. `computed` is a power of two up to 512; no more than seven rows of
-// a whole batch are zeros.
-LinearPiece FirstPiece(int64_t rows);
+// The first piece of `rows` > 0, up to 512 of them.
+//
+//   float32    a power of two; no more than seven rows of a whole batch are zeros
+//   bfloat16   all rows: a power of two up to 32, above it a multiple of 32. A processor that
+//              multiplies tiles of 16 rows spends more on another piece than on zeros
+LinearPiece FirstPiece(int64_t rows, bool bfloat16);
 
 // Replaces, in a frozen graph that has not run yet, where weight and bias are float32 constants,
 //

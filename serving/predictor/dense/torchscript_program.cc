@@ -13,6 +13,7 @@
 #include "dense/dense_program.h"
 #include "dense/tensors.h"
 #include "dense/torchscript_linear.h"
+#include "dense/torchscript_products.h"
 #include "dense/trial.h"
 
 namespace embershard {
@@ -103,6 +104,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesyst
     module = torch::jit::freeze(module);
     const int threads = ThreadsOf(options.threads);
     UseThreads(threads, at::get_num_threads, at::set_num_threads);
+    ReplaceProducts(module.get_method("forward").graph());
     PackLinears(module.get_method("forward").graph());
     auto program = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
     const Status tried = TryOnce(*program, schema);

@@ -135,9 +135,9 @@ class Bfloat16Linears(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first = torch.nn.Linear(64, 256)
-        self.second = torch.nn.Linear(256, 64)
-        self.third = torch.nn.Linear(64, 256)
+        self.first = torch.nn.Linear(64, 260)
+        self.second = torch.nn.Linear(260, 64)
+        self.third = torch.nn.Linear(64, 260)
         for layer in (self.first, self.second):
             layer.weight.data = narrowed(layer.weight.data)
 
@@ -150,8 +150,30 @@ class Bfloat16Linears(torch.nn.Module):
         return {"score": torch.cat([second, third], dim=1)}
 
 
+class Products(torch.nn.Module):
+    """Products of an example's 9 vectors of 20 values with each other, and with 3 of its request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = torch.triu_indices(9, 9, offset=1)
+        self.register_buffer("pairs", first * 9 + second)
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        vectors = example_inputs[0].reshape(-1, 9, 20)
+        of_request = request_inputs[0].reshape(-1, 3, 20).index_select(0, request_of_example)
+        pairs = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
+        cross = torch.bmm(vectors, of_request.transpose(1, 2)).flatten(1)
+        others = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(
+            1, self.pairs.flip(0)
+        )
+        return {"pairs": pairs, "cross": cross, "others": others}
+
+
 PROGRAMS = {
     "linears": Linears,
+    "products": Products,
     "bfloat16_linears": Bfloat16Linears,
     "sequences": Sequences,
     "sound": Sound,

@@ -49,16 +49,28 @@ at::Tensor Rows(int64_t rows) {
   return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
 }
 
+struct Case {
+  int64_t rows;
+  int64_t taken;
+  int64_t computed;
+};
+
 TEST(FirstPiece, IsAPowerOfTwoOfWhichOnlyAShortOneHasZeros) {
-  struct Case {
-    int64_t rows;
-    int64_t taken;
-    int64_t computed;
-  };
   for (const auto& [rows, taken, computed] :
        {Case{1, 1, 1}, Case{3, 3, 4}, Case{9, 9, 16}, Case{16, 16, 16}, Case{17, 16, 16},
         Case{200, 128, 128}, Case{511, 256, 256}, Case{512, 512, 512}, Case{1300, 512, 512}}) {
-    const LinearPiece piece = FirstPiece(rows);
+    const LinearPiece piece = FirstPiece(rows, /*bfloat16=*/false);
+    EXPECT_EQ(piece.rows, taken) << rows;
+    EXPECT_EQ(piece.computed, computed) << rows;
+  }
+}
+
+TEST(FirstPiece, TakesAllRowsUpTo512InBfloat16) {
+  for (const auto& [rows, taken, computed] :
+       {Case{1, 1, 1}, Case{3, 3, 4}, Case{17, 17, 32}, Case{32, 32, 32}, Case{33, 33, 64},
+        Case{64, 64, 64}, Case{200, 200, 224}, Case{481, 481, 512}, Case{512, 512, 512},
+        Case{1300, 512, 512}}) {
+    const LinearPiece piece = FirstPiece(rows, /*bfloat16=*/true);
     EXPECT_EQ(piece.rows, taken) << rows;
     EXPECT_EQ(piece.computed, computed) << rows;
   }
@@ -68,7 +80,7 @@ TEST(FirstPiece, PiecesOfABatchHaveAtMostSevenZeroRowsInAll) {
   for (int64_t rows = 1; rows <= 2000; ++rows) {
     int64_t zeros = 0;
     for (int64_t left = rows; left > 0;) {
-      const LinearPiece piece = FirstPiece(left);
+      const LinearPiece piece = FirstPiece(left, /*bfloat16=*/false);
       zeros += piece.computed - piece.rows;
       left -= piece.rows;
     }
@@ -153,7 +165,7 @@ TEST_P(PackLinearsTest, InBfloat16CastsGoWhereLayersFollowEachOther) {
 TEST_P(PackLinearsTest, InBfloat16ScoresAreThoseOfTheRoundedProgram) {
   torch::jit::Module before = Program("bfloat16_linears");
   torch::jit::Module after = Packed("bfloat16_linears");
-  for (const int64_t rows : {0, 1, 5, 200}) {
+  for (const int64_t rows : {0, 1, 5, 43, 200, 600}) {
     const at::Tensor given = Rows(rows);
     // Sums in another order may round to a neighbour, 1/256 away.
     EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3)) << rows;

@@ -1,0 +1,189 @@
+#include "dense/torchscript_products.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "dense/vector_products.h"
+
+namespace embershard {
+
+#if defined(__x86_64__)
+
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr int64_t kExamplesOfThread = 16;  // At least; about 50 us.
+
+const auto kPairKind = c10::Symbol::fromQualString("embershard::pair_products");
+const auto kCrossKind = c10::Symbol::fromQualString("embershard::cross_products");
+
+bool AreVectors(const at::Tensor& x) {
+  return x.dim() == 3 && x.scalar_type() == at::kFloat && x.device().is_cpu() && x.size(1) > 0 &&
+         x.size(2) > 0;
+}
+
+size_t Size(const at::Tensor& x, int64_t dim) { return static_cast<size_t>(x.size(dim)); }
+
+// x [B, n, D], pairs [n * (n - 1) / 2] to [B, n * (n - 1) / 2].
+at::Tensor PairProductsOf(const at::Tensor& given, const at::Tensor& pairs) {
+  const int64_t count = given.dim() == 3 ? given.size(1) : 0;
+  if (!AreVectors(given) || count * (count - 1) / 2 != pairs.numel()) {
+    return at::bmm(given, given.transpose(1, 2)).flatten(1).index_select(1, pairs);
+  }
+  const at::Tensor x = given.contiguous();
+  at::Tensor products = at::empty({x.size(0), pairs.numel()}, x.options());
+  at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
+    PairProducts({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
+                  .examples = static_cast<size_t>(last - first),
+                  .count = Size(x, 1),
+                  .dim = Size(x, 2),
+                  .products = products.mutable_data_ptr<float>() + first * pairs.numel()});
+  });
+  return products;
+}
+
+bool AreRowsOf(const at::Tensor& rows, const at::Tensor& y) {
+  if (rows.dim() != 1 || rows.scalar_type() != at::kLong || !rows.is_contiguous()) return false;
+  const int64_t* const begin = rows.const_data_ptr<int64_t>();
+  return std::all_of(begin, begin + rows.numel(),
+                     [&](int64_t row) { return row >= 0 && row < y.size(0); });
+}
+
+// x [B, n, D], y [R, m, D], rows [B] to [B, n * m].
+at::Tensor CrossProductsOf(const at::Tensor& given, const at::Tensor& others,
+                           const at::Tensor& rows) {
+  if (!AreVectors(given) || !AreVectors(others) || given.size(2) != others.size(2) ||
+      given.size(0) != rows.numel() || !AreRowsOf(rows, others)) {
+    return at::bmm(given, others.index_select(0, rows).transpose(1, 2)).flatten(1);
+  }
+  const at::Tensor x = given.contiguous();
+  const at::Tensor y = others.contiguous();
+  const int64_t width = x.size(1) * y.size(1);
+  at::Tensor products = at::empty({x.size(0), width}, x.options());
+  at::parallel_for(0, x.size(0), kExamplesOfThread, [&](int64_t first, int64_t last) {
+    CrossProducts({.vectors = x.const_data_ptr<float>() + first * x.size(1) * x.size(2),
+                   .examples = static_cast<size_t>(last - first),
+                   .count = Size(x, 1),
+                   .dim = Size(x, 2),
+                   .others = y.const_data_ptr<float>(),
+                   .row_of = rows.const_data_ptr<int64_t>() + first,
+                   .other_count = Size(y, 1),
+                   .products = products.mutable_data_ptr<float>() + first * width});
+  });
+  return products;
+}
+
+const torch::jit::RegisterOperators kOperators(
+    {torch::jit::Operator(
+         "embershard::pair_products(Tensor x, Tensor pairs) -> Tensor",
+         [](torch::jit::Stack& stack) {
+           const at::Tensor pairs = torch::jit::pop(stack).toTensor();
+           const at::Tensor x = torch::jit::pop(stack).toTensor();
+           torch::jit::push(stack, PairProductsOf(x, pairs));
+         },
+         c10::AliasAnalysisKind::FROM_SCHEMA),
+     torch::jit::Operator(
+         "embershard::cross_products(Tensor x, Tensor others, Tensor rows) -> Tensor",
+         [](torch::jit::Stack& stack) {
+           const at::Tensor rows = torch::jit::pop(stack).toTensor();
+           const at::Tensor others = torch::jit::pop(stack).toTensor();
+           const at::Tensor x = torch::jit::pop(stack).toTensor();
+           torch::jit::push(stack, CrossProductsOf(x, others, rows));
+         },
+         c10::AliasAnalysisKind::FROM_SCHEMA)});
+
+// Whether a node is of this kind, with these integers behind its first input.
+bool Is(const Node* node, c10::Symbol kind, const std::vector<int64_t>& integers) {
+  if (node->kind() != kind || node->inputs().size() < integers.size() + 1) return false;
+  for (size_t i = 0; i < integers.size(); ++i) {
+    const auto given = torch::jit::toIValue(node->input(i + 1));
+    if (!given || !given->isInt() || given->toInt() != integers[i]) return false;
+  }
+  return true;
+}
+
+// The bmm in flatten(bmm(x, transpose(y, 1, 2)), 1), whose products nobody else needs, or null.
+Node* ProductsIn(const Node* flatten) {
+  if (!Is(flatten, c10::aten::flatten, {1, -1})) return nullptr;
+  Node* const product = flatten->input(0)->node();
+  if (product->kind() != c10::aten::bmm || product->output()->uses().size() != 1) return nullptr;
+  return Is(product->input(1)->node(), c10::aten::transpose, {1, 2}) ? product : nullptr;
+}
+
+// Whether a constant lists the places of all pairs i < j in a flat matrix of n columns, in order.
+bool ListsPairs(const Value* value) {
+  const auto found = torch::jit::toIValue(value);
+  if (!found || !found->isTensor()) return false;
+  const at::Tensor& given = found->toTensor();
+  if (given.scalar_type() != at::kLong || given.dim() != 1) return false;
+  int64_t count = 2;
+  while (count * (count - 1) / 2 < given.numel()) ++count;
+  std::vector<int64_t> expected;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = i + 1; j < count; ++j) expected.push_back(i * count + j);
+  }
+  const at::Tensor listed = given.contiguous();
+  const int64_t* const begin = listed.const_data_ptr<int64_t>();
+  return std::equal(begin, begin + listed.numel(), expected.begin(), expected.end());
+}
+
+void ReplaceBy(Node* node, c10::Symbol kind, const std::vector<Value*>& inputs) {
+  Node* const products = node->owningGraph()->create(kind, inputs);
+  products->output()->setType(c10::TensorType::get());
+  products->insertBefore(node);
+  node->output()->replaceAllUsesWith(products->output());
+}
+
+void ReplacePairs(Node* select) {
+  const Node* const flatten = select->input(0)->node();
+  const Node* const product = ProductsIn(flatten);
+  if (product == nullptr || flatten->output()->uses().size() != 1) return;
+  Value* const x = product->input(0);
+  if (product->input(1)->node()->input(0) != x || !ListsPairs(select->input(2))) return;
+  ReplaceBy(select, kPairKind, {x, select->input(2)});
+}
+
+void ReplaceCross(Node* flatten) {
+  const Node* const product = ProductsIn(flatten);
+  if (product == nullptr) return;
+  const Node* const repeated = product->input(1)->node()->input(0)->node();
+  if (!Is(repeated, c10::aten::index_select, {0})) return;
+  ReplaceBy(flatten, kCrossKind, {product->input(0), repeated->input(0), repeated->input(2)});
+}
+
+void ReplaceIn(torch::jit::Block* block) {
+  for (Node* node : block->nodes()) {
+    for (torch::jit::Block* inner : node->blocks()) ReplaceIn(inner);
+    if (Is(node, c10::aten::index_select, {1})) ReplacePairs(node);
+    if (node->kind() == c10::aten::flatten) ReplaceCross(node);
+  }
+}
+
+}  // namespace
+
+void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) {
+  if (!HasVectorProducts()) return;
+  ReplaceIn(graph->block());
+  torch::jit::EliminateDeadCode(graph);
+}
+
+#else
+
+void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) { (void)graph; }
+
+#endif
+
+}  // namespace embershard

@@ -1,0 +1,48 @@
+// Dot products of many short vectors: what a DLRM's features give each other. A batched product of
+// matrices computes each pair twice and each vector with itself, and a library's is made for larger
+// ones; these are computed once, and written where they are wanted.
+
+#ifndef EMBERSHARD_DENSE_VECTOR_PRODUCTS_H_
+#define EMBERSHARD_DENSE_VECTOR_PRODUCTS_H_
+
+// Nothing with code in it: a file that is compiled for newer processors includes this.
+#include <cstddef>
+#include <cstdint>
+
+namespace embershard {
+
+// Some examples, each with vectors of one width, float32, one behind the other. Each product is
+// rounded after every multiply-add, in the order of the vectors' values.
+struct PairProductsCall {
+  const float* vectors = nullptr;  // [examples, count, dim]
+  size_t examples = 0;
+  size_t count = 0;
+  size_t dim = 0;
+  float* products =
+      nullptr;  // [examples, count * (count - 1) / 2]: (0, 1), (0, 2), ..., (1, 2), ...
+};
+
+struct CrossProductsCall {
+  const float* vectors = nullptr;  // [examples, count, dim]
+  size_t examples = 0;
+  size_t count = 0;
+  size_t dim = 0;
+  const float* others = nullptr;  // [rows, other_count, dim]
+  const int64_t* row_of =
+      nullptr;  // [examples], into `others`; best where equal ones are neighbours.
+  size_t other_count = 0;
+  float* products = nullptr;  // [examples, count, other_count]
+};
+
+#if defined(__x86_64__)
+// Whether this processor has what the two below are compiled for: AVX-512 F.
+bool HasVectorProducts();
+
+// Any thread may call them. Both keep some memory for the thread.
+void PairProducts(const PairProductsCall& call);
+void CrossProducts(const CrossProductsCall& call);
+#endif
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_DENSE_VECTOR_PRODUCTS_H_

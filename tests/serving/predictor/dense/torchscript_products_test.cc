@@ -1,0 +1,126 @@
+#include "dense/torchscript_products.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "dense/vector_products.h"
+
+namespace embershard {
+namespace {
+
+// ../make_test_program.py says what it computes.
+torch::jit::Module Program() {
+  const auto file = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / "products.pt";
+  torch::jit::Module module = torch::jit::load(file.string());
+  module.eval();
+  return torch::jit::freeze(module);
+}
+
+torch::jit::Module Replaced() {
+  torch::jit::Module module = Program();
+  ReplaceProducts(module.get_method("forward").graph());
+  return module;
+}
+
+int Count(const torch::jit::Module& module, const std::string& kind) {
+  int count = 0;
+  for (const auto* node : module.get_method("forward").graph()->nodes()) {
+    count += node->kind().toQualString() == kind;
+  }
+  return count;
+}
+
+c10::Dict<c10::IValue, c10::IValue> Forward(torch::jit::Module& module, const at::Tensor& vectors,
+                                            const at::Tensor& of_requests, const at::Tensor& rows) {
+  return module
+      .forward({c10::List<at::Tensor>({of_requests}), c10::List<at::Tensor>({vectors}), rows})
+      .toGenericDict();
+}
+
+at::Tensor Waves(int64_t rows, int64_t columns) {
+  return at::linspace(-3, 30, rows * columns).sin().reshape({rows, columns});
+}
+
+class ReplaceProductsTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+#if defined(__x86_64__)
+    if (!HasVectorProducts()) GTEST_SKIP() << "no such processor";
+#else
+    GTEST_SKIP() << "no such processor";
+#endif
+    at::set_num_threads(GetParam());
+  }
+  void TearDown() override { at::set_num_threads(1); }
+};
+
+TEST_P(ReplaceProductsTest, ReplacesProductsOfAllPairsInOrderAndWithTheRequests) {
+  EXPECT_EQ(Count(Program(), "aten::bmm"), 3);
+  const torch::jit::Module module = Replaced();
+  EXPECT_EQ(Count(module, "embershard::pair_products"), 1);
+  EXPECT_EQ(Count(module, "embershard::cross_products"), 1);
+  EXPECT_EQ(Count(module, "aten::bmm"), 1);  // Whose pairs are in another order.
+}
+
+TEST_P(ReplaceProductsTest, KeepsWhatTheProgramComputes) {
+  torch::jit::Module before = Program();
+  torch::jit::Module after = Replaced();
+  for (const int64_t examples : {0, 1, 5, 100}) {
+    const at::Tensor vectors = Waves(examples, 180);
+    const at::Tensor of_requests = Waves(2, 60);
+    const at::Tensor rows = at::linspace(0, 1.9, examples).to(at::kLong);
+    const auto expected = Forward(before, vectors, of_requests, rows);
+    const auto got = Forward(after, vectors, of_requests, rows);
+    for (const char* name : {"pairs", "cross", "others"}) {
+      EXPECT_TRUE(at::allclose(got.at(name).toTensor(), expected.at(name).toTensor(), 1e-5, 1e-5))
+          << name << " of " << examples;
+    }
+  }
+}
+
+TEST_P(ReplaceProductsTest, AnotherTypeIsComputedAsBefore) {
+  torch::jit::Module before = Program();
+  torch::jit::Module after = Replaced();
+  const at::Tensor vectors = Waves(4, 180).to(at::kDouble);
+  const at::Tensor of_requests = Waves(2, 60).to(at::kDouble);
+  const at::Tensor rows = at::tensor({0, 1, 1, 0}, at::kLong);
+  const auto expected = Forward(before, vectors, of_requests, rows);
+  const auto got = Forward(after, vectors, of_requests, rows);
+  EXPECT_TRUE(got.at("pairs").toTensor().equal(expected.at("pairs").toTensor()));
+  EXPECT_TRUE(got.at("cross").toTensor().equal(expected.at("cross").toTensor()));
+}
+
+TEST_P(ReplaceProductsTest, ARowThatNoRequestHasIsAnErrorAsBefore) {
+  torch::jit::Module after = Replaced();
+  const at::Tensor rows = at::tensor({0, 2}, at::kLong);
+  EXPECT_THROW(Forward(after, Waves(2, 180), Waves(2, 60), rows), std::exception);
+}
+
+TEST_P(ReplaceProductsTest, NaNStaysInItsExample) {
+  torch::jit::Module after = Replaced();
+  const at::Tensor vectors = Waves(3, 180);
+  const at::Tensor rows = at::tensor({0, 0, 1}, at::kLong);
+  const at::Tensor expected = Forward(after, vectors, Waves(2, 60), rows).at("pairs").toTensor();
+  const at::Tensor spoiled = vectors.clone();
+  spoiled[1].fill_(std::nan(""));
+  const at::Tensor got = Forward(after, spoiled, Waves(2, 60), rows).at("pairs").toTensor();
+  EXPECT_TRUE(got[0].equal(expected[0]));
+  EXPECT_TRUE(got[1].isnan().all().item<bool>());
+  EXPECT_TRUE(got[2].equal(expected[2]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ReplaceProductsTest, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace embershard

@@ -1,0 +1,108 @@
+#include "dense/vector_products.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#if defined(__x86_64__)
+
+namespace embershard {
+namespace {
+
+constexpr size_t kExamples = 5;
+constexpr size_t kOthers = 16;  // Floats behind what a call may write.
+constexpr float kUntouched = -7;
+
+// Vectors and their width, and how many they are multiplied with.
+using Sizes = std::tuple<size_t, size_t, size_t>;
+
+std::vector<float> Waves(size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = std::sin(static_cast<float>(i) * 0.7F);
+  return values;
+}
+
+// Rounded after each multiply-add, as the kernels do.
+float Product(const float* left, const float* right, size_t dim) {
+  float sum = 0;
+  for (size_t k = 0; k < dim; ++k) sum = std::fma(left[k], right[k], sum);
+  return sum;
+}
+
+class VectorProductsTest : public testing::TestWithParam<Sizes> {
+ protected:
+  void SetUp() override {
+    if (!HasVectorProducts()) GTEST_SKIP() << "no such processor";
+  }
+};
+
+TEST_P(VectorProductsTest, PairsAreTheBitsOfALoopInOrderAndNothingBehindThem) {
+  const auto [count, dim, unused] = GetParam();
+  const std::vector<float> vectors = Waves(kExamples * count * dim);
+  std::vector<float> expected;
+  for (size_t example = 0; example < kExamples; ++example) {
+    const float* const its = vectors.data() + example * count * dim;
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t j = i + 1; j < count; ++j) {
+        expected.push_back(Product(its + i * dim, its + j * dim, dim));
+      }
+    }
+  }
+  std::vector<float> products(expected.size() + kOthers, kUntouched);
+  expected.resize(products.size(), kUntouched);
+  PairProducts({.vectors = vectors.data(),
+                .examples = kExamples,
+                .count = count,
+                .dim = dim,
+                .products = products.data()});
+  EXPECT_EQ(products, expected);
+}
+
+TEST_P(VectorProductsTest, CrossProductsAreTheBitsOfALoopAndNothingBehindThem) {
+  const auto [count, dim, other_count] = GetParam();
+  const std::vector<float> vectors = Waves(kExamples * count * dim);
+  const std::vector<float> others = Waves(2 * other_count * dim);
+  const std::vector<int64_t> row_of = {0, 0, 1, 1, 0};
+  std::vector<float> expected;
+  for (size_t example = 0; example < kExamples; ++example) {
+    const float* const row =
+        others.data() + static_cast<size_t>(row_of[example]) * other_count * dim;
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t j = 0; j < other_count; ++j) {
+        expected.push_back(
+            Product(vectors.data() + (example * count + i) * dim, row + j * dim, dim));
+      }
+    }
+  }
+  std::vector<float> products(expected.size() + kOthers, kUntouched);
+  expected.resize(products.size(), kUntouched);
+  CrossProducts({.vectors = vectors.data(),
+                 .examples = kExamples,
+                 .count = count,
+                 .dim = dim,
+                 .others = others.data(),
+                 .row_of = row_of.data(),
+                 .other_count = other_count,
+                 .products = products.data()});
+  EXPECT_EQ(products, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, VectorProductsTest,
+                         testing::Combine(testing::Values(1, 2, 7, 16, 17, 41, 65, 130),
+                                          testing::Values(1, 4, 15, 16, 20, 64),
+                                          testing::Values(1, 5, 16, 21, 70)),
+                         [](const testing::TestParamInfo<Sizes>& sizes) {
+                           return std::to_string(std::get<0>(sizes.param)) + "_of_" +
+                                  std::to_string(std::get<1>(sizes.param)) + "_with_" +
+                                  std::to_string(std::get<2>(sizes.param));
+                         });
+
+}  // namespace
+}  // namespace embershard
+
+#endif  // defined(__x86_64__)
