@@ -15,6 +15,8 @@ TableResidency = Literal["mmap", "resident"]
 MOST = (1 << 31) - 1
 LEAST = {
     "default_timeout_ms": 1,
+    "max_request_examples": 0,
+    "max_request_ids": 0,
     "max_batch_examples": 0,
     "max_batch_ids": 0,
     "merge_examples": 0,
@@ -89,13 +91,21 @@ class ServerOptions:
     the dense program is in bfloat16. 0: none. Raise it where this
     machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
 
+    max_request_examples: int = 0
+    """Most examples that one request may hold, where the package does not allow less. 0: what the
+    package allows, but no more than may be queued. One that is larger than a batch is cut into
+    pieces, and their outputs joined: raise it with the package's limit, not for the machine."""
+
+    max_request_ids: int = 0
+    """Most ids of one request, likewise."""
+
     max_batch_examples: int = 0
-    """Most examples run at once, and so the most that one request may hold. 0: what the package
-    allows one request, but at least 4096, and no more than may be queued. A batch's memory grows
-    with it."""
+    """Most examples run at once: the largest piece of a request. 0: 1024, or ``merge_examples``
+    where that is more, and no more than may be queued. Others wait while it runs, and a batch's
+    memory grows with it."""
 
     max_batch_ids: int = 0
-    """Most ids looked up at once, likewise. 0: what the package allows, but at least 2**20."""
+    """Most ids looked up at once, likewise; one example that has more runs alone. 0: 2**20."""
 
     merge_examples: int = 0
     """Requests are merged up to so many examples. A larger one runs alone. 0: 512, and never more
@@ -104,7 +114,7 @@ class ServerOptions:
 
     max_queued_examples: int = 0
     """Examples waiting at once. Beyond this, requests are refused at once, not served late.
-    0: eight batches."""
+    0: eight of the largest requests, of 4096 examples and 2**20 ids at least."""
 
     max_queued_ids: int = 0
     """Ids waiting at once, likewise."""

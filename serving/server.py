@@ -66,6 +66,8 @@ class Server:
             resident=self._options.tables == "resident",
             threads=self._options.threads,
             sample_tolerance=self._options.sample_tolerance,
+            max_request_examples=self._options.max_request_examples,
+            max_request_ids=self._options.max_request_ids,
             max_batch_examples=self._options.max_batch_examples,
             max_batch_ids=self._options.max_batch_ids,
             merge_examples=self._options.merge_examples,

@@ -16,15 +16,17 @@ __all__ = ["add_serve"]
 # Options of the server that are numbers: flag, kind, placeholder, what help says.
 BATCHES = (
     ("threads", int, "N", "threads of lookups and of the dense program; 0: one a core"),
-    ("max-batch-examples", int, "N", "most examples run at once; 0: what the package allows"),
-    ("max-batch-ids", int, "N", "most ids looked up at once; 0: what the package allows"),
+    ("max-batch-examples", int, "N", "most examples run at once; a larger request is cut; 0: 1024"),
+    ("max-batch-ids", int, "N", "most ids looked up at once, likewise; 0: 2**20"),
     ("merge-examples", int, "N", "requests are merged up to so many examples; 0: 512"),
     ("max-inline-us", int, "US", "longest batch run by the thread that brings it; 0: none"),
 )
 LIMITS = (
     ("default-timeout-ms", int, "MS", "deadline of requests that state none"),
-    ("max-queued-examples", int, "N", "examples that may wait; 0: eight batches"),
-    ("max-queued-ids", int, "N", "ids that may wait; 0: eight batches"),
+    ("max-request-examples", int, "N", "most of one request; 0: what the package allows"),
+    ("max-request-ids", int, "N", "most of one request; 0: what the package allows"),
+    ("max-queued-examples", int, "N", "examples that may wait; 0: eight of the largest requests"),
+    ("max-queued-ids", int, "N", "ids that may wait; 0: eight of the largest requests"),
     ("max-queued-bytes", int, "BYTES", "memory of the messages that may wait"),
     ("max-message-bytes", int, "BYTES", "largest message taken"),
     ("drain-timeout-seconds", float, "S", "how long a stopping server works on; 0: not at all"),

@@ -45,19 +45,22 @@ def large(package, tmp_path):
     ("options", "limits"),
     [
         pytest.param({}, (100_000, 1 << 24), id="the-packages-own"),
-        pytest.param({"max_batch_examples": 5000}, (5000, 1 << 24), id="a-batch-of-examples"),
-        pytest.param({"max_batch_ids": 77}, (100_000, 77), id="a-batch-of-ids"),
+        pytest.param({"max_request_examples": 5000}, (5000, 1 << 24), id="examples"),
+        pytest.param({"max_request_ids": 77}, (100_000, 77), id="ids"),
+        pytest.param(
+            {"max_batch_examples": 10, "max_batch_ids": 7}, (100_000, 1 << 24), id="not-a-batch"
+        ),
         pytest.param(
             {"max_queued_examples": 6000, "max_queued_ids": 88}, (6000, 88), id="a-short-queue"
         ),
     ],
 )
-def test_a_request_may_hold_the_lesser_of_package_and_batch(large, options, limits):
+def test_a_request_may_hold_the_lesser_of_package_and_options(large, options, limits):
     assert limits_of(large, **options) == limits
 
 
 def test_more_than_the_package_allows_is_not_to_be_had(repository):
-    assert limits_of(repository, max_batch_examples=5000, max_queued_examples=5000)[0] == 4096
+    assert limits_of(repository, max_request_examples=5000, max_queued_examples=5000)[0] == 4096
 
 
 def test_a_request_as_large_as_the_package_allows_is_served(large):
@@ -74,6 +77,13 @@ def test_a_request_as_large_as_the_package_allows_is_served(large):
 def test_a_queue_shorter_than_the_batch_asked_for_is_refused(repository):
     options = ServerOptions(port=0, max_batch_examples=101, max_queued_examples=100)
     expected = r"max_queued_examples: expected at least 101 \(max_batch_examples\), got 100"
+    with pytest.raises(RequestError, match=expected):
+        Server(repository, options=options)
+
+
+def test_a_queue_shorter_than_the_request_asked_for_is_refused(repository):
+    options = ServerOptions(port=0, max_request_ids=101, max_queued_ids=100)
+    expected = r"max_queued_ids: expected at least 101 \(max_request_ids\), got 100"
     with pytest.raises(RequestError, match=expected):
         Server(repository, options=options)
 

@@ -19,6 +19,8 @@ def test_the_defaults_are_those_of_the_command():
         ("threads", [-1, 1025]),
         ("default_timeout_ms", [0, -1, 2**31]),
         ("sample_tolerance", [-1e-9, float("nan"), float("inf")]),
+        ("max_request_examples", [-1, 2**31]),
+        ("max_request_ids", [-1, 2**31]),
         ("max_batch_examples", [-1, 2**31]),
         ("max_batch_ids", [-1, 2**31]),
         ("merge_examples", [-1, 2**31]),

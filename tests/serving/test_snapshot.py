@@ -130,7 +130,7 @@ def histogram(traffic, name):
 def test_it_names_what_is_served_since_when(traffic):
     snapshot = traffic.snapshot
     assert (snapshot["model"], snapshot["version"]) == ("ranker", 1)
-    assert snapshot["max_batch_examples"] == 4096
+    assert snapshot["max_batch_examples"] == 1024
     before, after = traffic.started
     assert before <= snapshot["start_unix_seconds"] <= after
 

@@ -5,15 +5,36 @@
 #include <exception>
 #include <utility>
 
+#include "batching/request_pieces.h"
+
 namespace embershard {
 namespace {
 
+// Of what waits of it.
 QueueSize SizeOf(const Request& request) {
+  const BatchSize left = SizeLeft(request);
   // One without examples is computed as well: it takes the room of one.
-  return {.examples = std::max(request.num_examples, 1U),
-          .ids = request.num_ids,
+  return {.examples = std::max<size_t>(left.examples, 1),
+          .ids = left.ids,
           .bytes = request.held_bytes,
-          .requests = 1};
+          .requests = 1,
+          .pieces = left.requests};
+}
+
+BatchSize WorkOf(const QueueSize& size) {
+  return {.requests = size.pieces, .examples = size.examples, .ids = size.ids};
+}
+
+void AddTo(BatchSize* sum, const BatchSize& size) {
+  sum->requests += size.requests;
+  sum->examples += size.examples;
+  sum->ids += size.ids;
+}
+
+void TakeFrom(BatchSize* sum, const BatchSize& size) {
+  sum->requests -= size.requests;
+  sum->examples -= size.examples;
+  sum->ids -= size.ids;
 }
 
 // A forecast errs to both sides, and the answer has its way to go: a quarter more.
@@ -26,6 +47,7 @@ void AddTo(QueueSize* sum, const QueueSize& size) {
   sum->ids += size.ids;
   sum->bytes += size.bytes;
   sum->requests += size.requests;
+  sum->pieces += size.pieces;
 }
 
 void TakeFrom(QueueSize* sum, const QueueSize& size) {
@@ -33,6 +55,7 @@ void TakeFrom(QueueSize* sum, const QueueSize& size) {
   sum->ids -= size.ids;
   sum->bytes -= size.bytes;
   sum->requests -= size.requests;
+  sum->pieces -= size.pieces;
 }
 
 bool IsExpired(const Request& request, Clock::time_point now) { return request.deadline <= now; }
@@ -56,7 +79,7 @@ BatchFormer::BatchFormer(const BatchingOptions& options) : options_(options) {
 Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                            Clock::time_point now) {
   const QueueSize size = SizeOf(*request);
-  if (size.examples > options_.max_batch_examples || size.ids > options_.max_batch_ids ||
+  if (size.examples > options_.max_queued_examples || size.ids > options_.max_queued_ids ||
       size.bytes > options_.max_queued_bytes) {
     return Admission::kTooLarge;
   }
@@ -64,15 +87,15 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& fo
   if (!HasRoom(*request, size)) return Admission::kQueueFull;
   const bool next = empty() && !forecast.runs();
   if (!next && EndOf(*request, forecast, now) > request->deadline) return Admission::kNoTime;
-  const bool is_batch = request->priority == Priority::kBatch;
-  LineOf(*request).Add(request);
-  AddTo(&queued_, size);
-  if (is_batch) AddTo(&queued_batch_, size);
+  const Request& added = *request;
+  LineOf(added).Add(request);
+  Count(added);
   return Admission::kAccepted;
 }
 
 WaitingLine& BatchFormer::LineOf(const Request& request) {
-  return request.priority == Priority::kBatch ? batch_ : interactive_;
+  if (request.priority == Priority::kBatch) return batch_;
+  return request.pieces == nullptr ? interactive_ : large_;
 }
 
 bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
@@ -90,15 +113,19 @@ bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
 Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& forecast,
                                      Clock::time_point now) const {
   const bool is_batch = request.priority == Priority::kBatch;
-  const BatchSize after = (is_batch ? batch_ : interactive_).DueAfter(request.deadline);
-  BatchSize work = {.requests = queued_.requests - after.requests + 1,
-                    .examples = queued_.examples - after.examples + request.num_examples,
-                    .ids = queued_.ids - after.ids + request.num_ids};
+  BatchSize work = WorkOf(queued_);
+  AddTo(&work, SizeLeft(request));
+  if (is_batch) {
+    TakeFrom(&work, batch_.DueAfter(request.deadline));
+  } else {
+    TakeFrom(&work, interactive_.DueAfter(request.deadline));
+    TakeFrom(&work, large_.DueAfter(request.deadline));
+    // As much as it has may come between its pieces.
+    if (request.pieces != nullptr) AddTo(&work, SizeLeft(request));
+  }
   if (is_batch || queued_batch_.examples == 0) return Latest(forecast.EndOf(work, now), now);
-  const QueueSize& others = queued_batch_;
-  work.requests -= others.requests;
-  work.examples -= others.examples;
-  work.ids -= others.ids;
+  const BatchSize others = WorkOf(queued_batch_);
+  TakeFrom(&work, others);
   // Of the others those that fill its batches up, and those whose turn comes meanwhile.
   const uint64_t batches = (std::max(work.examples, uint64_t{1}) - 1) / options_.merge_examples + 1;
   const uint64_t turns = (static_cast<uint64_t>(passed_over_) + batches) / (kPassedOver + 1);
@@ -115,7 +142,7 @@ std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const F
   const Clock::time_point end = EndOf(refused, forecast, now);
   if (end > refused.deadline) return end - refused.deadline;  // It will state as much time again.
   const QueueSize size = SizeOf(refused);
-  return forecast.EndOf({1, size.examples, size.ids}, now) - now;
+  return forecast.EndOf(WorkOf(size), now) - now;
 }
 
 Due BatchFormer::Take(Clock::time_point now) {
@@ -126,7 +153,11 @@ Due BatchFormer::Take(Clock::time_point now) {
   WaitingLine* first = &interactive_;
   WaitingLine* second = &batch_;
   if (passed_over_ >= kPassedOver) std::swap(first, second);
+  WaitingLine* const large = IsTurnOfLarge() ? &large_ : nullptr;
+  bool has_piece = false;
   try {
+    while (large != nullptr && !large->empty() && TakeFirst(large, now, &room, &due)) continue;
+    has_piece = !due.batch.empty();
     bool fits = true;
     while (fits && !first->empty()) fits = TakeFirst(first, now, &room, &due);
     while (fits && !second->empty()) fits = TakeFirst(second, now, &room, &due);
@@ -134,16 +165,24 @@ Due BatchFormer::Take(Clock::time_point now) {
     // What has been taken is due, and the rest is for the next call. Where nothing has,
     // the first goes: the next call might fail at it again, and so for ever.
     if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
-      due.failed = (first->empty() ? second : first)->TakeFirst();
+      WaitingLine* const line = large != nullptr ? large : first->empty() ? second : first;
+      due.failed = line->TakeFirst();
       Uncount(*due.failed);
     }
   }
   // What came of each line is in order.
-  std::inplace_merge(due.batch.begin(),
-                     std::is_sorted_until(due.batch.begin(), due.batch.end(), IsDueBefore),
-                     due.batch.end(), IsDueBefore);
+  if (!std::is_sorted(due.batch.begin(), due.batch.end(), IsDueBefore)) {
+    std::stable_sort(due.batch.begin(), due.batch.end(), IsDueBefore);
+  }
+  if (!due.batch.empty()) after_large_ = has_piece;
   CountPassedOver(due.batch);
   return due;
+}
+
+bool BatchFormer::IsTurnOfLarge() const {
+  if (large_.empty() || (passed_over_ >= kPassedOver && !batch_.empty())) return false;
+  if (interactive_.empty()) return true;
+  return !after_large_ && large_.first().deadline <= interactive_.first().deadline;
 }
 
 void BatchFormer::CountPassedOver(const Batch& batch) {
@@ -159,26 +198,34 @@ void BatchFormer::CountPassedOver(const Batch& batch) {
 
 bool BatchFormer::TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due) {
   const Request& first = line->first();
-  const QueueSize size = SizeOf(first);
+  const RequestPieces* const pieces = first.pieces.get();
   Batch* part = IsExpired(first, now) ? &due->expired : &due->batch;
+  QueueSize size;
   if (part == &due->batch) {
+    if (pieces != nullptr && !pieces->has_next()) return false;
+    size = SizeOf(pieces != nullptr ? pieces->next() : first);
     // One that does not fit ends the batch: none is overtaken for ever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;
     if (!fits && !due->batch.empty()) return false;
     if (IsAbandoned(first)) part = &due->abandoned;
   }
   part->emplace_back();  // What may fail comes first.
-  part->back() = line->TakeFirst();
-  Uncount(*part->back());
+  Uncount(first);
+  if (pieces != nullptr && part == &due->batch) {
+    part->back() = line->TakePiece();
+    Count(first);
+  } else {
+    part->back() = line->TakeFirst();
+  }
   if (part == &due->batch) {
     room->examples -= std::min(room->examples, size.examples);
-    room->ids -= size.ids;
+    room->ids -= std::min(room->ids, size.ids);
   }
   return true;
 }
 
 std::unique_ptr<Request> BatchFormer::TakeExpired(Clock::time_point now) {
-  for (WaitingLine* line : {&interactive_, &batch_}) {
+  for (WaitingLine* line : {&interactive_, &large_, &batch_}) {
     if (line->empty() || !IsExpired(line->first(), now)) continue;
     std::unique_ptr<Request> expired = line->TakeFirst();
     Uncount(*expired);
@@ -194,10 +241,16 @@ std::unique_ptr<Request> BatchFormer::Take(const Request& request) {
 
 Clock::time_point BatchFormer::next_deadline() const {
   Clock::time_point next = Clock::time_point::max();
-  for (const WaitingLine* line : {&interactive_, &batch_}) {
+  for (const WaitingLine* line : {&interactive_, &large_, &batch_}) {
     if (!line->empty()) next = std::min(next, line->first().deadline);
   }
   return next;
+}
+
+void BatchFormer::Count(const Request& request) {
+  const QueueSize size = SizeOf(request);
+  AddTo(&queued_, size);
+  if (request.priority == Priority::kBatch) AddTo(&queued_batch_, size);
 }
 
 void BatchFormer::Uncount(const Request& request) {

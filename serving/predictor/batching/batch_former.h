@@ -18,7 +18,7 @@ namespace embershard {
 
 enum class Admission {
   kAccepted,
-  kTooLarge,   // Exceeds a batch, or the queue's bytes. Retrying cannot help.
+  kTooLarge,   // Exceeds the queue. Retrying cannot help.
   kQueueFull,  // Retry after a pause.
   kExpired,    // Its deadline has passed.
   kNoTime,     // Its deadline would pass before it has run. Retry after a pause.
@@ -41,6 +41,7 @@ struct QueueSize {
   uint64_t ids = 0;
   uint64_t bytes = 0;
   size_t requests = 0;
+  size_t pieces = 0;  // Of the requests; of one that is not cut, one.
 };
 
 // Not thread-safe. Times passed in must not go backwards.
@@ -61,9 +62,12 @@ class BatchFormer {
   // round. So kBatch ones get an eighth of the batches at least. Of one priority the earliest
   // deadline comes first; so stand the requests of a batch. A batch takes its first request
   // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
-  // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. At
-  // least one request leaves when any waits. What is no longer worth running takes no room in a
-  // batch. Never throws.
+  // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. Of a
+  // request that is cut one piece leaves, and never in two batches in a row while other
+  // interactive ones wait; the request itself stays until it is answered. At least one request or
+  // piece leaves when any waits. What is no longer worth running takes no room in a batch. Never
+  // throws.
+  // REQUIRES: every piece that was taken before has been answered.
   Due Take(Clock::time_point now);
 
   // After how long there will be room and time for one that Add() has refused, if nothing else
@@ -80,7 +84,7 @@ class BatchFormer {
   // The earliest of those that wait; max() where none does.
   Clock::time_point next_deadline() const;
 
-  bool empty() const { return interactive_.empty() && batch_.empty(); }
+  bool empty() const { return interactive_.empty() && large_.empty() && batch_.empty(); }
   const QueueSize& queued() const { return queued_; }
 
   static constexpr int kPassedOver = 7;
@@ -91,20 +95,26 @@ class BatchFormer {
   // When a request will have run, at the latest.
   Clock::time_point EndOf(const Request& request, const Forecast& forecast,
                           Clock::time_point now) const;
+  // Whether the next batch begins with a piece of an interactive request.
+  bool IsTurnOfLarge() const;
   // Counts how often kBatch ones were left.
   void CountPassedOver(const Batch& batch);
   // Moves the first request into `due`. False, and nothing moved, where it does not fit
-  // `room`, which is what the batch has left once it has a request.
+  // `room`, which is what the batch has left once it has a request; or where one of its pieces
+  // runs.
   bool TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due);
-  // No longer counts a request that has left.
+  // What waits of a request counts, or no longer.
+  void Count(const Request& request);
   void Uncount(const Request& request);
 
   const BatchingOptions options_;
-  WaitingLine interactive_;
+  WaitingLine interactive_;  // But for those that are cut.
+  WaitingLine large_;        // The interactive ones that are cut.
   WaitingLine batch_;
-  QueueSize queued_;        // Sum over both.
-  QueueSize queued_batch_;  // Over batch_.
-  int passed_over_ = 0;     // Batches in a row that left kBatch ones waiting.
+  QueueSize queued_;          // Sum over all.
+  QueueSize queued_batch_;    // Over batch_.
+  int passed_over_ = 0;       // Batches in a row that left kBatch ones waiting.
+  bool after_large_ = false;  // The last batch had a piece from large_.
 };
 
 }  // namespace embershard

@@ -1,36 +1,66 @@
 #include "batching/batching_options.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
+#include <utility>
 
 namespace embershard {
 namespace {
 
-constexpr size_t kBatchesQueued = 8;
+constexpr size_t kRequestsQueued = 8;
 constexpr size_t kMergeExamples = 512;
+constexpr size_t kBatchExamples = 1024;
+constexpr uint64_t kBatchIds = 1 << 20;
 
-// Fills the zeros of one unit of size. `least`: the smallest default of a batch.
+// Of one unit, examples or ids.
 template <class Size>
-Status Complete(const std::string& unit, Size package, Size least, Size* batch, Size* queued) {
-  if (*batch == 0) {
-    *batch = std::max(package, least);
-    if (*queued > 0) *batch = std::min(*batch, *queued);
+struct Sizes {
+  std::string unit;
+  Size least_request;  // As which a smaller one counts where the queue's size is chosen.
+  Size* request;
+  Size* batch;
+  Size* queued;
+};
+
+// Fills the zeros.
+template <class Size>
+Status Complete(const Sizes<Size>& sizes, Size package, Size default_batch) {
+  const Size most = *sizes.queued > 0 ? *sizes.queued : std::numeric_limits<Size>::max();
+  if (*sizes.request == 0) *sizes.request = std::min(package, most);
+  if (*sizes.batch == 0) *sizes.batch = std::min(default_batch, most);
+  if (*sizes.queued == 0) {
+    const Size larger = std::max(*sizes.request, *sizes.batch);
+    *sizes.queued = kRequestsQueued * std::max(larger, sizes.least_request);
   }
-  if (*queued == 0) *queued = kBatchesQueued * *batch;
-  if (*batch <= *queued) return {};
-  return InvalidArgument("max_queued_" + unit + ": expected at least " + std::to_string(*batch) +
-                         " (max_batch_" + unit + "), got " + std::to_string(*queued));
+  for (const auto& [name, size] :
+       {std::pair("max_batch_", *sizes.batch), std::pair("max_request_", *sizes.request)}) {
+    if (size <= *sizes.queued) continue;
+    return InvalidArgument("max_queued_" + sizes.unit + ": expected at least " +
+                           std::to_string(size) + " (" + name + sizes.unit + "), got " +
+                           std::to_string(*sizes.queued));
+  }
+  return {};
 }
 
 }  // namespace
 
 Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limits& package) {
   BatchingOptions options = asked;
-  Status status = Complete<size_t>("examples", package.max_examples, 4096,
-                                   &options.max_batch_examples, &options.max_queued_examples);
+  Status status =
+      Complete<size_t>({.unit = "examples",
+                        .least_request = 4096,
+                        .request = &options.max_request_examples,
+                        .batch = &options.max_batch_examples,
+                        .queued = &options.max_queued_examples},
+                       package.max_examples, std::max(kBatchExamples, options.merge_examples));
   if (!status.ok()) return status;
-  status = Complete<uint64_t>("ids", package.max_ids, 1 << 20, &options.max_batch_ids,
-                              &options.max_queued_ids);
+  status = Complete<uint64_t>({.unit = "ids",
+                               .least_request = kBatchIds,
+                               .request = &options.max_request_ids,
+                               .batch = &options.max_batch_ids,
+                               .queued = &options.max_queued_ids},
+                              package.max_ids, kBatchIds);
   if (!status.ok()) return status;
   if (options.merge_examples == 0) options.merge_examples = kMergeExamples;
   options.merge_examples = std::min(options.merge_examples, options.max_batch_examples);

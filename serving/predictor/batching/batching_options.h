@@ -15,9 +15,14 @@ namespace embershard {
 // Sizes count examples (rows to score) and ids (rows to look up). 0 leaves the choice to
 // CompleteOptions().
 struct BatchingOptions {
-  // Largest batch, and so the largest request. 0: what the package allows one request, but
-  // at least 4096 examples and 2^20 ids, and no more than may be queued. A batch's buffers grow
-  // with it.
+  // Largest request, together with what the package allows. 0: what that allows, but no more
+  // than may be queued. One that is larger than a batch is cut, and its outputs joined.
+  size_t max_request_examples = 0;
+  uint64_t max_request_ids = 0;
+
+  // Largest batch: the largest piece of a request that is cut, and of one that is not. 0: 1024
+  // examples, or as many as are merged where that is more, and 2^20 ids; no more than may be
+  // queued. Others wait while it runs, and a batch's buffers grow with it.
   size_t max_batch_examples = 0;
   uint64_t max_batch_ids = 0;
 
@@ -27,7 +32,7 @@ struct BatchingOptions {
   size_t merge_examples = 0;
 
   // Most examples and ids waiting at once. Beyond this, requests are refused at once rather
-  // than served late. 0: eight batches.
+  // than served late. 0: eight of the largest requests, of at least 4096 examples and 2^20 ids.
   size_t max_queued_examples = 0;
   uint64_t max_queued_ids = 0;
 
@@ -41,8 +46,8 @@ struct BatchingOptions {
   std::chrono::microseconds max_inline{500};
 };
 
-// The options without zeros, for a package that allows one request `package`. Refuses a
-// queue shorter than a batch that was asked for (kInvalidArgument).
+// The options without zeros, for a package that allows one request `package`. Refuses a queue
+// shorter than a batch or a request that was asked for (kInvalidArgument).
 Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limits& package);
 
 }  // namespace embershard

@@ -43,6 +43,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   const Admission admission = former_.Add(request, forecast_, now_());
   if (admission != Admission::kAccepted) return admission;
   if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
+  if (submitted->pieces != nullptr) submitted->pieces->waiting = submitted;
   const bool sooner = submitted->deadline < wake_;
   if (sooner) wake_ = submitted->deadline;
   if (may_run_inline && ShouldRunInline()) {
@@ -65,7 +66,7 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 
 bool BatchingQueue::ShouldRunInline() const {
   const QueueSize& queued = former_.queued();
-  if (busy_ || queued.requests != 1) return false;
+  if (busy_ || queued.pieces != 1) return false;
   const auto predicted = forecast_.OfBatch({1, queued.examples, queued.ids});
   return predicted.count() > 0 && predicted <= max_inline_;
 }
@@ -93,6 +94,14 @@ void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
   Late late = request->runs ? Late(request, why) : Late(former_.Take(*request), why);
   lock.unlock();
   answer_late_(std::move(late));
+}
+
+std::unique_ptr<Request> BatchingQueue::Take(const RequestPieces& pieces) {
+  const std::lock_guard lock(mutex_);
+  if (pieces.waiting == nullptr) return nullptr;
+  std::unique_ptr<Request> whole = former_.Take(*pieces.waiting);
+  Unlink(whole.get());
+  return whole;
 }
 
 void BatchingQueue::EndRun() {

@@ -57,6 +57,9 @@ class BatchingQueue {
   // all if it waits; if it runs, the model goes on. `why` as in Late.
   void Cancel(Ticket* ticket, StatusReason why);
 
+  // Takes a request out that is cut and is to be answered; null where it has been.
+  std::unique_ptr<Request> Take(const RequestPieces& pieces);
+
   // For RunBatch: the model has done with the batch.
   void EndRun();
 

@@ -11,11 +11,13 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "batching/request.h"
+#include "batching/request_pieces.h"
 
 namespace embershard {
 
 // Nobody can take the request back any more, and its ticket may go.
 inline void Unlink(Request* request) {
+  if (request->pieces != nullptr) request->pieces->waiting = nullptr;
   if (request->ticket != nullptr) request->ticket->request = nullptr;
   request->ticket = nullptr;
 }

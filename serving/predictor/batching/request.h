@@ -60,6 +60,7 @@ struct Response {
 };
 
 struct Request;
+class RequestPieces;
 
 // By what a caller finds its request again to take it back. Lives at least until the request
 // is answered.
@@ -104,6 +105,10 @@ struct Request {
 
   // Whether the thread that brings it may run it, and bring no other meanwhile.
   bool may_run_inline = true;
+
+  // Of one that is cut, else null; and where a piece begins in the request that it is of.
+  std::shared_ptr<RequestPieces> pieces;
+  uint32_t first_example = 0;
 
   // The queue's own, under its lock.
   uint64_t turn = 0;  // Breaks ties of deadlines.

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "batching/request_pieces.h"
+
 namespace embershard {
 namespace {
 
@@ -18,8 +20,7 @@ void WaitingLine::Add(std::unique_ptr<Request>& request) {
   const auto behind = std::upper_bound(
       waiting_.begin(), waiting_.end(), deadline,
       [](Clock::time_point mine, const Place& place) { return mine < place.deadline; });
-  const auto place = waiting_.insert(
-      behind, Place{deadline, turns_, request->num_examples, request->num_ids, nullptr});
+  const auto place = waiting_.insert(behind, Place{deadline, turns_, SizeLeft(*request), nullptr});
   request->turn = turns_++;
   place->request = std::move(request);
 }
@@ -31,9 +32,9 @@ BatchSize WaitingLine::DueAfter(Clock::time_point deadline) const {
        place != waiting_.rend() && place->deadline > deadline && looked_at < kLooksAt;
        ++place, ++looked_at) {
     if (place->request == nullptr) continue;
-    ++after.requests;
-    after.examples += place->examples;
-    after.ids += place->ids;
+    after.requests += place->size.requests;
+    after.examples += place->size.examples;
+    after.ids += place->size.ids;
   }
   return after;
 }
@@ -43,6 +44,14 @@ std::unique_ptr<Request> WaitingLine::TakeFirst() {
   ++empty_places_;
   DropEmpty();
   return taken;
+}
+
+std::unique_ptr<Request> WaitingLine::TakePiece() {
+  Place& place = waiting_.front();
+  const std::shared_ptr<RequestPieces>& pieces = place.request->pieces;
+  std::unique_ptr<Request> piece = pieces->TakeNext(pieces);
+  place.size = pieces->left();
+  return piece;
 }
 
 std::unique_ptr<Request> WaitingLine::Take(const Request& request) {

@@ -28,8 +28,11 @@ class WaitingLine {
   const Request& first() const { return *waiting_.front().request; }
   std::unique_ptr<Request> TakeFirst();
 
-  // What has a later deadline than this. Looks at no more than the last 1024 places: what is
-  // before those is taken to be due before.
+  // The next piece of that one, which stays. REQUIRES: it has one.
+  std::unique_ptr<Request> TakePiece();
+
+  // What has a later deadline than this, each piece a request. Looks at no more than the last 1024
+  // places: what is before those is taken to be due before.
   BatchSize DueAfter(Clock::time_point deadline) const;
 
   // Out of its turn. Empty places are never many more than the others.
@@ -40,8 +43,7 @@ class WaitingLine {
   struct Place {
     Clock::time_point deadline;
     uint64_t turn = 0;
-    uint64_t examples = 0;
-    uint64_t ids = 0;
+    BatchSize size;
     std::unique_ptr<Request> request;  // Null: has left out of its turn.
   };
 

@@ -20,6 +20,8 @@ void Read(Keywords& keywords, PredictorArguments* to) {
 
 void Read(Keywords& keywords, EngineOptions* to) {
   keywords.Read("sample_tolerance", &to->sample_tolerance);
+  keywords.Read("max_request_examples", &to->batching.max_request_examples);
+  keywords.Read("max_request_ids", &to->batching.max_request_ids);
   keywords.Read("max_batch_examples", &to->batching.max_batch_examples);
   keywords.Read("max_batch_ids", &to->batching.max_batch_ids);
   keywords.Read("merge_examples", &to->batching.merge_examples);

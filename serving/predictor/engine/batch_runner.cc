@@ -30,8 +30,8 @@ Status CheckOutputs(const Schema& schema, const Slot& slot) {
 }
 
 // Whether every score means something. Numbers so large that the model overflows are no fault
-// of the request's neighbours.
-Status CheckFinite(const Schema& schema, const Response& response) {
+// of the request's neighbours. `first_example`: where a piece begins in its request.
+Status CheckFinite(const Schema& schema, const Response& response, size_t first_example) {
   for (const ResponseOutput& output : response.outputs) {
     const std::vector<float>& values = output.values;
     const auto bad = std::find_if(values.begin(), values.end(),
@@ -41,11 +41,18 @@ Status CheckFinite(const Schema& schema, const Response& response) {
     std::string where = "output '" + spec.name + "'";
     if (spec.scope == Scope::kExample) {
       const auto position = static_cast<size_t>(bad - values.begin());
-      where += " at example " + std::to_string(position / spec.width);
+      where += " at example " + std::to_string(first_example + position / spec.width);
     }
     return {StatusCode::kInternal, where + " is not finite", StatusReason::kNotFinite};
   }
   return {};
+}
+
+// Those of the request scope, which the first piece of a request has counted.
+void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_ids) {
+  std::erase_if(*unknown_ids, [&schema](const UnknownIdCount& unknown) {
+    return schema.sparse[unknown.sparse_input].scope == Scope::kRequest;
+  });
 }
 
 }  // namespace
@@ -79,6 +86,7 @@ Result<std::vector<Result<Response>>> BatchRunner::RunUnguarded(
   for (size_t i = 0; i < requests.size(); ++i) {
     responses[i].outputs = CutOutputs(schema, slot_, *requests[i], i, first_example);
     responses[i].unknown_ids = std::move(unknown_ids_[i]);
+    if (requests[i]->first_example > 0) DropRequestIds(schema, &responses[i].unknown_ids);
     first_example += requests[i]->num_examples;
   }
   const Clock::time_point end = Clock::now();
@@ -90,10 +98,10 @@ Result<std::vector<Result<Response>>> BatchRunner::RunUnguarded(
   }
   std::vector<Result<Response>> checked;
   checked.reserve(responses.size());
-  for (Response& response : responses) {
-    Status status = CheckFinite(schema, response);
+  for (size_t i = 0; i < responses.size(); ++i) {
+    Status status = CheckFinite(schema, responses[i], requests[i]->first_example);
     if (status.ok()) {
-      checked.emplace_back(std::move(response));
+      checked.emplace_back(std::move(responses[i]));
     } else {
       checked.emplace_back(std::move(status));
     }

@@ -74,7 +74,7 @@ void DueRunner::CountRun(const Batch& batch, const Result<std::vector<Result<Res
                          const BatchTimes& times) {
   uint64_t examples = 0;
   for (const auto& request : batch) {
-    telemetry_->CountQueued(times.start - request->arrival);
+    if (request->first_example == 0) telemetry_->CountQueued(times.start - request->arrival);
     examples += request->num_examples;
   }
   if (!responses.ok()) return telemetry_->CountFailedBatch();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
 #include "batching/door.h"
+#include "batching/request_pieces.h"
 #include "engine/batch_runner.h"
 #include "engine/due_runner.h"
 #include "engine/self_check.h"
@@ -26,8 +28,14 @@ Status CheckTolerance(float tolerance) {
 
 Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
   return {.max_examples = static_cast<uint32_t>(
-              std::min<uint64_t>(package.max_examples, batching.max_batch_examples)),
-          .max_ids = std::min(package.max_ids, batching.max_batch_ids)};
+              std::min<uint64_t>(package.max_examples, batching.max_request_examples)),
+          .max_ids = std::min(package.max_ids, batching.max_request_ids)};
+}
+
+PieceBudget BudgetOf(const BatchingOptions& batching) {
+  constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
+  return {.examples = static_cast<uint32_t>(std::min(batching.max_batch_examples, kMost)),
+          .ids = batching.max_batch_ids};
 }
 
 TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& batching) {
@@ -44,6 +52,7 @@ struct Engine::State {
       : model(std::move(loaded)),
         batching(complete),
         limits(LesserOf(model->manifest().limits, batching)),
+        budget(BudgetOf(batching)),
         names(model->manifest().schema),
         telemetry(TelemetryOptionsOf(*model, batching)),
         batch_runner(model.get()),
@@ -55,9 +64,13 @@ struct Engine::State {
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
 
+  // Runs what is larger than a batch without the queue. It has been checked.
+  void RunInPieces(std::unique_ptr<Request> whole);
+
   const std::unique_ptr<Model> model;
   const BatchingOptions batching;
   const Limits limits;
+  const PieceBudget budget;
   const SchemaNames names;
   Telemetry telemetry;
   BatchRunner batch_runner;
@@ -77,6 +90,11 @@ Status Engine::State::Admit(Request* request) {
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
   if (Status status = Admit(request.get()); !status.ok()) return status;
+  if (IsLarger(*request, budget)) {
+    request->pieces = std::make_shared<RequestPieces>(
+        &model->manifest().schema, budget, *request,
+        [this](const RequestPieces& pieces) { return queue->Take(pieces); });
+  }
   switch (queue->Submit(request)) {
     case Admission::kAccepted:
       return {};
@@ -100,6 +118,21 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
       break;
   }
   return ShuttingDown();
+}
+
+void Engine::State::RunInPieces(std::unique_ptr<Request> whole) {
+  try {
+    const auto pieces = std::make_shared<RequestPieces>(
+        &model->manifest().schema, budget, *whole,
+        [&whole](const RequestPieces&) { return std::move(whole); });
+    while (whole != nullptr) {
+      Due due;
+      due.batch.push_back(pieces->TakeNext(pieces));
+      due_runner.Run(std::move(due), nullptr);
+    }
+  } catch (const std::exception&) {  // Memory has run out.
+    if (whole != nullptr) whole->answer(OutOfMemory(), {});
+  }
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
@@ -150,11 +183,13 @@ void Engine::Cancel(Ticket* ticket, StatusReason why) { state_->queue->Cancel(ti
 
 void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   Batch batch;
+  Batch larger;
   for (auto& request : requests) {
     Status status = state_->Admit(request.get());
     if (status.ok() && state_->stopping) status = ShuttingDown();
     if (status.ok()) {
-      batch.push_back(std::move(request));
+      Batch& part = IsLarger(*request, state_->budget) ? larger : batch;
+      part.push_back(std::move(request));
     } else {
       request->answer(std::move(status), {});
     }
@@ -162,6 +197,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   Due due;
   due.batch = std::move(batch);
   state_->due_runner.Run(std::move(due), nullptr);
+  for (auto& request : larger) state_->RunInPieces(std::move(request));
 }
 
 void Engine::Stop() {

@@ -40,7 +40,7 @@ class Engine {
 
   const Manifest& manifest() const;
 
-  // What one request may hold: the lesser of the package's limits and those of a batch.
+  // What one request may hold: the lesser of the package's limits and of those asked for.
   const Limits& limits() const;
 
   // Where the manifest's inputs and outputs stand.
@@ -57,8 +57,8 @@ class Engine {
 
   // Checks and runs the requests as one batch on the calling thread, one caller at
   // a time; each is answered before this returns. A refused one does not disturb
-  // the others. Deadlines do not count, nor how large the batch is in all. For tests and
-  // in-process use.
+  // the others. Deadlines do not count, nor how large the batch is in all; but one request that
+  // is larger than a batch runs in pieces, after it. For tests and in-process use.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 
   // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to call more

@@ -18,7 +18,8 @@ from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named
 
 EXAMPLES = 4096
-"""As many as one request may hold: some hundred thousand million operations."""
+"""As many as one request may hold: some hundred thousand million operations. Such a request runs
+whole here, in one batch."""
 
 WAIT_SECONDS = 60
 SCHEMA = Schema(sparse=[SparseInput("item", ids=Hash(100))])
@@ -72,7 +73,8 @@ def until(is_so: Callable[[], bool]) -> None:
 
 @contextmanager
 def serving_heavy(folder, **options):
-    with Server(folder, options=ServerOptions(port=0, threads=1, **options)) as server:
+    given = {"max_batch_examples": EXAMPLES, **options}
+    with Server(folder, options=ServerOptions(port=0, threads=1, **given)) as server:
         yield server
 
 

@@ -153,10 +153,31 @@ def test_a_request_larger_than_what_batches_merge_is_served_whole_among_small_on
             assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
 
 
-def test_a_request_larger_than_any_batch_is_refused_and_the_next_is_served(repository, local):
+@pytest.mark.parametrize(
+    "budget",
+    [
+        pytest.param({"max_batch_examples": 16}, id="examples"),
+        pytest.param({"max_batch_ids": 40}, id="ids"),
+        pytest.param({"max_batch_examples": 1, "max_batch_ids": 1}, id="one-each"),
+    ],
+)
+def test_a_request_larger_than_any_batch_is_cut_and_joined_again(repository, local, budget):
+    large, small = drawn(10, 200), drawn(9, 4)
+    expected = [answered(local, asked)[0] for asked in (large, small)]
+    with (
+        Server(repository, options=ServerOptions(port=0, threads=1, **budget)) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        for place in (1, 0, 1):
+            asked = (large, small)[place]
+            assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
+        assert server.snapshot()["batches"] >= 13
+
+
+def test_a_request_larger_than_any_may_be_is_refused_and_the_next_is_served(repository, local):
     small = drawn(9, 4)
     (expected,) = answered(local, small)
-    options = ServerOptions(port=0, threads=1, max_batch_examples=16)
+    options = ServerOptions(port=0, threads=1, max_request_examples=16, max_batch_examples=4)
     with (
         Server(repository, options=options) as server,
         Client(server.address, timeout_seconds=60) as client,

@@ -120,13 +120,24 @@ TEST(BatchFormer, EndsABatchAtTheBudgetOfIds) {
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{3});
 }
 
-TEST(BatchFormer, RefusesWhatExceedsABatchAndTakesWhatFillsIt) {
+TEST(BatchFormer, RefusesWhatExceedsTheQueueAndTakesWhatFillsIt) {
   BatchFormer former(Small());
-  EXPECT_EQ(Add(&former, Waiting(11, 0)), Admission::kTooLarge);
-  EXPECT_EQ(Add(&former, Waiting(1, 101)), Admission::kTooLarge);
-  EXPECT_EQ(Add(&former, Waiting(10, 100)), Admission::kAccepted);
-  EXPECT_EQ(former.queued().examples, 10U);
-  EXPECT_EQ(former.queued().ids, 100U);
+  EXPECT_EQ(Add(&former, Waiting(31, 0)), Admission::kTooLarge);
+  EXPECT_EQ(Add(&former, Waiting(1, 201)), Admission::kTooLarge);
+  EXPECT_EQ(Add(&former, Waiting(30, 200)), Admission::kAccepted);
+  EXPECT_EQ(former.queued().examples, 30U);
+  EXPECT_EQ(former.queued().ids, 200U);
+}
+
+TEST(BatchFormer, AnExampleWithMoreIdsThanABatchRunsAlone) {
+  BatchFormer former(Small());
+  EXPECT_EQ(Add(&former, Waiting(1, 120)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(2)), Admission::kAccepted);
+  EXPECT_EQ(Examples(former.Take(kStart).batch), (Counts{1, 2}));
+  EXPECT_EQ(Add(&former, Waiting(1, 120)), Admission::kAccepted);
+  EXPECT_EQ(Add(&former, Waiting(2, 1)), Admission::kAccepted);
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{1});
+  EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{2});
 }
 
 TEST(BatchFormer, RefusesAtTheBoundOfExamplesUntilSomeHaveLeft) {

@@ -8,10 +8,12 @@ namespace {
 constexpr Limits kSmallPackage = {.max_examples = 8, .max_ids = 20};
 constexpr Limits kLargePackage = {.max_examples = 100000, .max_ids = 1 << 24};
 
-TEST(BatchingOptions, ByDefaultABatchHolds4096ExamplesAndTheQueueEightBatches) {
+TEST(BatchingOptions, ByDefaultABatchHolds1024ExamplesAndTheQueueEightTimes4096) {
   const auto options = CompleteOptions({}, kSmallPackage);
   ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->max_batch_examples, 4096U);
+  EXPECT_EQ(options->max_request_examples, 8U);
+  EXPECT_EQ(options->max_request_ids, 20U);
+  EXPECT_EQ(options->max_batch_examples, 1024U);
   EXPECT_EQ(options->merge_examples, 512U);
   EXPECT_EQ(options->max_batch_ids, 1048576U);
   EXPECT_EQ(options->max_queued_examples, 32768U);
@@ -19,17 +21,21 @@ TEST(BatchingOptions, ByDefaultABatchHolds4096ExamplesAndTheQueueEightBatches) {
   EXPECT_EQ(options->max_queued_bytes, 268435456U);
 }
 
-TEST(BatchingOptions, ByDefaultABatchHoldsWhateverThePackageAllowsOneRequest) {
+TEST(BatchingOptions, ByDefaultARequestHoldsWhateverThePackageAllowsHoweverSmallABatch) {
   const auto options = CompleteOptions({}, kLargePackage);
   ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->max_batch_examples, 100000U);
-  EXPECT_EQ(options->max_batch_ids, 16777216U);
+  EXPECT_EQ(options->max_request_examples, 100000U);
+  EXPECT_EQ(options->max_request_ids, 16777216U);
+  EXPECT_EQ(options->max_batch_examples, 1024U);
+  EXPECT_EQ(options->max_batch_ids, 1048576U);
   EXPECT_EQ(options->max_queued_examples, 800000U);
   EXPECT_EQ(options->max_queued_ids, 134217728U);
 }
 
 TEST(BatchingOptions, KeepWhatWasAskedFor) {
-  const BatchingOptions asked = {.max_batch_examples = 10,
+  const BatchingOptions asked = {.max_request_examples = 7,
+                                 .max_request_ids = 8,
+                                 .max_batch_examples = 10,
                                  .max_batch_ids = 11,
                                  .merge_examples = 9,
                                  .max_queued_examples = 12,
@@ -37,6 +43,8 @@ TEST(BatchingOptions, KeepWhatWasAskedFor) {
                                  .max_queued_bytes = 14};
   const auto options = CompleteOptions(asked, kLargePackage);
   ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_request_examples, 7U);
+  EXPECT_EQ(options->max_request_ids, 8U);
   EXPECT_EQ(options->max_batch_examples, 10U);
   EXPECT_EQ(options->max_batch_ids, 11U);
   EXPECT_EQ(options->merge_examples, 9U);
@@ -52,17 +60,23 @@ TEST(BatchingOptions, NoMoreIsMergedThanABatchHolds) {
   options = CompleteOptions({.max_batch_examples = 100, .merge_examples = 101}, kLargePackage);
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->merge_examples, 100U);
+  options = CompleteOptions({.merge_examples = 2000}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->merge_examples, 2000U);
+  EXPECT_EQ(options->max_batch_examples, 2000U);
 }
 
-TEST(BatchingOptions, AShortQueueShortensTheDefaultBatch) {
+TEST(BatchingOptions, AShortQueueShortensTheDefaultBatchAndTheDefaultRequest) {
   const auto options =
       CompleteOptions({.max_queued_examples = 100, .max_queued_ids = 200}, kLargePackage);
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->max_batch_examples, 100U);
   EXPECT_EQ(options->max_batch_ids, 200U);
+  EXPECT_EQ(options->max_request_examples, 100U);
+  EXPECT_EQ(options->max_request_ids, 200U);
 }
 
-TEST(BatchingOptions, RefuseAQueueShorterThanTheBatchThatWasAskedFor) {
+TEST(BatchingOptions, RefuseAQueueShorterThanTheBatchOrTheRequestThatWasAskedFor) {
   auto refused =
       CompleteOptions({.max_batch_examples = 101, .max_queued_examples = 100}, kSmallPackage);
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
@@ -71,6 +85,9 @@ TEST(BatchingOptions, RefuseAQueueShorterThanTheBatchThatWasAskedFor) {
   refused = CompleteOptions({.max_batch_ids = 7, .max_queued_ids = 6}, kSmallPackage);
   EXPECT_EQ(refused.status().message(),
             "max_queued_ids: expected at least 7 (max_batch_ids), got 6");
+  refused = CompleteOptions({.max_request_ids = 9, .max_queued_ids = 8}, kSmallPackage);
+  EXPECT_EQ(refused.status().message(),
+            "max_queued_ids: expected at least 9 (max_request_ids), got 8");
   refused = CompleteOptions({.max_queued_bytes = 0}, kSmallPackage);
   EXPECT_EQ(refused.status().message(), "max_queued_bytes: expected at least 1, got 0");
 }

@@ -132,10 +132,10 @@ TEST(Engine, RefusesAtOnceWhenTheQueueIsFull) {
   EXPECT_EQ(engine->Snapshot().queued.examples, 0U);
 }
 
-TEST(Engine, RefusesWhatNoBatchCanHold) {
+TEST(Engine, RefusesWhatIsLargerThanARequestMayBe) {
   EngineOptions options;
-  options.batching.max_batch_examples = 1;
-  options.batching.max_batch_ids = 5;
+  options.batching.max_request_examples = 1;
+  options.batching.max_request_ids = 5;
   const auto engine = StartWith(std::make_unique<FakeModel>(), options);
   EXPECT_EQ(engine->limits().max_examples, 1U);
   EXPECT_EQ(engine->limits().max_ids, 5U);

@@ -1,0 +1,225 @@
+// Requests that are cut, as the rules of batches see them.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "batching/batch_former.h"
+#include "batching/door.h"
+#include "batching/large_inputs.h"
+#include "batching/request_pieces.h"
+
+namespace embershard {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Clock::time_point kStart{};
+constexpr PieceBudget kBudget = {.examples = 10, .ids = 100};
+
+BatchingOptions Small() {
+  return {.max_batch_examples = kBudget.examples,
+          .max_batch_ids = kBudget.ids,
+          .merge_examples = 6,
+          .max_queued_examples = 100,
+          .max_queued_ids = 1000,
+          .max_queued_bytes = 1000};
+}
+
+using Counts = std::vector<uint32_t>;
+
+class LargeRequests : public testing::Test {
+ protected:
+  // One of more than 10 examples is cut.
+  Admission Add(uint32_t examples, Clock::time_point deadline = Clock::time_point::max(),
+                Priority priority = Priority::kInteractive) {
+    return Add(Make(examples, deadline, priority), idle_);
+  }
+
+  std::unique_ptr<Request> Make(uint32_t examples,
+                                Clock::time_point deadline = Clock::time_point::max(),
+                                Priority priority = Priority::kInteractive) {
+    auto request = FakeRequest(LargeInputs(examples));
+    EXPECT_TRUE(CheckRequest(model_, model_.manifest().limits, request.get()).ok());
+    request->deadline = deadline;
+    request->priority = priority;
+    request->held_bytes = 100;
+    if (IsLarger(*request, kBudget)) {
+      // Nobody answers it here.
+      request->pieces = std::make_shared<RequestPieces>(
+          &model_.manifest().schema, kBudget, *request,
+          [](const RequestPieces&) { return std::unique_ptr<Request>(); });
+    }
+    return request;
+  }
+
+  Admission Add(std::unique_ptr<Request> request, const Forecast& forecast) {
+    added_ = request.get();
+    return former_.Add(request, forecast, kStart);
+  }
+
+  // How many examples the requests of the next batch have. All of them are answered.
+  Counts Take(Clock::time_point now = kStart) {
+    Due due = former_.Take(now);
+    expired_ = std::move(due.expired);
+    abandoned_ = std::move(due.abandoned);
+    Counts examples;
+    for (const auto& request : due.batch) {
+      examples.push_back(request->num_examples);
+      request->answer({}, {});
+    }
+    return examples;
+  }
+
+  const FakeModel model_{LargeManifest()};
+  const Forecast idle_{Small()};
+  BatchFormer former_{Small()};
+  const Request* added_ = nullptr;
+  Batch expired_;
+  Batch abandoned_;
+};
+
+TEST_F(LargeRequests, LeaveAPieceABatchAndStayUntilTheyAreTaken) {
+  ASSERT_EQ(Add(25), Admission::kAccepted);
+  EXPECT_EQ(former_.queued().examples, 25U);
+  EXPECT_EQ(former_.queued().pieces, 3U);
+  EXPECT_EQ(Take(), Counts{9});
+  EXPECT_EQ(former_.queued().examples, 16U);
+  EXPECT_EQ(former_.queued().requests, 1U);
+  EXPECT_EQ(former_.queued().bytes, 100U);
+  EXPECT_EQ(Take(), Counts{9});
+  EXPECT_EQ(Take(), Counts{7});
+  EXPECT_FALSE(former_.empty());
+  EXPECT_TRUE(Take().empty());
+  EXPECT_EQ(former_.Take(*added_).get(), added_);
+  EXPECT_TRUE(former_.empty());
+  EXPECT_EQ(former_.queued().examples, 0U);
+  EXPECT_EQ(former_.queued().ids, 0U);
+  EXPECT_EQ(former_.queued().bytes, 0U);
+  EXPECT_EQ(former_.queued().pieces, 0U);
+}
+
+TEST_F(LargeRequests, LetOthersRunBetweenTheirPieces) {
+  ASSERT_EQ(Add(30, kStart + milliseconds(10)), Admission::kAccepted);
+  for (const uint32_t examples : {4U, 3U, 2U, 5U}) {
+    ASSERT_EQ(Add(examples, kStart + milliseconds(20)), Admission::kAccepted);
+  }
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Take(), Counts{4});
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Take(), (Counts{3, 2}));
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Take(), Counts{5});
+}
+
+TEST_F(LargeRequests, RunAfterThoseOfAnEarlierDeadline) {
+  ASSERT_EQ(Add(20, kStart + milliseconds(10)), Admission::kAccepted);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(Add(5, kStart + milliseconds(9)), Admission::kAccepted);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Take(), Counts{5});
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Take(), Counts{10});
+}
+
+TEST_F(LargeRequests, OfSeveralTheEarlierDeadlineComesFirst) {
+  ASSERT_EQ(Add(16, kStart + milliseconds(20)), Admission::kAccepted);
+  ASSERT_EQ(Add(14, kStart + milliseconds(10)), Admission::kAccepted);
+  EXPECT_EQ(Take(), Counts{7});
+  EXPECT_EQ(Take(), Counts{7});
+  former_.Take(*added_);
+  EXPECT_EQ(Take(), Counts{8});
+  EXPECT_EQ(Take(), Counts{8});
+}
+
+TEST_F(LargeRequests, AShortPieceIsFilledUpInTheOrderOfDeadlines) {
+  ASSERT_EQ(Add(11, kStart + milliseconds(10)), Admission::kAccepted);
+  EXPECT_EQ(Take(), Counts{6});
+  ASSERT_EQ(Add(1, kStart + milliseconds(20)), Admission::kAccepted);
+  EXPECT_EQ(Take(), Counts{1});
+  ASSERT_EQ(Add(1, kStart + milliseconds(20)), Admission::kAccepted);
+  // A piece has no deadline of its own: the whole is answered when that passes.
+  EXPECT_EQ(Take(), (Counts{1, 5}));
+}
+
+TEST_F(LargeRequests, OfPriorityBatchFillWhatTheOthersLeave) {
+  ASSERT_EQ(Add(30, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
+  for (int i = 0; i < 9; ++i) ASSERT_EQ(Add(6), Admission::kAccepted);
+  for (int i = 0; i < BatchFormer::kPassedOver; ++i) EXPECT_EQ(Take(), Counts{6});
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Take(), Counts{6});
+  EXPECT_EQ(Take(), Counts{6});
+  EXPECT_EQ(Take(), Counts{10});
+}
+
+TEST_F(LargeRequests, PassRequestsOfPriorityBatchOverLikeOthers) {
+  ASSERT_EQ(Add(100 - 5), Admission::kAccepted);
+  ASSERT_EQ(Add(5, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
+  for (int i = 0; i < BatchFormer::kPassedOver; ++i) EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Take(), Counts{5});
+  EXPECT_EQ(Take(), Counts{10});
+}
+
+TEST_F(LargeRequests, LeaveWholeAtTheirDeadlineAndWithTheirClient) {
+  ASSERT_EQ(Add(20, kStart + milliseconds(10)), Admission::kAccepted);
+  EXPECT_EQ(former_.next_deadline(), kStart + milliseconds(10));
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(former_.TakeExpired(kStart + milliseconds(9)), nullptr);
+  EXPECT_EQ(former_.TakeExpired(kStart + milliseconds(10)).get(), added_);
+  EXPECT_EQ(former_.queued().examples, 0U);
+
+  ASSERT_EQ(Add(20, kStart + milliseconds(10)), Admission::kAccepted);
+  EXPECT_TRUE(Take(kStart + milliseconds(10)).empty());
+  ASSERT_EQ(expired_.size(), 1U);
+  EXPECT_EQ(expired_[0].get(), added_);
+
+  auto left = Make(20);
+  left->abandoned = [] { return true; };
+  ASSERT_EQ(Add(std::move(left), idle_), Admission::kAccepted);
+  EXPECT_TRUE(Take().empty());
+  ASSERT_EQ(abandoned_.size(), 1U);
+  EXPECT_TRUE(former_.empty());
+  EXPECT_EQ(former_.queued().ids, 0U);
+}
+
+TEST_F(LargeRequests, CountWholeAgainstTheQueue) {
+  ASSERT_EQ(Add(60), Admission::kAccepted);
+  EXPECT_EQ(Add(50), Admission::kQueueFull);
+  EXPECT_EQ(Add(101), Admission::kTooLarge);
+  EXPECT_EQ(Take(), Counts{10});
+  EXPECT_EQ(Add(50), Admission::kAccepted);
+}
+
+// Batches of 6 to 10 examples take 8 ms each.
+Forecast Slow() {
+  Forecast forecast(Small());
+  for (const uint64_t examples : {5, 9}) {
+    for (int i = 0; i < 2; ++i) {
+      forecast.RunBegins({.requests = 1, .examples = examples, .ids = 20},
+                         kStart - milliseconds(8));
+      forecast.RunEnds(kStart);
+    }
+  }
+  return forecast;
+}
+
+TEST_F(LargeRequests, AreAcceptedWhereAllTheirPiecesAndAsManyOthersEndInTime) {
+  ASSERT_EQ(Add(Make(5, kStart + milliseconds(10)), Slow()), Admission::kAccepted);
+  // Three pieces, three batches of others, the one that waits, a quarter to spare.
+  const Clock::duration needed = milliseconds(8) * 7 * 5 / 4;
+  EXPECT_EQ(Add(Make(27, kStart + needed - milliseconds(9)), Slow()), Admission::kNoTime);
+  EXPECT_EQ(Add(Make(27, kStart + needed + milliseconds(9)), Slow()), Admission::kAccepted);
+}
+
+TEST_F(LargeRequests, DelayOnlyWhatIsDueAfterThem) {
+  ASSERT_EQ(Add(Make(50, kStart + milliseconds(500)), Slow()), Admission::kAccepted);
+  EXPECT_EQ(Add(Make(5, kStart + milliseconds(12)), Slow()), Admission::kAccepted);
+  EXPECT_EQ(Add(Make(5, kStart + milliseconds(9)), Slow()), Admission::kNoTime);
+}
+
+}  // namespace
+}  // namespace embershard

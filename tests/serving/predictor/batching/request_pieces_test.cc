@@ -1,0 +1,241 @@
+#include "batching/request_pieces.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "batching/door.h"
+#include "batching/large_inputs.h"
+
+namespace embershard {
+namespace {
+
+// A whole that lies here until its pieces ask for it, and what it is answered.
+class Whole {
+ public:
+  Whole(const FakeInputs& inputs, const PieceBudget& budget) : whole_(FakeRequest(inputs)) {
+    const Status status = CheckRequest(model_, model_.manifest().limits, whole_.get());
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(IsLarger(*whole_, budget));
+    whole_->answer = [this](Status given, Response response) {
+      ++answers_;
+      status_ = std::move(given);
+      response_ = std::move(response);
+    };
+    pieces_ =
+        std::make_shared<RequestPieces>(&model_.manifest().schema, budget, *whole_,
+                                        [this](const RequestPieces&) { return std::move(whole_); });
+  }
+
+  RequestPieces& pieces() { return *pieces_; }
+  std::unique_ptr<Request> Take() { return pieces_->TakeNext(pieces_); }
+
+  // Takes all of them, answers each without outputs, and returns how many examples each had.
+  std::vector<uint32_t> TakeAll() {
+    std::vector<uint32_t> examples;
+    while (pieces_->has_next()) {
+      const std::unique_ptr<Request> piece = Take();
+      EXPECT_EQ(Sum(examples), piece->first_example);
+      examples.push_back(piece->num_examples);
+      piece->answer({}, {});
+    }
+    return examples;
+  }
+
+  // Its owner has answered it.
+  void Leave() { whole_ = nullptr; }
+
+  int answers() const { return answers_; }
+  const Status& status() const { return status_; }
+  const Response& response() const { return response_; }
+
+ private:
+  static uint32_t Sum(const std::vector<uint32_t>& numbers) {
+    uint32_t sum = 0;
+    for (const uint32_t number : numbers) sum += number;
+    return sum;
+  }
+
+  const FakeModel model_{LargeManifest()};
+  std::unique_ptr<Request> whole_;
+  std::shared_ptr<RequestPieces> pieces_;
+  int answers_ = 0;
+  Status status_;
+  Response response_;
+};
+
+using Counts = std::vector<uint32_t>;
+
+template <class T>
+std::vector<T> Read(Unaligned<T> values) {
+  std::vector<T> read(values.size());
+  values.CopyTo(read.data());
+  return read;
+}
+
+TEST(RequestPieces, OnlyARequestBeyondTheBudgetIsLarger) {
+  Request request;
+  request.num_examples = 10;
+  request.num_ids = 100;
+  EXPECT_FALSE(IsLarger(request, {.examples = 10, .ids = 100}));
+  EXPECT_TRUE(IsLarger(request, {.examples = 9, .ids = 100}));
+  EXPECT_TRUE(IsLarger(request, {.examples = 10, .ids = 99}));
+  request.num_examples = 1;
+  EXPECT_FALSE(IsLarger(request, {.examples = 10, .ids = 99}));
+  request.num_examples = 0;
+  EXPECT_FALSE(IsLarger(request, {.examples = 10, .ids = 99}));
+}
+
+TEST(RequestPieces, AreEquallyManyExamplesEach) {
+  EXPECT_EQ(Whole(LargeInputs(10), {.examples = 4, .ids = 1000}).TakeAll(), (Counts{4, 4, 2}));
+  EXPECT_EQ(Whole(LargeInputs(9), {.examples = 8, .ids = 1000}).TakeAll(), (Counts{5, 4}));
+  EXPECT_EQ(Whole(LargeInputs(8), {.examples = 4, .ids = 1000}).TakeAll(), (Counts{4, 4}));
+  EXPECT_EQ(Whole(LargeInputs(3), {.examples = 1, .ids = 1000}).TakeAll(), (Counts{1, 1, 1}));
+}
+
+TEST(RequestPieces, EndBeforeTheirIdsExceedTheBudget) {
+  // Examples 0 to 5 have 1, 3, 3, 2, 2, 4 ids, and the request 3 that each piece has.
+  EXPECT_EQ(Whole(LargeInputs(6), {.examples = 9, .ids = 10}).TakeAll(), (Counts{3, 2, 1}));
+  // Of an example with more there is nothing to cut.
+  EXPECT_EQ(Whole(LargeInputs(6), {.examples = 9, .ids = 5}).TakeAll(), (Counts{1, 1, 1, 1, 1, 1}));
+}
+
+TEST(RequestPieces, IdsOfTheRequestLeaveHalfTheBudgetToTheExamples) {
+  // 3 of 5 are the request's, so 3, rounded up, are for the examples.
+  EXPECT_EQ(Whole(LargeInputs(4), {.examples = 9, .ids = 5}).TakeAll(), (Counts{1, 1, 1, 1}));
+  // The budget is less than the request's own: a piece still has as many examples as fit half.
+  FakeInputs inputs = LargeInputs(4);
+  inputs.sparse[3] = {};
+  inputs.sparse[4] = {};
+  EXPECT_EQ(Whole(inputs, {.examples = 9, .ids = 3}).TakeAll(), (Counts{2, 2}));
+}
+
+TEST(RequestPieces, AreViewsOverTheBytesOfTheWhole) {
+  Whole whole(LargeInputs(5), {.examples = 3, .ids = 1000});
+  const auto first = whole.Take();
+  EXPECT_EQ(first->num_ids, 3U + 1 + 3 + 3);
+  EXPECT_EQ(Read(first->dense[0].values), (std::vector<float>{30}));
+  EXPECT_EQ(Read(first->dense[1].values), (std::vector<float>{0, 1, 2}));
+  EXPECT_TRUE(first->dense[2].values.empty());
+  EXPECT_EQ(Read(first->sparse[2].values), (std::vector<int64_t>{3, 100}));
+  EXPECT_EQ(Read(first->sparse[3].lengths), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Read(first->sparse[3].weights), (std::vector<float>{0.5, 0.5, 0.5}));
+  EXPECT_EQ(first->outputs_wanted, (std::vector<size_t>{0, 1}));
+  const Request& borrowed = *first;
+  const std::byte* const prices = borrowed.dense[1].values.bytes();
+  EXPECT_FALSE(whole.pieces().has_next());
+  first->answer({}, {});
+
+  const auto second = whole.Take();
+  EXPECT_EQ(second->first_example, 3U);
+  EXPECT_EQ(second->num_ids, 3U + 2 + 2);
+  EXPECT_EQ(second->dense[1].values.bytes(), prices + 3 * sizeof(float));
+  EXPECT_EQ(Read(second->dense[0].values), (std::vector<float>{30}));
+  EXPECT_EQ(Read(second->dense[1].values), (std::vector<float>{3, 4}));
+  EXPECT_EQ(Read(second->sparse[1].values), (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(Read(second->sparse[3].lengths), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(Read(second->sparse[3].values), (std::vector<int64_t>{4}));
+  EXPECT_EQ(Read(second->sparse[4].values), (std::vector<int64_t>{5}));
+  // What is equal in all comes from the first.
+  EXPECT_EQ(second->outputs_wanted, (std::vector<size_t>{0}));
+}
+
+TEST(RequestPieces, LeaveOfAnInterleavedMatrixWhatIsTheirs) {
+  // Rows of {price, discount}, as the packed form has them.
+  const std::vector<float> matrix = {1, 10, 2, 20, 3, 30};
+  const Unaligned<float> all(matrix.data(), matrix.size());
+  const FakeModel model(LargeManifest());
+  auto request = FakeRequest(LargeInputs(3));
+  request->dense[1] = {all.Slice(0, 6), 2};
+  request->dense[2] = {all.Slice(1, 5), 2};
+  ASSERT_TRUE(CheckRequest(model, model.manifest().limits, request.get()).ok());
+  const auto pieces = std::make_shared<RequestPieces>(
+      &model.manifest().schema, PieceBudget{.examples = 2, .ids = 1000}, *request,
+      [&request](const RequestPieces&) { return std::move(request); });
+  const auto first = pieces->TakeNext(pieces);
+  EXPECT_EQ(first->dense[2].values[first->dense[2].stride], 20);
+  first->answer({}, {});
+  const auto second = pieces->TakeNext(pieces);
+  EXPECT_EQ(second->num_examples, 1U);
+  EXPECT_EQ(second->dense[1].values[0], 3);
+  EXPECT_EQ(second->dense[2].values[0], 30);
+}
+
+TEST(RequestPieces, SayWhatIsLeft) {
+  Whole whole(LargeInputs(6), {.examples = 4, .ids = 1000});  // 15 ids, and 3 of the request.
+  EXPECT_EQ(whole.pieces().left().requests, 2U);
+  EXPECT_EQ(whole.pieces().left().examples, 6U);
+  EXPECT_EQ(whole.pieces().left().ids, 18U);
+  const auto first = whole.Take();
+  EXPECT_EQ(whole.pieces().left().requests, 1U);
+  EXPECT_EQ(whole.pieces().left().examples, 3U);
+  EXPECT_EQ(whole.pieces().left().ids, 11U);
+  first->answer({}, {});
+  whole.Take()->answer({}, {});
+  EXPECT_EQ(whole.pieces().left().requests, 0U);
+  EXPECT_EQ(whole.pieces().left().examples, 0U);
+  EXPECT_EQ(whole.pieces().left().ids, 3U);
+}
+
+Response ResponseOf(std::vector<float> scores) {
+  Response response;
+  response.outputs = {{0, std::move(scores)}};
+  response.timing = {.queue_us = 7, .lookup_us = 10, .dense_us = 20, .total_us = 40};
+  return response;
+}
+
+TEST(RequestPieces, AreJoinedIntoOneAnswer) {
+  Whole whole(LargeInputs(5), {.examples = 3, .ids = 1000});
+  Response response = ResponseOf({1, 2, 3});
+  response.outputs.push_back({1, {8, 9}});
+  response.unknown_ids = {{2, 1}, {3, 4}};
+  whole.Take()->answer({}, std::move(response));
+  EXPECT_EQ(whole.answers(), 0);
+  response = ResponseOf({4, 5});
+  response.unknown_ids = {{1, 6}, {3, 2}};
+  response.timing = {.queue_us = 50, .lookup_us = 100, .dense_us = 200, .total_us = 400};
+  whole.Take()->answer({}, std::move(response));
+  EXPECT_EQ(whole.answers(), 1);
+  EXPECT_TRUE(whole.status().ok());
+  ASSERT_EQ(whole.response().outputs.size(), 2U);
+  EXPECT_EQ(whole.response().outputs[0].values, (std::vector<float>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(whole.response().outputs[1].values, (std::vector<float>{8, 9}));
+  const std::vector<UnknownIdCount>& unknown = whole.response().unknown_ids;
+  ASSERT_EQ(unknown.size(), 3U);
+  EXPECT_EQ(unknown[0].count, 6U);  // By input.
+  EXPECT_EQ(unknown[0].sparse_input, 1U);
+  EXPECT_EQ(unknown[1].count, 1U);
+  EXPECT_EQ(unknown[2].count, 6U);
+  EXPECT_EQ(whole.response().num_ids, 3U + 1 + 3 + 3 + 2 + 2);
+  EXPECT_EQ(whole.response().timing.queue_us, 7U);  // Until the first ran.
+  EXPECT_EQ(whole.response().timing.lookup_us, 110U);
+  EXPECT_EQ(whole.response().timing.dense_us, 220U);
+  EXPECT_EQ(whole.response().timing.total_us, 400U);
+}
+
+TEST(RequestPieces, OneThatFailsAnswersTheWholeAndTheRestIsNotCut) {
+  Whole whole(LargeInputs(9), {.examples = 3, .ids = 1000});
+  whole.Take()->answer({}, ResponseOf({1, 2, 3}));
+  whole.Take()->answer(Internal("broken"), ResponseOf({}));
+  EXPECT_FALSE(whole.pieces().has_next());
+  EXPECT_EQ(whole.answers(), 1);
+  EXPECT_EQ(whole.status().message(), "broken");
+  EXPECT_TRUE(whole.response().outputs.empty());
+  EXPECT_EQ(whole.response().num_ids, 3U + 7 + 8 + 7);
+  EXPECT_EQ(whole.response().timing.queue_us, 7U);
+  EXPECT_EQ(whole.response().timing.dense_us, 40U);
+}
+
+TEST(RequestPieces, OfAWholeThatHasBeenAnsweredAreAnsweredToNobody) {
+  Whole whole(LargeInputs(6), {.examples = 3, .ids = 1000});
+  const auto first = whole.Take();
+  whole.Leave();
+  first->answer(Internal("broken"), {});
+  EXPECT_EQ(whole.answers(), 0);
+}
+
+}  // namespace
+}  // namespace embershard
