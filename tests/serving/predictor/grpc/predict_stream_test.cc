@@ -5,16 +5,16 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "grpc/serving_fixture.h"
+#include "grpc/predict_stream_fixture.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
@@ -23,81 +23,6 @@ namespace {
 using grpc::StatusCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-v1::PredictRequest Asking(const std::string& id) {
-  v1::PredictRequest message = PackedMessage();
-  message.set_request_id(id);
-  return message;
-}
-
-// One that is refused at once.
-v1::PredictRequest BadlyAsking(const std::string& id) {
-  v1::PredictRequest message = Asking(id);
-  message.set_num_examples(0);
-  return message;
-}
-
-void ExpectGoodFor(const std::string& id, const v1::PredictResponse& response) {
-  EXPECT_EQ(response.request_id(), id);
-  EXPECT_FALSE(response.has_failure()) << response.failure().message();
-  ExpectGood(grpc::Status::OK, response);
-}
-
-void ExpectFailure(const std::string& id, StatusCode code, const v1::PredictResponse& response) {
-  EXPECT_EQ(response.request_id(), id);
-  EXPECT_EQ(response.failure().code(), code) << response.failure().message();
-  EXPECT_EQ(response.outputs_size(), 0);
-}
-
-// A client's end. All of it ends at a deadline, so no test hangs.
-class Stream {
- public:
-  explicit Stream(v1::Predictor::Stub* stub) {
-    context_.set_deadline(std::chrono::system_clock::now() + seconds(30));
-    call_ = stub->PredictStream(&context_);
-  }
-  ~Stream() {
-    if (!finished_) {
-      context_.TryCancel();
-      Finish();
-    }
-  }
-
-  bool Write(const v1::PredictRequest& message) { return call_->Write(message); }
-  void HalfClose() { call_->WritesDone(); }
-  void Cancel() { context_.TryCancel(); }
-
-  // The next answer. One without anything where there is none.
-  v1::PredictResponse Read() {
-    v1::PredictResponse response;
-    EXPECT_TRUE(call_->Read(&response));
-    return response;
-  }
-
-  // How it ended, when all answers have been read.
-  grpc::Status Finish() {
-    v1::PredictResponse more;
-    while (call_->Read(&more)) ++unread_;
-    finished_ = true;
-    return call_->Finish();
-  }
-  // REQUIRES: Finish() has returned.
-  int unread() const { return unread_; }
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::PredictRequest, v1::PredictResponse>> call_;
-  bool finished_ = false;
-  int unread_ = 0;
-};
-
-TelemetrySnapshot Counted(Serving* serving) {
-  TelemetrySnapshot read = serving->engine()->telemetry().Read();
-  read.Add(serving->served()->telemetry().Read());
-  return read;
-}
-
-size_t Queued(Serving* serving) { return serving->engine()->Snapshot().queued.requests; }
 
 TEST(PredictStream, AnswersEachRequestUnderItsId) {
   Serving serving;
@@ -221,122 +146,6 @@ TEST(PredictStream, ACancelledStreamsRequestsLeaveTheQueueWhileTheModelIsBusy) {
   EXPECT_EQ(Counted(&serving).in_flight, 1U);
   gate.Open();
   ExpectGood(other.Wait(), other.response());
-}
-
-TEST(PredictStream, ReadsNoMoreThanItMayHaveInFlight) {
-  Gate gate;
-  Serving serving(gate.model(), {}, {.stream_in_flight = 3});
-  Stream stream(serving.stub());
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(stream.Write(Asking("r")));
-  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 3; }));
-  for (int i = 0; i < 20; ++i) {  // Each comes behind all eight on the connection.
-    v1::PredictResponse response;
-    EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
-              StatusCode::INVALID_ARGUMENT);
-    EXPECT_LE(Counted(&serving).in_flight, 4U);  // With the refused one, if it still counts.
-  }
-  EXPECT_LE(Queued(&serving), 3U);
-  gate.Open();
-  for (int i = 0; i < 8; ++i) ExpectGoodFor("r", stream.Read());
-}
-
-TEST(PredictStream, AClientThatReadsNothingHoldsUpNobodyElseAndGetsAllWhenItReads) {
-  Serving serving(std::make_unique<FakeModel>(), {}, {.stream_in_flight = 4});
-  const auto channel = serving.NewChannel();
-  const auto stub = v1::Predictor::NewStub(channel);
-  Stream stream(stub.get());
-  constexpr int kRequests = 300;
-  const std::string id(100000, 'x');  // Comes back in the answer.
-  std::atomic<int> written = 0;
-  std::thread writer([&] {
-    for (; written < kRequests; ++written) {
-      if (!stream.Write(Asking(id))) return;
-    }
-  });
-  // What lies in the windows of both sides, and four.
-  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).Count(Outcome::kOk) >= 4; }));
-  for (int i = 0; i < 100; ++i) {
-    v1::PredictResponse response;
-    ExpectGood(serving.Predict(NamedMessage(), &response), response);
-  }
-  EXPECT_LT(written, kRequests);
-  for (int i = 0; i < kRequests; ++i) ASSERT_EQ(stream.Read().request_id(), id) << i;
-  writer.join();
-  EXPECT_EQ(written, kRequests);
-}
-
-TEST(PredictStream, HangsUpOnAClientThatReadsNothingForTooLong) {
-  Serving serving(std::make_unique<FakeModel>(), {},
-                  {.stream_in_flight = 4, .stream_stalled = milliseconds(50)});
-  Stream stream(serving.stub());
-  const v1::PredictRequest large = Asking(std::string(1000000, 'x'));
-  while (stream.Write(large)) {  // Until the stream has ended.
-  }
-  EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
-  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 0; }));
-}
-
-TEST(PredictStream, AnswersARequestAtItsOwnDeadlineAndGoesOn) {
-  Gate gate;
-  Serving serving(gate.model());
-  Call running(serving.stub(), NamedMessage());
-  gate.WaitUntilRunning();
-  Stream stream(serving.stub());
-  v1::PredictRequest hurried = Asking("hurried");
-  hurried.set_timeout_ms(30);
-  v1::PredictRequest patient = Asking("patient");
-  patient.set_timeout_ms(30000);
-  ASSERT_TRUE(stream.Write(patient));
-  ASSERT_TRUE(stream.Write(hurried));
-  const v1::PredictResponse answer = stream.Read();
-  ExpectFailure("hurried", StatusCode::DEADLINE_EXCEEDED, answer);
-  EXPECT_EQ(answer.failure().message(), "the deadline passed while the request waited");
-  gate.Open();
-  ExpectGoodFor("patient", stream.Read());
-  ExpectGood(running.Wait(), running.response());
-}
-
-TEST(PredictStream, GivesARequestWithoutATimeoutTheDefaultHoweverLongTheStreamMayLast) {
-  Gate gate;
-  Serving serving(gate.model(), {}, {.default_timeout = milliseconds(30)});
-  Call running(serving.stub(), NamedMessage());
-  gate.WaitUntilRunning();
-  Stream stream(serving.stub());
-  ASSERT_TRUE(stream.Write(Asking("r")));
-  ExpectFailure("r", StatusCode::DEADLINE_EXCEEDED, stream.Read());
-  gate.Open();
-}
-
-TEST(Predict, EndsAtTheEarlierOfItsDeadlines) {
-  Gate gate;
-  Serving serving(gate.model());
-  Call running(serving.stub(), NamedMessage());
-  gate.WaitUntilRunning();
-  v1::PredictRequest message = NamedMessage();
-  message.set_timeout_ms(30);
-  Call own(serving.stub(), message, seconds(30));
-  EXPECT_EQ(own.Wait().error_message(), "the deadline passed while the request waited");
-  message.set_timeout_ms(30000);
-  Call calls(serving.stub(), message, milliseconds(30));
-  EXPECT_EQ(calls.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
-  gate.Open();
-}
-
-TEST(PredictStream, TellsARefusedRequestWhenToRetry) {
-  Gate gate;
-  EngineOptions options;
-  options.batching.max_queued_examples = 2;
-  Serving serving(gate.model(), options, {.retry_pushback = milliseconds(35)});
-  Call running(serving.stub(), NamedMessage());
-  gate.WaitUntilRunning();
-  Stream stream(serving.stub());
-  ASSERT_TRUE(stream.Write(Asking("waits")));
-  ASSERT_TRUE(stream.Write(Asking("refused")));
-  const v1::PredictResponse answer = stream.Read();
-  ExpectFailure("refused", StatusCode::RESOURCE_EXHAUSTED, answer);
-  EXPECT_EQ(answer.failure().retry_pushback_ms(), 35U);
-  gate.Open();
-  ExpectGoodFor("waits", stream.Read());
 }
 
 TEST(PredictStream, DrainAnswersWhatWasReadEndsTheStreamAndRefusesNewOnes) {

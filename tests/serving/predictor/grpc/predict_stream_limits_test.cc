@@ -1,0 +1,139 @@
+// What a stream bounds: requests in flight, answers that nobody reads, deadlines, the queue.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "grpc/predict_stream.h"
+#include "grpc/predict_stream_fixture.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(PredictStream, ReadsNoMoreThanItMayHaveInFlight) {
+  Gate gate;
+  Serving serving(gate.model(), {}, {.stream_in_flight = 3});
+  Stream stream(serving.stub());
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(stream.Write(Asking("r")));
+  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 3; }));
+  for (int i = 0; i < 20; ++i) {  // Each comes behind all eight on the connection.
+    v1::PredictResponse response;
+    EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
+              StatusCode::INVALID_ARGUMENT);
+    EXPECT_LE(Counted(&serving).in_flight, 4U);  // With the refused one, if it still counts.
+  }
+  EXPECT_LE(Queued(&serving), 3U);
+  gate.Open();
+  for (int i = 0; i < 8; ++i) ExpectGoodFor("r", stream.Read());
+}
+
+TEST(PredictStream, AClientThatReadsNothingHoldsUpNobodyElseAndGetsAllWhenItReads) {
+  Serving serving(std::make_unique<FakeModel>(), {}, {.stream_in_flight = 4});
+  const auto channel = serving.NewChannel();
+  const auto stub = v1::Predictor::NewStub(channel);
+  Stream stream(stub.get());
+  constexpr int kRequests = 300;
+  const std::string id(100000, 'x');  // Comes back in the answer.
+  std::atomic<int> written = 0;
+  std::thread writer([&] {
+    for (; written < kRequests; ++written) {
+      if (!stream.Write(Asking(id))) return;
+    }
+  });
+  // What lies in the windows of both sides, and four.
+  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).Count(Outcome::kOk) >= 4; }));
+  for (int i = 0; i < 100; ++i) {
+    v1::PredictResponse response;
+    ExpectGood(serving.Predict(NamedMessage(), &response), response);
+  }
+  EXPECT_LT(written, kRequests);
+  for (int i = 0; i < kRequests; ++i) ASSERT_EQ(stream.Read().request_id(), id) << i;
+  writer.join();
+  EXPECT_EQ(written, kRequests);
+}
+
+TEST(PredictStream, HangsUpOnAClientThatReadsNothingForTooLong) {
+  Serving serving(std::make_unique<FakeModel>(), {},
+                  {.stream_in_flight = 4, .stream_stalled = milliseconds(50)});
+  Stream stream(serving.stub());
+  const v1::PredictRequest large = Asking(std::string(1000000, 'x'));
+  while (stream.Write(large)) {  // Until the stream has ended.
+  }
+  EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 0; }));
+}
+
+TEST(PredictStream, AnswersARequestAtItsOwnDeadlineAndGoesOn) {
+  Gate gate;
+  Serving serving(gate.model());
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  Stream stream(serving.stub());
+  v1::PredictRequest hurried = Asking("hurried");
+  hurried.set_timeout_ms(30);
+  v1::PredictRequest patient = Asking("patient");
+  patient.set_timeout_ms(30000);
+  ASSERT_TRUE(stream.Write(patient));
+  ASSERT_TRUE(stream.Write(hurried));
+  const v1::PredictResponse answer = stream.Read();
+  ExpectFailure("hurried", StatusCode::DEADLINE_EXCEEDED, answer);
+  EXPECT_EQ(answer.failure().message(), "the deadline passed while the request waited");
+  gate.Open();
+  ExpectGoodFor("patient", stream.Read());
+  ExpectGood(running.Wait(), running.response());
+}
+
+TEST(PredictStream, GivesARequestWithoutATimeoutTheDefaultHoweverLongTheStreamMayLast) {
+  Gate gate;
+  Serving serving(gate.model(), {}, {.default_timeout = milliseconds(30)});
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  Stream stream(serving.stub());
+  ASSERT_TRUE(stream.Write(Asking("r")));
+  ExpectFailure("r", StatusCode::DEADLINE_EXCEEDED, stream.Read());
+  gate.Open();
+}
+
+TEST(Predict, EndsAtTheEarlierOfItsDeadlines) {
+  Gate gate;
+  Serving serving(gate.model());
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  v1::PredictRequest message = NamedMessage();
+  message.set_timeout_ms(30);
+  Call own(serving.stub(), message, seconds(30));
+  EXPECT_EQ(own.Wait().error_message(), "the deadline passed while the request waited");
+  message.set_timeout_ms(30000);
+  Call calls(serving.stub(), message, milliseconds(30));
+  EXPECT_EQ(calls.Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  gate.Open();
+}
+
+TEST(PredictStream, TellsARefusedRequestWhenToRetry) {
+  Gate gate;
+  EngineOptions options;
+  options.batching.max_queued_examples = 2;
+  Serving serving(gate.model(), options, {.retry_pushback = milliseconds(35)});
+  Call running(serving.stub(), NamedMessage());
+  gate.WaitUntilRunning();
+  Stream stream(serving.stub());
+  ASSERT_TRUE(stream.Write(Asking("waits")));
+  ASSERT_TRUE(stream.Write(Asking("refused")));
+  const v1::PredictResponse answer = stream.Read();
+  ExpectFailure("refused", StatusCode::RESOURCE_EXHAUSTED, answer);
+  EXPECT_EQ(answer.failure().retry_pushback_ms(), 35U);
+  gate.Open();
+  ExpectGoodFor("waits", stream.Read());
+}
+
+}  // namespace
+}  // namespace embershard
