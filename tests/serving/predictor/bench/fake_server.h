@@ -9,6 +9,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -56,6 +57,11 @@ class FakeServer : public grpc::CallbackGenericService {
 
   std::string target() const { return "ipv4:127.0.0.1:" + std::to_string(port_); }
   uint64_t seen() const { return seen_; }
+  // The largest number of requests that were without an answer at one time.
+  uint64_t most_at_once() const {
+    std::lock_guard lock(mutex_);
+    return most_at_once_;
+  }
   std::multiset<std::string> bodies() const {
     std::lock_guard lock(mutex_);
     return bodies_;
@@ -113,12 +119,14 @@ class FakeServer : public grpc::CallbackGenericService {
   Plan Take(const grpc::ByteBuffer& message) {
     std::lock_guard lock(mutex_);
     bodies_.insert(TextOf(message));
+    most_at_once_ = std::max(most_at_once_, ++unanswered_);
     return plan_(seen_++);
   }
 
   void NoteAnswer(const grpc::ByteBuffer& message) {
     std::lock_guard lock(mutex_);
     answered_[TextOf(message)] = Clock::now();
+    --unanswered_;
   }
 
   const std::function<Plan(uint64_t)> plan_;
@@ -127,6 +135,8 @@ class FakeServer : public grpc::CallbackGenericService {
   std::multiset<std::string> bodies_;  // Guarded by mutex_, as all below.
   std::map<std::string, Clock::time_point> answered_;
   std::set<std::string> peers_;
+  uint64_t unanswered_ = 0;
+  uint64_t most_at_once_ = 0;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
