@@ -1,6 +1,7 @@
 """No file over 500 lines, no function over 60."""
 
 import ast
+from collections.abc import Iterator
 
 import pytest
 
@@ -38,3 +39,25 @@ def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     documented = ast.get_docstring(node) is not None
     body = node.body[1:] if documented else node.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_no_function_in_cpp_is_over_60_lines():
+    """Outside classes, from its first line to its brace."""
+    found = [
+        f"{path.relative_to(ROOT)}:{first} has {last - first + 1} lines"
+        for path in own_files(".cc", ".h")
+        if path.relative_to(ROOT).parts[0] != "tests"
+        for first, last in cpp_functions(path.read_text())
+        if last - first >= FUNCTION_LINES_MAX
+    ]
+    assert found == []
+
+
+def cpp_functions(source: str) -> Iterator[tuple[int, int]]:
+    """Their lines, counted from 1. clang-format has them begin and end at the left margin."""
+    first = 0
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line == "}":
+            yield first, number
+        elif line[:1] not in ("", " ", "#", "/", "}"):
+            first = number
