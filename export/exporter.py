@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from embershard.errors import ExportError, InputError
 from embershard.export.contents import PROGRAM_FILE, contents_of, write_inputs
-from embershard.export.program import build_program
+from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
 from embershard.export.requests import check_requests
 from embershard.export.samples import random_samples, scored

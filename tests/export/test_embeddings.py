@@ -3,7 +3,7 @@
 import pytest
 
 from embershard.errors import ExportError
-from embershard.export.program import build_program
+from embershard.export.program_builder import build_program
 from embershard.modules import EmbeddingBagConfig
 from embershard.package import Identity, Schema, SparseInput
 from tests.export.expanding import Forward

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from embershard.errors import ExportError
-from embershard.export.program import build_program
+from embershard.export.program_builder import build_program
 from embershard.modules import to_examples
 from tests.export.expanding import Forward
 from tests.export.models import SCHEMA, collection

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from embershard.export.program import build_program
+from embershard.export.program_builder import build_program
 from embershard.models import Score
 from embershard.modules import (
     MLP,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from embershard.export.program import build_program
+from embershard.export.program_builder import build_program
 from embershard.modules import EmbeddingBagConfig, to_examples
 from embershard.package import DenseInput, Schema, SparseInput
 from tests.export.expanding import Case

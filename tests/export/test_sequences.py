@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from embershard.errors import ExportError
 from embershard.export import export_model
-from embershard.export.program import build_program
+from embershard.export.program_builder import build_program
 from embershard.jagged.segments import pad_jagged
 from embershard.models import DIN, TwoTower
 from embershard.modules import (
