@@ -1,4 +1,4 @@
-"""The command line: `embershard train | export | compile | plan | inspect | verify |
+"""The command line: `embershard train | export | compile | plan | fetch | inspect | verify |
 serve | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
@@ -18,6 +18,7 @@ from embershard.commands import (
     add_compile,
     add_explain,
     add_export,
+    add_fetch,
     add_inspect,
     add_plan_command,
     add_predict,
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         add_export,
         add_compile,
         add_plan_command,
+        add_fetch,
         add_inspect,
         add_verify,
         add_serve,

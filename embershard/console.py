@@ -6,7 +6,7 @@ A bar whose work fails leaves nothing behind: the message speaks alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `embershard verify` shows a bar, too, and needs no torch.
     from embershard.export import ExportProgress
     from embershard.training import TrainingProgress
 
-__all__ = ["export_bar", "training_bar", "verify_bar"]
+__all__ = ["export_bar", "fetch_bar", "training_bar", "verify_bar"]
 
 # Where a line has room; in 80 columns bars are shorter.
 BAR_COLUMNS = 24
@@ -60,10 +60,19 @@ def export_bar(title: str) -> Iterator[Callable[[ExportProgress], None]]:
         yield show
 
 
-@contextmanager
-def verify_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+def verify_bar(title: str) -> AbstractContextManager[Callable[[int, int], None]]:
     """Bytes read, on standard error."""
-    with _bar("verifying", title) as (progress, task):
+    return _bytes_bar("verifying", title)
+
+
+def fetch_bar(title: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Bytes that are here, on standard error."""
+    return _bytes_bar("fetching", title)
+
+
+@contextmanager
+def _bytes_bar(verb: str, title: str) -> Iterator[Callable[[int, int], None]]:
+    with _bar(verb, title) as (progress, task):
 
         def show(done_bytes: int, total_bytes: int) -> None:
             megabytes = f"{done_bytes / 1e6:,.1f} of {total_bytes / 1e6:,.1f} MB"

@@ -104,7 +104,7 @@ from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-print(*project["dependencies"], *extras["cpu"], *extras["dev"], sep="\n")
+print(*project["dependencies"], *extras["cpu"], *extras["fetch"], *extras["dev"], sep="\n")
 PYTHON
     "${pip[@]}" -r $venv/requirements.txt
     done_now python "$key"

@@ -4,6 +4,7 @@ from embershard.commands.asking import add_predict
 from embershard.commands.benching import add_bench
 from embershard.commands.compiling import add_compile
 from embershard.commands.explaining import add_explain
+from embershard.commands.fetching import add_fetch
 from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.planning import add_plan_command
 from embershard.commands.serving import add_serve
@@ -14,6 +15,7 @@ __all__ = [
     "add_compile",
     "add_explain",
     "add_export",
+    "add_fetch",
     "add_inspect",
     "add_plan_command",
     "add_predict",

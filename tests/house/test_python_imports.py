@@ -22,8 +22,9 @@ ALLOWED = {
     "client": {"_proto"},
     "bench": {"_proto", "client", "package"},
     "explain": {"_proto", "client", "package", "serving"},
+    "fetch": {"package"},
 }
-TORCH_FREE = LEAVES | {"package", "serving", "client", "bench", "explain"}
+TORCH_FREE = LEAVES | {"package", "serving", "client", "bench", "explain", "fetch"}
 TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
 COMMANDS = {"cli", "commands"}
 LAZY = {"", "__main__"} | COMMANDS

@@ -1,0 +1,179 @@
+"""Fetching a version: what is here already is linked, the rest comes, all of it is verified."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from embershard.errors import InputError, PackageError
+from embershard.fetch.choosing import choose_version
+from embershard.fetch.files import FileBringer
+from embershard.fetch.local_files import files_by_digest
+from embershard.fetch.source import Source
+from embershard.package import verify_package
+from embershard.package.folder_checks import read_manifest
+from embershard.package.manifest import Manifest
+from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
+from embershard.package.sealing import sync, sync_tree
+from embershard.package.strict_json import BYTES_MAX
+
+__all__ = ["FetchProgress", "Fetched", "fetch_package"]
+
+UNFINISHED: Final = ".fetching-"
+"""How folders begin that hold what has come so far of a version."""
+
+FetchProgress = Callable[[int, int], None]
+"""Called with the bytes that are here, and the bytes in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What became of a fetch. Bytes are those of the files that the manifest lists."""
+
+    model: str
+    version: int
+    folder: Path
+
+    fetched_bytes: int
+    """That came from the far side."""
+
+    reused_bytes: int
+    """Of files that other versions here have, too."""
+
+    resumed_bytes: int
+    """That an earlier fetch, which was interrupted, had brought."""
+
+
+def fetch_package(
+    url: str,
+    repository: str | Path,
+    *,
+    model: str = "",
+    version: int = 0,
+    progress: FetchProgress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Fetched:
+    """Bring one version of a model into a repository of this machine.
+
+    It appears there whole and verified, or not at all. What an interrupted fetch has brought stays
+    in a folder beside it, and the next one goes on from there.
+
+    Args:
+        url: of a repository, as fsspec takes it.
+        repository: folder of models; made if missing.
+        model: empty: the only one there.
+        version: 0: the highest one there.
+        pause: waits so many seconds before another attempt.
+
+    Returns:
+        Where it lies. One that was there already is left as it is.
+
+    Raises:
+        ConfigError: no URL, or one for which a Python package is missing.
+        NotFoundError: no such model or version, or one without one of its files.
+        UnavailableError: no answer after some attempts.
+        PackageError: what is on the far side is damaged.
+        InputError: another version of that number is here, another fetch of it is at work, or
+            the disk is full.
+    """
+    source = Source(url, pause=pause)
+    model, version = choose_version(source, model=model, version=version)
+    out = Path(repository) / model / str(version)
+    work = out.parent / f"{UNFINISHED}{version}"
+    digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=BYTES_MAX)
+    if out.exists():
+        _check_same(out, digest_line, source)
+        return _fetched(model, version, out)
+    work.mkdir(parents=True, exist_ok=True)
+    with _locked(work):
+        if out.exists():  # Another fetch has been faster.
+            _check_same(out, digest_line, source)
+            return _fetched(model, version, out)
+        manifest = _fetch_manifest(source, work / "package", model, version, digest_line)
+        bringer = FileBringer(
+            read=lambda file, offset: source.blocks(f"{model}/{version}/{file}", offset),
+            where=f"{source.url}/{model}/{version}",
+            package=work / "package",
+            parts=work / "parts",
+            local=files_by_digest(_others(out)),
+            total_bytes=sum(spec.bytes for spec in manifest.files.values()),
+            progress=progress,
+        )
+        bringer.drop_others({*manifest.files, MANIFEST, MANIFEST_DIGEST})
+        bringer.check_room(manifest.files)
+        for file, spec in sorted(manifest.files.items()):
+            bringer.bring(file, spec)
+        _publish(work / "package", out)
+        shutil.rmtree(work)
+    return _fetched(model, version, out, bringer)
+
+
+def _fetched(model: str, version: int, out: Path, bringer: FileBringer | None = None) -> Fetched:
+    return Fetched(
+        model=model,
+        version=version,
+        folder=out,
+        fetched_bytes=bringer.fetched_bytes if bringer else 0,
+        reused_bytes=bringer.reused_bytes if bringer else 0,
+        resumed_bytes=bringer.resumed_bytes if bringer else 0,
+    )
+
+
+def _check_same(out: Path, digest_line: bytes, source: Source) -> None:
+    if (out / MANIFEST_DIGEST).read_bytes() != digest_line:
+        raise InputError(
+            f"{out}: is another package than {source.url} has under this number; versions are "
+            "immutable: move one away, or publish under a new number"
+        )
+
+
+@contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{work}: another fetch of this version is at work") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _fetch_manifest(
+    source: Source, package: Path, model: str, version: int, digest_line: bytes
+) -> Manifest:
+    package.mkdir(exist_ok=True)
+    (package / MANIFEST_DIGEST).write_bytes(digest_line)
+    data = source.read(f"{model}/{version}/{MANIFEST}", bytes_max=BYTES_MAX)
+    (package / MANIFEST).write_bytes(data)
+    try:
+        manifest = read_manifest(package)
+    except PackageError as error:
+        raise PackageError(f"{source.url}/{model}/{version}/{error}") from None
+    if (manifest.model, manifest.version) != (model, version):
+        raise PackageError(
+            f"{source.url}/{model}/{version}/{MANIFEST}: expected model {model!r} version "
+            f"{version} (its folder), got {manifest.model!r} version {manifest.version}"
+        )
+    return manifest
+
+
+def _others(out: Path) -> list[Path]:
+    """Other versions of the model, the newest first."""
+    versions = [each for each in out.parent.iterdir() if each.name.isdigit() and each != out]
+    return sorted(versions, key=lambda each: int(each.name), reverse=True)
+
+
+def _publish(package: Path, out: Path) -> None:
+    verify_package(package, hashes=False)  # They were computed as the bytes came.
+    sync_tree(package)
+    package.rename(out)
+    sync(out.parent)

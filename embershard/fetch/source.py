@@ -1,0 +1,155 @@
+"""The far side: a repository that fsspec reads, with retries that end."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeGuard, TypeVar
+
+from embershard.errors import ConfigError, NotFoundError, UnavailableError
+
+__all__ = ["Source"]
+
+ATTEMPTS: Final = 5
+FIRST_PAUSE_SECONDS: Final = 0.5
+BLOCK_BYTES: Final = 4 << 20
+
+Result = TypeVar("Result")
+
+
+class Source:
+    """A folder of models at a URL. What is read may be interrupted and is tried again."""
+
+    def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+        """
+        Args:
+            url: as fsspec takes it: ``s3://bucket/repository``, ``gs://...``, ``https://...``,
+                ``file:///...``. Keys and the like come from where that file system looks.
+            pause: waits so many seconds.
+
+        Raises:
+            ConfigError: no URL, or one for which a Python package is missing.
+        """
+        self.url, self._pause = url.rstrip("/"), pause
+        if "://" not in url:
+            raise ConfigError(f"url: expected one with a protocol, as in s3://..., got {url!r}")
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise ConfigError(
+                f"fsspec is missing: pip install 'embershard[fetch]' ({error})"
+            ) from None
+        try:
+            self._files, self._root = url_to_fs(self.url)
+        except ImportError as error:
+            raise ConfigError(
+                f"{self.url}: a Python package for this protocol is missing: {error}; "
+                "for s3:// and https://, pip install 'embershard[fetch]'"
+            ) from None
+        except ValueError as error:  # A protocol that fsspec does not know.
+            raise ConfigError(f"{self.url}: {error}") from None
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder of the repository.
+
+        Raises:
+            NotFoundError: there is no such folder, or the far side cannot list.
+            UnavailableError: no answer after some attempts.
+        """
+
+        def listed() -> list[str]:
+            self._files.invalidate_cache()
+            return [str(name) for name in self._files.ls(self._path(folder), detail=False)]
+
+        found = self._tried(folder, listed)
+        return sorted({posixpath.basename(name.rstrip("/")) for name in found} - {""})
+
+    def read(self, file: str, *, bytes_max: int) -> bytes:
+        """All of a small file.
+
+        Raises:
+            NotFoundError: it is not there.
+            UnavailableError: no answer after some attempts.
+        """
+
+        def whole() -> bytes:
+            with self._files.open(self._path(file), "rb", block_size=BLOCK_BYTES) as stream:
+                return bytes(stream.read(bytes_max + 1))
+
+        return self._tried(file, whole)
+
+    def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
+        """What stands in a file from some byte on, in blocks, also across interruptions.
+
+        Args:
+            offset: how many bytes the caller has; asked again after an interruption.
+
+        Raises:
+            NotFoundError: it is not there.
+            UnavailableError: interrupted some times, and each time with no byte between.
+        """
+        attempt, before = 1, -1
+        while True:
+            start = offset()
+            attempt = attempt + 1 if start == before else 1
+            before = start
+            try:
+                with self._files.open(
+                    self._path(file), "rb", block_size=BLOCK_BYTES, cache_type="none"
+                ) as stream:
+                    _skip(stream, start)
+                    while block := stream.read(BLOCK_BYTES):
+                        yield bytes(block)
+                return
+            except Exception as error:  # Each file system has exceptions of its own.
+                self._wait(file, attempt, error)
+
+    def _tried(self, file: str, action: Callable[[], Result]) -> Result:
+        attempt = 1
+        while True:
+            try:
+                return action()
+            except Exception as error:  # Each file system has exceptions of its own.
+                self._wait(file, attempt, error)
+            attempt += 1
+
+    def _wait(self, file: str, attempt: int, error: Exception) -> None:
+        """
+        Raises:
+            NotFoundError: it is not there.
+            UnavailableError: that was the last attempt, or another would be of no use.
+        """
+        where = f"{self.url}/{file}"
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            if not _is_unreachable(error.__cause__):
+                raise NotFoundError(f"{where}: expected it there, found nothing") from None
+            error = error.__cause__
+        if isinstance(error, PermissionError):
+            raise UnavailableError(
+                f"{where}: not allowed: {error}; look at the keys in use"
+            ) from error
+        if attempt >= ATTEMPTS:
+            last = f"the last with {type(error).__name__}: {error}"
+            words = f"{where}: {ATTEMPTS} attempts failed, {last}; run it again: it goes on"
+            raise UnavailableError(f"{words} where it stopped") from error
+        self._pause(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
+
+    def _path(self, file: str) -> str:
+        return f"{self._root.rstrip('/')}/{file}" if file else self._root
+
+
+def _skip(stream: Any, size: int) -> None:
+    """By reading, where the far side has no ranges."""
+    try:
+        stream.seek(size)
+    except ValueError:
+        while size > 0 and (block := stream.read(min(size, BLOCK_BYTES))):
+            size -= len(block)
+
+
+def _is_unreachable(cause: BaseException | None) -> TypeGuard[Exception]:
+    """Whether a file was called missing because of a connection, as fsspec does it over HTTP."""
+    if isinstance(cause, FileNotFoundError):
+        return False
+    return isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
