@@ -95,7 +95,7 @@ python_stage() {
 
   key=$(hash_of constraints.txt pyproject.toml scripts/install.sh)
   if ! done_before python "$key"; then
-    say "Python packages"
+    say "Python packages, torch among them: minutes the first time"
     local pip=($venv/bin/pip install --quiet --disable-pip-version-check -c constraints.txt)
     "${pip[@]}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
     $venv/bin/python - > $venv/requirements.txt <<'PYTHON'
