@@ -151,7 +151,7 @@ class Bfloat16Linears(torch.nn.Module):
 
 
 class Products(torch.nn.Module):
-    """Products of an example's 9 vectors of 20 values with each other, and with 3 of its request."""
+    """Products of an example's 9 vectors with each other, and with 3 of its request."""
 
     def __init__(self) -> None:
         super().__init__()
