@@ -165,8 +165,10 @@ class Products(torch.nn.Module):
         of_request = request_inputs[0].reshape(-1, 3, 20).index_select(0, request_of_example)
         pairs = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
         cross = torch.bmm(vectors, of_request.transpose(1, 2)).flatten(1)
-        others = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(
-            1, self.pairs.flip(0)
+        others = (
+            torch.bmm(vectors, vectors.transpose(1, 2))
+            .flatten(1)
+            .index_select(1, self.pairs.flip(0))
         )
         return {"pairs": pairs, "cross": cross, "others": others}
 
