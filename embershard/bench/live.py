@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Final, Self, TextIO
 
 from embershard.bench.run import Progress
@@ -48,12 +47,7 @@ class LiveLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._width:
             self._out.write("\r" + " " * self._width + "\r")
             self._out.flush()
