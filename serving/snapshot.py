@@ -77,6 +77,8 @@ class Snapshot(TypedDict):
     examples: int
     """Of answered requests."""
     batches: int
+    reruns: int
+    """Runs of parts of batches for which the model had failed."""
     compute_seconds: float
     """Lookup and dense program of the batch that a request was in, summed over answered requests:
     a batch of ten counts ten times."""

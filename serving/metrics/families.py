@@ -115,6 +115,11 @@ OURS = (
         lambda snapshot: snapshot["examples"],
     ),
     _counter("embershard_batches", "Batches that ran.", lambda snapshot: snapshot["batches"]),
+    _counter(
+        "embershard_batch_reruns",
+        "Runs of parts of batches for which the model had failed.",
+        lambda snapshot: snapshot["reruns"],
+    ),
     Family(
         kind="counter",
         name="embershard_unknown_ids",

@@ -104,6 +104,11 @@ std::unique_ptr<Request> BatchingQueue::Take(const RequestPieces& pieces) {
   return whole;
 }
 
+bool BatchingQueue::IsWanted(const Request& request) const {
+  const std::lock_guard lock(mutex_);
+  return request.answer && request.deadline > now_();
+}
+
 void BatchingQueue::EndRun() {
   const std::lock_guard lock(mutex_);
   running_.End();

@@ -60,6 +60,9 @@ class BatchingQueue {
   // Takes a request out that is cut and is to be answered; null where it has been.
   std::unique_ptr<Request> Take(const RequestPieces& pieces);
 
+  // For RunBatch: whether a request of the batch has not been answered, and has time left.
+  bool IsWanted(const Request& request) const;
+
   // For RunBatch: the model has done with the batch.
   void EndRun();
 

@@ -23,6 +23,7 @@ struct BatchTimes {
   Clock::time_point start;
   uint32_t lookup_us = 0;
   uint32_t dense_us = 0;
+  int reruns = 0;  // Runs of parts of it, after it had failed. Their time is in the two above.
 };
 
 // Thread-safe; runs one batch at a time.

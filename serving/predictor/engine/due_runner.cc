@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/out_of_memory.h"
+#include "engine/rerun.h"
 
 namespace embershard {
 namespace {
@@ -51,6 +52,12 @@ void DueRunner::Run(Due due, BatchingQueue* held) {
 void DueRunner::RunBatch(Batch* batch, BatchingQueue** held) {
   BatchTimes times;
   Result<std::vector<Result<Response>>> responses = runner_->Run(*batch, &times);
+  if (!responses.ok() && batch->size() > 1) {
+    const IsWanted wanted = [queue = *held](const Request& request) {
+      return queue == nullptr || queue->IsWanted(request);
+    };
+    responses = RunInHalves(runner_, *batch, responses.status(), wanted, &times);
+  }
   if (*held != nullptr) std::exchange(*held, nullptr)->EndRun();
   CountRun(*batch, responses, times);
   for (size_t i = 0; i < batch->size(); ++i) {
@@ -77,6 +84,7 @@ void DueRunner::CountRun(const Batch& batch, const Result<std::vector<Result<Res
     if (request->first_example == 0) telemetry_->CountQueued(times.start - request->arrival);
     examples += request->num_examples;
   }
+  telemetry_->CountReruns(static_cast<uint64_t>(times.reruns));
   if (!responses.ok()) return telemetry_->CountFailedBatch();
   uint64_t answered = 0;
   for (size_t i = 0; i < batch.size(); ++i) {

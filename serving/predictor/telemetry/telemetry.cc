@@ -77,6 +77,7 @@ TelemetrySnapshot Telemetry::Read() const {
   read.open_streams = Value(open_streams_);
   read.examples = Value(examples_);
   read.batches = Value(batches_);
+  read.reruns = Value(reruns_);
   read.compute_seconds = static_cast<double>(Value(compute_us_)) / 1e6;
   for (const Counter& count : unknown_ids_) read.unknown_ids.push_back(Value(count));
   read.bytes_received = Value(bytes_received_);

@@ -61,6 +61,7 @@ struct TelemetrySnapshot {
   uint64_t open_streams = 0;
   uint64_t examples = 0;              // Of OK calls.
   uint64_t batches = 0;               // Those that failed, too.
+  uint64_t reruns = 0;                // Of parts of those for which the model failed.
   double compute_seconds = 0;         // Of each answer's batch: one of ten counts ten times.
   std::vector<uint64_t> unknown_ids;  // One for each sparse input.
   uint64_t bytes_received = 0;
@@ -101,6 +102,9 @@ class Telemetry {
   void CountBatch(const RanBatch& batch);
   void CountFailedBatch() { Count(batches_); }
 
+  // Parts of a batch that failed were run again, so often.
+  void CountReruns(uint64_t runs) { Count(reruns_, runs); }
+
   // REQUIRES: sparse_input < TelemetryOptions::sparse_inputs.
   void CountUnknownIds(size_t sparse_input, uint64_t count) {
     Count(unknown_ids_[sparse_input], count);
@@ -127,6 +131,7 @@ class Telemetry {
   std::array<Counter, kOutcomes> ended_batch_{};
   Counter examples_ = 0;
   Counter batches_ = 0;
+  Counter reruns_ = 0;
   Counter compute_us_ = 0;
   Counter bytes_received_ = 0;
   Counter bytes_sent_ = 0;

@@ -1,9 +1,17 @@
-"""Failure 4: a request that passes the door, and makes the model overflow, fails alone."""
+"""Failure 4: a request that passes the door, and makes the model overflow or raise, fails alone."""
 
 import grpc
 import numpy as np
+import pytest
+import torch
+from torch import nn
 
+from embershard._proto import predictor_pb2 as pb
 from embershard.errors import EmbershardError
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import DenseInput, Identity, Schema, SparseInput
+from embershard.serving import LocalPredictor, Server, ServerOptions
 from tests.serving.asking import Asked, named, outputs_of, random_request
 from tests.serving.refused import Code
 
@@ -53,3 +61,75 @@ def test_over_the_wire_it_is_the_only_one_that_fails(server, local):
             else:
                 score = outputs_of(call.result())["score"]
                 assert np.abs(score - expected[place % 3 // 2]).max() <= 1e-6
+
+
+class Brittle(nn.Module):
+    """The program raises for a price of 1000 and more: there is one step to take."""
+
+    def __init__(self):
+        super().__init__()
+        self.embeddings = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name="items", num_embeddings=10, embedding_dim=4, feature_names=["item"]
+                )
+            ]
+        )
+        self.register_buffer("steps", torch.tensor([0.5]))
+
+    def forward(self, dense, sparse):
+        price = dense[:, 0]
+        step = self.steps.index_select(0, (price / 1000).long())
+        return {"score": price + step + self.embeddings(sparse)["item"].sum(1)}
+
+
+BRITTLE = Schema(dense=[DenseInput("price")], sparse=[SparseInput("item", ids=Identity(10))])
+
+
+def priced(*prices):
+    """Without items, whose vectors are then zero."""
+    message = pb.PredictRequest(num_examples=len(prices))
+    message.dense.add(name="price", values=np.array(prices, "<f4").tobytes())
+    return message.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def brittle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("brittle")
+    export_model(Brittle(), BRITTLE, folder / "brittle" / "1")
+    return folder
+
+
+def test_the_neighbours_of_one_for_which_the_program_raises_get_their_scores(brittle):
+    messages = [priced(number, number + 0.25) for number in range(20)]
+    messages[13] = priced(1, 5000)
+    local = LocalPredictor(brittle / "brittle" / "1", threads=1)
+    for place, answer in enumerate(local.predict_merged(messages)):
+        if place == 13:
+            assert isinstance(answer, EmbershardError)
+            assert "index out of range" in str(answer)
+        else:
+            assert outputs_of(answer)["score"].tolist() == [place + 0.5, place + 0.75]
+
+
+def test_over_the_wire_the_program_raises_for_its_own_client_only(brittle):
+    with (
+        Server(brittle, options=ServerOptions(port=0, threads=1)) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
+        # Until one has come into a batch with others.
+        for _ in range(100):
+            calls = [
+                predict.future(priced(5000) if place % 40 == 7 else priced(place), timeout=60)
+                for place in range(200)
+            ]
+            for place, call in enumerate(calls):
+                if place % 40 == 7:
+                    assert call.code() is Code.INTERNAL
+                    assert "index out of range" in call.details()
+                else:
+                    assert outputs_of(call.result())["score"].tolist() == [place + 0.5]
+            if server.snapshot()["reruns"] > 0:
+                return
+    raise AssertionError("no batch held it and another one")

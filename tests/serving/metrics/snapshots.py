@@ -54,6 +54,7 @@ def empty() -> Snapshot:
         },
         "examples": 0,
         "batches": 0,
+        "reruns": 0,
         "compute_seconds": 0.0,
         "unknown_ids": {"user": 0, "item": 0},
         "bytes_received": 0,
@@ -92,6 +93,7 @@ def busy() -> Snapshot:
     snapshot.update(
         examples=91,
         batches=11,
+        reruns=12,
         compute_seconds=0.5,
         unknown_ids={"user": 17, "item": 26},
         bytes_received=123_456,

@@ -46,6 +46,7 @@ BUSY = {
     "embershard_requests_total{INTERNAL,batch,out_of_memory}": 13,
     "embershard_examples_total": 91,
     "embershard_batches_total": 11,
+    "embershard_batch_reruns_total": 12,
     "embershard_unknown_ids_total{user}": 17,
     "embershard_unknown_ids_total{item}": 26,
     "embershard_received_bytes_total": 123_456,
