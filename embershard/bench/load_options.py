@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 from embershard.errors import InputError
 
-__all__ = ["LoadOptions"]
+__all__ = ["PROTOCOLS", "LoadOptions", "Protocol"]
+
+Protocol = Literal["embershard", "oip"]
+
+PROTOCOLS: Final = get_args(Protocol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,9 @@ class LoadOptions:
     streams: int = 0
     """Requests go over so many streams (PredictStream), in turn. 0: a call for each (Predict)."""
 
+    protocol: Protocol = "embershard"
+    """That requests are sent in: our own, or "oip", the Open Inference Protocol, as calls."""
+
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,6 +78,12 @@ class LoadOptions:
             raise InputError(
                 f"threads: expected at most as many as requests in flight, got {self.threads}"
             )
+        if self.protocol not in PROTOCOLS:
+            raise InputError(
+                f"protocol: expected one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
+            )
+        if self.streams and self.protocol != "embershard":
+            raise InputError(f"streams: expected none with protocol {self.protocol!r}")
         if self.streams and not self.threads <= self.streams <= self.calls:
             raise InputError(
                 "streams: expected at least one a thread, and at most as many as requests in "

@@ -13,6 +13,7 @@ import grpc
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
 from embershard.bench.load_options import LoadOptions
+from embershard.bench.open_inference import MODEL_INFER
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import cpu_seconds
 from embershard.bench.target import PREDICT, PREDICT_STREAM, Target
@@ -118,7 +119,7 @@ def run_load(
 
     Args:
         target: the server.
-        pool: sent in turn.
+        pool: sent in turn, messages of the options' protocol.
         options: bounds the run: warm-up, duration and timeout are the longest it takes.
         server_processes: processes whose CPU time counts as the server's; none: unknown.
         keep_answers: fill the result's ``answers``.
@@ -133,7 +134,7 @@ def run_load(
         target=target.name,
         tls=None if target.tls is None else [*target.tls.texts(), target.tls.server_name],
         token=target.token,
-        method=PREDICT_STREAM if options.streams else PREDICT,
+        method=_method(options),
         streams=options.streams,
         rate=options.rate or 0.0,
         times=times,
@@ -161,6 +162,12 @@ def run_load(
     if server_processes and server_before is not None and server_after is not None:
         server_cpu = server_after - server_before
     return _result(run, options, client_cpu, server_cpu)
+
+
+def _method(options: LoadOptions) -> str:
+    if options.protocol == "oip":
+        return MODEL_INFER
+    return PREDICT_STREAM if options.streams else PREDICT
 
 
 def _times(pool: Sequence[PooledRequest]) -> tuple[list[float], float]:

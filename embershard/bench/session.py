@@ -8,16 +8,17 @@ from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions
+from embershard.bench.open_inference import MODEL_INFER, infer_requests
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
-from embershard.bench.target import Target, ask_model, find_target, try_requests
+from embershard.bench.target import Target, ask_model, find_target, try_method, try_requests
 from embershard.bench.traffic import drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
-from embershard.errors import UnavailableError
+from embershard.errors import InputError, UnavailableError
 from embershard.words import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
@@ -127,12 +128,18 @@ def run_bench(
             for name, count in sorted(unknown.items())
         ),
     ]
+    pool = sent.pool
+    if options.load.protocol == "oip":
+        if replay is not None:
+            raise InputError("replay: sends and compares our own protocol, got protocol 'oip'")
+        pool = infer_requests(model, pool)
+        try_method(target, MODEL_INFER, pool[: len(sent.tried)], timeout_seconds=patience)
     processes = _server_processes(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
         return run_load(
             target,
-            sent.pool,
+            pool,
             load,
             server_processes=processes,
             keep_answers=replay is not None,

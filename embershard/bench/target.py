@@ -18,7 +18,15 @@ from embershard.client.schema import served_model
 from embershard.client.status import error_of
 from embershard.errors import InputError, UnavailableError
 
-__all__ = ["PREDICT", "PREDICT_STREAM", "Target", "ask_model", "find_target", "try_requests"]
+__all__ = [
+    "PREDICT",
+    "PREDICT_STREAM",
+    "Target",
+    "ask_model",
+    "find_target",
+    "try_method",
+    "try_requests",
+]
 
 PREDICT: Final = "/embershard.v1.Predictor/Predict"
 PREDICT_STREAM: Final = "/embershard.v1.Predictor/PredictStream"
@@ -135,21 +143,33 @@ def try_requests(
         RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
     """
     unknown: dict[str, int] = {}
+    for answer in try_method(target, PREDICT, requests, timeout_seconds=timeout_seconds):
+        for feature in pb.PredictResponse.FromString(answer).unknown_ids:
+            unknown[feature.feature] = unknown.get(feature.feature, 0) + feature.count
+    return unknown
+
+
+def try_method(
+    target: Target, method: str, requests: Sequence[PooledRequest], *, timeout_seconds: float
+) -> list[bytes]:
+    """Send a few requests one by one.
+
+    Returns:
+        The answers that there were: a call may fail for what passes.
+
+    Raises:
+        RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
+    """
+    answers = []
     with _channel(target) as channel:
-        predict = with_token(
-            channel.unary_unary(PREDICT, response_deserializer=pb.PredictResponse.FromString),
-            target.token,
-        )
+        call = with_token(channel.unary_unary(method), target.token)
         for request in requests:
             try:
-                answer = predict(request.message, timeout=timeout_seconds)
+                answers.append(call(request.message, timeout=timeout_seconds))
             except grpc.RpcError as failure:
                 if failure.code() in REFUSED:
                     raise error_of(failure, address=target.name) from failure
-                continue
-            for feature in answer.unknown_ids:
-                unknown[feature.feature] = unknown.get(feature.feature, 0) + feature.count
-    return unknown
+    return answers
 
 
 def _channel(target: Target) -> grpc.Channel:

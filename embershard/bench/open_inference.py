@@ -1,0 +1,96 @@
+"""Drawn requests in the Open Inference Protocol, so that one load measures both protocols.
+
+The few fields are written by hand: no Python code is generated for that protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench.pool import PooledRequest
+from embershard.client import ServedModel
+
+__all__ = ["MODEL_INFER", "infer_requests"]
+
+MODEL_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
+
+# Fields of ModelInferRequest, of an input, and of an entry of its parameters.
+MODEL_NAME, MODEL_VERSION, PARAMETERS, INPUTS, RAW_INPUT_CONTENTS = 1, 2, 4, 5, 7
+NAME, DATATYPE, SHAPE = 1, 2, 3
+KEY, VALUE = 1, 2
+INT64_PARAM = 2
+
+SIZES: Final = {"FP32": 4, "INT32": 4, "INT64": 8}
+
+
+def infer_requests(model: ServedModel, pool: Sequence[PooledRequest]) -> list[PooledRequest]:
+    """The same requests as ``ModelInferRequest`` messages, with packed tensors in raw contents.
+
+    Args:
+        model: that they were drawn for.
+        pool: packed ``PredictRequest`` messages.
+    """
+    return [
+        replace(each, message=_infer_request(model, pb.PredictRequest.FromString(each.message)))
+        for each in pool
+    ]
+
+
+def _infer_request(model: ServedModel, request: pb.PredictRequest) -> bytes:
+    example_width = sum(item.scope == "example" for item in model.dense)
+    packed = request.packed
+    tensors: list[tuple[str, str, bytes, int]] = []
+    if example_width:
+        tensors.append(("DENSE", "FP32", packed.example_dense, example_width))
+    if example_width < len(model.dense):
+        tensors.append(("REQUEST_DENSE", "FP32", packed.request_dense, 0))
+    if model.sparse:
+        tensors.append(("LENGTHS", "INT32", packed.lengths, 0))
+        tensors.append(("VALUES", "INT64", packed.values, 0))
+    if any(item.weighted for item in model.sparse):
+        tensors.append(("WEIGHTS", "FP32", packed.weights, 0))
+    return b"".join(
+        [
+            _bytes(MODEL_NAME, model.name.encode()),
+            _bytes(MODEL_VERSION, str(model.version).encode()),
+            _parameter("num_examples", request.num_examples),
+            _parameter("priority", request.priority),
+            *(_bytes(INPUTS, _input(*tensor)) for tensor in tensors),
+            *(_bytes(RAW_INPUT_CONTENTS, data) for _, _, data, _ in tensors),
+        ]
+    )
+
+
+def _input(name: str, datatype: str, data: bytes, columns: int) -> bytes:
+    """``columns``: of a matrix; 0 where there is one dimension."""
+    values = len(data) // SIZES[datatype]
+    shape = [values // columns, columns] if columns else [values]
+    return b"".join(
+        [
+            _bytes(NAME, name.encode()),
+            _bytes(DATATYPE, datatype.encode()),
+            _bytes(SHAPE, b"".join(map(_varint, shape))),
+        ]
+    )
+
+
+def _parameter(key: str, value: int) -> bytes:
+    number = _varint(INT64_PARAM << 3) + _varint(value)
+    return _bytes(PARAMETERS, _bytes(KEY, key.encode()) + _bytes(VALUE, number))
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    """REQUIRES: at least 0."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

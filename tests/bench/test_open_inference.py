@@ -1,0 +1,101 @@
+"""Requests in the Open Inference Protocol, read with Triton's own messages."""
+
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench import LoadOptions
+from embershard.bench.open_inference import infer_requests
+from embershard.bench.pool import PooledRequest
+from embershard.client import ServedInput, ServedModel
+from embershard.errors import InputError
+
+INPUTS = (
+    ServedInput(name="age", kind="dense", scope="request"),
+    ServedInput(name="price", kind="dense", scope="example"),
+    ServedInput(name="likes", kind="dense", scope="example"),
+    ServedInput(name="user", kind="sparse", scope="request"),
+    ServedInput(name="tags", kind="sparse", scope="example", weighted=True),
+)
+
+
+def model(*inputs: ServedInput) -> ServedModel:
+    return ServedModel(
+        name="ranker",
+        version=300,
+        fingerprint=7,
+        inputs=inputs,
+        outputs=(),
+        max_examples=10,
+        max_ids=100,
+        max_message_bytes=1 << 20,
+    )
+
+
+def arrays(message: service_pb2.ModelInferRequest) -> dict[str, tuple[str, list[int], bytes]]:
+    return {
+        tensor.name: (tensor.datatype, list(tensor.shape), raw)
+        for tensor, raw in zip(message.inputs, message.raw_input_contents, strict=True)
+    }
+
+
+def test_a_request_says_the_same():
+    dense, request_dense = np.arange(6, dtype="<f4"), np.array([30], "<f4")
+    lengths, values = np.array([1, 2, 0, 1], "<i4"), np.array([1 << 40, 1, 2, 3], "<i8")
+    weights = np.array([0.5, 1, 2], "<f4")
+    ours = pb.PredictRequest(
+        num_examples=3,
+        priority=pb.PRIORITY_BATCH,
+        packed=pb.Packed(
+            schema=7,
+            example_dense=dense.tobytes(),
+            request_dense=request_dense.tobytes(),
+            lengths=lengths.tobytes(),
+            values=values.tobytes(),
+            weights=weights.tobytes(),
+        ),
+    )
+    pooled = PooledRequest(ours.SerializeToString(), examples=3, ids=4)
+    (converted,) = infer_requests(model(*INPUTS), [pooled])
+    assert (converted.examples, converted.ids) == (3, 4)
+    message = service_pb2.ModelInferRequest.FromString(converted.message)
+    assert (message.model_name, message.model_version) == ("ranker", "300")
+    assert {key: value.int64_param for key, value in message.parameters.items()} == {
+        "num_examples": 3,
+        "priority": 2,
+    }
+    assert arrays(message) == {
+        "DENSE": ("FP32", [3, 2], dense.tobytes()),
+        "REQUEST_DENSE": ("FP32", [1], request_dense.tobytes()),
+        "LENGTHS": ("INT32", [4], lengths.tobytes()),
+        "VALUES": ("INT64", [4], values.tobytes()),
+        "WEIGHTS": ("FP32", [3], weights.tobytes()),
+    }
+
+
+def test_what_a_model_does_not_have_is_not_sent():
+    ours = pb.PredictRequest(num_examples=1, packed=pb.Packed(lengths=bytes(4)))
+    pooled = PooledRequest(ours.SerializeToString(), examples=1, ids=0)
+    (converted,) = infer_requests(model(INPUTS[3]), [pooled])
+    message = service_pb2.ModelInferRequest.FromString(converted.message)
+    assert list(arrays(message)) == ["LENGTHS", "VALUES"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(
+            {"protocol": "http"}, "protocol: expected one of embershard, oip, got 'http'", id="name"
+        ),
+        pytest.param(
+            {"protocol": "oip", "streams": 1},
+            "streams: expected none with protocol 'oip'",
+            id="streams",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options, words):
+    with pytest.raises(InputError) as caught:
+        LoadOptions(in_flight=1, **options)
+    assert str(caught.value) == words
