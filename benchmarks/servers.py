@@ -18,12 +18,14 @@ from benchmarks.children import ROOT
 from benchmarks.packages import message
 from benchmarks.programs import program
 from embershard.bench import LoadOptions, RunResult, run_load
+from embershard.bench.load_options import Protocol
 from embershard.bench.pool import PooledRequest
 from embershard.bench.target import Target, find_target
 from embershard.data import Workload
 from embershard.package import Package, SampleRequest
 
 __all__ = [
+    "PATIENCE_SECONDS",
     "Served",
     "closed_loop",
     "cores_used",
@@ -180,15 +182,18 @@ def closed_loop(
     in_flight: int,
     seconds: float,
     streams: int = 0,
+    protocol: Protocol = "embershard",
 ) -> Callable[[], RunResult]:
     """A side of `interleaved`: so many requests wait for an answer at any time.
 
     Args:
         streams: that carry them. 0: each is a call.
+        protocol: of the pool's messages.
     """
     load = LoadOptions(
         in_flight=in_flight,
         streams=streams,
+        protocol=protocol,
         duration_seconds=seconds,
         warmup_seconds=WARMUP_SECONDS,
         timeout_seconds=PATIENCE_SECONDS,

@@ -30,7 +30,10 @@ GRPC_IN_BENCH = ("bench/grpc_", "bench/request_pool", "bench/module")
 # Headers of others, and the files that may see them.
 DOORS = {
     "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/aot_", "dense/tensors")),
-    "messages": (("google/protobuf", "grpc", "embershard/v1/"), ("grpc/", *GRPC_IN_BENCH)),
+    "messages": (
+        ("google/protobuf", "grpc", "embershard/v1/", "inference/"),
+        ("grpc/", *GRPC_IN_BENCH),
+    ),
     "python": (("pybind11/", "Python.h"), ("binding/", "bench/module")),
 }
 

@@ -17,7 +17,7 @@ def check(server):
         yield channel.unary_unary("/grpc.health.v1.Health/Check")
 
 
-@pytest.mark.parametrize("name", ["", "embershard.v1.Predictor"])
+@pytest.mark.parametrize("name", ["", "embershard.v1.Predictor", "inference.GRPCInferenceService"])
 def test_is_serving(check, name):
     assert check(service(name), timeout=60) == SERVING
 

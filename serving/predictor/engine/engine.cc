@@ -54,6 +54,7 @@ struct Engine::State {
         limits(LesserOf(model->manifest().limits, batching)),
         budget(BudgetOf(batching)),
         names(model->manifest().schema),
+        tensors(&model->manifest().schema, &names, &limits),
         telemetry(TelemetryOptionsOf(*model, batching)),
         batch_runner(model.get()),
         due_runner(&batch_runner, &telemetry) {}
@@ -72,6 +73,7 @@ struct Engine::State {
   const Limits limits;
   const PieceBudget budget;
   const SchemaNames names;
+  const TensorMap tensors;
   Telemetry telemetry;
   BatchRunner batch_runner;
   DueRunner due_runner;
@@ -162,6 +164,8 @@ const Manifest& Engine::manifest() const { return state_->model->manifest(); }
 const Limits& Engine::limits() const { return state_->limits; }
 
 const SchemaNames& Engine::names() const { return state_->names; }
+
+const TensorMap& Engine::tensors() const { return state_->tensors; }
 
 void Engine::Predict(std::unique_ptr<Request> request) {
   Status status;

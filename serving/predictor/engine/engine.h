@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "package/schema_names.h"
 #include "telemetry/telemetry.h"
+#include "tensors/tensor_map.h"
 
 namespace embershard {
 
@@ -45,6 +46,9 @@ class Engine {
 
   // Where the manifest's inputs and outputs stand.
   const SchemaNames& names() const;
+
+  // What tensors mean to the model.
+  const TensorMap& tensors() const;
 
   // Checks, queues and answers. `request->answer` is called exactly once, perhaps
   // before this returns, and at the deadline if not before.

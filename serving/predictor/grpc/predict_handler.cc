@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "grpc/request_parser.h"
-#include "grpc/responses.h"
 
 namespace embershard {
 namespace {
@@ -62,15 +61,13 @@ void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline)
   exchange->arrival = Clock::now();
   if (recorder_ != nullptr) exchange->wall_arrival = std::chrono::system_clock::now();
   exchange->deadline = call_deadline;
-  if (const uint32_t own = exchange->request->timeout_ms(); own > 0) {
-    exchange->deadline =
-        std::min(call_deadline, exchange->arrival + std::chrono::milliseconds(own));
+  if (const std::chrono::nanoseconds own = exchange->messages->timeout(); own.count() > 0) {
+    exchange->deadline = std::min(call_deadline, exchange->arrival + own);
   } else if (call_deadline == Clock::time_point::max()) {
     exchange->deadline = exchange->arrival + default_timeout_;
   }
   exchange->refused = Guarded([&] {
-    const v1::PredictRequest& request = *exchange->request;
-    auto found = served_->Find(request.model(), request.version(), request.label());
+    auto found = exchange->messages->Find(*served_);
     if (found.ok()) exchange->engine = std::move(*found);
     return found.status();
   });
@@ -90,21 +87,20 @@ Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> byt
   if (exchange->engine == nullptr) return exchange->refused;
   Engine& engine = *exchange->engine;
   auto request = std::make_unique<Request>();
-  const RequestParser parser(&engine);
-  if (Status status = parser.Parse(*exchange->request, request.get()); !status.ok()) {
+  request->bytes = std::move(bytes);
+  if (Status status = exchange->messages->Parse(engine, request.get()); !status.ok()) {
     if (status.code() != StatusCode::kInvalidArgument) return status;
     return {status.code(), status.message(), StatusReason::kMalformed};
   }
   request->arrival = exchange->arrival;
   request->deadline = exchange->deadline;
   request->abandoned = [context = exchange->context] { return context->IsCancelled(); };
-  request->bytes = std::move(bytes);
   request->ticket = &exchange->ticket;
   request->may_run_inline = exchange->alone;
   request->answer = [this, exchange](Status status, Response answer) {
     if (status.ok()) {
       status = Guarded([&] {
-        FillResponse(exchange->engine->manifest(), *exchange->request, answer, exchange->response);
+        exchange->messages->Fill(*exchange->engine, answer);
         return Status();
       });
     }
@@ -123,25 +119,24 @@ void PredictHandler::Cancel(Exchange* exchange) const {
 
 void PredictHandler::Record(const Exchange& exchange) const {
   if (recorder_ == nullptr) return;
-  recorder_->Offer(*exchange.request, exchange.ended, *exchange.response, exchange.wall_arrival);
+  exchange.messages->Record(recorder_, exchange.ended, exchange.wall_arrival);
 }
 
 void PredictHandler::End(Exchange* exchange, const Status& status, const Response& answer) const {
   const Outcome outcome = OutcomeOf(status);
   const Clock::time_point now = Clock::now();
-  const v1::PredictRequest& request = *exchange->request;
-  const uint64_t bytes = request.ByteSizeLong();
+  const uint64_t bytes = exchange->messages->bytes_received();
   served_->telemetry().slow_log().Offer(now - exchange->arrival, [&] {
     return SlowRequest{
         .unix_seconds = UnixSeconds(),
         .outcome = outcome,
         .message = status.message(),
-        .examples = request.num_examples(),
+        .examples = exchange->messages->examples(),
         .ids = answer.num_ids,
         .bytes = bytes,
         .peer = exchange->context->peer(),
         .traceparent = PrintableAscii(HeaderOf(*exchange->context, "traceparent"), kSlowLogChars),
-        .request_id = std::string(CutUtf8(request.request_id(), kSlowLogChars)),
+        .request_id = std::string(CutUtf8(exchange->messages->id(), kSlowLogChars)),
         .queue_us = answer.timing.queue_us,
         .lookup_us = answer.timing.lookup_us,
         .dense_us = answer.timing.dense_us,
@@ -149,11 +144,11 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
   });
   TelemetryOf(*exchange).CountEnd(
       {.outcome = outcome,
-       .is_batch = request.priority() == v1::PRIORITY_BATCH,
+       .is_batch = exchange->messages->priority() == Priority::kBatch,
        .total = now - exchange->arrival,
-       .examples = request.num_examples(),
+       .examples = exchange->messages->examples(),
        .bytes_received = bytes,
-       .bytes_sent = status.ok() ? exchange->response->ByteSizeLong() : 0});
+       .bytes_sent = status.ok() ? exchange->messages->bytes_sent() : 0});
   if (recorder_ != nullptr) exchange->ended = status;
   exchange->retry_after = answer.retry_after;
   exchange->send(status);

@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "batching/request.h"
-#include "embershard/v1/predictor.pb.h"
 #include "engine/served_models.h"
 #include "grpc/recorder.h"
+#include "grpc/wire_messages.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {
@@ -25,8 +25,7 @@ namespace embershard {
 // `send` has returned.
 struct Exchange {
   grpc::CallbackServerContext* context = nullptr;  // Of the call that brought it.
-  const v1::PredictRequest* request = nullptr;
-  v1::PredictResponse* response = nullptr;  // Empty. Filled where the request is answered well.
+  WireMessages* messages = nullptr;  // The answer is filled where the request is answered well.
   bool alone = true;  // Whether no other request waits for the thread that brings this one.
 
   // Called once, from any thread, perhaps within Handle(). The handler touches nothing of it, nor

@@ -1,10 +1,7 @@
 #include "grpc/predict_stream.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
 #include <algorithm>
 #include <exception>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -15,8 +12,7 @@ namespace embershard {
 
 // One request of the stream, from its message to its answer.
 struct PredictStream::Entry {
-  v1::PredictRequest request;
-  v1::PredictResponse response;
+  std::unique_ptr<WireMessages> messages;
   bool parsed = false;  // Whether the message was a request.
   Exchange exchange;
   Entries::iterator place;  // In live_.
@@ -28,8 +24,8 @@ namespace {
 // Answers that gRPC is asked to gather: those behind them wait no longer for the line.
 constexpr size_t kGatheredMax = 32;
 
-Status NotARequest() {
-  return {StatusCode::kInvalidArgument, "the message is not a PredictRequest",
+Status NotARequest(const WireMessages& messages) {
+  return {StatusCode::kInvalidArgument, std::string("the message is not a ") + messages.kind(),
           StatusReason::kMalformed};
 }
 
@@ -40,10 +36,15 @@ grpc::Status HowItEnds(bool cancelled, bool closed) {
 
 }  // namespace
 
-PredictStream::PredictStream(const PredictHandler* handler, grpc::CallbackServerContext* context,
+PredictStream::PredictStream(const PredictHandler* handler, MakeMessages make_messages,
+                             grpc::CallbackServerContext* context,
                              const PredictStreamOptions& options,
                              std::function<void(PredictStream*)> done)
-    : handler_(handler), context_(context), options_(options), done_(std::move(done)) {}
+    : handler_(handler),
+      make_messages_(make_messages),
+      context_(context),
+      options_(options),
+      done_(std::move(done)) {}
 
 void PredictStream::Start() { Advance(std::unique_lock(mutex_)); }
 
@@ -75,7 +76,7 @@ void PredictStream::OnReadDone(bool ok) {
     return Advance(std::move(lock));
   }
   const std::shared_ptr<Entry> entry = taken.front();
-  handler_->Arrive(&entry->exchange, Deadline(entry->request));
+  handler_->Arrive(&entry->exchange, Deadline(*entry->messages));
   entry->exchange.alone = unsent_ == 0;
   entry->place = taken.begin();
   live_.splice(live_.end(), taken);
@@ -86,7 +87,7 @@ void PredictStream::OnReadDone(bool ok) {
   if (!in_time) {
     handler_->Refuse(&entry->exchange, ShuttingDown());
   } else if (!entry->parsed) {
-    handler_->Refuse(&entry->exchange, NotARequest());
+    handler_->Refuse(&entry->exchange, NotARequest(*entry->messages));
   } else {
     handler_->Handle(&entry->exchange, entry);
   }
@@ -104,24 +105,24 @@ void PredictStream::Parse(Entries* taken) {
   try {
     auto entry = std::make_shared<Entry>();
     entry->exchange.context = context_;
-    entry->exchange.request = &entry->request;
-    entry->exchange.response = &entry->response;
+    entry->messages = make_messages_();
+    entry->exchange.messages = entry->messages.get();
     entry->exchange.send = [this, entry = entry.get()](const Status& status) {
       Answer(entry, status);
     };
-    using Traits = grpc::SerializationTraits<v1::PredictRequest>;
-    entry->parsed = Traits::Deserialize(&incoming_, &entry->request).ok();
+    entry->parsed = entry->messages->Read(&incoming_);
     taken->push_back(std::move(entry));
   } catch (const std::exception&) {  // Memory has run out, so none is left for an answer.
     context_->TryCancel();
   }
 }
 
-Clock::time_point PredictStream::Deadline(const v1::PredictRequest& request) const {
+Clock::time_point PredictStream::Deadline(const WireMessages& messages) const {
   const Clock::time_point now = Clock::now();
   const Clock::time_point of_call = PredictHandler::DeadlineOf(*context_, now);
   // A call of many requests may be a long one.
-  return request.timeout_ms() > 0 ? of_call : std::min(of_call, now + options_.default_timeout);
+  return messages.timeout().count() > 0 ? of_call
+                                        : std::min(of_call, now + options_.default_timeout);
 }
 
 void PredictStream::Answer(Entry* entry, const Status& status) {
@@ -144,25 +145,13 @@ void PredictStream::Answer(Entry* entry, const Status& status) {
 }
 
 grpc::ByteBuffer PredictStream::Serialized(Entry* entry, const Status& status) const {
-  v1::PredictResponse& response = entry->response;
   if (!status.ok()) {
-    const grpc::Status told = ToGrpcStatus(status);
-    response.Clear();
-    response.set_request_id(entry->request.request_id());
-    v1::Failure* const failure = response.mutable_failure();
-    failure->set_code(told.error_code());
-    failure->set_message(told.error_message());
-    if (status.code() == StatusCode::kResourceExhausted) {
-      failure->set_retry_pushback_ms(
-          static_cast<uint32_t>(RetryPushback(entry->exchange, options_.retry_pushback).count()));
-    }
+    const bool again = status.code() == StatusCode::kResourceExhausted;
+    entry->messages->Fail(ToGrpcStatus(status),
+                          again ? RetryPushback(entry->exchange, options_.retry_pushback)
+                                : std::chrono::milliseconds(0));
   }
-  grpc::ByteBuffer bytes;
-  bool own;
-  const grpc::Status written =
-      grpc::SerializationTraits<v1::PredictResponse>::Serialize(response, &bytes, &own);
-  if (!written.ok()) throw std::runtime_error(written.error_message());
-  return bytes;
+  return entry->messages->Write();
 }
 
 void PredictStream::OnWriteDone(bool ok) {

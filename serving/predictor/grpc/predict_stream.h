@@ -1,4 +1,5 @@
-// One PredictStream call: many requests, answered in whatever order they get ready.
+// One call that asks for many predictions, in any protocol: many requests, answered in whatever
+// order they get ready.
 
 #ifndef EMBERSHARD_GRPC_PREDICT_STREAM_H_
 #define EMBERSHARD_GRPC_PREDICT_STREAM_H_
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "grpc/predict_handler.h"
+#include "grpc/wire_messages.h"
 
 namespace embershard {
 
@@ -26,6 +28,9 @@ struct PredictStreamOptions {
   std::chrono::milliseconds retry_pushback{};
   std::chrono::milliseconds stalled{};
 };
+
+// A request that is to be read and its answer, of the protocol that a stream speaks.
+using MakeMessages = std::unique_ptr<WireMessages> (*)();
 
 // Reads one message at a time, hands it on, and reads the next, as long as fewer than `in_flight`
 // are unanswered or their answers unsent. Answers are sent one at a time; as long as more are
@@ -41,8 +46,9 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
  public:
   // `handler` must outlive it. `done` is called when gRPC is done with it, which must not go
   // before that.
-  PredictStream(const PredictHandler* handler, grpc::CallbackServerContext* context,
-                const PredictStreamOptions& options, std::function<void(PredictStream*)> done);
+  PredictStream(const PredictHandler* handler, MakeMessages make_messages,
+                grpc::CallbackServerContext* context, const PredictStreamOptions& options,
+                std::function<void(PredictStream*)> done);
 
   // Reads the first message. REQUIRES: called once.
   void Start();
@@ -63,7 +69,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   using Entries = std::list<std::shared_ptr<Entry>>;  // Moving one takes no memory.
 
   void Parse(Entries* taken);
-  Clock::time_point Deadline(const v1::PredictRequest& request) const;
+  Clock::time_point Deadline(const WireMessages& messages) const;
   // Sends the answer of one that is live.
   void Answer(Entry* entry, const Status& status);
   grpc::ByteBuffer Serialized(Entry* entry, const Status& status) const;
@@ -77,6 +83,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void Advance(std::unique_lock<std::mutex> lock);
 
   const PredictHandler* const handler_;
+  const MakeMessages make_messages_;
   grpc::CallbackServerContext* const context_;
   const PredictStreamOptions options_;
   const std::function<void(PredictStream*)> done_;

@@ -16,8 +16,19 @@ std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
 
 }  // namespace
 
-PredictStreams::PredictStreams(const PredictHandler* handler, const PredictStreamOptions& options)
-    : handler_(handler), options_(options), watch_([this] { Watch(); }) {}
+PredictStreamOptions StreamOptionsOf(const GrpcServerOptions& options) {
+  return {.in_flight = options.stream_in_flight,
+          .default_timeout = options.default_timeout,
+          .retry_pushback = options.retry_pushback,
+          .stalled = options.stream_stalled};
+}
+
+PredictStreams::PredictStreams(const PredictHandler* handler, MakeMessages make_messages,
+                               const PredictStreamOptions& options)
+    : handler_(handler),
+      make_messages_(make_messages),
+      options_(options),
+      watch_([this] { Watch(); }) {}
 
 PredictStreams::~PredictStreams() {
   {
@@ -30,7 +41,7 @@ PredictStreams::~PredictStreams() {
 
 PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
   const auto stream = std::make_shared<PredictStream>(
-      handler_, context, options_, [this](PredictStream* done) { Remove(done); });
+      handler_, make_messages_, context, options_, [this](PredictStream* done) { Remove(done); });
   handler_->telemetry().CountStreamStart();
   bool closing;
   {
@@ -47,7 +58,7 @@ PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
   return stream.get();
 }
 
-void PredictStreams::Close(Clock::time_point deadline) {
+void PredictStreams::Close() {
   Streams streams;
   {
     const std::lock_guard lock(mutex_);
@@ -55,7 +66,9 @@ void PredictStreams::Close(Clock::time_point deadline) {
     streams = Copied();
   }
   for (const auto& stream : streams) stream->Close();
-  streams.clear();
+}
+
+void PredictStreams::WaitUntilEnded(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [this] { return open_.empty(); });
 }

@@ -1,4 +1,4 @@
-// The open PredictStream calls of a server, and who looks after them.
+// The open streams of a service, and who looks after them.
 
 #ifndef EMBERSHARD_GRPC_PREDICT_STREAMS_H_
 #define EMBERSHARD_GRPC_PREDICT_STREAMS_H_
@@ -13,14 +13,18 @@
 #include "base/clock.h"
 #include "grpc/predict_handler.h"
 #include "grpc/predict_stream.h"
+#include "grpc/server.h"
 
 namespace embershard {
+
+PredictStreamOptions StreamOptionsOf(const GrpcServerOptions& options);
 
 // Thread-safe. A thread of its own looks for streams whose clients read nothing.
 class PredictStreams {
  public:
   // `handler` must outlive it, and it all its streams.
-  PredictStreams(const PredictHandler* handler, const PredictStreamOptions& options);
+  PredictStreams(const PredictHandler* handler, MakeMessages make_messages,
+                 const PredictStreamOptions& options);
   PredictStreams(const PredictStreams&) = delete;
   PredictStreams& operator=(const PredictStreams&) = delete;
   ~PredictStreams();
@@ -28,9 +32,10 @@ class PredictStreams {
   // A new call. The stream is this object's, and gRPC's until that is done with it.
   PredictStream* Open(grpc::CallbackServerContext* context);
 
-  // Closes every stream, also those that are opened later. Returns when all have ended, or at
-  // `deadline`.
-  void Close(Clock::time_point deadline);
+  // Closes every stream, also those that are opened later.
+  void Close();
+  // Returns when all have ended, or at `deadline`.
+  void WaitUntilEnded(Clock::time_point deadline);
 
  private:
   using Streams = std::vector<std::shared_ptr<PredictStream>>;
@@ -40,6 +45,7 @@ class PredictStreams {
   void Watch();
 
   const PredictHandler* const handler_;
+  const MakeMessages make_messages_;
   const PredictStreamOptions options_;
 
   std::mutex mutex_;

@@ -3,16 +3,14 @@
 #ifndef EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_
 #define EMBERSHARD_GRPC_PREDICTOR_SERVICE_H_
 
-#include <condition_variable>
-#include <cstddef>
-#include <memory>
-#include <mutex>
-
 #include "base/clock.h"
 #include "base/status.h"
 #include "embershard/v1/predictor.grpc.pb.h"
 #include "engine/served_models.h"
+#include "grpc/kept_messages.h"
+#include "grpc/open_calls.h"
 #include "grpc/predict_handler.h"
+#include "grpc/predict_messages.h"
 #include "grpc/predict_streams.h"
 #include "grpc/recorder.h"
 #include "grpc/server.h"
@@ -28,17 +26,17 @@ using PredictorServiceBase =
 // request is answered: at its deadline, and when its client leaves, at the latest. Its messages
 // live until then, and until the model has done with them.
 //
-// RefuseNew() waits until gRPC is done with the calls. Calls that gRPC ends by itself are not
+// WaitUntilDone() waits until gRPC is done with the calls. Calls that gRPC ends by itself are not
 // counted by anybody: a message too large, or in Predict one that is no PredictRequest at all.
 class PredictorService final : public PredictorServiceBase {
  public:
   // Owns neither `served` nor `recorder` (null: none), which must outlive it.
   PredictorService(ServedModels* served, Recorder* recorder, const GrpcServerOptions& options);
-  ~PredictorService() override;
 
-  // From now on every Predict is answered UNAVAILABLE, and streams read nothing more. Returns
-  // when the calls that had arrived before are done, or at `deadline`.
-  void RefuseNew(Clock::time_point deadline);
+  // From now on every Predict is answered UNAVAILABLE, and streams read nothing more.
+  void RefuseNew();
+  // Returns when the calls that had arrived before are done, or at `deadline`.
+  void WaitUntilDone(Clock::time_point deadline);
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
                                     const v1::PredictRequest* message,
@@ -52,25 +50,13 @@ class PredictorService final : public PredictorServiceBase {
                                      v1::GetModelResponse* response) override;
 
  private:
-  class Call;
-  class Messages;
-  class MessagesAllocator;
-
   Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
-  // Counts a call, unless new ones are refused. If it does, Leave() must follow.
-  bool Enter();
-  void Leave();
 
   ServedModels* const served_;
   const GrpcServerOptions options_;
   const PredictHandler handler_;
-  const std::unique_ptr<MessagesAllocator> messages_;
-
-  std::mutex mutex_;
-  std::condition_variable idle_;  // Signalled when in_flight_ becomes 0.
-  size_t in_flight_ = 0;          // Guarded by mutex_. Calls that count.
-  bool refusing_ = false;         // Guarded by mutex_.
-
+  KeptMessages<PredictMessages>::Allocator messages_;
+  OpenCalls calls_;
   PredictStreams streams_;
 };
 

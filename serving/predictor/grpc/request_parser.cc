@@ -6,10 +6,12 @@
 #include <charconv>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unaligned.h"
 #include "batching/door.h"
+#include "batching/find_names.h"
 #include "batching/packed.h"
 
 namespace embershard {
@@ -20,13 +22,6 @@ std::string Hex(uint64_t value) {
   const auto end = std::to_chars(digits, digits + sizeof(digits), value, 16).ptr;
   const std::string text(digits, end);
   return std::string(16 - text.size(), '0') + text;
-}
-
-template <class Specs>
-std::string NamesOf(const Specs& specs) {
-  std::string names;
-  for (const auto& spec : specs) names += (names.empty() ? "'" : ", '") + spec.name + "'";
-  return names.empty() ? "none" : names;
 }
 
 // Views `bytes` as values of type T. `where` names them in a refusal.
@@ -40,18 +35,10 @@ Status View(const std::string& bytes, const std::string& where, Unaligned<T>* vi
   return {};
 }
 
-// Fills the position of one named input; refuses unknown ones and those sent before.
-template <class Positions, class Specs>
-Status FindInput(const Positions& positions, const Specs& specs, const char* kind,
-                 const std::string& name, std::vector<bool>* seen, size_t* position) {
-  const auto found = positions.find(name);
-  if (found == positions.end()) {
-    return InvalidArgument(Feature(name) + "not a " + kind +
-                           " input of the model, expected one of " + NamesOf(specs));
-  }
-  *position = found->second;
-  if ((*seen)[*position]) return InvalidArgument(Feature(name) + "given twice, expected once");
-  (*seen)[*position] = true;
+// Refuses an input that was sent before.
+Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
+  if ((*seen)[position]) return GivenTwice(name);
+  (*seen)[position] = true;
   return {};
 }
 
@@ -82,8 +69,10 @@ void SilenceProtobuf() {
 
 Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
   Status status = ParsePriority(message, request);
-  if (status.ok()) status = ParseOutputs(message, request);
   if (!status.ok()) return status;
+  Result<std::vector<size_t>> outputs = FindOutputs(schema_, engine_->names(), message.outputs());
+  if (!outputs.ok()) return outputs.status();
+  request->outputs_wanted = std::move(*outputs);
   request->num_examples = message.num_examples();
   request->held_bytes = HeldBytes(message);
   if (message.has_packed()) {
@@ -131,11 +120,11 @@ Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* req
   request->dense.assign(schema_.dense.size(), {});
   std::vector<bool> seen(schema_.dense.size());
   for (const v1::DenseValues& input : message.dense()) {
-    size_t position = 0;
-    Status status =
-        FindInput(engine_->names().dense, schema_.dense, "dense", input.name(), &seen, &position);
+    const Result<size_t> position = FindDense(schema_, engine_->names(), input.name());
+    if (!position.ok()) return position.status();
+    Status status = Once(input.name(), *position, &seen);
     if (!status.ok()) return status;
-    DenseView& view = request->dense[position];
+    DenseView& view = request->dense[*position];
     status = View(input.values(), Feature(input.name()) + "values", &view.values);
     if (!status.ok()) return status;
   }
@@ -146,33 +135,16 @@ Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* re
   request->sparse.assign(schema_.sparse.size(), {});
   std::vector<bool> seen(schema_.sparse.size());
   for (const v1::SparseValues& input : message.sparse()) {
-    size_t position = 0;
-    Status status = FindInput(engine_->names().sparse, schema_.sparse, "sparse", input.name(),
-                              &seen, &position);
+    const Result<size_t> position = FindSparse(schema_, engine_->names(), input.name());
+    if (!position.ok()) return position.status();
+    Status status = Once(input.name(), *position, &seen);
     if (!status.ok()) return status;
-    SparseView& view = request->sparse[position];
+    SparseView& view = request->sparse[*position];
     const std::string feature = Feature(input.name());
     status = View(input.lengths(), feature + "lengths", &view.lengths);
     if (status.ok()) status = View(input.values(), feature + "values", &view.values);
     if (status.ok()) status = View(input.weights(), feature + "weights", &view.weights);
     if (!status.ok()) return status;
-  }
-  return {};
-}
-
-Status RequestParser::ParseOutputs(const v1::PredictRequest& message, Request* request) const {
-  const SchemaNames::Positions& positions = engine_->names().outputs;
-  std::vector<bool> wanted(schema_.outputs.size(), message.outputs().empty());
-  for (const std::string& name : message.outputs()) {
-    const auto found = positions.find(name);
-    if (found == positions.end()) {
-      return NotFound("output '" + name + "' is not there, expected one of " +
-                      NamesOf(schema_.outputs));
-    }
-    wanted[found->second] = true;
-  }
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (wanted[i]) request->outputs_wanted.push_back(i);
   }
   return {};
 }

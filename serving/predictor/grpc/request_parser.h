@@ -32,7 +32,6 @@ class RequestParser {
   Status ParseDense(const v1::PredictRequest& message, Request* request) const;
   Status ParseSparse(const v1::PredictRequest& message, Request* request) const;
   static Status ParsePriority(const v1::PredictRequest& message, Request* request);
-  Status ParseOutputs(const v1::PredictRequest& message, Request* request) const;
 
   const Engine* const engine_;
   const Schema& schema_;

@@ -11,6 +11,7 @@
 
 #include "grpc/credentials.h"
 #include "grpc/listener.h"
+#include "grpc/oip_service.h"
 #include "grpc/open_connections.h"
 #include "grpc/predictor_service.h"
 
@@ -45,12 +46,14 @@ struct GrpcServer::State {
         recorder(std::move(recorder)),
         security(std::move(security)),
         service(served.get(), this->recorder.get(), options),
+        oip(served.get(), options),
         connections(options.connections.max_connections, options.connections.report) {}
 
   const std::shared_ptr<ServedModels> served;
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   const std::unique_ptr<Security> security;
   PredictorService service;
+  OipService oip;
   OpenConnections connections;  // For the listener's thread.
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
@@ -81,10 +84,12 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       ExternalConnections::FROM_FD, state->security->Credentials());
   builder.RegisterService(&state->service);
+  builder.RegisterService(&state->oip);
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
   state->server->GetHealthCheckService()->SetServingStatus("embershard.v1.Predictor", true);
+  state->server->GetHealthCheckService()->SetServingStatus("inference.GRPCInferenceService", true);
   state->listener->Start([acceptor = state->acceptor.get(), open = &state->connections](
                              int listening, File connection) {
     if (!open->Add(connection, Clock::now())) return;  // Closes it.
@@ -110,7 +115,10 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
     // While the port is open, calls that come too late are told so by the service. In the
     // moment that it closes, gRPC can only tell them CANCELLED.
     const Clock::time_point deadline = Clock::now() + timeout;
-    state_->service.RefuseNew(deadline);
+    state_->service.RefuseNew();
+    state_->oip.RefuseNew();
+    state_->service.WaitUntilDone(deadline);
+    state_->oip.WaitUntilDone(deadline);
     state_->listener->Stop();
     const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());
     state_->server->Shutdown(std::chrono::system_clock::now() + left);

@@ -25,6 +25,7 @@ void Telemetry::CountEnd(const EndedCall& call) {
   if (call.outcome == Outcome::kOk) {
     Count(bytes_sent_, call.bytes_sent);
     Count(examples_, call.examples);
+    last_ok_unix_ms_.store(static_cast<uint64_t>(1000 * UnixSeconds()), std::memory_order_relaxed);
     request_seconds_.Add(Nanoseconds(call.total));
   }
   // Last: who reads of this call's end sees what is above, and its arrival.
@@ -76,6 +77,7 @@ TelemetrySnapshot Telemetry::Read() const {
   read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
   read.open_streams = Value(open_streams_);
   read.examples = Value(examples_);
+  read.last_ok_unix_ms = Value(last_ok_unix_ms_);
   read.batches = Value(batches_);
   read.reruns = Value(reruns_);
   read.compute_seconds = static_cast<double>(Value(compute_us_)) / 1e6;

@@ -60,6 +60,7 @@ struct TelemetrySnapshot {
   uint64_t in_flight = 0;                         // That have arrived and not ended.
   uint64_t open_streams = 0;
   uint64_t examples = 0;              // Of OK calls.
+  uint64_t last_ok_unix_ms = 0;       // When the last of them ended. 0: there was none.
   uint64_t batches = 0;               // Those that failed, too.
   uint64_t reruns = 0;                // Of parts of those for which the model failed.
   double compute_seconds = 0;         // Of each answer's batch: one of ten counts ten times.
@@ -130,6 +131,7 @@ class Telemetry {
   std::array<Counter, kOutcomes> ended_interactive_{};
   std::array<Counter, kOutcomes> ended_batch_{};
   Counter examples_ = 0;
+  Counter last_ok_unix_ms_ = 0;
   Counter batches_ = 0;
   Counter reruns_ = 0;
   Counter compute_us_ = 0;

@@ -1,0 +1,101 @@
+#include "grpc/oip_messages.h"
+
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "grpc/oip_inputs.h"
+#include "grpc/oip_parameters.h"
+#include "tensors/tensor_map.h"
+
+namespace embershard {
+namespace {
+
+// Of a stream's answer: no other follows for this request.
+constexpr char kFinal[] = "triton_final_response";
+
+Result<std::vector<std::string_view>> OutputNames(const inference::ModelInferRequest& asked) {
+  std::vector<std::string_view> names;
+  for (const auto& output : asked.outputs()) {
+    const Status status = CheckNone("output", output.name(), output.parameters());
+    if (!status.ok()) return status;
+    names.push_back(output.name());
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_view model,
+                                        std::string_view version) {
+  if (version.empty()) return served.Find(model, 0, "");
+  int64_t number = 0;
+  const char* const end = version.data() + version.size();
+  const auto [rest, error] = std::from_chars(version.data(), end, number);
+  const bool is_number = error == std::errc() && rest == end && number > 0;
+  return is_number ? served.Find(model, number, "") : served.Find(model, 0, version);
+}
+
+Result<std::shared_ptr<Engine>> OipMessages::Find(const ServedModels& served) const {
+  return FindOip(served, asked_.model_name(), asked_.model_version());
+}
+
+std::chrono::nanoseconds OipMessages::timeout() const { return TimeoutOf(asked_.parameters()); }
+
+Status OipMessages::Parse(const Engine& engine, Request* request) {
+  request->held_bytes = asked_.SpaceUsedLong();
+  const Result<OipParameters> parameters = ReadParameters(asked_.parameters());
+  if (!parameters.ok()) return parameters.status();
+  const Result<std::vector<std::string_view>> outputs = OutputNames(asked_);
+  if (!outputs.ok()) return outputs.status();
+  OipInputs inputs;
+  if (Status status = inputs.Read(asked_); !status.ok()) return status;
+  const Status status = engine.tensors().Parse({.inputs = inputs.tensors(),
+                                                .outputs = *outputs,
+                                                .num_examples = parameters->num_examples,
+                                                .priority = parameters->priority},
+                                               request);
+  examples_ = request->num_examples;
+  priority_ = request->priority;
+  return status;
+}
+
+void OipMessages::Fill(const Engine& engine, const Response& answer) {
+  const Manifest& manifest = engine.manifest();
+  inference::ModelInferResponse& filled = *answer_.mutable_infer_response();
+  filled.set_model_name(manifest.model);
+  filled.set_model_version(std::to_string(manifest.version));
+  filled.set_id(asked_.id());
+  for (const ResponseOutput& output : answer.outputs) {
+    const OutputTensor tensor = engine.tensors().Answer(output, examples_);
+    inference::ModelInferResponse::InferOutputTensor* const described = filled.add_outputs();
+    described->set_name(tensor.name.data(), tensor.name.size());
+    described->set_datatype(kFp32.data(), kFp32.size());
+    described->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    filled.add_raw_output_contents(tensor.bytes.data(), tensor.bytes.size());
+  }
+  for (const UnknownIdCount& unknown : answer.unknown_ids) {
+    const std::string& feature = manifest.schema.sparse[unknown.sparse_input].name;
+    (*filled.mutable_parameters())["unknown_ids." + feature].set_int64_param(
+        static_cast<int64_t>(unknown.count));
+  }
+  if (on_stream_) (*filled.mutable_parameters())[kFinal].set_bool_param(true);
+}
+
+bool OipMessages::Read(grpc::ByteBuffer* bytes) {
+  on_stream_ = true;
+  return ReadMessage(bytes, &asked_);
+}
+
+void OipMessages::Fail(const grpc::Status& status, std::chrono::milliseconds pushback) {
+  answer_.set_error_message(status.error_message());
+  inference::ModelInferResponse& failed = *answer_.mutable_infer_response();
+  failed.Clear();
+  failed.set_id(asked_.id());
+  auto& parameters = *failed.mutable_parameters();
+  parameters[kFinal].set_bool_param(true);
+  parameters["code"].set_int64_param(status.error_code());
+  if (pushback.count() > 0) parameters["retry_pushback_ms"].set_int64_param(pushback.count());
+}
+
+}  // namespace embershard

@@ -1,0 +1,38 @@
+// What a ModelInferRequest says beside its tensors.
+
+#ifndef EMBERSHARD_GRPC_OIP_PARAMETERS_H_
+#define EMBERSHARD_GRPC_OIP_PARAMETERS_H_
+
+#include <google/protobuf/map.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "inference/open_inference.pb.h"
+
+namespace embershard {
+
+using OipParameterMap = google::protobuf::Map<std::string, inference::InferParameter>;
+
+struct OipParameters {
+  std::optional<int64_t> num_examples;
+  int64_t priority = 0;  // As TensorRequest has it.
+};
+
+// Of a request. Refuses what it does not know (kInvalidArgument): a word that is spelt wrong would
+// be one that is not heard.
+Result<OipParameters> ReadParameters(const OipParameterMap& parameters);
+
+// "timeout", microseconds. 0: none, or one that ReadParameters() refuses.
+std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters);
+
+// Of an input or an output, which takes none: shared memory and classification are not served.
+// `what`: "tensor" or "output".
+Status CheckNone(const char* what, const std::string& name, const OipParameterMap& parameters);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_OIP_PARAMETERS_H_

@@ -1,0 +1,51 @@
+// One call that asks for one prediction, in any protocol.
+
+#ifndef EMBERSHARD_GRPC_PREDICT_CALL_H_
+#define EMBERSHARD_GRPC_PREDICT_CALL_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <memory>
+
+#include "base/status.h"
+#include "grpc/open_calls.h"
+#include "grpc/predict_handler.h"
+#include "grpc/wire_messages.h"
+
+namespace embershard {
+
+// Ends itself when gRPC is done with it.
+class PredictCall final : public grpc::ServerUnaryReactor {
+ public:
+  // Answers `messages`. Owns neither `handler` nor `calls`, which counts the call until gRPC is
+  // done with it, or has it refused. `retry_pushback`: see GrpcServerOptions.
+  static grpc::ServerUnaryReactor* Start(const PredictHandler* handler, OpenCalls* calls,
+                                         std::chrono::milliseconds retry_pushback,
+                                         grpc::CallbackServerContext* context,
+                                         std::shared_ptr<WireMessages> messages);
+
+  // The client has left, or gRPC says that the deadline has passed. Before OnDone(), and not
+  // before Start() has returned.
+  void OnCancel() override { handler_->Cancel(&exchange_); }
+  void OnDone() override;
+
+ private:
+  PredictCall(const PredictHandler* handler, OpenCalls* calls,
+              std::chrono::milliseconds retry_pushback, grpc::CallbackServerContext* context,
+              std::shared_ptr<WireMessages> messages);
+
+  // Nothing of this object may be touched behind it.
+  void Send(const Status& status);
+
+  const PredictHandler* const handler_;
+  OpenCalls* const calls_;
+  const std::chrono::milliseconds retry_pushback_;
+  const std::shared_ptr<WireMessages> messages_;
+  const bool in_time_;  // If not, it is to be refused.
+  Exchange exchange_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_PREDICT_CALL_H_

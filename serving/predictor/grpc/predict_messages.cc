@@ -1,0 +1,38 @@
+#include "grpc/predict_messages.h"
+
+#include "grpc/request_parser.h"
+#include "grpc/responses.h"
+
+namespace embershard {
+
+Result<std::shared_ptr<Engine>> PredictMessages::Find(const ServedModels& served) const {
+  return served.Find(asked_.model(), asked_.version(), asked_.label());
+}
+
+std::chrono::nanoseconds PredictMessages::timeout() const {
+  return std::chrono::milliseconds(asked_.timeout_ms());
+}
+
+Status PredictMessages::Parse(const Engine& engine, Request* request) {
+  return RequestParser(&engine).Parse(asked_, request);
+}
+
+void PredictMessages::Fill(const Engine& engine, const Response& answer) {
+  FillResponse(engine.manifest(), asked_, answer, &answer_);
+}
+
+void PredictMessages::Record(Recorder* recorder, const Status& status,
+                             std::chrono::system_clock::time_point arrival) const {
+  recorder->Offer(asked_, status, answer_, arrival);
+}
+
+void PredictMessages::Fail(const grpc::Status& status, std::chrono::milliseconds pushback) {
+  answer_.Clear();
+  answer_.set_request_id(asked_.request_id());
+  v1::Failure* const failure = answer_.mutable_failure();
+  failure->set_code(status.error_code());
+  failure->set_message(status.error_message());
+  failure->set_retry_pushback_ms(static_cast<uint32_t>(pushback.count()));
+}
+
+}  // namespace embershard

@@ -1,0 +1,49 @@
+// The messages of proto/embershard/v1/predictor.proto, as a request and its answer.
+
+#ifndef EMBERSHARD_GRPC_PREDICT_MESSAGES_H_
+#define EMBERSHARD_GRPC_PREDICT_MESSAGES_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "embershard/v1/predictor.pb.h"
+#include "grpc/wire_messages.h"
+
+namespace embershard {
+
+class PredictMessages final : public WireMessages {
+ public:
+  using Asked = v1::PredictRequest;
+  using Answer = v1::PredictResponse;
+
+  Asked* asked() { return &asked_; }
+  Answer* answer() { return &answer_; }
+
+  Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
+  std::chrono::nanoseconds timeout() const override;
+  Status Parse(const Engine& engine, Request* request) override;
+  void Fill(const Engine& engine, const Response& answer) override;
+  std::string_view id() const override { return asked_.request_id(); }
+  uint32_t examples() const override { return asked_.num_examples(); }
+  Priority priority() const override {
+    return asked_.priority() == v1::PRIORITY_BATCH ? Priority::kBatch : Priority::kInteractive;
+  }
+  uint64_t bytes_received() const override { return asked_.ByteSizeLong(); }
+  uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }
+  void Record(Recorder* recorder, const Status& status,
+              std::chrono::system_clock::time_point arrival) const override;
+  bool Read(grpc::ByteBuffer* bytes) override { return ReadMessage(bytes, &asked_); }
+  const char* kind() const override { return "PredictRequest"; }
+  void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
+  grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
+
+ private:
+  Asked asked_;
+  Answer answer_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_PREDICT_MESSAGES_H_
