@@ -34,6 +34,7 @@ __all__ = [
 
 ARRIVALS: Final = 20_000
 TOLERANCE: Final = 0.02
+BATCHES_MIN: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +99,17 @@ def allowed_row(
 
 
 def measured_times(package: Path, pool: Sequence[PooledRequest], seconds: float) -> BatchTimes:
-    """Of the model in this process on all cores, of requests alone and merged in turn, for about
-    so many seconds."""
+    """Of the model in this process on all cores, of requests alone and merged, shuffled, for about
+    so many seconds, and ten batches at least."""
     predictor = LocalPredictor(package)
-    batches = [*([each] for each in pool), *merged(pool)]
+    ordered = [*([each] for each in pool), *merged(pool)]
+    batches = [ordered[at] for at in np.random.default_rng(0).permutation(len(ordered))]
     messages = [[each.message for each in batch] for batch in batches]
     examples = [float(sum(each.examples for each in batch)) for batch in batches]
     sizes: list[float] = []
     times: list[float] = []
     begin = time.perf_counter()
-    while (now := time.perf_counter()) - begin < seconds:
+    while (now := time.perf_counter()) - begin < seconds or len(times) < BATCHES_MIN:
         at = len(times) % len(batches)
         for answer in predictor.predict_merged(messages[at]):
             if isinstance(answer, Exception):
