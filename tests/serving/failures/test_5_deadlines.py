@@ -5,7 +5,6 @@ Deadlines are the server's own, since clients without one get that: no client's 
 
 import socket
 
-import grpc
 import numpy as np
 import pytest
 
@@ -15,7 +14,6 @@ from tests.serving.failures.busy import (
     EXAMPLES,
     WAIT_SECONDS,
     body,
-    export_heavy,
     is_idle,
     outcomes,
     predictor,
@@ -29,21 +27,10 @@ DEADLINE_MS = 50
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 
 
-@pytest.fixture(scope="module")
-def heavy(tmp_path_factory):
-    return export_heavy(tmp_path_factory.mktemp("heavy"))
-
-
 @pytest.fixture
 def server(heavy):
     with serving_heavy(heavy, default_timeout_ms=DEADLINE_MS) as running:
         yield running
-
-
-@pytest.fixture
-def channel(server):
-    with grpc.insecure_channel(server.address) as connected:
-        yield connected
 
 
 def assert_answers(channel, heavy):

@@ -3,7 +3,6 @@
 Of how fast and how long under an open loop the benchmark `overload` tells.
 """
 
-import grpc
 import numpy as np
 import pytest
 
@@ -13,7 +12,6 @@ from tests.serving.failures.busy import (
     EXAMPLES,
     WAIT_SECONDS,
     body,
-    export_heavy,
     is_idle,
     outcomes,
     predictor,
@@ -29,21 +27,10 @@ FIT = ROOM // EACH
 PUSHBACK = "grpc-retry-pushback-ms"
 
 
-@pytest.fixture(scope="module")
-def heavy(tmp_path_factory):
-    return export_heavy(tmp_path_factory.mktemp("heavy"))
-
-
 @pytest.fixture
 def server(heavy):
     with serving_heavy(heavy, max_queued_examples=ROOM) as running:
         yield running
-
-
-@pytest.fixture
-def channel(server):
-    with grpc.insecure_channel(server.address) as connected:
-        yield connected
 
 
 def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, channel, heavy):

@@ -4,7 +4,6 @@ No two requests fit one batch, so that the order of the answers is that of the b
 requests is there while a long batch runs, and then they run one by one.
 """
 
-import grpc
 import numpy as np
 import pytest
 
@@ -15,7 +14,6 @@ from tests.serving.failures.busy import (
     EXAMPLES,
     WAIT_SECONDS,
     body,
-    export_heavy,
     is_idle,
     outcomes,
     predictor,
@@ -35,21 +33,10 @@ SHARE = 8
 LOW, HIGH = pb.PRIORITY_BATCH, pb.PRIORITY_INTERACTIVE
 
 
-@pytest.fixture(scope="module")
-def heavy(tmp_path_factory):
-    return export_heavy(tmp_path_factory.mktemp("heavy"))
-
-
 @pytest.fixture
 def server(heavy):
     with serving_heavy(heavy, merge_examples=EACH, max_queued_examples=EXAMPLES) as running:
         yield running
-
-
-@pytest.fixture
-def channel(server):
-    with grpc.insecure_channel(server.address) as connected:
-        yield connected
 
 
 class Line:
