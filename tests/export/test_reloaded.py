@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from embershard.errors import ExportError
-from embershard.export import export_model
+from embershard.export import ahead_of_time, export_model
 from embershard.export.ahead_of_time import compile_ahead
 from embershard.export.reloaded import ReloadedProgram
 from embershard.export.torchscript import save_program
@@ -86,6 +86,16 @@ def test_torch_export_keeps_both_sizes_open(tmp_path):
         assert torch.allclose(found, expected[output], atol=1e-6), output
 
 
+def scripted(source):
+    class Written(torch.nn.Module):
+        """Of a type of its own: a script's methods are those of its type."""
+
+    with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
+        script = torch.jit.script(Written())
+    script.define(source)
+    return script
+
+
 def test_a_program_that_branches_is_refused(tmp_path):
     source = (
         "def forward(self, a: List[Tensor], b: List[Tensor], c: Tensor) -> Dict[str, Tensor]:\n"
@@ -94,10 +104,7 @@ def test_a_program_that_branches_is_refused(tmp_path):
         "        score = score + 1\n"
         '    return {"score": score}\n'
     )
-    with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
-        script = torch.jit.script(torch.nn.Module())
-    script.define(source)
-    save_program(script, tmp_path / "dense.pt")
+    save_program(scripted(source), tmp_path / "dense.pt")
     words = r"cannot be compiled: expected operators of torch in its TorchScript, got "
     with pytest.raises(ExportError, match=words):
         ReloadedProgram(tmp_path / "dense.pt", ["score"], dtype="float32")
@@ -109,10 +116,60 @@ def test_a_file_that_is_no_program_is_refused(tmp_path):
         ReloadedProgram(tmp_path / "dense.pt", ["score"], dtype="float32")
 
 
-def test_sequences_are_refused_by_name(tmp_path):
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        pytest.param(
+            ["n = int(c.max())", "if n == 0:", "    score = score + 1"],
+            "expected no branch on what a batch holds",
+            id="on-a-value",
+        ),
+        pytest.param(
+            ["if b[0].size(0) == 1:", "    score = score + 1"],
+            "expected sizes to be compared with 0 alone",
+            id="on-a-size",
+        ),
+        pytest.param(
+            ["for i in range(b[0].size(0)):", "    score = score + i"],
+            "expected a loop of a number of turns",
+            id="a-loop-over-examples",
+        ),
+    ],
+)
+def test_what_a_batch_decides_is_refused(tmp_path, lines, words):
+    """One side of it alone would be compiled."""
+    body = "".join(f"    {line}\n" for line in lines)
+    source = (
+        "def forward(self, a: List[Tensor], b: List[Tensor], c: Tensor) -> Dict[str, Tensor]:\n"
+        f'    score = b[0].sum(dim=1)\n{body}    return {{"score": score}}\n'
+    )
+    save_program(scripted(source), tmp_path / "dense.pt")
+    program = ReloadedProgram(tmp_path / "dense.pt", ["score"], dtype="float32")
+    examples = torch.export.Dim("examples")
+    sizes = ([], [{0: examples}], {0: examples})
+    given = ([], [torch.randn(3, 2)], torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ExportError, match=words):
+        torch.export.export(program, given, dynamic_shapes=sizes, strict=False)
+
+
+def test_sequences_of_any_lengths_give_what_torchscript_gives(tmp_path):
     package = Package.open(export_attending(tmp_path, weights="int8"))
-    with pytest.raises(ExportError, match="input 'history': expected pooled inputs"):
-        compile_ahead(package, tmp_path / "x.pt2", dtype="float32", timeout_seconds=100)
+    file, manifest = package.path / package.manifest.torchscript.file, package.manifest
+    names = [each.name for each in manifest.outputs]
+    program = ReloadedProgram(file, names, dtype="float32").eval()
+    given, sizes = ahead_of_time._inputs(manifest)
+    exported = torch.export.export(program, given, dynamic_shapes=sizes, strict=False).module()
+    with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
+        script = torch.jit.load(str(file))
+    for lengths in ([2, 0, 5], [0, 0, 1], [9, 9, 9]):
+        offsets = torch.tensor([0, *lengths]).cumsum(0)
+        request, example, places = [list(given[0]), list(given[1]), given[2]]
+        for place in (2, 4):  # The history, in two tables.
+            request[place] = torch.randn(int(offsets[-1]), request[place].shape[1])
+            request[place + 1] = offsets
+        expected = script(request, example, places)
+        for name, found in zip(names, exported(request, example, places), strict=True):
+            assert torch.allclose(found, expected[name], atol=1e-6), name
 
 
 def test_a_time_that_is_over_is_an_error(tmp_path):

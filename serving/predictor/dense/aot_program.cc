@@ -1,6 +1,8 @@
 #include "dense/aot_program.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/version.h>
@@ -17,6 +19,24 @@
 
 namespace embershard {
 namespace {
+
+// With one row of zeros more.
+at::Tensor OneMore(const at::Tensor& rows) {
+  std::vector<int64_t> size = rows.sizes().vec();
+  size[0] = 1;
+  return at::cat({rows, at::zeros(size, rows.options())});
+}
+
+// What a program was compiled for, of one scope: at least one example, and for each sequence at
+// least one id, which may be in no list. An example of zeros and without ids stands for none.
+std::vector<at::Tensor> AtLeastOne(std::vector<at::Tensor> inputs) {
+  const bool none = inputs[0].size(0) == 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_offsets = i >= 2 && i % 2 == 1;
+    if (inputs[i].size(0) == 0 || (none && is_offsets)) inputs[i] = OneMore(inputs[i]);
+  }
+  return inputs;
+}
 
 class AotProgram final : public DenseProgram {
  public:
@@ -37,10 +57,11 @@ class AotProgram final : public DenseProgram {
 
  private:
   std::vector<at::Tensor> Arguments(const DenseProgramInputs& inputs) const {
-    std::vector<at::Tensor> arguments = InputsOfScope(schema_, Scope::kRequest, inputs);
-    std::vector<at::Tensor> example = InputsOfScope(schema_, Scope::kExample, inputs);
+    std::vector<at::Tensor> arguments = AtLeastOne(InputsOfScope(schema_, Scope::kRequest, inputs));
+    std::vector<at::Tensor> example = AtLeastOne(InputsOfScope(schema_, Scope::kExample, inputs));
     std::move(example.begin(), example.end(), std::back_inserter(arguments));
     arguments.push_back(RequestOfExample(inputs));
+    if (inputs.examples == 0) arguments.back() = OneMore(arguments.back());
     return arguments;
   }
 
@@ -51,7 +72,9 @@ class AotProgram final : public DenseProgram {
                       " outputs, got " + std::to_string(found.size()));
     }
     for (size_t i = 0; i < found.size(); ++i) {
-      Status status = CopyOutput(schema_.outputs[i], found[i], inputs, outputs[i]);
+      const bool none = schema_.outputs[i].scope == Scope::kExample && inputs.examples == 0;
+      Status status = CopyOutput(schema_.outputs[i], none ? found[i].narrow(0, 0, 0) : found[i],
+                                 inputs, outputs[i]);
       if (!status.ok()) return status;
     }
     return {};
