@@ -13,10 +13,11 @@ import torch
 import embershard
 from embershard._proto import predictor_pb2 as pb
 from embershard.data import DEFAULT_CACHE, Workload
-from embershard.export import export_model
+from embershard.export import compile_package, export_model
 from embershard.package import Package, SampleRequest
+from embershard.serving import LocalPredictor
 
-__all__ = ["message", "messages", "package_of"]
+__all__ = ["compiled_package_of", "message", "messages", "package_of"]
 
 ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
 """Where a change may change a package."""
@@ -51,6 +52,21 @@ def package_of(workload: Workload, *, devices: str = "1xcpu", dense_dtype: str =
             if old.name != _digest() and old.stat().st_mtime < time.time() - OLD_SECONDS:
                 shutil.rmtree(old)
     return out
+
+
+def compiled_package_of(workload: Workload, *, dense_dtype: str = "fp32") -> Path:
+    """The same with the dense program compiled for this machine too, which is what a server takes.
+    Kept beside it: compiling takes minutes."""
+    package = package_of(workload, dense_dtype=dense_dtype)
+    out = package.parent / "2"
+    if not out.exists():
+        compile_package(package, out, check=_load)
+    return out
+
+
+def _load(package: Path, target: str) -> None:
+    """Raises PackageError where the program of that target is none for this machine."""
+    LocalPredictor(package, dense_program=target, threads=1)
 
 
 def messages(workload: Workload, package: Path, count: int, examples: int) -> list[bytes]:
