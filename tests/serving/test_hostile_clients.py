@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
+from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
 from embershard.errors import RequestError
 from embershard.serving import Server, ServerOptions
@@ -122,6 +123,17 @@ def test_a_message_over_the_limit_is_refused_by_its_size(repository, expected):
         with pytest.raises(RequestError, match=r"request: expected at most 4000 bytes, got \d+"):
             client.predict(dense=large.dense, sparse=large.sparse, weights=large.weights)
         assert_answers(client, expected)
+
+
+def test_a_message_that_is_larger_unpacked_than_sent_is_not_unpacked(server, client, expected):
+    zeros = pb.PredictRequest(request_id="0" * (32 << 20)).SerializeToString()
+    for compression in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+        with grpc.insecure_channel(server.address) as channel:
+            predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
+            call = predict.future(zeros, timeout=60, compression=compression)
+            assert call.code() is Code.UNIMPLEMENTED
+            assert "is disabled" in call.details()
+    assert_answers(client, expected)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,11 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, Milliseconds(limits.min_ping));
   set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, limits.min_ping.count() == 0 ? 0 : kPingStrikes);
+  // gRPC knows how large a compressed message is when all of it is in memory: a megabyte of
+  // zeros becomes a gigabyte, whatever the largest message.
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
 }
 
 }  // namespace embershard

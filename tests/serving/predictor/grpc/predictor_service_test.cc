@@ -180,7 +180,7 @@ TEST(PredictorService, DescribesTheModel) {
   EXPECT_EQ(model.outputs(1).scope(), v1::SCOPE_REQUEST);
   EXPECT_EQ(model.outputs(1).shape(0), 2);
   EXPECT_EQ(model.limits().max_examples(), 8U);
-  EXPECT_EQ(model.limits().max_ids(), 10U);
+  EXPECT_EQ(model.limits().max_ids(), 20U);
   EXPECT_EQ(model.limits().max_message_bytes(), 1U << 20);
 }
 
