@@ -9,6 +9,7 @@ from pathlib import Path
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.open_inference import MODEL_INFER, infer_requests
+from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
 from embershard.bench.replay import AnswerCheck, check_answers, read_replay
@@ -16,7 +17,7 @@ from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target, ask_model, find_target, try_method, try_requests
-from embershard.bench.traffic import drawn_traffic, recorded_traffic
+from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
 from embershard.errors import InputError, UnavailableError
 from embershard.words import duration_text, rate_text
@@ -128,12 +129,7 @@ def run_bench(
             for name, count in sorted(unknown.items())
         ),
     ]
-    pool = sent.pool
-    if options.load.protocol == "oip":
-        if replay is not None:
-            raise InputError("replay: sends and compares our own protocol, got protocol 'oip'")
-        pool = infer_requests(model, pool)
-        try_method(target, MODEL_INFER, pool[: len(sent.tried)], timeout_seconds=patience)
+    pool = _in_protocol(options, target, model, sent)
     processes = _server_processes(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
@@ -223,6 +219,25 @@ def _why_over(search: RateSearch, objective: Objective) -> str:
         f"{search.ended}, below which runs have too few answers to judge by "
         f"({objective.answers_min}): make them longer (--duration)"
     )
+
+
+def _in_protocol(
+    options: BenchOptions, target: Target, model: ServedModel, sent: Traffic
+) -> Sequence[PooledRequest]:
+    """The requests in the protocol of the load; the first few are tried in another one than ours.
+
+    Raises:
+        InputError: a recording in another protocol.
+        RequestError, NotFoundError, InternalError: the server refuses such requests.
+    """
+    if options.load.protocol == "embershard":
+        return sent.pool
+    if options.replay is not None:
+        raise InputError("replay: sends and compares our own protocol, got protocol 'oip'")
+    pool = infer_requests(model, sent.pool)
+    patience = max(5.0, options.load.timeout_seconds)
+    try_method(target, MODEL_INFER, pool[: len(sent.tried)], timeout_seconds=patience)
+    return pool
 
 
 def _server_processes(options: BenchOptions, target: Target) -> list[int]:
