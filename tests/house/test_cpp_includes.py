@@ -31,7 +31,7 @@ GRPC_IN_BENCH = ("bench/grpc_", "bench/request_pool", "bench/module")
 DOORS = {
     "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/aot_", "dense/tensors")),
     "messages": (
-        ("google/protobuf", "grpc", "embershard/v1/", "inference/"),
+        ("google/protobuf", "grpc", "embershard/v1/", "inference/", "torchrec/"),
         ("grpc/", *GRPC_IN_BENCH),
     ),
     "python": (("pybind11/", "Python.h"), ("binding/", "bench/module")),

@@ -14,6 +14,7 @@
 #include "grpc/oip_service.h"
 #include "grpc/open_connections.h"
 #include "grpc/predictor_service.h"
+#include "grpc/torchrec_service.h"
 
 namespace embershard {
 namespace {
@@ -47,6 +48,7 @@ struct GrpcServer::State {
         security(std::move(security)),
         service(served.get(), this->recorder.get(), options),
         oip(served.get(), options),
+        torchrec(served.get(), options),
         connections(options.connections.max_connections, options.connections.report) {}
 
   const std::shared_ptr<ServedModels> served;
@@ -54,6 +56,7 @@ struct GrpcServer::State {
   const std::unique_ptr<Security> security;
   PredictorService service;
   OipService oip;
+  TorchRecService torchrec;
   OpenConnections connections;  // For the listener's thread.
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
@@ -85,6 +88,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
       ExternalConnections::FROM_FD, state->security->Credentials());
   builder.RegisterService(&state->service);
   builder.RegisterService(&state->oip);
+  builder.RegisterService(&state->torchrec);
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
@@ -117,8 +121,10 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
     const Clock::time_point deadline = Clock::now() + timeout;
     state_->service.RefuseNew();
     state_->oip.RefuseNew();
+    state_->torchrec.RefuseNew();
     state_->service.WaitUntilDone(deadline);
     state_->oip.WaitUntilDone(deadline);
+    state_->torchrec.WaitUntilDone(deadline);
     state_->listener->Stop();
     const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());
     state_->server->Shutdown(std::chrono::system_clock::now() + left);

@@ -1,0 +1,42 @@
+// The service of proto/torchrec/predictor.proto over what is served.
+
+#ifndef EMBERSHARD_GRPC_TORCHREC_SERVICE_H_
+#define EMBERSHARD_GRPC_TORCHREC_SERVICE_H_
+
+#include "base/clock.h"
+#include "engine/served_models.h"
+#include "grpc/kept_messages.h"
+#include "grpc/open_calls.h"
+#include "grpc/predict_handler.h"
+#include "grpc/server.h"
+#include "grpc/torchrec_messages.h"
+#include "torchrec/predictor.grpc.pb.h"
+
+namespace embershard {
+
+// As PredictorService, but its calls are not recorded.
+class TorchRecService final
+    : public predictor::Predictor::WithCallbackMethod_Predict<predictor::Predictor::Service> {
+ public:
+  // Does not own `served`, which must outlive it.
+  TorchRecService(ServedModels* served, const GrpcServerOptions& options);
+
+  // From now on every call is answered UNAVAILABLE.
+  void RefuseNew() { calls_.RefuseNew(); }
+  // Returns when the calls that had arrived before are done, or at `deadline`.
+  void WaitUntilDone(Clock::time_point deadline) { calls_.WaitUntilIdle(deadline); }
+
+  grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
+                                    const predictor::PredictionRequest* message,
+                                    predictor::PredictionResponse* response) override;
+
+ private:
+  const GrpcServerOptions options_;
+  const PredictHandler handler_;
+  KeptMessages<TorchRecMessages>::Allocator messages_;
+  OpenCalls calls_;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_TORCHREC_SERVICE_H_
