@@ -142,13 +142,12 @@ def run_bench(
             progress=(lambda now: progress(name, now)) if progress else None,
         )
 
-    trials, ended, confirmed = list[Trial](), "", False
+    search: RateSearch | None = None
     if options.objective is None:
         result = run("run", options.load)
     else:
         result, search = search_rate(options, options.objective, run)
-        trials, ended, confirmed = search.trials, search.ended, search.confirmed is not None
-        if not confirmed:
+        if search.confirmed is None:
             warnings.append(f"{options.objective} held at no rate for runs of the whole duration")
     return BenchReport(
         target=target,
@@ -157,9 +156,9 @@ def run_bench(
         result=result,
         traffic=sent.words,
         server_processes=processes,
-        trials=trials,
-        ended=ended,
-        confirmed=confirmed,
+        trials=search.trials if search else [],
+        ended=search.ended if search else "",
+        confirmed=search is not None and search.confirmed is not None,
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
     )
