@@ -32,11 +32,16 @@ WARM_SHARE = 0.3
 GROWTH_BYTES = 32 << 20
 MESSAGE_BYTES = 100_000
 WAIT_SECONDS = 60
-BODIES = [named(random_request(1 + 3 * seed, seed=seed)).SerializeToString() for seed in range(12)]
-LARGE = pb.PredictRequest(num_examples=5000).SerializeToString()
+BATCH_EXAMPLES = 256
+SIZES = [*range(1, 36, 3), BATCH_EXAMPLES + 44]  # The last is cut into pieces.
+BODIES = [named(random_request(size, seed=size)).SerializeToString() for size in SIZES]
+TOO_MANY = pb.PredictRequest(num_examples=4097).SerializeToString()  # The package's own limit.
 # A field appended to a message is a field of it.
 OTHER_INPUT = pb.PredictRequest(dense=[pb.DenseValues(name="colour")]).SerializeToString()
 TOO_LARGE = bytes(MESSAGE_BYTES + 1)
+PRIORITIES = (pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH)
+NAMES_OF_PRIORITIES = ("batch", "interactive")
+REQUESTS = "embershard_requests_total"
 HURRIED = {Code.OK, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED}
 
 
@@ -72,7 +77,11 @@ class Soak:
     def ask(self, channel, chance):
         """Asks for one in earnest, and looks at the answer."""
         place = chance.randrange(len(BODIES))
-        got = outputs_of(predictor(channel)(BODIES[place], timeout=WAIT_SECONDS))["score"]
+        priority = pb.PredictRequest(priority=chance.choice(PRIORITIES)).SerializeToString()
+        self.check(place, predictor(channel)(BODIES[place] + priority, timeout=WAIT_SECONDS))
+
+    def check(self, place, answer):
+        got = outputs_of(answer)["score"]
         assert np.abs(got - self.expected[place]).max() <= 1e-6
         self.count("good")
 
@@ -87,6 +96,54 @@ def good(soak, chance):
 def reconnects(soak, chance):
     with grpc.insecure_channel(soak.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         soak.ask(channel, chance)
+
+
+def opened(channel, messages):
+    stream = channel.stream_stream(
+        "/embershard.v1.Predictor/PredictStream",
+        request_serializer=pb.PredictRequest.SerializeToString,
+    )
+    return stream(iter(messages), timeout=WAIT_SECONDS)
+
+
+def of_a_stream(chance, count):
+    """Requests of both priorities, each under an id, which says what is asked."""
+    messages = []
+    for number in range(count):
+        place = chance.randrange(len(BODIES))
+        message = pb.PredictRequest.FromString(BODIES[place])
+        message.priority = chance.choice(PRIORITIES)
+        message.request_id = f"{number}/{place}"
+        messages.append(message)
+    return messages
+
+
+def streams(soak, chance):
+    """One among them is refused, alone."""
+    messages = of_a_stream(chance, 100)
+    bad = pb.PredictRequest.FromString(BODIES[0] + OTHER_INPUT)
+    bad.request_id = "bad"
+    messages.insert(chance.randrange(100), bad)
+    waiting = {message.request_id for message in messages}
+    with grpc.insecure_channel(soak.address) as channel:
+        for answer in opened(channel, messages):
+            found = pb.PredictResponse.FromString(answer)
+            waiting.remove(found.request_id)  # Each is answered once.
+            if found.request_id == "bad":
+                assert found.failure.code == Code.INVALID_ARGUMENT.value[0], found.failure
+                soak.count("refused")
+            else:
+                assert not found.HasField("failure"), found.failure
+                soak.check(int(found.request_id.partition("/")[2]), answer)
+    assert not waiting
+
+
+def leaves_streams(soak, chance):
+    with grpc.insecure_channel(soak.address) as channel:
+        call = opened(channel, of_a_stream(chance, 20))
+        next(call)
+        call.cancel()
+    soak.count("doubtful", 20)
 
 
 def says_half(soak, chance):
@@ -109,7 +166,7 @@ def sends_random_bytes(soak, chance):
 def sends_nonsense(soak, chance):
     """Messages that are none, that have lost their end, that name an input of no model."""
     whole = chance.choice(BODIES)
-    cut = whole[: -1 - chance.randrange(20)]
+    cut = whole[: -1 - chance.randrange(4)]  # Its last field is longer.
     with grpc.insecure_channel(soak.address) as channel:
         for message in (b"\xff" + chance.randbytes(500), cut):
             call = predictor(channel).future(message, timeout=WAIT_SECONDS)
@@ -121,7 +178,7 @@ def sends_nonsense(soak, chance):
 
 def exceeds_limits(soak, _):
     with grpc.insecure_channel(soak.address) as channel:
-        call = predictor(channel).future(LARGE, timeout=WAIT_SECONDS)
+        call = predictor(channel).future(TOO_MANY, timeout=WAIT_SECONDS)
         assert call.code() is Code.INVALID_ARGUMENT, call.code()
         soak.count("refused")
         call = predictor(channel).future(TOO_LARGE, timeout=WAIT_SECONDS)
@@ -160,6 +217,8 @@ CLIENTS = {
         client.__name__: client
         for client in (
             reconnects,
+            streams,
+            leaves_streams,
             says_half,
             sends_random_bytes,
             sends_nonsense,
@@ -194,15 +253,17 @@ def is_idle(figures):
         value for (name, *_), value in figures.items() if name.startswith("embershard_queued_")
     ]
     assert len(waiting) == 4
-    return not any(waiting) and figures["embershard_in_flight_requests",] == 0
+    under_way = figures["embershard_in_flight_requests",] + figures["embershard_open_streams",]
+    return not any(waiting) and under_way == 0
 
 
 def assert_adds_up(figures, done):
-    ended = Counter()  # Of either priority.
-    for (name, *labels), value in figures.items():
-        if name == "embershard_requests_total" and value:
-            code, reason, _ = labels
-            ended[code, reason] += value
+    ended = {
+        (code, reason): value
+        for code, reason in {(key[1], key[3]) for key in figures if key[0] == REQUESTS}
+        if (value := sum(figures[REQUESTS, code, each, reason] for each in NAMES_OF_PRIORITIES))
+    }
+    assert all(figures[REQUESTS, "OK", each, ""] for each in NAMES_OF_PRIORITIES)
     ok = ended.pop(("OK", ""))
     # Whether those that were given up or hurried were still answered is not known.
     assert done["good"] <= ok <= done["good"] + done["doubtful"]
@@ -230,7 +291,7 @@ def assert_adds_up(figures, done):
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_good_clients_are_served_right_whatever_others_do(repository, local):
     options = ["--threads", 1, "--metrics-port", 0]
-    options += ["--max-message-bytes", MESSAGE_BYTES, "--max-batch-examples", 256]
+    options += ["--max-message-bytes", MESSAGE_BYTES, "--max-batch-examples", BATCH_EXAMPLES]
     with serving(repository, *options) as server:
         metrics = server.process.stdout.readline().split()[-1]
         soak = Soak(server.address, local)
