@@ -54,19 +54,26 @@ Arguments FixedArguments(const Package& package) {
   const TableStore& tables = package.tables();
   std::vector<int64_t> offsets, dim_offsets = {0};
   int64_t largest_dim = 0;
+  // The operator takes one array of weights: what spans the tables, of which it reads these alone.
+  std::byte* base = nullptr;
+  const std::byte* end = nullptr;
+  for (size_t i = 0; i < manifest.tables.size(); ++i) {
+    auto* const rows = const_cast<std::byte*>(tables.rows(i));  // It only reads.
+    if (base == nullptr || rows < base) base = rows;
+    end = std::max(end, tables.rows(i) + tables.size_bytes(i));
+  }
   for (const SparseInput& input : manifest.schema.sparse) {
     const size_t at = input.lookups.front().table;
     const TableSpec& table = manifest.tables[at];
     if (table.weights != WeightType::kInt8) Fail("table '" + table.name + "': expected int8");
-    offsets.push_back(static_cast<int64_t>(tables.offset_bytes(at)));
+    offsets.push_back(tables.rows(at) - base);
     dim_offsets.push_back(dim_offsets.back() + table.dim);
     largest_dim = std::max(largest_dim, table.dim);
   }
   const std::vector<int64_t> types(offsets.size(), kInt8);
   const std::vector<int32_t> placements(offsets.size(), kHost);
-  auto* const base = const_cast<std::byte*>(tables.base());  // The operator only reads.
   return {
-      {"dev_weights", at::from_blob(base, {static_cast<int64_t>(tables.size_bytes())}, at::kByte)},
+      {"dev_weights", at::from_blob(base, {end - base}, at::kByte)},
       {"uvm_weights", at::empty({0}, at::kByte)},
       {"weights_placements", at::tensor(placements, at::kInt)},
       {"weights_offsets", at::tensor(offsets, at::kLong)},

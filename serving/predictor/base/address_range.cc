@@ -61,9 +61,19 @@ Status AddressRange::MapMemory(size_t offset, size_t size_bytes) {
 
 Status AddressRange::MapFile(size_t offset, size_t size_bytes, const File& file,
                              uint64_t file_offset) {
-  void* mapped = mmap(base_ + offset, size_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED,
+  // Shared, though nobody writes: MapAgain() can repeat no other mapping.
+  void* mapped = mmap(base_ + offset, size_bytes, PROT_READ, MAP_SHARED | MAP_FIXED,
                       file.descriptor(), static_cast<off_t>(file_offset));
   if (mapped == MAP_FAILED) return MapFailed("map", size_bytes);
+  return {};
+}
+
+Status AddressRange::MapAgain(size_t offset, size_t size_bytes, const AddressRange& other,
+                              size_t other_offset) {
+  // An old size of zero leaves the old mapping where it is.
+  void* mapped = mremap(other.base_ + other_offset, 0, size_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                        base_ + offset);
+  if (mapped == MAP_FAILED) return MapFailed("map again", size_bytes);
   return {};
 }
 

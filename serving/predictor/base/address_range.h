@@ -45,6 +45,10 @@ class AddressRange {
   // past the file's end, where it reads as zeros.
   Status MapFile(size_t offset, size_t size_bytes, const File& file, uint64_t file_offset);
 
+  // Fills a part with the very pages that another range has from a file.
+  // REQUIRES: MapFile() has filled all of that.
+  Status MapAgain(size_t offset, size_t size_bytes, const AddressRange& other, size_t other_offset);
+
   // Makes a filled part read-only.
   Status Seal(size_t offset, size_t size_bytes);
 

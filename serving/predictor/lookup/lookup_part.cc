@@ -34,7 +34,7 @@ LookupPart PartOf(const Package& package, const SparseInput& input, size_t table
   part.input = input.name;
   part.table = table.name;
   part.table_rows = table.rows;
-  part.table_begin = package.tables().base() + package.tables().offset_bytes(table_index);
+  part.table_begin = package.tables().rows(table_index);
   part.row_bytes = static_cast<size_t>(table.row_bytes);
   part.weight_type = table.weights;
   part.row_begin = shard.row_begin;

@@ -83,10 +83,10 @@ Status ListFolder(const File& root, const std::string& path, FileSizes* files,
 
 }  // namespace
 
-Result<PackageFolder> PackageFolder::Open(const std::filesystem::path& path) {
+Result<PackageFolder> PackageFolder::Open(const std::filesystem::path& path, ReadControl* control) {
   File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.is_open()) return Refusal(Printable(path.native()), "file", "a folder", ErrorText());
-  return PackageFolder(std::move(folder));
+  return PackageFolder(std::move(folder), control);
 }
 
 Result<File> PackageFolder::OpenFile(std::string_view file) const {

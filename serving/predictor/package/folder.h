@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/read_control.h"
 #include "base/status.h"
 #include "package/manifest.h"
 
@@ -17,7 +18,11 @@ namespace embershard {
 // Refusals are kBadPackage and name the file.
 class PackageFolder {
  public:
-  static Result<PackageFolder> Open(const std::filesystem::path& path);
+  // `control`: told of what is read of large files. Null: nobody is.
+  static Result<PackageFolder> Open(const std::filesystem::path& path,
+                                    ReadControl* control = nullptr);
+
+  ReadControl* control() const { return control_; }
 
   // Opens a regular file. `file`: its path in the package, as IsFilePath() takes it.
   Result<File> OpenFile(std::string_view file) const;
@@ -27,9 +32,11 @@ class PackageFolder {
   Status CheckFiles(const Manifest& manifest) const;
 
  private:
-  explicit PackageFolder(File folder) : folder_(std::move(folder)) {}
+  PackageFolder(File folder, ReadControl* control)
+      : folder_(std::move(folder)), control_(control) {}
 
   File folder_;
+  ReadControl* control_;
 };
 
 }  // namespace embershard

@@ -17,7 +17,7 @@ Result<ListedFile> ListedFile::Open(const PackageFolder& folder, const Manifest&
   const FileSpec& spec = manifest.files.at(std::string(name));
   Result<File> file = folder.OpenFile(name);
   if (!file.ok()) return file.status();
-  ListedFile listed(std::move(*file), name, &spec);
+  ListedFile listed(std::move(*file), name, &spec, folder.control());
   if (Status status = listed.CheckSize(); !status.ok()) return status;
   return listed;
 }
@@ -30,6 +30,9 @@ Status ListedFile::Read(void* out, size_t size) {
       return Refusal(name_, "bytes", std::to_string(size_bytes()), "a file that ends before");
     }
     sha256_.Update(to, piece);
+    if (control_ != nullptr) {
+      if (Status status = control_->Spend(piece); !status.ok()) return status;
+    }
     position_ += piece;
     done += piece;
   }

@@ -29,7 +29,8 @@ class ListedFile {
   uint64_t position() const { return position_; }
   const File& file() const { return file_; }
 
-  // The next `size` bytes. Refuses a file that ends before.
+  // The next `size` bytes, as fast as the folder's ReadControl lets. Refuses a file that ends
+  // before.
   Status Read(void* out, size_t size);
 
   // Reads what is left, into nothing.
@@ -42,12 +43,13 @@ class ListedFile {
   Status CheckSize() const;
 
  private:
-  ListedFile(File file, std::string_view name, const FileSpec* spec)
-      : file_(std::move(file)), name_(name), spec_(spec) {}
+  ListedFile(File file, std::string_view name, const FileSpec* spec, ReadControl* control)
+      : file_(std::move(file)), name_(name), spec_(spec), control_(control) {}
 
   File file_;
   std::string name_;
   const FileSpec* spec_;
+  ReadControl* control_;  // Null: none.
   uint64_t position_ = 0;
   Sha256 sha256_;
 };

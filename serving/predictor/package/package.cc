@@ -156,7 +156,7 @@ Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path
 
 Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& path,
                                                    const PackageOptions& options) {
-  Result<PackageFolder> folder = PackageFolder::Open(path);
+  Result<PackageFolder> folder = PackageFolder::Open(path, options.control);
   if (!folder.ok()) return folder.status();
   Result<Manifest> manifest = ReadManifest(*folder);
   if (!manifest.ok()) return manifest.status();
@@ -174,7 +174,7 @@ Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& 
   if (Status status = CheckOtherFiles(*folder, *manifest); !status.ok()) return status;
   Result<IdMaps> id_maps = OpenIdMaps(*folder, *manifest);
   if (!id_maps.ok()) return id_maps.status();
-  auto tables = TableStore::Open(path, *manifest, options.residency);
+  auto tables = TableStore::Open(*folder, *manifest, options.residency, options.loaded);
   if (!tables.ok()) return tables.status();
 
   auto parts = std::make_unique<Parts>();
@@ -185,6 +185,23 @@ Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& 
   parts->samples = std::move(*samples);
   parts->tables = std::move(*tables);
   return std::unique_ptr<Package>(new Package(std::move(parts)));
+}
+
+Result<PackageOutline> ReadOutline(const std::filesystem::path& path, TableResidency residency) {
+  Result<PackageFolder> folder = PackageFolder::Open(path);
+  if (!folder.ok()) return folder.status();
+  const Result<Manifest> manifest = ReadManifest(*folder);
+  if (!manifest.ok()) return manifest.status();
+  std::set<std::string> chunks;
+  for (const TableSpec& table : manifest->tables) {
+    chunks.insert(table.chunks.begin(), table.chunks.end());
+  }
+  PackageOutline outline = {.model = manifest->model, .version = manifest->version, .memory = {}};
+  for (const auto& [file, spec] : manifest->files) {
+    if (residency == TableResidency::kMmap && chunks.contains(file)) continue;
+    outline.memory.emplace(spec.sha256, spec.bytes);
+  }
+  return outline;
 }
 
 Status VerifyPackage(const std::filesystem::path& folder) {

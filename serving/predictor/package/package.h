@@ -4,13 +4,17 @@
 #define EMBERSHARD_PACKAGE_PACKAGE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/read_control.h"
 #include "base/status.h"
 #include "package/id_map.h"
+#include "package/loaded_chunks.h"
 #include "package/manifest.h"
 #include "package/plan.h"
 #include "package/samples.h"
@@ -25,6 +29,12 @@ struct PackageOptions {
 
   // Name of a plan in the package. Empty: the manifest's default.
   std::string plan;
+
+  // What is loaded already, and shared where it has the same digest. Null: nothing is.
+  LoadedChunks* loaded = nullptr;
+
+  // How fast large files are read. Null: as fast as they can be.
+  ReadControl* control = nullptr;
 };
 
 // Immutable once opened: any thread may read.
@@ -55,6 +65,19 @@ class Package {
                                                    const PackageOptions& options);
   std::unique_ptr<Parts> parts_;
 };
+
+// A part of what a version takes of the memory, once where several versions have it.
+using MemoryParts = std::map<std::string, uint64_t>;  // Bytes by digest.
+
+// What a package is called, and what it takes if it is opened: vocabularies, programs, and tables
+// that are copied. Mapped tables take none that the system could not take back. Reads the manifest
+// alone.
+struct PackageOutline {
+  std::string model;
+  int64_t version = 0;
+  MemoryParts memory;
+};
+Result<PackageOutline> ReadOutline(const std::filesystem::path& folder, TableResidency residency);
 
 // Everything Open() checks, and nothing kept.
 Status VerifyPackage(const std::filesystem::path& folder);

@@ -1,10 +1,10 @@
 #include "package/tables.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
-#include "package/folder.h"
 #include "package/listed_file.h"
 #include "package/refusal.h"
 #include "package/safetensors.h"
@@ -19,23 +19,23 @@ constexpr size_t kRangeBytesMax = size_t{1} << 56;
 
 size_t WholePages(size_t bytes) { return (bytes + PageBytes() - 1) / PageBytes() * PageBytes(); }
 
-// One chunk on its way from its file into the range.
+// One chunk on its way from its file into its table's range.
 struct Chunk {
   const std::string& file;
   uint64_t rows;
   uint64_t row_bytes;
-  size_t offset;  // Into the range.
+  size_t offset;  // Into its table's range.
 
   size_t data_bytes() const { return rows * row_bytes; }
 };
 
-Chunk ChunkOf(const TableSpec& table, size_t number, size_t table_offset) {
+Chunk ChunkOf(const TableSpec& table, size_t number) {
   const auto first = static_cast<int64_t>(number) * table.rows_per_chunk;
   const int64_t rows = std::min(table.rows_per_chunk, table.rows - first);
   return {.file = table.chunks[number],
           .rows = static_cast<uint64_t>(rows),
           .row_bytes = static_cast<uint64_t>(table.row_bytes),
-          .offset = table_offset + static_cast<size_t>(first * table.row_bytes)};
+          .offset = static_cast<size_t>(first * table.row_bytes)};
 }
 
 // Reads up to the first row. Refuses anything but one tensor "rows" of the right shape.
@@ -78,56 +78,109 @@ Status LoadRows(const Chunk& chunk, TableResidency residency, ListedFile* file,
   return status.ok() ? file->CheckSize() : status;
 }
 
-// Where each table begins, and where the last one ends.
-Result<std::vector<size_t>> LayOut(const Manifest& manifest) {
-  std::vector<size_t> offsets = {0};
-  for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    const TableSpec& table = manifest.tables[i];
-    // At most 2^40 rows of 2^17 bytes: no overflow.
-    const auto bytes = static_cast<size_t>(table.rows * table.row_bytes);
-    if (bytes > kRangeBytesMax - offsets.back()) {
-      return Refusal("manifest.json", "tables." + std::to_string(i) + ".rows",
-                     "tables that can be addressed", std::to_string(table.rows));
-    }
-    offsets.push_back(offsets.back() + WholePages(bytes));
-  }
-  return offsets;
+// By what a chunk is known to be in memory: its bytes, how they are read, and how they lie there.
+std::string KeyOf(const Manifest& manifest, const Chunk& chunk, TableResidency residency) {
+  return manifest.files.at(chunk.file).sha256 + " " + std::to_string(chunk.rows) + " " +
+         std::to_string(chunk.row_bytes) + (residency == TableResidency::kMmap ? " m" : " r");
 }
+
+Status CheckAddressable(const TableSpec& table, size_t number) {
+  // At most 2^40 rows of 2^17 bytes: no overflow.
+  if (static_cast<size_t>(table.rows * table.row_bytes) <= kRangeBytesMax) return {};
+  return Refusal("manifest.json", "tables." + std::to_string(number) + ".rows",
+                 "tables that can be addressed", std::to_string(table.rows));
+}
+
+// The chunks of one table on their way into memory.
+class TableLoad {
+ public:
+  TableLoad(const PackageFolder& folder, const Manifest& manifest, const TableSpec& table,
+            TableResidency residency, LoadedChunks* loaded)
+      : folder_(folder), manifest_(manifest), residency_(residency), loaded_(loaded) {
+    for (size_t number = 0; number < table.chunks.size(); ++number) {
+      chunks_.push_back(ChunkOf(table, number));
+      known_.push_back(loaded == nullptr
+                           ? LoadedChunk()
+                           : loaded->Find(KeyOf(manifest, chunks_[number], residency)));
+    }
+    bytes_ = WholePages(static_cast<size_t>(table.rows * table.row_bytes));
+  }
+
+  Result<std::shared_ptr<const AddressRange>> Run() {
+    if (IsKnownWhole()) return known_.front().table;
+    Result<AddressRange> range = AddressRange::Reserve(bytes_ + PageBytes());
+    if (!range.ok()) return range.status();
+    const size_t memory_begin = residency_ == TableResidency::kResident ? 0 : bytes_;
+    const size_t memory_bytes = bytes_ + PageBytes() - memory_begin;
+    if (Status status = range->MapMemory(memory_begin, memory_bytes); !status.ok()) return status;
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+      if (Status status = Fill(i, &*range); !status.ok()) return status;
+    }
+    if (Status status = range->Seal(memory_begin, memory_bytes); !status.ok()) return status;
+    auto whole = std::make_shared<const AddressRange>(std::move(*range));
+    for (const Chunk& chunk : chunks_) {
+      if (loaded_ == nullptr) break;
+      loaded_->Add(KeyOf(manifest_, chunk, residency_), {.table = whole, .offset = chunk.offset});
+    }
+    return std::shared_ptr<const AddressRange>(std::move(whole));
+  }
+
+ private:
+  // Whether a table in memory is this one from end to end.
+  bool IsKnownWhole() const {
+    if (known_.empty() || known_.front().table == nullptr) return false;
+    const AddressRange* const table = known_.front().table.get();
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+      if (known_[i].table.get() != table || known_[i].offset != chunks_[i].offset) return false;
+    }
+    return table->size_bytes() == bytes_ + PageBytes();
+  }
+
+  Status Fill(size_t number, AddressRange* range) const {
+    const Chunk& chunk = chunks_[number];
+    const LoadedChunk& known = known_[number];
+    if (known.table == nullptr) return Read(chunk, range);
+    if (residency_ == TableResidency::kMmap) {
+      return range->MapAgain(chunk.offset, WholePages(chunk.data_bytes()), *known.table,
+                             known.offset);
+    }
+    std::memcpy(range->base() + chunk.offset, known.table->base() + known.offset,
+                chunk.data_bytes());
+    return {};
+  }
+
+  Status Read(const Chunk& chunk, AddressRange* range) const {
+    Result<ListedFile> file = ListedFile::Open(folder_, manifest_, chunk.file);
+    if (!file.ok()) return file.status();
+    if (Status status = ReadHeader(chunk, &*file); !status.ok()) return status;
+    return LoadRows(chunk, residency_, &*file, range);
+  }
+
+  const PackageFolder& folder_;
+  const Manifest& manifest_;
+  const TableResidency residency_;
+  LoadedChunks* const loaded_;
+  std::vector<Chunk> chunks_;
+  std::vector<LoadedChunk> known_;  // One for each chunk.
+  size_t bytes_ = 0;                // In whole pages.
+};
 
 }  // namespace
 
-Result<std::unique_ptr<TableStore>> TableStore::Open(const std::filesystem::path& path,
+Result<std::unique_ptr<TableStore>> TableStore::Open(const PackageFolder& folder,
                                                      const Manifest& manifest,
-                                                     TableResidency residency) {
-  Result<PackageFolder> folder = PackageFolder::Open(path);
-  if (!folder.ok()) return folder.status();
-  Result<std::vector<size_t>> offsets = LayOut(manifest);
-  if (!offsets.ok()) return offsets.status();
-  const size_t tables_bytes = offsets->back();
-  Result<AddressRange> range = AddressRange::Reserve(tables_bytes + PageBytes());
-  if (!range.ok()) return range.status();
-
+                                                     TableResidency residency,
+                                                     LoadedChunks* loaded) {
   if (PageBytes() > kChunkAlign) residency = TableResidency::kResident;
-  const size_t memory_begin = residency == TableResidency::kResident ? 0 : tables_bytes;
-  const size_t memory_bytes = tables_bytes + PageBytes() - memory_begin;
-  if (Status status = range->MapMemory(memory_begin, memory_bytes); !status.ok()) return status;
+  Ranges ranges;
   for (size_t i = 0; i < manifest.tables.size(); ++i) {
-    for (size_t number = 0; number < manifest.tables[i].chunks.size(); ++number) {
-      const Chunk chunk = ChunkOf(manifest.tables[i], number, (*offsets)[i]);
-      Result<ListedFile> file = ListedFile::Open(*folder, manifest, chunk.file);
-      if (!file.ok()) return file.status();
-      if (Status status = ReadHeader(chunk, &*file); !status.ok()) return status;
-      Status status = LoadRows(chunk, residency, &*file, &*range);
-      if (!status.ok()) return status;
-    }
+    const TableSpec& table = manifest.tables[i];
+    if (Status status = CheckAddressable(table, i); !status.ok()) return status;
+    auto range = TableLoad(folder, manifest, table, residency, loaded).Run();
+    if (!range.ok()) return range.status();
+    ranges.push_back(std::move(*range));
   }
-  if (Status status = range->Seal(memory_begin, memory_bytes); !status.ok()) return status;
-
-  std::unique_ptr<TableStore> store(new TableStore());
-  store->range_ = std::move(*range);
-  offsets->pop_back();
-  store->offsets_bytes_ = std::move(*offsets);
-  return store;
+  return std::unique_ptr<TableStore>(new TableStore(std::move(ranges)));
 }
 
 }  // namespace embershard

@@ -1,20 +1,21 @@
-// The rows of every table in one reserved address range, chunk behind chunk.
+// The rows of every table, each table in an address range of its own, chunk behind chunk.
 //
-//   base ── table 0 ─────────────── table 1 ────── ... ── one readable page
-//           chunk 0 │ chunk 1 │ ..  chunk 0 │ ..          (kernels may read past
-//           page-aligned, rows follow one another          the last row)
+//   rows(0) ── chunk 0 │ chunk 1 │ .. ── one readable page     rows(1) ── chunk 0 │ .. ── one page
+//              page-aligned, rows         (kernels may read
+//              follow one another          past the last row)
 
 #ifndef EMBERSHARD_PACKAGE_TABLES_H_
 #define EMBERSHARD_PACKAGE_TABLES_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "base/address_range.h"
 #include "base/status.h"
+#include "package/folder.h"
+#include "package/loaded_chunks.h"
 #include "package/manifest.h"
 
 namespace embershard {
@@ -31,25 +32,29 @@ class TableStore {
   // Checks every chunk's size and header, and its sha256 as the bytes are read. Packages are
   // immutable: with kMmap, a file that is cut short afterwards ends the process when its lost
   // pages are touched.
-  static Result<std::unique_ptr<TableStore>> Open(const std::filesystem::path& folder,
+  //
+  // What `loaded` (null: nothing) has is not read again. A table all of whose chunks it has
+  // in one table is that table; other mapped chunks are its pages; other resident ones are
+  // copied from it. What is opened is added there.
+  static Result<std::unique_ptr<TableStore>> Open(const PackageFolder& folder,
                                                   const Manifest& manifest,
-                                                  TableResidency residency);
+                                                  TableResidency residency,
+                                                  LoadedChunks* loaded = nullptr);
   TableStore(const TableStore&) = delete;
   TableStore& operator=(const TableStore&) = delete;
 
-  const std::byte* base() const { return range_.base(); }
+  // Where the first row of `table` lies.
+  const std::byte* rows(size_t table) const { return ranges_[table]->base(); }
 
-  // From base() to the end of the last table's last page. One more readable page follows.
-  size_t size_bytes() const { return range_.size_bytes() - PageBytes(); }
-
-  // Where the first row of `table` lies, counted from base().
-  size_t offset_bytes(size_t table) const { return offsets_bytes_[table]; }
+  // From rows(table) to the end of its last page. One more readable page follows.
+  size_t size_bytes(size_t table) const { return ranges_[table]->size_bytes() - PageBytes(); }
 
  private:
-  TableStore() = default;
+  using Ranges = std::vector<std::shared_ptr<const AddressRange>>;
 
-  AddressRange range_;
-  std::vector<size_t> offsets_bytes_;
+  explicit TableStore(Ranges ranges) : ranges_(std::move(ranges)) {}
+
+  const Ranges ranges_;  // One for each table.
 };
 
 }  // namespace embershard

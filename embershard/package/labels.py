@@ -1,0 +1,94 @@
+"""Labels of a model's versions: ``<repository>/<model>/labels.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from embershard.errors import NotFoundError, RequestError
+from embershard.package.refusal import MANIFEST, refusal
+from embershard.package.sealing import sync
+from embershard.package.strict_json import parse_json
+
+__all__ = ["LABELS", "LABELS_FILE", "parse_labels", "read_labels", "write_label"]
+
+LABELS: Final = ("canary", "shadow", "stable")
+LABELS_FILE: Final = "labels.json"
+BYTES_MAX: Final = 4096
+VERSION_MAX: Final = (1 << 63) - 1
+
+
+def parse_labels(data: bytes) -> dict[str, int]:
+    """Versions by label.
+
+    Raises:
+        PackageError: not an object of ``canary``, ``shadow`` and ``stable`` with versions from 1.
+    """
+    document = parse_json(data, LABELS_FILE)
+    if not isinstance(document, dict):
+        raise refusal(LABELS_FILE, "", expected="an object", got=json.dumps(document))
+    for label, version in document.items():
+        if label not in LABELS:
+            raise refusal(LABELS_FILE, label, expected="canary, shadow or stable", got=label)
+        whole = isinstance(version, int) and not isinstance(version, bool)
+        if not whole or not 1 <= version <= VERSION_MAX:
+            expected = f"an integer from 1 to {VERSION_MAX}"
+            raise refusal(LABELS_FILE, label, expected=expected, got=json.dumps(version))
+    return document
+
+
+def read_labels(model_folder: Path) -> dict[str, int]:
+    """The labels of a model; none where it has no such file.
+
+    Raises:
+        PackageError: as `parse_labels`, or more than 4096 bytes.
+    """
+    try:
+        with (model_folder / LABELS_FILE).open("rb") as stream:
+            data = stream.read(BYTES_MAX + 1)
+    except FileNotFoundError:
+        return {}
+    if len(data) > BYTES_MAX:
+        raise refusal(LABELS_FILE, "bytes", expected=f"at most {BYTES_MAX}", got="more")
+    return parse_labels(data)
+
+
+def write_label(repository: Path, model: str, label: str, version: int) -> dict[str, int]:
+    """Gives a version a label, or takes the label away, whole or not at all.
+
+    Servers see it when they look at the repository again.
+
+    Args:
+        label: ``canary``, ``shadow`` or ``stable``.
+        version: 0: no version has it.
+
+    Returns:
+        All labels of the model, as they are now on disk.
+
+    Raises:
+        RequestError: another label.
+        NotFoundError: no such version in the repository.
+        PackageError: the labels that are there cannot be read.
+    """
+    if label not in LABELS:
+        raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")
+    folder = repository / model
+    if version and not (folder / str(version) / MANIFEST).is_file():
+        raise NotFoundError(f"{folder}: no version {version}")
+    if not folder.is_dir():
+        raise NotFoundError(f"{repository}: no model {model!r}")
+    labels = {**read_labels(folder), label: version}
+    if not version:
+        del labels[label]
+    # Of this process alone, and not a name that a version or a reader takes.
+    scratch = folder / f".{LABELS_FILE}.{os.getpid()}"
+    try:
+        scratch.write_text(json.dumps(labels, indent=1, sort_keys=True) + "\n")
+        sync(scratch)
+        scratch.replace(folder / LABELS_FILE)
+    finally:
+        scratch.unlink(missing_ok=True)
+    sync(folder)
+    return labels

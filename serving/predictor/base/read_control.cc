@@ -1,0 +1,30 @@
+#include "base/read_control.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace embershard {
+
+Clock::time_point Pace::After(size_t bytes, Clock::time_point now) {
+  if (bytes_per_second_ <= 0) return now;
+  const std::chrono::duration<double> takes(static_cast<double>(bytes) / bytes_per_second_);
+  next_ = std::max(next_, now) + std::chrono::ceil<Clock::duration>(takes);
+  return next_;
+}
+
+Status ReadControl::Spend(size_t bytes) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, pace_.After(bytes, Clock::now()), [this] { return stopped_; });
+  if (!stopped_) return {};
+  return {StatusCode::kUnavailable, "loading was given up: the server is shutting down"};
+}
+
+void ReadControl::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace embershard

@@ -1,0 +1,57 @@
+#include "package/labels.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "package/json_parse.h"
+#include "package/json_value.h"
+#include "package/refusal.h"
+
+namespace embershard {
+namespace {
+
+constexpr std::array<std::string_view, 3> kLabels = {"canary", "shadow", "stable"};
+
+// Three labels with numbers; the rest would be white space.
+constexpr uint64_t kBytesMax = 4096;
+
+}  // namespace
+
+bool IsLabel(std::string_view text) { return std::ranges::find(kLabels, text) != kLabels.end(); }
+
+Result<Labels> ParseLabels(std::string_view json) {
+  nlohmann::json document;
+  if (Status status = ParseJson(json, kLabelsFile, &document); !status.ok()) return status;
+  FirstRefusal refusal(kLabelsFile);
+  const JsonValue root(document, &refusal);
+  Labels labels;
+  for (const auto& [label, version] : root.Members()) {
+    if (!IsLabel(label)) version.Refuse("canary, shadow or stable", label);
+    labels.emplace(label, version.Integer(1, INT64_MAX));
+  }
+  if (!refusal.ok()) return refusal.status();
+  return labels;
+}
+
+Result<Labels> ReadLabels(const std::filesystem::path& model_folder) {
+  const std::filesystem::path path = model_folder / kLabelsFile;
+  const File file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.is_open() && errno == ENOENT) return Labels();
+  if (!file.is_open()) return Refusal(kLabelsFile, "file", "a file", std::strerror(errno));
+  const uint64_t size = file.size_bytes();
+  if (size > kBytesMax) {
+    return Refusal(kLabelsFile, "bytes", "at most " + std::to_string(kBytesMax),
+                   std::to_string(size));
+  }
+  std::string text(size, '\0');
+  text.resize(file.ReadAt(0, text.data(), size));
+  return ParseLabels(text);
+}
+
+}  // namespace embershard

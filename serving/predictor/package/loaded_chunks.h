@@ -1,0 +1,41 @@
+// The chunks of tables that are in memory, for whoever loads a package that has some of them too.
+
+#ifndef EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_
+#define EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/address_range.h"
+
+namespace embershard {
+
+// Where a chunk's rows lie. The table is null where none is loaded.
+struct LoadedChunk {
+  std::shared_ptr<const AddressRange> table;
+  size_t offset = 0;  // Into the table's range.
+};
+
+// Forgets a chunk with the last table that holds it. Thread-safe.
+class LoadedChunks {
+ public:
+  // `key`: digest, shape and residency; whoever adds and finds agrees on it.
+  LoadedChunk Find(const std::string& key) const;
+  void Add(const std::string& key, const LoadedChunk& chunk);
+
+ private:
+  struct Known {
+    std::weak_ptr<const AddressRange> table;
+    size_t offset = 0;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Known> known_;  // Guarded by mutex_.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_

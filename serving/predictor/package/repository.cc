@@ -1,0 +1,60 @@
+#include "package/repository.h"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include "package/manifest_checks.h"
+#include "package/names.h"
+
+namespace embershard {
+namespace {
+
+namespace fs = std::filesystem;
+
+// 0: no version's name.
+int64_t VersionOf(const std::string& name) {
+  int64_t version = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), version);
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return whole && version > 0 && name[0] != '0' ? version : 0;
+}
+
+// Folders come and go while they are looked at: what cannot be read is not there.
+std::vector<int64_t> ListVersions(const fs::path& model) {
+  std::vector<int64_t> versions;
+  std::error_code error;
+  for (fs::directory_iterator entry(model, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const int64_t version = VersionOf(entry->path().filename().native());
+    std::error_code missing;
+    if (version > 0 && fs::exists(entry->path() / kManifestFile, missing)) {
+      versions.push_back(version);
+    }
+  }
+  std::ranges::sort(versions);
+  return versions;
+}
+
+}  // namespace
+
+Result<RepositoryModels> ListRepository(const fs::path& repository) {
+  RepositoryModels models;
+  std::error_code error;
+  fs::directory_iterator entry(repository, error);
+  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().native();
+    if (!IsPlainName(name)) continue;
+    std::vector<int64_t> versions = ListVersions(entry->path());
+    if (!versions.empty()) models.emplace(name, std::move(versions));
+  }
+  if (!error) return models;
+  return NotFound(repository.native() +
+                  ": expected a folder of models that can be read: " + error.message());
+}
+
+fs::path VersionFolder(const fs::path& repository, const std::string& model, int64_t version) {
+  return repository / model / std::to_string(version);
+}
+
+}  // namespace embershard

@@ -1,0 +1,41 @@
+#include "package/labels.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "testing/scratch_folder.h"
+
+namespace embershard {
+namespace {
+
+TEST(Labels, AreVersionsByLabel) {
+  const auto labels = ParseLabels(R"({"stable": 3, "canary": 4})");
+  ASSERT_TRUE(labels.ok()) << labels.status().message();
+  EXPECT_EQ(*labels, (Labels{{"canary", 4}, {"stable", 3}}));
+  EXPECT_TRUE(ParseLabels("{}")->empty());
+}
+
+// The same texts are refused by embershard/package/labels.py: tests/package/test_labels.py.
+TEST(Labels, OtherLabelsAndNumbersAreRefused) {
+  for (const char* text :
+       {R"({"beta": 1})", R"({"stable": 0})", R"({"stable": "1"})", R"({"stable": 1.5})",
+        R"({"stable": true})", R"([1])", R"({"stable": 1, "stable": 2})", R"({"stable": 1)", "",
+        R"({"stable": 9223372036854775808})"}) {
+    const auto labels = ParseLabels(text);
+    EXPECT_EQ(labels.status().code(), StatusCode::kBadPackage) << text;
+    EXPECT_TRUE(labels.status().message().starts_with("labels.json: "))
+        << labels.status().message();
+  }
+}
+
+TEST(Labels, AModelWithoutTheFileHasNone) {
+  const testing::ScratchFolder folder;
+  EXPECT_TRUE(ReadLabels(folder.path())->empty());
+  std::ofstream(folder.path() / "labels.json") << R"({"shadow": 7})";
+  EXPECT_EQ(*ReadLabels(folder.path()), (Labels{{"shadow", 7}}));
+}
+
+}  // namespace
+}  // namespace embershard
