@@ -1,5 +1,5 @@
 """The command line: `embershard train | export | compile | plan | fetch | inspect | verify |
-serve | predict | explain | bench`.
+serve | label | load | unload | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -20,10 +20,13 @@ from embershard.commands import (
     add_export,
     add_fetch,
     add_inspect,
+    add_label,
+    add_load,
     add_plan_command,
     add_predict,
     add_serve,
     add_train,
+    add_unload,
     add_verify,
 )
 from embershard.errors import EmbershardError
@@ -103,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
         add_inspect,
         add_verify,
         add_serve,
+        add_label,
+        add_load,
+        add_unload,
         add_predict,
         add_explain,
         add_bench,

@@ -2,7 +2,7 @@
 
 from embershard.serving.local import LocalPredictor
 from embershard.serving.options import ServerOptions, TableResidency
-from embershard.serving.repository import ServedPackage, find_package
+from embershard.serving.repository import ServedPackage
 from embershard.serving.server import Server
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "Server",
     "ServerOptions",
     "TableResidency",
-    "find_package",
 ]

@@ -164,6 +164,25 @@ class ServerOptions:
     """From this long on, in milliseconds, a request is kept for `Server.wait_slow`, and so for the
     log of ``embershard serve``. 0: none is."""
 
+    memory_budget: int = 0
+    """Most bytes that the loaded versions may take together: tables that are copied
+    (``tables="resident"``), vocabularies, programs, and what is loaded while another is served.
+    Beyond it a version is not loaded. 0: 80 % of the memory that this process may use."""
+
+    load_mb_per_second: float = 200.0
+    """How fast files are read while requests are answered, in 10^6 bytes a second: a version that
+    is loaded later takes the disk and the processor from them. At the start they are read as fast
+    as they can be. 0: always so."""
+
+    shadow_share: float = 0.0
+    """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
+    gets its answers; they are compared with those that are given. 0: none."""
+
+    control: str = ""
+    """A Unix socket to make, for ``embershard load`` and ``unload``. Whoever may write to it (its
+    owner) decides what is served. Empty: none, and SIGHUP alone has the repository looked at
+    again."""
+
     record: str = ""
     """A file to make, for `embershard bench --replay`: sampled requests, whole, and what they were
     answered. Only its owner may read it, since it holds what users sent. Empty: none."""
@@ -198,10 +217,19 @@ class ServerOptions:
         for name, least in LEAST.items():
             if not least <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name}: expected {least}..{MOST}, got {getattr(self, name)}")
+        if not 0 <= self.memory_budget < 1 << 62:
+            raise ConfigError(f"memory_budget: expected 0..2**62, got {self.memory_budget}")
+        if not 0 <= self.shadow_share <= 1:
+            raise ConfigError(f"shadow_share: expected 0..1, got {self.shadow_share}")
         if not 0 < self.record_share <= 1:
             raise ConfigError(
                 f"record_share: expected above 0 and at most 1, got {self.record_share}"
             )
-        for name in ("slow_request_ms", "drain_timeout_seconds", *SECONDS_OF_CONNECTIONS):
+        for name in (
+            "slow_request_ms",
+            "drain_timeout_seconds",
+            "load_mb_per_second",
+            *SECONDS_OF_CONNECTIONS,
+        ):
             if not 0 <= getattr(self, name) <= MOST:
                 raise ConfigError(f"{name}: expected 0..{MOST}, got {getattr(self, name)}")

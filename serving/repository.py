@@ -2,71 +2,55 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embershard.errors import NotFoundError, PackageError
+from embershard.errors import NotFoundError
 
-__all__ = ["ServedPackage", "check_folder", "find_package"]
+__all__ = ["ServedPackage", "check_models", "memory_limit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPackage:
-    """Where a version of a model lies."""
+    """A version of a model, and where it lies."""
 
     model: str
     version: int
     folder: Path
+    labels: tuple[str, ...] = ()
+    is_default: bool = True
+    """Whether it answers requests that name no version."""
 
 
-def find_package(repository: Path, *, model: str = "", version: int = 0) -> ServedPackage:
-    """Find one version of one model.
+def check_models(repository: Path, models: Sequence[str]) -> None:
+    """Says what is wrong with a repository before anything is loaded from it.
 
     Args:
         repository: the folder of models.
-        model: its name. Empty: the only one there.
-        version: 0: the highest one there.
+        models: names that must be there. None: any.
 
     Raises:
-        NotFoundError: nothing there of that name, or several where one must be named.
+        NotFoundError: no models there, or one of them not.
     """
-    models = _models(repository)
-    if not models:
+    found = _models(repository)
+    if not found:
         raise NotFoundError(f"{repository}: {_no_models(repository)}")
-    if not model:
-        if len(models) > 1:
-            known = ", ".join(models)
-            raise NotFoundError(f"{repository}: several models, name one (--model): {known}")
-        model = next(iter(models))
-    if model not in models:
-        raise NotFoundError(f"{repository}: no model {model!r}; models: {', '.join(models)}")
-    versions = models[model]
-    chosen = version or max(versions)
-    if chosen not in versions:
-        known = ", ".join(str(number) for number in versions)
-        raise NotFoundError(f"{repository}: no version {chosen} of {model!r}; versions: {known}")
-    return ServedPackage(model=model, version=chosen, folder=repository / model / str(chosen))
+    for model in models:
+        if model not in found:
+            known = ", ".join(found)
+            raise NotFoundError(f"{repository}: no model {model!r}; models: {known}")
 
 
-def check_folder(package: ServedPackage) -> None:
-    """Compares a package's manifest with the folders it lies in.
-
-    Raises:
-        PackageError: it says another model or version, or is damaged.
-    """
-    # Not above: it brings numpy, whose threads must not begin before a command has blocked signals.
-    from embershard.package.exchange import read_settled
-    from embershard.package.folder_checks import read_manifest
-
-    manifest = read_settled(package.folder, lambda: read_manifest(package.folder))
-    for field, folder, said in (
-        ("model", package.model, manifest.model),
-        ("version", package.version, manifest.version),
-    ):
-        if said != folder:
-            raise PackageError(
-                f"manifest.json: {field}: expected {folder} (its folder), got {said}"
-            )
+def memory_limit() -> int:
+    """Bytes of memory that this process may use: the machine's, or less in a container."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdigit() else machine
 
 
 def _no_models(folder: Path) -> str:

@@ -1,18 +1,21 @@
-"""One serving process: a package, a port, and an orderly end."""
+"""One serving process: models, a port, and an orderly end."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 from embershard.errors import ConfigError
 from embershard.serving._native import fbgemm_folder, load_extension
+from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent
 from embershard.serving.options import SECONDS_OF_CONNECTIONS, ServerOptions
-from embershard.serving.repository import ServedPackage, check_folder, find_package
+from embershard.serving.repository import ServedPackage, check_models, memory_limit
 from embershard.serving.security import check_security, security_keywords
-from embershard.serving.snapshot import Recorded, SlowRequest, Snapshot
+from embershard.serving.snapshot import NativeSnapshot, Recorded, SlowRequest, Snapshot
+from embershard.serving.totals import Totals
 
 __all__ = ["Server"]
 
@@ -20,7 +23,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Server:
-    """Serves one version of a model over gRPC. All requests stay in C++.
+    """Serves versions of models over gRPC. All requests stay in C++.
 
     ::
 
@@ -32,34 +35,51 @@ class Server:
         self,
         repository: str | Path,
         *,
-        model: str = "",
-        version: int = 0,
+        model: str | Sequence[str] = (),
+        version: int | str = "",
         options: ServerOptions | None = None,
+        on_event: Callable[[LoadEvent], None] | None = None,
     ) -> None:
-        """Load and check the package, run its samples, listen.
+        """Load and check packages, run their samples, listen.
+
+        Besides the version that answers who names none, the labelled ones are loaded.
 
         Args:
             repository: folder of ``<model>/<version>/``.
-            model: empty: the only one there.
-            version: 0: the highest one there.
+            model: one or several. None: all that are there.
+            version: which version of a model answers who names none: a number, a label, or
+                ``latest``, the highest. Empty: the one labelled ``stable``, else the highest.
             options: None: the defaults.
+            on_event: told of every version that is loaded, not loaded, or let go; by the thread
+                that loads, which waits for it.
 
         Raises:
-            NotFoundError: no such model, version or plan.
-            PackageError: the package is damaged, lies in folders of another name than its manifest
-                says, or its samples give other scores.
+            NotFoundError: no such model, version, label or plan.
+            PackageError: a package is damaged, lies in folders of another name than its manifest
+                says, or its samples give other scores; or labels that cannot be read.
             PlanError: the plan is for devices that are not served here.
+            OverloadedError: more than the memory budget.
             UnavailableError: the address cannot be listened on.
             ConfigError: the file to record into exists, or its folder does not; a certificate, key
                 or token that cannot be used; a token that would come without TLS from elsewhere.
+            RequestError: a version of another form.
         """
         self._options = options or ServerOptions()
         _check_record(self._options.record)
         check_security(self._options, report=LOG.error)
-        self._package = find_package(Path(repository), model=model, version=version)
-        check_folder(self._package)
+        self._repository = Path(repository)
+        models = [model] if isinstance(model, str) and model else list(model)
+        check_models(self._repository, models)
+        self._on_event = on_event
+        self._totals = Totals()
         self._native = load_extension().Server(
-            folder=str(self._package.folder),
+            repository=str(self._repository),
+            models=models,
+            version=str(version or ""),
+            memory_budget=self._options.memory_budget or memory_limit() * 8 // 10,
+            load_bytes_per_second=self._options.load_mb_per_second * 1e6,
+            load_report=self._report,
+            shadow_share=self._options.shadow_share,
             fbgemm_folder=str(fbgemm_folder()),
             plan=self._options.plan,
             dense_program=self._options.dense_program,
@@ -91,11 +111,22 @@ class Server:
             record_report=LOG.error,
             **security_keywords(self._options, report=LOG.error),
         )
+        self._totals.snapshot(self._native.snapshot())  # None that was loaded is left out.
         self._state: Literal["serving", "draining", "stopped"] = "serving"
 
     @property
-    def package(self) -> ServedPackage:
-        return self._package
+    def packages(self) -> list[ServedPackage]:
+        """What is served now, models and versions ascending."""
+        return [
+            ServedPackage(
+                model=each["model"],
+                version=each["version"],
+                folder=self._repository / each["model"] / str(each["version"]),
+                labels=tuple(each["labels"]),
+                is_default=each["is_default"],
+            )
+            for each in self.snapshot()["versions"]
+        ]
 
     @property
     def address(self) -> str:
@@ -111,8 +142,68 @@ class Server:
 
     def snapshot(self) -> Snapshot:
         """Everything counted since the start, as of now. Requests do not notice."""
-        snapshot: Snapshot = self._native.snapshot()
-        return snapshot
+        return self._totals.snapshot(self._native.snapshot())
+
+    def answered(self) -> int:
+        """Requests answered well since the start, by versions that were let go too."""
+        native: NativeSnapshot = self._native.snapshot()
+        outcomes = [each for version in native["versions"] for each in version["requests"]]
+        now = sum(each["count"] for each in outcomes if each["code"] == "OK")
+        return now + native["answered_by_ended"]
+
+    def load(self, model: str, version: int = 0, *, replace: bool = False) -> LoadCost:
+        """Load a version while others are served, and wait until it is. Requests do not notice.
+
+        It is read and checked whole, run on its samples, and takes its place in one moment. What
+        loaded versions have in common is not read again.
+
+        Args:
+            model: its name.
+            version: 0: those that the rule of the server and the labels say now. Another one: it,
+                besides.
+            replace: what is served of the model goes first. For where the memory does not hold
+                both; nothing of the model is served meanwhile.
+
+        Raises:
+            NotFoundError: no such model or version in the repository.
+            PackageError, PlanError: as at the start. What was served is served on.
+            OverloadedError: more than the memory budget, or many orders wait.
+            UnavailableError: the server is shutting down.
+        """
+        cost: LoadCost = self._native.load(model, version, replace)
+        return cost
+
+    def unload(self, model: str, version: int = 0) -> LoadCost:
+        """Serve a version no more, or, with version 0, a model. It ends with its last answer.
+
+        Raises:
+            NotFoundError: it is not served.
+            RequestError: the version has a label, or answers who names none.
+        """
+        cost: LoadCost = self._native.unload(model, version)
+        return cost
+
+    def refresh(self) -> LoadCost:
+        """Look at the repository and the labels again; load and let go accordingly.
+
+        Raises:
+            EmbershardError: as `load`, of the first version that could not be loaded.
+        """
+        cost: LoadCost = self._native.refresh()
+        return cost
+
+    def index(self) -> list[IndexEntry]:
+        """All versions in the repository, and what has become of each."""
+        return list(self._native.index())
+
+    def _report(self, what: str, model: str, version: int, seconds: float, message: str) -> None:
+        if self._on_event is None:
+            return
+        event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)
+        try:
+            self._on_event(event)
+        except Exception:
+            LOG.exception("on_event raised")
 
     def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]:
         """Take the requests that took at least ``slow_request_ms``, and that nobody took yet.

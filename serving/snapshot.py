@@ -7,12 +7,15 @@ from typing import TypedDict
 __all__ = [
     "Device",
     "Histogram",
+    "NativeSnapshot",
     "Outcome",
     "Queued",
     "Recorded",
+    "Shadow",
     "Slow",
     "SlowRequest",
     "Snapshot",
+    "VersionSnapshot",
 ]
 
 
@@ -64,11 +67,24 @@ class Slow(TypedDict):
     dropped: int
 
 
-class Snapshot(TypedDict):
-    """Everything since the start, as of one moment."""
+class Shadow(TypedDict):
+    """Copies of requests to a version, where it is the shadow of another."""
+
+    sent: int
+    dropped: int
+    """Not copied: too many were under way, or its inputs or outputs are not the same."""
+    failed: int
+    """Of those sent: not answered."""
+
+
+class VersionSnapshot(TypedDict):
+    """One version, everything since it was loaded, as of one moment."""
 
     model: str
     version: int
+    labels: list[str]
+    is_default: bool
+    """Whether it answers requests that name no version."""
     start_unix_seconds: float
     requests: list[Outcome]
     """Every pair of code and reason that there can be with each priority, in the same order each
@@ -88,16 +104,46 @@ class Snapshot(TypedDict):
     bytes_sent: int
     queued: Queued
     in_flight: int
+    devices: list[Device]
+    shadow: Shadow
+    max_batch_examples: int
+
+
+class Snapshot(VersionSnapshot):
+    """A server, everything since its start, as of one moment: sums over its versions, those that
+    it has let go included, and what belongs to none.
+
+    Of several models, ``model`` says how many, and ``version`` is 0."""
+
+    versions: list[VersionSnapshot]
+    """Those that are served, models and versions ascending."""
+    unserved: list[Outcome]
+    """Requests for what is not served. They are in ``requests`` too."""
     open_streams: int
     connections_refused: int
     """For want of room, see `ServerOptions.max_connections`."""
-    devices: list[Device]
     slow: Slow
-    max_batch_examples: int
     refused_calls: int
     """Calls without the server's token; no part of the requests above."""
     certificate_expires_unix_seconds: int
     """That of new connections. 0: without TLS."""
+
+
+class NativeSnapshot(TypedDict):
+    """What the extension hands out: versions, and what belongs to none of them."""
+
+    versions: list[VersionSnapshot]
+    unserved: list[Outcome]
+    in_flight: int
+    bytes_received: int
+    start_unix_seconds: float
+    open_streams: int
+    connections_refused: int
+    slow: Slow
+    refused_calls: int
+    certificate_expires_unix_seconds: int
+    answered_by_ended: int
+    """Requests that were answered well by versions which have ended."""
 
 
 class SlowRequest(TypedDict):

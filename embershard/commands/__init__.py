@@ -3,6 +3,7 @@
 from embershard.commands.asking import add_predict
 from embershard.commands.benching import add_bench
 from embershard.commands.compiling import add_compile
+from embershard.commands.controlling import add_label, add_load, add_unload
 from embershard.commands.explaining import add_explain
 from embershard.commands.fetching import add_fetch
 from embershard.commands.packages import add_inspect, add_verify
@@ -17,9 +18,12 @@ __all__ = [
     "add_export",
     "add_fetch",
     "add_inspect",
+    "add_label",
+    "add_load",
     "add_plan_command",
     "add_predict",
     "add_serve",
     "add_train",
+    "add_unload",
     "add_verify",
 ]

@@ -7,21 +7,25 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embershard.errors import UnavailableError
+from embershard.errors import EmbershardError, UnavailableError
 from embershard.version import __version__
 
 if TYPE_CHECKING:
     from embershard.serving import Server, ServerOptions
+    from embershard.serving.loading import LoadEvent
     from embershard.serving.logs import EventLog
     from embershard.serving.metrics import MetricsPort
 
 __all__ = ["run_server", "spin_briefly"]
 
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+SIGNALS = {*STOP_SIGNALS, signal.SIGHUP}
 RECORDING_POLL_SECONDS = 0.5
 
 SPINS = "1000"
@@ -43,7 +47,7 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
     """Serves until a signal says stop, and ends in order.
 
     Args:
-        given: ``repository``, ``model``, ``model_version``, ``metrics_host``, ``metrics_port`` and
+        given: ``repository``, ``model``, ``version``, ``metrics_host``, ``metrics_port`` and
             ``log_json``, as `embershard serve` has them.
         options: of the server.
 
@@ -56,7 +60,7 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     spin_briefly(os.environ)
     # Blocked before any thread starts, so that none but this one ever takes them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     prepare_process()
     from embershard.serving.logs import EventLog, LogRecords
     from embershard.serving.slow_log import SlowRequestLog
@@ -67,7 +71,7 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
     with _metrics(given) as metrics:
         said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
         log.write("start", {**said, "plan": options.plan, "tables": options.tables})
-        with _started(given, options) as server:
+        with _started(given, options, log) as server, _control(server, options):
             _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
             _wait_for_signal(server, log, options)
@@ -77,19 +81,46 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         if slow:
             slow.join()
-        outcomes = server.snapshot()["requests"]
-        answered = sum(each["count"] for each in outcomes if each["code"] == "OK")
+        answered = server.answered()
         log.write("stopped", {"requests_answered": answered, **_recorded(server, options)})
 
 
 def _wait_for_signal(server: Server, log: EventLog, options: ServerOptions) -> None:
-    """Until one says stop. Meanwhile says when the recording is complete."""
-    if options.record:
-        while server.recording()["recorded"] < options.record_requests:
-            if signal.sigtimedwait(STOP_SIGNALS, RECORDING_POLL_SECONDS) is not None:
-                return
-        log.write("recorded", {"requests": options.record_requests, "file": options.record})
-    signal.sigwait(STOP_SIGNALS)
+    """Until one says stop. Meanwhile has the repository looked at on SIGHUP, and says when the
+    recording is complete."""
+    recording = bool(options.record)
+    while True:
+        if recording and server.recording()["recorded"] >= options.record_requests:
+            log.write("recorded", {"requests": options.record_requests, "file": options.record})
+            recording = False
+        if recording:
+            taken = signal.sigtimedwait(SIGNALS, RECORDING_POLL_SECONDS)
+            number = taken.si_signo if taken else None
+        else:
+            number = signal.sigwait(SIGNALS)
+        if number == signal.SIGHUP:
+            # In a thread of its own: a signal that says stop is not to wait for a load.
+            threading.Thread(target=_refresh, args=(server, log), daemon=True).start()
+        elif number is not None:
+            return
+
+
+def _refresh(server: Server, log: EventLog) -> None:
+    try:
+        cost = server.refresh()
+    except EmbershardError as error:
+        log.write("refresh_failed", {"error": type(error).__name__, "message": str(error)})
+    else:
+        served = ", ".join(f"{each.model} {each.version}" for each in server.packages)
+        log.write("refreshed", {"seconds": round(cost["seconds"], 3), "serving": served})
+
+
+def _control(server: Server, options: ServerOptions) -> AbstractContextManager[object]:
+    if not options.control:
+        return nullcontext()
+    from embershard.serving.control import Control
+
+    return Control(server, Path(options.control))
 
 
 def _recorded(server: Server, options: ServerOptions) -> dict[str, object]:
@@ -110,15 +141,33 @@ def _metrics(given: argparse.Namespace) -> AbstractContextManager[MetricsPort | 
         raise UnavailableError(f"{error}; --metrics-port 0 picks a free port") from error
 
 
-def _started(given: argparse.Namespace, options: ServerOptions) -> Server:
+def _started(given: argparse.Namespace, options: ServerOptions, log: EventLog) -> Server:
     from embershard.serving import Server
 
+    started = False
+
+    def said(event: LoadEvent) -> None:
+        # At the start `listening` says what is served; what keeps it from starting is said once.
+        if started:
+            fields = {"model": event.model, "version": event.version, "message": event.message}
+            log.write(event.what, {**fields, "seconds": round(event.seconds, 3)})
+
     try:
-        return Server(
-            given.repository, model=given.model, version=given.model_version, options=options
+        server = Server(
+            given.repository,
+            model=given.model,
+            version=given.version,
+            options=options,
+            on_event=said,
         )
     except UnavailableError as error:
         raise UnavailableError(f"{error}; --port 0 picks a free port") from error
+    started = True
+    for each in server.index():
+        if each["state"] == "failed":
+            fields = {name: each[name] for name in ("model", "version")}
+            log.write("load_failed", {**fields, "message": each["reason"]})
+    return server
 
 
 def _listening(
@@ -127,12 +176,13 @@ def _listening(
     """Says where. Last on standard output: whoever reads it there asks at once."""
     from embershard.package.folder_checks import read_manifest
 
-    served = server.package
+    packages = server.packages
+    defaults = [each for each in packages if each.is_default]
     where = {
-        "model": served.model,
-        "version": served.version,
+        "model": ", ".join(each.model for each in defaults),
+        "version": ", ".join(str(each.version) for each in defaults),
         "address": server.address,
-        "plan": options.plan or read_manifest(served.folder).default_plan,
+        "plan": options.plan or read_manifest(defaults[0].folder).default_plan,
         "tables": options.tables,
         "threads": options.threads or os.cpu_count() or 1,
     }
@@ -143,6 +193,7 @@ def _listening(
     if options.record:
         most = {"requests_at_most": options.record_requests, "share": options.record_share}
         log.write("recording", {"file": options.record, **most})
-    print(f"serving {served.model} {served.version} on {server.address}", flush=True)
+    names = ", ".join(f"{each.model} {each.version}" for each in defaults)
+    print(f"serving {names} on {server.address}", flush=True)
     if metrics:
         print(f"metrics and status page on {metrics.url}", flush=True)

@@ -50,7 +50,18 @@ START = (
     ),
 )
 SECURITY = ("tls_certificate", "tls_key", "tls_client_ca", "token_file", "token_without_tls")
-GROUPS = {"start": START, "batches": BATCHES, "limits": LIMITS, "connections": CONNECTIONS}
+VERSIONS = (
+    ("memory-budget", int, "BYTES", "most that loaded versions take; 0: 80 %% of the memory"),
+    ("load-mb-per-second", float, "MB", "how fast a later version is read; 0: at full speed"),
+    ("shadow-share", float, "S", "share of the requests copied to the version labelled shadow"),
+)
+GROUPS = {
+    "start": START,
+    "versions": VERSIONS,
+    "batches": BATCHES,
+    "limits": LIMITS,
+    "connections": CONNECTIONS,
+}
 
 
 def add_serve(commands: Any) -> None:
@@ -61,13 +72,7 @@ def add_serve(commands: Any) -> None:
     command = commands.add_parser("serve", help="answer requests over gRPC")
     add = command.add_argument
     add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
-    add("--model", default="", help="which to serve (default: the only one there)")
-    add(
-        "--model-version",
-        type=int,
-        default=0,
-        help="which of the model's versions to serve (default: the highest)",
-    )
+    _add_versions(add, default)
     add(
         "--host",
         default=default.host,
@@ -146,6 +151,31 @@ def _add_security(group: Any) -> None:
     )
 
 
+def _add_versions(add: Any, default: ServerOptions) -> None:
+    add(
+        "--model",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="which to serve; may be given several times (default: all that are there)",
+    )
+    add(
+        "--version",
+        "--model-version",
+        default="",
+        metavar="latest|N|LABEL",
+        help="which version of a model answers requests that name none (default: the one labelled "
+        "stable, else the highest)",
+    )
+    add(
+        "--control",
+        default=default.control,
+        metavar="SOCKET",
+        help="a Unix socket to make, for embershard load and unload; its owner alone may use it "
+        "(default: none)",
+    )
+
+
 def _add_watching(group: Any) -> None:
     add = group.add_argument
     add(
@@ -212,6 +242,7 @@ def _options(given: argparse.Namespace) -> ServerOptions:
         tables=given.tables,
         **{name: getattr(given, name) for name in SECURITY},
         slow_request_ms=given.slow_ms,
+        control=given.control,
         record=given.record,
         record_requests=given.record_requests,
         record_share=given.record_share,

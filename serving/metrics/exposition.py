@@ -71,11 +71,14 @@ def _frame(snapshot: Snapshot) -> list[str]:
 
 def _labels(snapshot: Snapshot) -> object:
     """What a snapshot's text depends on besides its values."""
-    return (
-        snapshot["model"],
-        snapshot["version"],
-        [(each["code"], each["reason"], each["priority"]) for each in snapshot["requests"]],
-        [histogram["bounds"] for histogram in snapshot["histograms"].values()],
-        list(snapshot["unknown_ids"]),
-        [each["name"] for each in snapshot["devices"]],
-    )
+    return [
+        (
+            version["model"],
+            version["version"],
+            [(each["code"], each["reason"], each["priority"]) for each in version["requests"]],
+            [histogram["bounds"] for histogram in version["histograms"].values()],
+            list(version["unknown_ids"]),
+            [each["name"] for each in version["devices"]],
+        )
+        for version in snapshot["versions"]
+    ]

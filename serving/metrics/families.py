@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from embershard.serving.metrics.family import Family, Rows
-from embershard.serving.snapshot import Snapshot
+from embershard.serving.snapshot import Outcome, Snapshot, VersionSnapshot
 
 __all__ = ["FAMILIES"]
 
@@ -23,19 +23,27 @@ TRITONS_REASONS = {
 }
 
 
-def _counter(name: str, about: str, of: Callable[[Snapshot], float]) -> Family:
+def _counter(name: str, about: str, of: Callable[[VersionSnapshot], float]) -> Family:
     return Family(kind="counter", name=name, about=about, rows=_one(of))
 
 
-def _gauge(name: str, about: str, of: Callable[[Snapshot], float]) -> Family:
+def _gauge(name: str, about: str, of: Callable[[VersionSnapshot], float]) -> Family:
     return Family(kind="gauge", name=name, about=about, rows=_one(of))
 
 
-def _tritons(name: str, about: str, of: Callable[[Snapshot], float]) -> Family:
+def _of_server(
+    kind: Literal["counter", "gauge"], name: str, about: str, of: Callable[[Snapshot], float]
+) -> Family:
+    return Family(
+        kind=kind, name=name, about=about, server_rows=lambda snapshot: [((), of(snapshot))]
+    )
+
+
+def _tritons(name: str, about: str, of: Callable[[VersionSnapshot], float]) -> Family:
     return Family(kind="untyped", name=name, about=about, rows=_one(of))
 
 
-def _one(of: Callable[[Snapshot], float]) -> Callable[[Snapshot], Rows]:
+def _one(of: Callable[[VersionSnapshot], float]) -> Callable[[VersionSnapshot], Rows]:
     return lambda snapshot: [((), of(snapshot))]
 
 
@@ -63,22 +71,23 @@ def _device(
     )
 
 
-def _requests(snapshot: Snapshot) -> Rows:
-    return [
-        ((each["code"], each["reason"], each["priority"]), each["count"])
-        for each in snapshot["requests"]
-    ]
+def _requests(snapshot: VersionSnapshot) -> Rows:
+    return _outcomes(snapshot["requests"])
 
 
-def _unknown_ids(snapshot: Snapshot) -> Rows:
+def _outcomes(outcomes: list[Outcome]) -> Rows:
+    return [((each["code"], each["reason"], each["priority"]), each["count"]) for each in outcomes]
+
+
+def _unknown_ids(snapshot: VersionSnapshot) -> Rows:
     return [((name,), count) for name, count in snapshot["unknown_ids"].items()]
 
 
-def _answered(snapshot: Snapshot) -> int:
+def _answered(snapshot: VersionSnapshot) -> int:
     return sum(each["count"] for each in snapshot["requests"] if each["code"] == "OK")
 
 
-def _failures(snapshot: Snapshot) -> Rows:
+def _failures(snapshot: VersionSnapshot) -> Rows:
     found = dict.fromkeys(("REJECTED", "CANCELED", "BACKEND", "OTHER"), 0)
     for each in snapshot["requests"]:
         if each["code"] != "OK":
@@ -119,6 +128,13 @@ OURS = (
         "embershard_batch_reruns",
         "Runs of parts of batches for which the model had failed.",
         lambda snapshot: snapshot["reruns"],
+    ),
+    Family(
+        kind="counter",
+        name="embershard_unserved_requests",
+        about="Requests for a model, version or label that is not served, by gRPC code and reason.",
+        labels=("code", "reason", "priority"),
+        server_rows=lambda snapshot: _outcomes(snapshot["unserved"]),
     ),
     Family(
         kind="counter",
@@ -187,12 +203,14 @@ OURS = (
         "Requests that have arrived and are not answered.",
         lambda snapshot: snapshot["in_flight"],
     ),
-    _gauge(
+    _of_server(
+        "gauge",
         "embershard_open_streams",
         "PredictStream calls that are open.",
         lambda snapshot: snapshot["open_streams"],
     ),
-    _counter(
+    _of_server(
+        "counter",
         "embershard_connections_refused",
         "Connections hung up on as they came, since as many were open as may be.",
         lambda snapshot: snapshot["connections_refused"],
@@ -217,21 +235,45 @@ OURS = (
     ),
     _device("counter", "embershard_device_rows", "Rows that a device looked up.", "rows"),
     _counter(
+        "embershard_shadow_requests",
+        "Copies of requests that this version got as the shadow of another.",
+        lambda snapshot: snapshot["shadow"]["sent"],
+    ),
+    _counter(
+        "embershard_shadow_dropped",
+        "Requests in the sample that were not copied to it.",
+        lambda snapshot: snapshot["shadow"]["dropped"],
+    ),
+    _counter(
+        "embershard_shadow_failed",
+        "Of the copies, those that it did not answer.",
+        lambda snapshot: snapshot["shadow"]["failed"],
+    ),
+    _histogram(
+        "embershard_shadow_difference",
+        "Largest difference of a score of a copy from the one given, of copies answered.",
+        "shadow_difference",
+    ),
+    _of_server(
+        "counter",
         "embershard_slow_requests",
         "Requests above the threshold of the slow log.",
         lambda snapshot: snapshot["slow"]["seen"],
     ),
-    _counter(
+    _of_server(
+        "counter",
         "embershard_slow_requests_dropped",
         "Of these, those that the log had no room for.",
         lambda snapshot: snapshot["slow"]["dropped"],
     ),
-    _counter(
+    _of_server(
+        "counter",
         "embershard_unauthenticated_calls",
         "Calls without the server's token. They are no requests of a model.",
         lambda snapshot: snapshot["refused_calls"],
     ),
-    _gauge(
+    _of_server(
+        "gauge",
         "embershard_certificate_expiry_time_seconds",
         "When the certificate of new connections expires, in seconds since 1970; 0 without TLS.",
         lambda snapshot: snapshot["certificate_expires_unix_seconds"],

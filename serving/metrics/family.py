@@ -16,7 +16,7 @@ from prometheus_client.core import (
     UnknownMetricFamily,
 )
 
-from embershard.serving.snapshot import Histogram, Snapshot
+from embershard.serving.snapshot import Histogram, Snapshot, VersionSnapshot
 
 __all__ = ["SERVED", "Family", "Rows"]
 
@@ -24,7 +24,7 @@ Rows: TypeAlias = Sequence[tuple[tuple[str, ...], float | Histogram]]
 """Values of the labels beyond `SERVED`, and what was counted there."""
 
 SERVED = ("model", "version")
-"""Labels that every family has."""
+"""Labels of what is counted for each version."""
 
 _Plain: TypeAlias = CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily
 PLAIN: dict[str, type[_Plain]] = {
@@ -45,36 +45,61 @@ class Family:
     """Without the ends that its kind adds: ``_total``, ``_info``, ``_bucket``, ..."""
     about: str
     labels: tuple[str, ...] = ()
-    """Beyond `SERVED`."""
-    rows: Callable[[Snapshot], Rows]
+    """Beyond `SERVED`, where it is of versions."""
+    rows: Callable[[VersionSnapshot], Rows] | None = None
+    """Of each version. None: of the server."""
+    server_rows: Callable[[Snapshot], Rows] | None = None
+    """Of the server, where `rows` is None."""
 
     def metric(self, snapshot: Snapshot) -> Metric:
         """The family with its values, as prometheus-client has it."""
-        labels = (*SERVED, *self.labels)
-        served = (snapshot["model"], str(snapshot["version"]))
+        labels = self.labels if self.rows is None else (*SERVED, *self.labels)
+        counted = self._labelled(snapshot)
         if self.kind == "info":
-            return InfoMetricFamily(self.name, self.about, dict(zip(labels, served, strict=True)))
+            infos = InfoMetricFamily(self.name, self.about, labels=labels)
+            for values, _ in counted:
+                infos.add_metric(values, {})
+            return infos
         if self.kind == "histogram":
             histograms = HistogramMetricFamily(self.name, self.about, labels=labels)
-            for values, counted in self.rows(snapshot):
-                assert isinstance(counted, dict)
-                bounds = [*map(str, counted["bounds"]), "+Inf"]
-                buckets = list(zip(bounds, accumulate(counted["counts"]), strict=True))
-                histograms.add_metric((*served, *values), buckets, counted["sum"])
+            for values, value in counted:
+                assert isinstance(value, dict)
+                bounds = [*map(str, value["bounds"]), "+Inf"]
+                buckets = list(zip(bounds, accumulate(value["counts"]), strict=True))
+                histograms.add_metric(values, buckets, value["sum"])
             return histograms
         family: _Plain = PLAIN[self.kind](self.name, self.about, labels=labels)
-        for values, value in self.rows(snapshot):
+        for values, value in counted:
             assert not isinstance(value, dict)
-            family.add_metric((*served, *values), value)
+            family.add_metric(values, value)
         return family
 
     def values(self, snapshot: Snapshot) -> list[float]:
         """The values of `metric`, in its order, at a small part of its cost."""
         found: list[float] = []
-        for _, value in self.rows(snapshot):
-            if isinstance(value, dict):
-                found += accumulate(value["counts"])
-                found += (found[-1], value["sum"])
-            else:
-                found.append(value)
+        for rows in self._each(snapshot):
+            for _, value in rows:
+                if isinstance(value, dict):
+                    found += accumulate(value["counts"])
+                    found += (found[-1], value["sum"])
+                else:
+                    found.append(value)
         return found
+
+    def _each(self, snapshot: Snapshot) -> list[Rows]:
+        """Of each version, or of the server."""
+        if self.rows is not None:
+            return [self.rows(version) for version in snapshot["versions"]]
+        assert self.server_rows is not None
+        return [self.server_rows(snapshot)]
+
+    def _labelled(self, snapshot: Snapshot) -> list[tuple[tuple[str, ...], float | Histogram]]:
+        """Values of all labels, and what was counted there."""
+        served: list[tuple[str, ...]] = [()]
+        if self.rows is not None:
+            served = [(each["model"], str(each["version"])) for each in snapshot["versions"]]
+        return [
+            ((*of, *values), value)
+            for of, rows in zip(served, self._each(snapshot), strict=True)
+            for values, value in rows
+        ]

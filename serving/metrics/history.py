@@ -117,8 +117,9 @@ def between(before: Snapshot, after: Snapshot, seconds: float) -> Sample:
     unknown = sum(after["unknown_ids"].values()) - sum(before["unknown_ids"].values())
     sample["unknown_share"] = unknown / ids if ids else None
     sample["dense_share"] = new_of["dense_seconds"]["sum"] / seconds
-    for old_device, device in zip(before["devices"], after["devices"], strict=True):
-        busy = device["lookup_seconds"] - old_device["lookup_seconds"]
+    busy_before = {each["name"]: each["lookup_seconds"] for each in before["devices"]}
+    for device in after["devices"]:
+        busy = device["lookup_seconds"] - busy_before.get(device["name"], 0.0)
         sample[f"device:{device['name']}"] = busy / seconds
     sample["queued_examples"] = after["queued"]["examples"]
     sample["in_flight"] = after["in_flight"]

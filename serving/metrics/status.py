@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.http_server import Handler, Response
 from embershard.serving.metrics.quantiles import quantile
-from embershard.serving.snapshot import Snapshot
+from embershard.serving.snapshot import Snapshot, VersionSnapshot
 
 __all__ = ["page_routes", "status_json"]
 
@@ -24,6 +24,10 @@ PAGE: Final = {
     "/format.js": ("format.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
+
+
+WHOLE: Final = {"histograms", "versions"}
+"""Of a snapshot, what the page gets in another form."""
 
 
 def page_routes(
@@ -57,7 +61,8 @@ def status_json(
     times = snapshot["histograms"]["request_seconds"]
     samples = history.after(after)
     return {
-        **{name: value for name, value in snapshot.items() if name != "histograms"},
+        **{name: value for name, value in snapshot.items() if name not in WHOLE},
+        "versions": [_version(version) for version in snapshot["versions"]],
         "state": state,
         "unix_seconds": time.time(),
         "quantiles": {
@@ -68,6 +73,20 @@ def status_json(
         "samples": {
             name: [_short(sample[name]) for sample in samples] for name in (samples or [{}])[0]
         },
+    }
+
+
+def _version(version: VersionSnapshot) -> dict[str, Any]:
+    """A version's line in the table of versions."""
+    times = version["histograms"]["request_seconds"]
+    differences = version["histograms"]["shadow_difference"]
+    compared = sum(differences["counts"])
+    return {
+        **{name: version[name] for name in ("model", "version", "labels", "is_default", "shadow")},
+        "answered": sum(each["count"] for each in version["requests"] if each["code"] == "OK"),
+        "p99": quantile(0.99, times["bounds"], times["counts"]),
+        "shadow_compared": compared,
+        "shadow_difference": differences["sum"] / compared if compared else None,
     }
 
 

@@ -78,7 +78,7 @@ def test_threads_change_no_score(compiled):
 def test_a_server_serves_it(compiled):
     options = ServerOptions(port=0, threads=1)
     with Server(compiled.parent.parent, options=options) as server:
-        assert server.package.version == 2
+        assert [each.version for each in server.packages] == [2]
         asked = random_request(5, 1)
         with Client(server.address) as client:
             found = client.predict(

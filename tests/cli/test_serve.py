@@ -141,10 +141,16 @@ def test_a_port_that_is_taken_is_refused_with_a_way_out(repository):
     ("arguments", "words"),
     [
         pytest.param(
-            ["--plan", "8xcuda"], "NotFoundError: plan: expected one of default, 2xcpu", id="plan"
+            ["--plan", "8xcuda"],
+            "NotFoundError: model 'ranker' version 1: plan: expected one of default, 2xcpu",
+            id="plan",
         ),
         pytest.param(["--model", "b"], "no model 'b'; models: ranker", id="model"),
-        pytest.param(["--model-version", 4], "no version 4 of 'ranker'; versions: 1", id="version"),
+        pytest.param(
+            ["--version", 4],
+            "model 'ranker': version 4 is not in the repository, expected one of 1",
+            id="version",
+        ),
         pytest.param(["--port", 70000], "ConfigError: port: expected 0..65535", id="port"),
         pytest.param(["--threads", -1], "ConfigError: threads: expected 0..1024", id="threads"),
         pytest.param(
@@ -166,6 +172,7 @@ def test_a_damaged_package_is_refused_with_its_file(repository, tmp_path):
     plan = tmp_path / "repository/ranker/1/plans/default.json"
     plan.write_bytes(plan.read_bytes() + b" ")
     words = refused(tmp_path / "repository", "--port", 0)
-    assert words.startswith("embershard serve: PackageError: plans/default.json: ")
+    start = "embershard serve: PackageError: model 'ranker' version 1: plans/default.json: "
+    assert words.startswith(start)
     assert "expected " in words
     assert ", got " in words

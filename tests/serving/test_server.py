@@ -94,8 +94,9 @@ def test_the_model_is_described_as_it_was_exported(client, package):
 
 
 def test_the_package_served_is_the_one_found(server, package):
-    assert (server.package.model, server.package.version) == ("ranker", 1)
-    assert server.package.folder == package
+    (served,) = server.packages
+    assert (served.model, served.version, served.is_default) == ("ranker", 1, True)
+    assert served.folder == package
 
 
 def test_each_request_is_counted_once_by_its_outcome(repository):

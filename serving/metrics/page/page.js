@@ -117,11 +117,17 @@ function tabulate(status) {
   const ended = status.requests.map((each, place) => ({ ...each, then: before.requests[place].count }));
   fill("requests", ended.filter((each) => each.count || each === ended[0]).map((each) =>
     [each.code, each.reason, each.priority, count(each.count), rate(each.count, each.then)]));
-  fill("devices", status.devices.map((each, place) => [
+  fill("versions", status.versions.map((each) => [
+    `${each.model} ${each.version}`,
+    [...(each.is_default ? ["default"] : []), ...each.labels].join(", "),
+    count(each.answered), seconds(each.p99), count(each.shadow_compared),
+    each.shadow_difference === null ? "–" : each.shadow_difference.toPrecision(3)]));
+  // Versions come and go, and with them devices and features.
+  fill("devices", status.devices.map((each) => [
     each.name, bytes(each.table_bytes), seconds(each.lookup_seconds), count(each.rows),
-    rate(each.rows, before.devices[place].rows)]));
+    rate(each.rows, before.devices.find(({ name }) => name === each.name)?.rows ?? 0)]));
   fill("unknown", Object.entries(status.unknown_ids).map(([name, sum]) =>
-    [name, count(sum), rate(sum, before.unknown_ids[name])]));
+    [name, count(sum), rate(sum, before.unknown_ids[name] ?? 0)]));
   totals = status;
 }
 
@@ -135,8 +141,8 @@ function show(status) {
   if (status.start_unix_seconds !== start) begin(status);
   add(status);
   $("model").textContent = status.model;
-  $("version").textContent = `version ${status.version}`;
-  document.title = `${status.model} ${status.version} · embershard`;
+  $("version").textContent = status.version ? `version ${status.version}` : "";
+  document.title = `${status.model} ${status.version || ""} · embershard`;
   $("uptime").textContent = `up ${duration(status.unix_seconds - start)}`;
   say(status.state, status.state);
   tabulate(status);

@@ -1,21 +1,24 @@
 #include "binding/arguments.h"
 
+#include <functional>
+#include <utility>
+
+#include "binding/errors.h"
 #include "binding/keywords.h"
 
 namespace embershard {
 namespace {
 
-void Read(Keywords& keywords, PredictorArguments* to) {
+void Read(Keywords& keywords, ModelOptions* to) {
   bool resident = false;
   std::string fbgemm_folder;
-  keywords.Read("folder", &to->folder);
   keywords.Read("fbgemm_folder", &fbgemm_folder);
-  keywords.Read("plan", &to->model.package.plan);
-  keywords.Read("dense_program", &to->model.dense_program);
+  keywords.Read("plan", &to->package.plan);
+  keywords.Read("dense_program", &to->dense_program);
   keywords.Read("resident", &resident);
-  keywords.Read("threads", &to->model.threads);
-  to->model.package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;
-  to->model.fbgemm_folder = fbgemm_folder;
+  keywords.Read("threads", &to->threads);
+  to->package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;
+  to->fbgemm_folder = fbgemm_folder;
 }
 
 void Read(Keywords& keywords, EngineOptions* to) {
@@ -29,6 +32,25 @@ void Read(Keywords& keywords, EngineOptions* to) {
   keywords.Read("max_queued_ids", &to->batching.max_queued_ids);
   keywords.Read("max_queued_bytes", &to->batching.max_queued_bytes);
   keywords.ReadMicroseconds("max_inline_us", &to->batching.max_inline);
+}
+
+using LoadReport = std::function<void(const std::string& what, const std::string& model,
+                                      int64_t version, double seconds, const std::string& message)>;
+
+void Read(Keywords& keywords, ModelLoaderOptions* to) {
+  std::string rule;
+  LoadReport report;
+  keywords.Read("models", &to->models);
+  keywords.Read("version", &rule);
+  keywords.Read("memory_budget", &to->memory_budget);
+  keywords.Read("load_report", &report);
+  const Result<VersionRule> parsed = ParseVersionRule(rule);
+  RaiseIfFailed(parsed.status());
+  to->rule = *parsed;
+  to->report = [report = std::move(report)](const LoadEvent& event) {
+    report(event.what, event.model, event.version, event.seconds, event.message);
+  };
+  Read(keywords, &to->engine);
 }
 
 void Read(Keywords& keywords, ConnectionLimits* to) {
@@ -68,7 +90,8 @@ void Read(Keywords& keywords, GrpcServerOptions* to) {
 PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given) {
   PredictorArguments arguments;
   Keywords keywords("LocalPredictor", given);
-  Read(keywords, &arguments);
+  keywords.Read("folder", &arguments.folder);
+  Read(keywords, &arguments.model);
   keywords.CheckAllRead();
   return arguments;
 }
@@ -76,10 +99,13 @@ PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given) {
 ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   ServerArguments arguments;
   Keywords keywords("Server", given);
-  Read(keywords, &arguments.predictor);
-  Read(keywords, &arguments.engine);
+  keywords.Read("repository", &arguments.repository);
+  Read(keywords, &arguments.model);
+  Read(keywords, &arguments.loader);
   Read(keywords, &arguments.server);
+  keywords.Read("load_bytes_per_second", &arguments.load_bytes_per_second);
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
+  keywords.Read("shadow_share", &arguments.shadow_share);
   keywords.CheckAllRead();
   return arguments;
 }

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/model_loader.h"
 #include "grpc/server.h"
 #include "model/model.h"
 
@@ -20,9 +20,12 @@ struct PredictorArguments {
 };
 
 struct ServerArguments {
-  PredictorArguments predictor;
-  EngineOptions engine;
-  Clock::duration slow_request{0};  // As ServedModels takes it.
+  std::string repository;
+  ModelOptions model;
+  double load_bytes_per_second = 0;  // As RepositorySource takes it.
+  ModelLoaderOptions loader;
+  Clock::duration slow_request{0};  // As ServedModels takes it, and
+  double shadow_share = 0;          // this.
   GrpcServerOptions server;
 };
 

@@ -8,6 +8,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@
 #include "binding/keywords.h"
 #include "binding/snapshot_dict.h"
 #include "engine/engine.h"
+#include "engine/model_control.h"
+#include "engine/model_source.h"
 #include "engine/served_models.h"
 #include "grpc/serialized.h"
 #include "grpc/server.h"
@@ -46,55 +49,100 @@ auto Released(Action action) {
 }
 
 // Loads FBGEMM, opens the package, runs its samples.
-Result<std::shared_ptr<ServedModels>> StartServing(const PredictorArguments& predictor,
-                                                   const EngineOptions& options,
-                                                   Clock::duration slow_request) {
+Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& predictor) {
   Result<std::unique_ptr<Model>> loaded = LoadPackageModel(predictor.folder, predictor.model);
   if (!loaded.ok()) return loaded.status();
-  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), options);
+  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), {});
   if (!engine.ok()) return engine.status();
-  return ServedModels::Of(std::move(*engine), slow_request);
+  return ServedModels::Of(std::move(*engine));
 }
 
-// A package behind a port.
+// A repository behind a port.
 class Server {
  public:
   explicit Server(const ServerArguments& arguments)
-      : served_(ValueOrRaise(Released([&] {
-          return StartServing(arguments.predictor, arguments.engine, arguments.slow_request);
-        }))),
-        server_(
-            ValueOrRaise(Released([&] { return GrpcServer::Start(served_, arguments.server); }))) {}
-
-  // Drains, and joins the threads.
-  ~Server() {
-    Released([this] {
-      server_.reset();
-      served_.reset();
-    });
+      : served_(std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow_share)),
+        control_(std::make_unique<ModelControl>(
+            served_.get(),
+            std::make_unique<RepositorySource>(arguments.repository, arguments.model,
+                                               arguments.load_bytes_per_second),
+            arguments.loader)) {
+    const Status loaded = Released([this] { return control_->Start(); });
+    if (!loaded.ok()) End();
+    RaiseIfFailed(loaded);
+    auto server = Released([&] { return GrpcServer::Start(served_, arguments.server); });
+    if (!server.ok()) End();
+    server_ = ValueOrRaise(std::move(server));
   }
+
+  ~Server() { End(); }
 
   int port() const { return server_->port(); }
 
   void Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
     Released([this, timeout] {
+      control_->Stop();  // Its reports take the GIL, and must not wait for who holds it.
       server_->Drain(timeout);
       served_->Stop();
     });
   }
 
+  // What `embershard.serving.snapshot.ServerSnapshot` says.
   py::dict Snapshot() const {
     const SecurityCounts security = server_->security();
-    py::dict snapshot = ToDict(Released([this] {
-      EngineSnapshot snapshot = served_->Engines().front()->Snapshot();
-      snapshot.telemetry.Add(served_->telemetry().Read());
-      return snapshot;
-    }));
+    std::vector<ServedVersion> listed;
+    std::vector<EngineSnapshot> snapshots;
+    const TelemetrySnapshot unserved = Released([&] {
+      listed = served_->List();
+      for (const ServedVersion& version : listed) snapshots.push_back(version.engine->Snapshot());
+      return served_->telemetry().Read();
+    });
+    py::list versions;
+    for (size_t i = 0; i < listed.size(); ++i) {
+      py::dict version = ToDict(snapshots[i]);
+      version["labels"] = listed[i].labels;
+      version["is_default"] = listed[i].is_default;
+      versions.append(version);
+    }
+    Released([&listed] { listed.clear(); });  // Perhaps the last to hold an engine.
+    py::dict snapshot = UnservedToDict(unserved);
+    snapshot["versions"] = versions;
     snapshot["connections_refused"] = server_->connections_refused();
+    snapshot["answered_by_ended"] = served_->answered_by_ended();
     snapshot["refused_calls"] = security.refused_calls;
     snapshot["certificate_expires_unix_seconds"] = security.certificate_expires_unix_seconds;
     return snapshot;
+  }
+
+  // Each of these waits until it has happened, and raises where it failed.
+  py::dict Load(const std::string& model, int64_t version, bool replace) {
+    const Swap swap = replace ? Swap::kReplace : Swap::kBeside;
+    return Ordered(
+        [&](ModelControl::Done done) { control_->Load(model, version, swap, std::move(done)); });
+  }
+  py::dict Unload(const std::string& model, int64_t version) {
+    return Ordered(
+        [&](ModelControl::Done done) { control_->Unload(model, version, std::move(done)); });
+  }
+  py::dict Refresh() {
+    return Ordered([&](ModelControl::Done done) { control_->Refresh(std::move(done)); });
+  }
+
+  py::list Index() const {
+    const auto index = ValueOrRaise(Released([this] { return control_->Index(); }));
+    py::list versions;
+    for (const ServedVersion& version : index) {
+      py::dict described;
+      described["model"] = ToPythonText(version.model);
+      described["version"] = version.version;
+      described["labels"] = version.labels;
+      described["is_default"] = version.is_default;
+      described["state"] = NameOf(version.state);
+      described["reason"] = ToPythonText(version.reason);
+      versions.append(described);
+    }
+    return versions;
   }
 
   py::dict Recording() const {
@@ -114,7 +162,32 @@ class Server {
   }
 
  private:
+  template <class Give>
+  static py::dict Ordered(Give give) {
+    const LoadOutcome outcome = Released([&give] {
+      std::promise<LoadOutcome> done;
+      give([&done](const LoadOutcome& outcome) { done.set_value(outcome); });
+      return done.get_future().get();
+    });
+    RaiseIfFailed(outcome.status);
+    py::dict named;
+    named["seconds"] = outcome.seconds;
+    named["unserved_seconds"] = outcome.unserved_seconds;
+    return named;
+  }
+
+  // Drains, and joins the threads.
+  void End() {
+    Released([this] {
+      control_->Stop();
+      server_.reset();
+      control_.reset();  // It holds engines, for whose ends the other waits.
+      served_.reset();
+    });
+  }
+
   std::shared_ptr<ServedModels> served_;
+  std::unique_ptr<ModelControl> control_;
   std::unique_ptr<GrpcServer> server_;
 };
 
@@ -122,7 +195,7 @@ class Server {
 class LocalPredictor {
  public:
   explicit LocalPredictor(const PredictorArguments& arguments)
-      : served_(ValueOrRaise(Released([&] { return StartServing(arguments, {}, {}); }))) {}
+      : served_(ValueOrRaise(Released([&] { return ServePackage(arguments); }))) {}
 
   ~LocalPredictor() {
     Released([this] { served_.reset(); });
@@ -156,6 +229,10 @@ void DefineServer(py::module_& module) {
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
       .def("snapshot", &Server::Snapshot)
+      .def("load", &Server::Load, py::arg("model"), py::arg("version"), py::arg("replace"))
+      .def("unload", &Server::Unload, py::arg("model"), py::arg("version"))
+      .def("refresh", &Server::Refresh)
+      .def("index", &Server::Index)
       .def("recording", &Server::Recording)
       .def("wait_slow", &Server::WaitSlow, py::arg("timeout_seconds"));
 }

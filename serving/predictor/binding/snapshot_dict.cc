@@ -66,9 +66,32 @@ py::dict ToDict(const EngineSnapshot& snapshot) {
       "bytes_received"_a = telemetry.bytes_received, "bytes_sent"_a = telemetry.bytes_sent,
       "queued"_a = py::dict("requests"_a = queued.requests, "examples"_a = queued.examples,
                             "ids"_a = queued.ids, "bytes"_a = queued.bytes),
-      "in_flight"_a = telemetry.in_flight, "open_streams"_a = telemetry.open_streams,
-      "devices"_a = Devices(snapshot),
+      "in_flight"_a = telemetry.in_flight, "devices"_a = Devices(snapshot),
+      "shadow"_a =
+          py::dict("sent"_a = telemetry.shadow_sent, "dropped"_a = telemetry.shadow_dropped,
+                   "failed"_a = telemetry.shadow_failed));
+}
+
+py::dict UnservedToDict(const TelemetrySnapshot& telemetry) {
+  return py::dict(
+      "unserved"_a = Requests(telemetry), "open_streams"_a = telemetry.open_streams,
+      "in_flight"_a = telemetry.in_flight, "bytes_received"_a = telemetry.bytes_received,
+      "start_unix_seconds"_a = telemetry.start_unix_seconds,
       "slow"_a = py::dict("seen"_a = telemetry.slow_seen, "dropped"_a = telemetry.slow_dropped));
+}
+
+const char* NameOf(VersionState state) {
+  switch (state) {
+    case VersionState::kUnloaded:
+      return "unloaded";
+    case VersionState::kLoading:
+      return "loading";
+    case VersionState::kReady:
+      return "ready";
+    case VersionState::kFailed:
+      break;
+  }
+  return "failed";
 }
 
 py::list ToList(const std::vector<SlowRequest>& requests) {

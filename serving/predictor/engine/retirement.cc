@@ -44,6 +44,11 @@ std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine) {
           [queue = queue_](Engine* last) { queue->Bury(std::unique_ptr<Engine>(last)); }};
 }
 
+bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
+  std::unique_lock lock(queue_->mutex);
+  return queue_->changed.wait_until(lock, deadline, [&] { return queue_->owned <= most; });
+}
+
 uint64_t Retirement::answered() const { return queue_->answered; }
 
 void Retirement::Run(const std::shared_ptr<Queue>& queue) {
@@ -60,6 +65,7 @@ void Retirement::Run(const std::shared_ptr<Queue>& queue) {
     engine.reset();
     lock.lock();
     --queue->owned;
+    queue->changed.notify_all();
   }
 }
 

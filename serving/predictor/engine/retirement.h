@@ -3,9 +3,12 @@
 #ifndef EMBERSHARD_ENGINE_RETIREMENT_H_
 #define EMBERSHARD_ENGINE_RETIREMENT_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <thread>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 
 namespace embershard {
@@ -24,6 +27,9 @@ class Retirement {
 
   // The engine, which ends here once the last copy of the pointer has gone.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine);
+
+  // Waits until no more engines live than `most`, or until `deadline`; whether it is so.
+  bool WaitForEnds(size_t most, Clock::time_point deadline);
 
   // What the engines counted that have ended. Whoever adds this to what is served counts each
   // engine once, at some time between its last copy's end and its own.

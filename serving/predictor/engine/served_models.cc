@@ -1,5 +1,6 @@
 #include "engine/served_models.h"
 
+#include <string>
 #include <utility>
 
 namespace embershard {
@@ -50,8 +51,10 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
 
 }  // namespace
 
-ServedModels::ServedModels(Clock::duration slow_request)
-    : telemetry_({.slow_request = slow_request}), models_(std::make_shared<const Models>()) {}
+ServedModels::ServedModels(Clock::duration slow_request, double shadow_share)
+    : telemetry_({.slow_request = slow_request}),
+      shadow_(this, shadow_share),
+      models_(std::make_shared<const Models>()) {}
 
 std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
                                                Clock::duration slow_request) {
@@ -71,16 +74,25 @@ std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine) {
 void ServedModels::Serve(ServedModel model) {
   const std::lock_guard lock(changing_);
   auto models = std::make_shared<Models>(*Now());
-  std::string name = model.name;
-  models->insert_or_assign(std::move(name), std::move(model));
+  const std::string name = model.name;
+  models->insert_or_assign(name, std::move(model));
   models_.store(std::move(models), std::memory_order_release);
+  if (watcher_) watcher_(name, true);
 }
 
 void ServedModels::Withdraw(const std::string& model) {
   const std::lock_guard lock(changing_);
   auto models = std::make_shared<Models>(*Now());
-  models->erase(model);
+  const bool was_served = models->erase(model) > 0;
   models_.store(std::move(models), std::memory_order_release);
+  if (watcher_ && was_served) watcher_(model, false);
+}
+
+void ServedModels::Watch(Watcher changed) {
+  const std::lock_guard lock(changing_);
+  watcher_ = std::move(changed);
+  if (!watcher_) return;
+  for (const auto& [name, model] : *Now()) watcher_(name, true);
 }
 
 Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64_t version,
@@ -97,6 +109,13 @@ Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64
                   ModelsText(*models));
 }
 
+std::optional<ServedModel> ServedModels::Model(std::string_view name) const {
+  const std::shared_ptr<const Models> models = Now();
+  const auto found = models->find(name);
+  if (found == models->end()) return std::nullopt;
+  return found->second;
+}
+
 std::vector<ServedVersion> ServedModels::List() const {
   std::vector<ServedVersion> versions;
   for (const auto& [name, model] : *Now()) {
@@ -105,7 +124,8 @@ std::vector<ServedVersion> ServedModels::List() const {
                           .version = version,
                           .labels = {},
                           .is_default = version == model.default_version,
-                          .reason = {}});
+                          .reason = {},
+                          .engine = engine});
       for (const auto& [label, labelled] : model.labels) {
         if (labelled == version) versions.back().labels.push_back(label);
       }

@@ -4,10 +4,13 @@
 #define EMBERSHARD_ENGINE_SERVED_MODELS_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "base/status.h"
 #include "engine/engine.h"
 #include "engine/retirement.h"
+#include "engine/shadow.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {
@@ -28,7 +32,7 @@ struct ServedModel {
   std::map<std::string, int64_t, std::less<>> labels{};  // To numbers of `versions`.
 };
 
-enum class VersionState { kLoading, kReady, kUnloading, kFailed };
+enum class VersionState { kUnloaded, kLoading, kReady, kFailed };
 
 struct ServedVersion {
   std::string model;
@@ -36,7 +40,8 @@ struct ServedVersion {
   std::vector<std::string> labels;
   bool is_default = false;
   VersionState state = VersionState::kReady;
-  std::string reason;  // Why, where it is not ready.
+  std::string reason;              // Why, where it is not ready.
+  std::shared_ptr<Engine> engine;  // Null where it is not ready.
 };
 
 // Thread-safe. Lookups take one atomic pointer and never wait; changes wait for each other, and
@@ -44,8 +49,8 @@ struct ServedVersion {
 // thread of its own, once they are served no more and the last pointer to them has gone.
 class ServedModels {
  public:
-  // `slow_request`: from here on a call is slow. 0: none is.
-  explicit ServedModels(Clock::duration slow_request = {});
+  // `slow_request`: from here on a call is slow. 0: none is. `shadow_share`: see Shadow.
+  explicit ServedModels(Clock::duration slow_request = {}, double shadow_share = 0);
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
 
@@ -70,14 +75,31 @@ class ServedModels {
   Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
                                        std::string_view label) const;
 
+  // The model of that name, if it is served.
+  std::optional<ServedModel> Model(std::string_view name) const;
+
   // All that is served, models and versions ascending.
   std::vector<ServedVersion> List() const;
 
   // The engines of all that, in the same order.
   std::vector<std::shared_ptr<Engine>> Engines() const;
 
+  // Waits until no more engines live than `most`, those included that answer their last requests,
+  // or until `deadline`; whether it is so. An engine that ends gives its memory back.
+  bool WaitForEnds(size_t most, Clock::time_point deadline) {
+    return retirement_.WaitForEnds(most, deadline);
+  }
+
+  // `changed` is told, one call at a time, of every model that is served now, and of each that is
+  // served from some moment on, or is not any more. Null: nobody is, as soon as this returns.
+  using Watcher = std::function<void(const std::string& model, bool served)>;
+  void Watch(Watcher changed);
+
   // Stops every engine: see Engine::Stop().
   void Stop();
+
+  // Hands requests to engines. See Shadow.
+  Shadow& shadow() { return shadow_; }
 
   // Calls that found no version, slow calls of all versions, open streams.
   Telemetry& telemetry() { return telemetry_; }
@@ -92,8 +114,10 @@ class ServedModels {
 
   Retirement retirement_;  // First: the models' engines end there.
   Telemetry telemetry_;
+  Shadow shadow_;
 
   std::mutex changing_;                                // Held while models_ is exchanged.
+  Watcher watcher_;                                    // Guarded by changing_. May be null.
   std::atomic<std::shared_ptr<const Models>> models_;  // Never null.
 };
 

@@ -32,8 +32,7 @@ const char* StateName(VersionState state) {
       return "LOADING";
     case VersionState::kReady:
       return "READY";
-    case VersionState::kUnloading:
-      return "UNLOADING";
+    case VersionState::kUnloaded:
     case VersionState::kFailed:
       break;
   }

@@ -106,7 +106,7 @@ Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> byt
     }
     End(exchange, status, answer);
   };
-  engine.Predict(std::move(request));
+  served_->shadow().Predict(&engine, std::move(request));
   return {};
 }
 

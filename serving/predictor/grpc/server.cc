@@ -92,8 +92,11 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
-  state->server->GetHealthCheckService()->SetServingStatus("embershard.v1.Predictor", true);
-  state->server->GetHealthCheckService()->SetServingStatus("inference.GRPCInferenceService", true);
+  auto* const health = state->server->GetHealthCheckService();
+  health->SetServingStatus("embershard.v1.Predictor", true);
+  health->SetServingStatus("inference.GRPCInferenceService", true);
+  state->served->Watch(
+      [health](const std::string& model, bool served) { health->SetServingStatus(model, served); });
   state->listener->Start([acceptor = state->acceptor.get(), open = &state->connections](
                              int listening, File connection) {
     if (!open->Add(connection, Clock::now())) return;  // Closes it.
@@ -115,6 +118,7 @@ uint64_t GrpcServer::connections_refused() const { return state_->connections.re
 
 void GrpcServer::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {
+    state_->served->Watch(nullptr);
     state_->server->GetHealthCheckService()->SetServingStatus(false);
     // While the port is open, calls that come too late are told so by the service. In the
     // moment that it closes, gRPC can only tell them CANCELLED.

@@ -1,5 +1,5 @@
-// A port that speaks our protocol, the Open Inference Protocol and grpc.health.v1. Free of protobuf
-// and gRPC on this side.
+// A port that speaks our protocol, the Open Inference Protocol and grpc.health.v1, where each model
+// is a service of its name. Free of protobuf and gRPC on this side.
 
 #ifndef EMBERSHARD_GRPC_SERVER_H_
 #define EMBERSHARD_GRPC_SERVER_H_

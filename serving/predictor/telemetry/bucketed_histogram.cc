@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -19,6 +20,17 @@ BucketedHistogram BucketedHistogram::OfSeconds() {
                                   500'000, 1'000'000, 2'000'000, 5'000'000, 10'000'000};  // us
   for (uint64_t& bound : bounds) bound *= 1000;
   return BucketedHistogram(std::move(bounds), 1e9);
+}
+
+BucketedHistogram BucketedHistogram::OfDifferences() {
+  std::vector<uint64_t> bounds;
+  for (uint64_t bound = 100; bound <= 10'000'000'000; bound *= 10) bounds.push_back(bound);
+  return BucketedHistogram(std::move(bounds), 1e9);
+}
+
+uint64_t BucketedHistogram::Difference(double difference) {
+  constexpr double kLargest = 1e6;  // So that sums have room.
+  return static_cast<uint64_t>(std::min(std::abs(difference), kLargest) * 1e9);
 }
 
 BucketedHistogram BucketedHistogram::OfCounts(int last_power) {

@@ -27,6 +27,9 @@ class BucketedHistogram {
 
   // 50 us .. 10 s, in nanoseconds.
   static BucketedHistogram OfSeconds();
+  // 1e-7 .. 10, in units of 1e-9. Add() takes Difference().
+  static BucketedHistogram OfDifferences();
+  static uint64_t Difference(double difference);
   // 1, 2, 4, ... 2^last_power.
   static BucketedHistogram OfCounts(int last_power);
   // 1 % .. 100 % of `whole`, shown as 0.01 .. 1. Add() takes hundred times the part.

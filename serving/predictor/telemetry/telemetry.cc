@@ -38,6 +38,10 @@ void Telemetry::CountAdmitted(uint64_t examples, uint64_t ids) {
   request_ids_.Add(ids);
 }
 
+void Telemetry::CountShadowCompared(double difference) {
+  shadow_difference_.Add(BucketedHistogram::Difference(difference));
+}
+
 void Telemetry::CountBatch(const RanBatch& batch) {
   Count(batches_);
   Count(compute_us_, batch.answered * (uint64_t{batch.lookup_us} + batch.dense_us));
@@ -84,6 +88,9 @@ TelemetrySnapshot Telemetry::Read() const {
   for (const Counter& count : unknown_ids_) read.unknown_ids.push_back(Value(count));
   read.bytes_received = Value(bytes_received_);
   read.bytes_sent = Value(bytes_sent_);
+  read.shadow_sent = Value(shadow_sent_);
+  read.shadow_dropped = Value(shadow_dropped_);
+  read.shadow_failed = Value(shadow_failed_);
   read.slow_seen = slow_log_.seen();
   read.slow_dropped = slow_log_.dropped();
   read.histograms = {{"request_seconds", request_seconds_.Read()},
@@ -94,7 +101,8 @@ TelemetrySnapshot Telemetry::Read() const {
                      {"batch_requests", batch_requests_.Read()},
                      {"batch_fill", batch_fill_.Read()},
                      {"request_ids", request_ids_.Read()},
-                     {"request_examples", request_examples_.Read()}};
+                     {"request_examples", request_examples_.Read()},
+                     {"shadow_difference", shadow_difference_.Read()}};
   return read;
 }
 

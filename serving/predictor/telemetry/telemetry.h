@@ -67,6 +67,9 @@ struct TelemetrySnapshot {
   std::vector<uint64_t> unknown_ids;  // One for each sparse input.
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
+  uint64_t shadow_sent = 0;     // Copies of requests to another version.
+  uint64_t shadow_dropped = 0;  // Not copied.
+  uint64_t shadow_failed = 0;   // Of those sent: not answered.
   uint64_t slow_seen = 0;
   uint64_t slow_dropped = 0;
   std::vector<NamedHistogram> histograms;
@@ -111,6 +114,15 @@ class Telemetry {
     Count(unknown_ids_[sparse_input], count);
   }
 
+  // A request was copied to this version, which is the shadow of another; one was not, for want of
+  // room or because its inputs or outputs are not the same.
+  void CountShadowSent() { Count(shadow_sent_); }
+  void CountShadowDropped() { Count(shadow_dropped_); }
+  // This version did not answer a copy.
+  void CountShadowFailed() { Count(shadow_failed_); }
+  // It did, and its scores lay as far from those that were given, at most.
+  void CountShadowCompared(double difference);
+
   SlowLog& slow_log() { return slow_log_; }
 
   TelemetrySnapshot Read() const;
@@ -138,6 +150,9 @@ class Telemetry {
   Counter bytes_received_ = 0;
   Counter bytes_sent_ = 0;
   std::vector<Counter> unknown_ids_;
+  Counter shadow_sent_ = 0;
+  Counter shadow_dropped_ = 0;
+  Counter shadow_failed_ = 0;
 
   BucketedHistogram request_seconds_ = BucketedHistogram::OfSeconds();
   BucketedHistogram queue_seconds_ = BucketedHistogram::OfSeconds();
@@ -149,6 +164,7 @@ class Telemetry {
   BucketedHistogram batch_fill_;
   BucketedHistogram request_ids_ = BucketedHistogram::OfCounts(20);
   BucketedHistogram request_examples_ = BucketedHistogram::OfCounts(16);
+  BucketedHistogram shadow_difference_ = BucketedHistogram::OfDifferences();
 };
 
 }  // namespace embershard

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from embershard.serving.snapshot import Histogram, Snapshot
+from embershard.serving.snapshot import Histogram, Snapshot, VersionSnapshot
 
 SECONDS = [0.001, 0.002, 0.005, 0.01]
 COUNTS = [1.0, 2.0, 4.0, 8.0, 16.0]
@@ -31,10 +31,29 @@ def histogram(bounds: list[float], counts: list[int] | None = None, total: float
 
 
 def empty() -> Snapshot:
-    """A server that nobody has asked yet."""
+    """A server of one version that nobody has asked yet."""
+    return of_server(empty_version())
+
+
+def of_server(version: VersionSnapshot) -> Snapshot:
+    return {
+        **version,
+        "versions": [version],
+        "unserved": [{**each, "count": 0} for each in version["requests"]],
+        "open_streams": 0,
+        "connections_refused": 0,
+        "slow": {"seen": 0, "dropped": 0},
+        "refused_calls": 0,
+        "certificate_expires_unix_seconds": 0,
+    }
+
+
+def empty_version() -> VersionSnapshot:
     return {
         "model": "ranker",
         "version": 3,
+        "labels": ["stable"],
+        "is_default": True,
         "start_unix_seconds": 1_700_000_000.25,
         "requests": [
             {"code": code, "reason": reason, "priority": priority, "count": 0}
@@ -51,6 +70,7 @@ def empty() -> Snapshot:
             "batch_fill": histogram(SHARES),
             "request_ids": histogram(COUNTS),
             "request_examples": histogram(COUNTS),
+            "shadow_difference": histogram(SECONDS),
         },
         "examples": 0,
         "batches": 0,
@@ -61,22 +81,18 @@ def empty() -> Snapshot:
         "bytes_sent": 0,
         "queued": {"requests": 0, "examples": 0, "ids": 0, "bytes": 0},
         "in_flight": 0,
-        "open_streams": 0,
-        "connections_refused": 0,
         "devices": [
             {"name": "cpu:0", "table_bytes": 640, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
             {"name": "cpu:1", "table_bytes": 320, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
         ],
-        "slow": {"seen": 0, "dropped": 0},
+        "shadow": {"sent": 0, "dropped": 0, "failed": 0},
         "max_batch_examples": 16,
-        "refused_calls": 0,
-        "certificate_expires_unix_seconds": 0,
     }
 
 
 def busy() -> Snapshot:
     """The same server later: every figure differs from every other."""
-    snapshot = empty()
+    snapshot = empty_version()
     for number, outcome in enumerate(snapshot["requests"]):
         outcome["count"] = 40 - number
     snapshot["histograms"].update(
@@ -89,6 +105,7 @@ def busy() -> Snapshot:
         batch_fill=histogram(SHARES, [3, 3, 4, 1, 0], 5.8125),
         request_ids=histogram(COUNTS, [8, 8, 8, 8, 8, 3], 500),
         request_examples=histogram(COUNTS, [20, 10, 6, 5, 2, 0], 111),
+        shadow_difference=histogram(SECONDS, [5, 3, 2, 1, 0], 0.0078125),
     )
     snapshot.update(
         examples=91,
@@ -100,16 +117,20 @@ def busy() -> Snapshot:
         bytes_sent=65_432,
         queued={"requests": 14, "examples": 15, "ids": 161, "bytes": 1024},
         in_flight=18,
+        shadow={"sent": 51, "dropped": 52, "failed": 53},
+    )
+    first, second = snapshot["devices"]
+    first.update(lookup_seconds=0.25, batches=11, rows=701)
+    second.update(lookup_seconds=0.125, batches=10, rows=702)
+    server = of_server(snapshot)
+    server.update(
         open_streams=12,
         connections_refused=44,
         slow={"seen": 19, "dropped": 13},
         refused_calls=10,
         certificate_expires_unix_seconds=1_900_000_000,
     )
-    first, second = snapshot["devices"]
-    first.update(lookup_seconds=0.25, batches=11, rows=701)
-    second.update(lookup_seconds=0.125, batches=10, rows=702)
-    return snapshot
+    return server
 
 
 @dataclass

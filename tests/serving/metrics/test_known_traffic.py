@@ -41,7 +41,7 @@ def scraped(metrics):
             labels = dict(sample.labels)
             served = labels.pop("model", None), labels.pop("version", None)
             if not sample.name.startswith("process_"):
-                assert served == ("ranker", "1")
+                assert served in {("ranker", "1"), (None, None)}  # These are of the server.
                 found[sample.name, *labels.values()] = sample.value
     return found
 
@@ -94,6 +94,7 @@ def assert_buckets(before, after, timings):
             assert len(labels) == 1, (name, labels)
             lines = found.setdefault(name.removesuffix("_bucket"), {})
             lines[float(labels[0])] = after[name, *labels] - before[name, *labels]
+    assert set(found.pop("embershard_shadow_difference").values()) == {0}
     assert found.keys() == COUNTED.keys() | TIMED.keys()
     for name, (bounds, values) in COUNTED.items():
         lines = found[name]
@@ -156,12 +157,14 @@ def test_every_figure_of_known_traffic_is_shown_exactly(repository):
         ("embershard_requests_total", "OK", "interactive", ""): 2,
         ("embershard_requests_total", "INVALID_ARGUMENT", "interactive", "refused"): 2,
         ("embershard_requests_total", "INVALID_ARGUMENT", "interactive", "malformed"): 1,
-        ("embershard_requests_total", "NOT_FOUND", "interactive", "not_found"): 1,
+        ("embershard_unserved_requests_total", "NOT_FOUND", "interactive", "not_found"): 1,
         ("embershard_examples_total",): 4,
         ("embershard_batches_total",): 2,
         ("embershard_unknown_ids_total", "item"): 2,
         ("embershard_unknown_ids_total", "user"): 1,
-        ("embershard_received_bytes_total",): sum(len(message) for message, _ in REQUESTS),
+        ("embershard_received_bytes_total",): sum(
+            len(message) for message, code in REQUESTS if code != Code.NOT_FOUND
+        ),
         ("embershard_sent_bytes_total",): sent,
         ("embershard_request_seconds_count",): 2,
         ("embershard_queue_seconds_count",): 2,
@@ -180,7 +183,7 @@ def test_every_figure_of_known_traffic_is_shown_exactly(repository):
         ("embershard_device_batches_total", "cpu:0"): 2,
         ("embershard_device_rows_total", "cpu:0"): ids - 2,  # Unknown items have none.
         ("nv_inference_request_success",): 2,
-        ("nv_inference_request_failure", "OTHER"): 4,
+        ("nv_inference_request_failure", "OTHER"): 3,
         ("nv_inference_count",): 4,
         ("nv_inference_exec_count",): 2,
     }

@@ -1,0 +1,110 @@
+"""`embershard load`, `embershard unload`, `embershard label`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from embershard.errors import EmbershardError
+
+__all__ = ["add_label", "add_load", "add_unload"]
+
+SOCKET_HELP = "of the server: what `embershard serve --control` made"
+
+
+def add_load(commands: Any) -> None:
+    """Adds `load` to the commands of a parser."""
+    command = commands.add_parser(
+        "load",
+        help="have a server load a version",
+        description="Has a server load versions while it answers requests, waits until they are "
+        "served, and prints what is in the repository. Without a model it looks at the whole "
+        "repository and its labels again, as SIGHUP has it do.",
+    )
+    add = command.add_argument
+    add("socket", type=Path, metavar="SOCKET", help=SOCKET_HELP)
+    add("model", nargs="?", default="", metavar="MODEL", help="(default: all that are served)")
+    add(
+        "--version",
+        type=int,
+        default=0,
+        metavar="N",
+        help="this one, besides what the server's rule and the labels say (default: just those)",
+    )
+    add(
+        "--replace",
+        action="store_true",
+        help="let go of the old version first, where the memory does not hold both: nothing of "
+        "the model is served meanwhile",
+    )
+    command.set_defaults(run=_load)
+
+
+def add_unload(commands: Any) -> None:
+    """Adds `unload` to the commands of a parser."""
+    command = commands.add_parser("unload", help="have a server let go of a version or a model")
+    add = command.add_argument
+    add("socket", type=Path, metavar="SOCKET", help=SOCKET_HELP)
+    add("model", metavar="MODEL")
+    add("--version", type=int, default=0, metavar="N", help="(default: the whole model)")
+    command.set_defaults(run=_unload)
+
+
+def add_label(commands: Any) -> None:
+    """Adds `label` to the commands of a parser."""
+    command = commands.add_parser(
+        "label",
+        help="say which version is stable, canary or shadow",
+        description="Writes a model's labels.json, whole or not at all. Servers see it when they "
+        "look at the repository again (SIGHUP, or `embershard load SOCKET`).",
+    )
+    add = command.add_argument
+    add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
+    add("model", metavar="MODEL")
+    add("label", choices=("stable", "canary", "shadow"), metavar="LABEL", help="%(choices)s")
+    add("version", type=int, metavar="VERSION", help="0: no version has the label any more")
+    command.set_defaults(run=_label)
+
+
+def _load(given: argparse.Namespace) -> None:
+    if not given.model:
+        _order(given.socket, {"order": "refresh"})
+        return
+    order = {"model": given.model, "version": given.version, "replace": given.replace}
+    _order(given.socket, {"order": "load", **order})
+
+
+def _unload(given: argparse.Namespace) -> None:
+    _order(given.socket, {"order": "unload", "model": given.model, "version": given.version})
+
+
+def _order(socket: Path, document: dict[str, Any]) -> None:
+    from embershard.serving.control import order
+
+    try:
+        answer = order(socket, document)
+    except EmbershardError:
+        _print_index(order(socket, {"order": "index"})["index"], to=sys.stderr)
+        raise
+    _print_index(answer["index"], to=sys.stdout)
+    unserved = answer["unserved_seconds"]
+    cost = f"; nothing of it was served for {unserved:.1f} s" if unserved else ""
+    print(f"took {answer['seconds']:.1f} s{cost}")
+
+
+def _print_index(index: list[dict[str, Any]], *, to: Any) -> None:
+    for each in index:
+        marks = [*(["default"] if each["is_default"] else []), *each["labels"]]
+        name = f"{each['model']} {each['version']}"
+        reason = f": {each['reason']}" if each["state"] == "failed" else ""
+        print(f"{name:24} {each['state']}{reason}  {', '.join(marks)}".rstrip(), file=to)
+
+
+def _label(given: argparse.Namespace) -> None:
+    from embershard.package.labels import write_label
+
+    labels = write_label(given.repository, given.model, given.label, given.version)
+    for label, version in labels.items():
+        print(f"{given.model} {version:<8} {label}")

@@ -1,0 +1,206 @@
+"""A Unix socket by which commands on this machine load and unload.
+
+One line of JSON each way, then the connection ends:
+
+    {"order": "load", "model": "ranker", "version": 4, "replace": false}
+    {"seconds": 3.2, "unserved_seconds": 0.0, "index": [{"model": "ranker", ...}, ...]}
+
+Orders: ``load`` and ``unload`` (version 0: see `Server`), ``refresh``, ``index``. A failure is
+``{"error": "PackageError", "message": "...", "index": [...]}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import socketserver
+import stat
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from embershard import errors
+from embershard.errors import ConfigError, EmbershardError, InternalError, UnavailableError
+from embershard.serving.loading import IndexEntry, LoadCost
+
+__all__ = ["Control", "Controlled", "order"]
+
+LINE_MAX: Final = 64 << 10
+READ_SECONDS: Final = 10.0
+KEYS: Final = {
+    "load": {"model", "version", "replace"},
+    "unload": {"model", "version"},
+    "refresh": set(),
+    "index": set(),
+}
+
+
+class Controlled(Protocol):
+    """What is loaded into: a `Server`."""
+
+    def load(self, model: str, version: int = 0, *, replace: bool = False) -> LoadCost: ...
+    def unload(self, model: str, version: int = 0) -> LoadCost: ...
+    def refresh(self) -> LoadCost: ...
+    def index(self) -> list[IndexEntry]: ...
+
+
+class Control:
+    """Takes orders in threads of its own, until `close`. Only the socket's owner may connect.
+
+    ::
+
+        with Server("repository") as server, Control(server, Path("server.sock")):
+            ...
+    """
+
+    def __init__(self, server: Controlled, path: Path) -> None:
+        """
+        Args:
+            path: of the socket to make. One that a dead server left is replaced.
+
+        Raises:
+            ConfigError: something else is there, or a server listens on it.
+            UnavailableError: it cannot be made.
+        """
+        _remove_dead(path)
+        self._path = path
+        before = os.umask(0o177)  # Nobody may connect in the moment before a chmod.
+        try:
+            self._sockets = _Sockets(str(path), _Handler)
+        except OSError as error:
+            raise UnavailableError(f"control: cannot listen on {path}: {error.strerror}") from error
+        finally:
+            os.umask(before)
+        self._sockets.server = server
+        self._thread = threading.Thread(
+            target=self._sockets.serve_forever, args=(0.1,), name="embershard-control", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more orders. Safe to repeat."""
+        self._sockets.shutdown()
+        self._thread.join()
+        self._sockets.server_close()
+        self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def order(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """Give a server an order, and wait until it is carried out.
+
+    Args:
+        path: of its socket.
+        document: as the module describes it.
+
+    Raises:
+        UnavailableError: nobody listens there, or the server ended meanwhile.
+        EmbershardError: what the server says went wrong.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(json.dumps(document).encode() + b"\n")
+            with connection.makefile("rb") as stream:
+                line = stream.readline()
+    except OSError as error:
+        raise UnavailableError(f"{path}: no server takes orders there: {error.strerror}") from error
+    if not line.endswith(b"\n"):
+        raise UnavailableError(f"{path}: the server ended before it had answered")
+    answer: dict[str, Any] = json.loads(line)
+    if "error" not in answer:
+        return answer
+    kind = getattr(errors, answer["error"], InternalError)
+    raise kind(answer["message"])
+
+
+class _Sockets(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 16
+    server: Controlled
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    timeout = READ_SECONDS
+
+    def handle(self) -> None:
+        assert isinstance(self.server, _Sockets)
+        controlled = self.server.server
+        answer: dict[str, Any]
+        try:
+            answer = dict(_carry_out(controlled, _parsed(self.rfile.readline(LINE_MAX))))
+        except EmbershardError as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+        except TimeoutError:
+            return  # Who says nothing hears nothing.
+        try:
+            answer["index"] = controlled.index()
+        except EmbershardError as error:
+            answer["index"] = []
+            answer.setdefault("error", type(error).__name__)
+            answer.setdefault("message", str(error))
+        try:
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
+        except OSError:
+            return  # Who gave the order has left. It is carried out all the same.
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise ConfigError("control: expected one line of JSON") from error
+    kind = document.pop("order", None) if isinstance(document, dict) else None
+    if kind not in KEYS or not KEYS[kind] >= set(document):
+        raise ConfigError(f"control: expected an order of {', '.join(KEYS)}, got {line[:200]!r}")
+    expected = {"model": str, "version": int, "replace": bool}
+    for name, value in document.items():
+        if type(value) is not expected[name]:
+            raise ConfigError(f"control: {name}: expected {expected[name].__name__}, got {value!r}")
+    if not 0 <= document.get("version", 0) < 1 << 63:
+        raise ConfigError(f"control: version: expected 0..2**63-1, got {document['version']}")
+    return {"order": kind, **document}
+
+
+def _carry_out(server: Controlled, document: dict[str, Any]) -> LoadCost | dict[str, Any]:
+    match document.pop("order"):
+        case "load":
+            return server.load(**{"model": "", **document})
+        case "unload":
+            return server.unload(**{"model": "", **document})
+        case "refresh":
+            return server.refresh()
+    return {}
+
+
+def _remove_dead(path: Path) -> None:
+    """Removes the socket of a server that is no more.
+
+    Raises:
+        ConfigError: it is none, or one listens there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ConfigError(f"control: {path} exists and is no socket")
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise ConfigError(f"control: a server listens on {path}")

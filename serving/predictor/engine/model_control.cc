@@ -1,0 +1,89 @@
+#include "engine/model_control.h"
+
+#include <chrono>
+#include <exception>
+#include <utility>
+
+namespace embershard {
+
+ModelControl::ModelControl(ServedModels* served, std::unique_ptr<ModelSource> source,
+                           ModelLoaderOptions options)
+    : source_(std::move(source)), loader_(served, source_.get(), std::move(options)) {}
+
+ModelControl::~ModelControl() { Stop(); }
+
+Status ModelControl::Start() {
+  if (Status status = loader_.Start(); !status.ok()) return status;
+  thread_ = std::thread([this] { Run(); });
+  return {};
+}
+
+void ModelControl::Refresh(Done done) {
+  Give([](ModelLoader* loader, double*) { return loader->Refresh(); }, std::move(done));
+}
+
+void ModelControl::Load(const std::string& model, int64_t version, Swap swap, Done done) {
+  Give(
+      [=](ModelLoader* loader, double* unserved_seconds) {
+        return loader->Load(model, version, swap, unserved_seconds);
+      },
+      std::move(done));
+}
+
+void ModelControl::Unload(const std::string& model, int64_t version, Done done) {
+  Give([=](ModelLoader* loader, double*) { return loader->Unload(model, version); },
+       std::move(done));
+}
+
+void ModelControl::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  source_->Stop();
+  std::call_once(joined_, [this] {
+    if (thread_.joinable()) thread_.join();
+  });
+}
+
+void ModelControl::Give(Action action, Done done) {
+  Status refused;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) {
+      refused = ShuttingDown();
+    } else if (orders_.size() >= kOrdersMax) {
+      refused = {StatusCode::kResourceExhausted,
+                 std::to_string(kOrdersMax) + " orders are waiting; try again after a pause"};
+    } else {
+      orders_.push_back({.action = std::move(action), .done = std::move(done)});
+    }
+  }
+  if (!refused.ok()) return done({.status = std::move(refused)});
+  changed_.notify_all();
+}
+
+void ModelControl::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !orders_.empty(); });
+    if (orders_.empty()) return;
+    const Order order = std::move(orders_.front());
+    orders_.pop_front();
+    const bool refused = stopping_;
+    lock.unlock();
+    LoadOutcome outcome;
+    const Clock::time_point start = Clock::now();
+    try {
+      outcome.status = refused ? ShuttingDown() : order.action(&loader_, &outcome.unserved_seconds);
+    } catch (const std::exception& error) {  // Memory has run out: what was served still is.
+      outcome.status = Internal(std::string("loading failed: ") + error.what());
+    }
+    outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    order.done(outcome);
+    lock.lock();
+  }
+}
+
+}  // namespace embershard

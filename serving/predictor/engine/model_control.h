@@ -1,0 +1,78 @@
+// Orders to load and unload, while requests are answered: who gives one does not wait.
+
+#ifndef EMBERSHARD_ENGINE_MODEL_CONTROL_H_
+#define EMBERSHARD_ENGINE_MODEL_CONTROL_H_
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/model_loader.h"
+#include "engine/model_source.h"
+#include "engine/served_models.h"
+
+namespace embershard {
+
+// A thread of its own carries out one order after the other. Thread-safe.
+class ModelControl {
+ public:
+  // Orders that wait. One more is refused.
+  static constexpr size_t kOrdersMax = 32;
+
+  // Called once, on the control's thread, or before the order returns where it is refused. Must
+  // neither throw nor wait.
+  using Done = std::function<void(const LoadOutcome&)>;
+
+  // Does not own `served`, which must outlive it.
+  ModelControl(ServedModels* served, std::unique_ptr<ModelSource> source,
+               ModelLoaderOptions options);
+  ModelControl(const ModelControl&) = delete;
+  ModelControl& operator=(const ModelControl&) = delete;
+  ~ModelControl();  // Calls Stop().
+
+  // As ModelLoader::Start(), on the calling thread. REQUIRES: comes first, once.
+  Status Start();
+
+  // As in ModelLoader. kResourceExhausted: too many orders wait; kUnavailable: it has stopped.
+  void Refresh(Done done);
+  void Load(const std::string& model, int64_t version, Swap swap, Done done);
+  void Unload(const std::string& model, int64_t version, Done done);
+  Result<std::vector<ServedVersion>> Index() const { return loader_.Index(); }
+
+  // Gives up what is being loaded, refuses what waits, returns. Safe to call more than once, but
+  // not from a Done.
+  void Stop();
+
+ private:
+  using Action = std::function<Status(ModelLoader*, double* unserved_seconds)>;
+  struct Order {
+    Action action;
+    Done done;
+  };
+
+  void Give(Action action, Done done);
+  void Run();
+
+  const std::unique_ptr<ModelSource> source_;
+  ModelLoader loader_;  // But for Index(), of the thread alone once it runs.
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // Signalled when the fields below change.
+  std::deque<Order> orders_;         // Guarded by mutex_.
+  bool stopping_ = false;            // Guarded by mutex_.
+
+  std::once_flag joined_;
+  std::thread thread_;  // Begins in Start().
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_MODEL_CONTROL_H_

@@ -1,0 +1,307 @@
+#include "engine/model_loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+// How long versions that gave way may take over their last requests.
+constexpr std::chrono::seconds kGiveWayMax{60};
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string VersionText(const std::string& model, int64_t version) {
+  return "model '" + model + "' version " + std::to_string(version);
+}
+
+}  // namespace
+
+Status ModelLoader::Start() {
+  const Result<RepositoryModels> models = source_->List();
+  if (!models.ok()) return models.status();
+  for (const std::string& model : options_.models) {
+    if (!models->contains(model)) {
+      return NotFound("model '" + model + "' is not in the repository");
+    }
+  }
+  for (const auto& [model, there] : *models) {
+    const std::vector<std::string>& wanted = options_.models;
+    if (!wanted.empty() && std::ranges::find(wanted, model) == wanted.end()) {
+      unloaded_.insert(model);
+      continue;
+    }
+    const Status status = Align(model, there, /*gently=*/false);
+    if (!status.ok() && !held_.contains(model)) return status;
+  }
+  if (held_.empty()) return NotFound("no model is in the repository");
+  return {};
+}
+
+Status ModelLoader::Refresh() {
+  const Result<RepositoryModels> models = source_->List();
+  if (!models.ok()) return models.status();
+  Status first;
+  for (const auto& [model, there] : *models) {
+    if (unloaded_.contains(model)) continue;
+    if (!options_.models.empty() && !held_.contains(model) &&
+        std::ranges::find(options_.models, model) == options_.models.end()) {
+      continue;
+    }
+    const Status status = Align(model, there, /*gently=*/true);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
+                         double* unserved_seconds) {
+  const Result<RepositoryModels> models = source_->List();
+  if (!models.ok()) return models.status();
+  const auto found = models->find(model);
+  if (found == models->end()) return NotFound("model '" + model + "' is not in the repository");
+  if (version != 0) {
+    if (std::ranges::find(found->second, version) == found->second.end()) {
+      return NotFound(VersionText(model, version) + " is not in the repository");
+    }
+    also_[model].insert(version);
+  }
+  Status status = swap == Swap::kReplace && held_.contains(model)
+                      ? Replace(model, found->second, unserved_seconds)
+                      : Align(model, found->second, /*gently=*/true);
+  const auto held = held_.find(model);
+  if (version != 0 && (held == held_.end() || !held->second.contains(version))) {
+    also_[model].erase(version);
+  }
+  if (held != held_.end()) unloaded_.erase(model);
+  return status;
+}
+
+Status ModelLoader::Unload(const std::string& model, int64_t version) {
+  const std::optional<ServedModel> served = served_->Model(model);
+  if (!served || (version != 0 && !served->versions.contains(version))) {
+    const std::string what = version == 0 ? "model '" + model + "'" : VersionText(model, version);
+    return NotFound(what + " is not served here");
+  }
+  if (version == 0) {
+    served_->Withdraw(model);
+    held_.erase(model);
+    also_.erase(model);
+    unloaded_.insert(model);
+  } else {
+    const bool labelled = std::ranges::any_of(
+        served->labels, [version](const auto& label) { return label.second == version; });
+    if (labelled || version == served->default_version) {
+      return {StatusCode::kFailedPrecondition,
+              VersionText(model, version) + (labelled ? " has a label" : " is the default") +
+                  ": give that to another version first, or unload the model"};
+    }
+    also_[model].erase(version);
+    ServedModel changed = *served;
+    changed.versions.erase(version);
+    served_->Serve(std::move(changed));
+    held_[model].erase(version);
+  }
+  options_.report({.what = "unloaded", .model = model, .version = version, .message = {}});
+  return {};
+}
+
+Result<VersionChoice> ModelLoader::Choose(const std::string& model,
+                                          const std::vector<int64_t>& there) const {
+  const Result<Labels> labels = source_->ReadLabels(model);
+  if (!labels.ok()) return labels.status();
+  const auto also = also_.find(model);
+  return ChooseVersions(model, options_.rule, there, *labels,
+                        also != also_.end() ? also->second : std::set<int64_t>());
+}
+
+Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& there,
+                          bool gently) {
+  const Result<VersionChoice> choice = Choose(model, there);
+  if (!choice.ok()) return choice.status();
+  const auto held = held_.find(model);
+  Versions versions = held != held_.end() ? held->second : Versions();
+  Status status = LoadMissing(model, *choice, gently, &versions);
+  Publish(model, *choice, std::move(versions));
+  const std::optional<ServedModel> now = served_->Model(model);
+  if (status.ok() || !now) return status;
+  return {status.code(),
+          status.message() + "; " + VersionText(model, now->default_version) + " serves on",
+          status.reason()};
+}
+
+Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>& there,
+                            double* unserved_seconds) {
+  const Result<VersionChoice> choice = Choose(model, there);
+  if (!choice.ok()) return choice.status();
+  const int64_t default_before = [&] {
+    const std::optional<ServedModel> served = served_->Model(model);  // Holds engines.
+    return served ? served->default_version : 0;
+  }();
+  const Clock::time_point start = Clock::now();
+  GiveWay(model, choice->versions);
+  Versions versions = held_[model];
+  Status status = LoadMissing(model, *choice, /*gently=*/false, &versions);
+  VersionChoice found = *choice;
+  if (!versions.contains(found.default_version) && default_before != 0) {
+    // What was served comes back, if it can.
+    found.default_version = default_before;
+    Result<Held> old = LoadOne(model, default_before, /*gently=*/false);
+    if (old.ok()) versions.emplace(default_before, std::move(*old));
+  }
+  Publish(model, found, std::move(versions));
+  *unserved_seconds = SecondsSince(start);
+  options_.report({.what = "replaced",
+                   .model = model,
+                   .version = found.default_version,
+                   .seconds = *unserved_seconds,
+                   .message = status.message()});
+  return status;
+}
+
+Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
+                                Versions* versions) {
+  Status first;
+  for (const int64_t version : choice.versions) {
+    if (versions->contains(version)) continue;
+    Result<Held> loaded = LoadOne(model, version, gently);
+    if (loaded.ok()) {
+      versions->emplace(version, std::move(*loaded));
+    } else if (first.ok()) {
+      first = loaded.status();
+    }
+  }
+  return first;
+}
+
+Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t version,
+                                               bool gently) {
+  const Clock::time_point start = Clock::now();
+  const VersionKey key(model, version);
+  SetState(key, VersionState::kLoading, "");
+  Held held;
+  const Status status = [&]() -> Status {
+    Result<MemoryParts> parts = source_->Memory(model, version);
+    if (!parts.ok()) return parts.status();
+    if (Status fits = CheckMemory(*parts); !fits.ok()) return fits;
+    Result<std::unique_ptr<Model>> opened = source_->Load(model, version, gently);
+    if (!opened.ok()) return opened.status();
+    auto engine = Engine::Start(std::move(*opened), options_.engine);
+    if (!engine.ok()) return engine.status();
+    held = {.engine = served_->Own(std::move(*engine)), .memory = std::move(*parts)};
+    return {};
+  }();
+  LoadEvent event = {.what = status.ok() ? "loaded" : "load_failed",
+                     .model = model,
+                     .version = version,
+                     .seconds = SecondsSince(start),
+                     .message = status.message()};
+  SetState(key, status.ok() ? VersionState::kReady : VersionState::kFailed, status.message());
+  options_.report(event);
+  if (status.ok()) return held;
+  return Status(status.code(), VersionText(model, version) + ": " + status.message(),
+                status.reason());
+}
+
+void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
+                          Versions versions) {
+  const std::optional<ServedModel> before = served_->Model(model);
+  ServedModel next = {.name = model, .versions = {}, .default_version = choice.default_version};
+  if (!versions.contains(choice.default_version)) {
+    next.default_version = before ? before->default_version : 0;
+  }
+  std::set<int64_t> kept = choice.versions;
+  kept.insert(next.default_version);
+  for (const auto& [label, version] : choice.labels) {
+    int64_t labelled = versions.contains(version) ? version : 0;
+    if (labelled == 0 && before) {
+      const auto old = before->labels.find(label);
+      if (old != before->labels.end()) labelled = old->second;
+    }
+    if (!versions.contains(labelled)) continue;
+    next.labels.emplace(label, labelled);
+    kept.insert(labelled);
+  }
+  std::erase_if(versions, [&kept](const auto& held) { return !kept.contains(held.first); });
+  if (!versions.contains(next.default_version)) {
+    served_->Withdraw(model);
+    held_.erase(model);
+    return;
+  }
+  for (const auto& [version, held] : versions) next.versions.emplace(version, held.engine);
+  served_->Serve(std::move(next));
+  held_[model] = std::move(versions);
+}
+
+void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kept) {
+  served_->Withdraw(model);
+  std::erase_if(held_[model], [&kept](const auto& held) { return !kept.contains(held.first); });
+  // Of one that takes longer nothing is gained by waiting on.
+  (void)served_->WaitForEnds(HeldEngines(), Clock::now() + kGiveWayMax);
+}
+
+Status ModelLoader::CheckMemory(const MemoryParts& parts) const {
+  if (options_.memory_budget == 0) return {};
+  MemoryParts taken;
+  for (const auto& [name, versions] : held_) {
+    for (const auto& [number, held] : versions) {
+      taken.insert(held.memory.begin(), held.memory.end());
+    }
+  }
+  uint64_t before = 0;
+  for (const auto& [digest, bytes] : taken) before += bytes;
+  uint64_t more = 0;
+  for (const auto& [digest, bytes] : parts) more += taken.contains(digest) ? 0 : bytes;
+  if (before + more <= options_.memory_budget) return {};
+  return {StatusCode::kResourceExhausted,
+          "memory: expected at most " + std::to_string(options_.memory_budget) +
+              " bytes (the memory budget), got " + std::to_string(before) + " that are taken and " +
+              std::to_string(more) + " more"};
+}
+
+size_t ModelLoader::HeldEngines() const {
+  size_t engines = 0;
+  for (const auto& [model, versions] : held_) engines += versions.size();
+  return engines;
+}
+
+void ModelLoader::SetState(const VersionKey& key, VersionState state, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  states_.insert_or_assign(key, std::pair(state, reason));
+}
+
+Result<std::vector<ServedVersion>> ModelLoader::Index() const {
+  const Result<RepositoryModels> models = source_->List();
+  if (!models.ok()) return models.status();
+  std::map<VersionKey, ServedVersion> index;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [model, there] : *models) {
+      for (const int64_t version : there) {
+        ServedVersion entry = {.model = model,
+                               .version = version,
+                               .labels = {},
+                               .state = VersionState::kUnloaded,
+                               .reason = "not loaded",
+                               .engine = nullptr};
+        const auto known = states_.find({model, version});
+        if (known != states_.end() && known->second.first != VersionState::kReady) {
+          entry.state = known->second.first;
+          entry.reason = known->second.second;
+        }
+        index.emplace(VersionKey(model, version), std::move(entry));
+      }
+    }
+  }
+  for (ServedVersion& served : served_->List()) {
+    index.insert_or_assign(VersionKey(served.model, served.version), std::move(served));
+  }
+  std::vector<ServedVersion> listed;
+  for (auto& [key, entry] : index) listed.push_back(std::move(entry));
+  return listed;
+}
+
+}  // namespace embershard

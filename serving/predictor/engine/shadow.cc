@@ -1,0 +1,125 @@
+#include "engine/shadow.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/split_mix.h"
+#include "engine/served_models.h"
+#include "package/labels.h"
+
+namespace embershard {
+namespace {
+
+// The largest difference between scores of the same name and place.
+double LargestDifference(const std::vector<ResponseOutput>& one,
+                         const std::vector<ResponseOutput>& other) {
+  double largest = 0;
+  for (size_t i = 0; i < one.size(); ++i) {
+    for (size_t k = 0; k < one[i].values.size(); ++k) {
+      largest = std::max(largest, std::abs(double{one[i].values[k]} - other[i].values[k]));
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+// One request's two answers, in whatever order they come.
+class Shadow::Comparison {
+ public:
+  Comparison(std::shared_ptr<Engine> shadow, std::shared_ptr<std::atomic<size_t>> under_way)
+      : shadow_(std::move(shadow)), under_way_(std::move(under_way)) {}
+  ~Comparison() { under_way_->fetch_sub(1, std::memory_order_relaxed); }
+  Comparison(const Comparison&) = delete;
+  Comparison& operator=(const Comparison&) = delete;
+
+  Engine& shadow() const { return *shadow_; }
+
+  // What the client gets.
+  void Given(const Status& status, const Response& response) noexcept {
+    Take(&given_, status, response.outputs);
+  }
+
+  // What the shadow version answers.
+  void Shadowed(const Status& status, const Response& response) noexcept {
+    if (!status.ok()) shadow_->telemetry().CountShadowFailed();
+    Take(&shadowed_, status, response.outputs);
+  }
+
+ private:
+  using Outputs = std::optional<std::vector<ResponseOutput>>;
+
+  void Take(Outputs* place, const Status& status, const std::vector<ResponseOutput>& outputs) {
+    if (!status.ok()) return;
+    try {
+      std::vector<ResponseOutput> copied = outputs;
+      const std::lock_guard lock(mutex_);
+      *place = std::move(copied);
+      if (!given_ || !shadowed_) return;
+      shadow_->telemetry().CountShadowCompared(LargestDifference(*given_, *shadowed_));
+    } catch (const std::exception&) {  // Memory has run out: it is not compared.
+    }
+  }
+
+  const std::shared_ptr<Engine> shadow_;
+  const std::shared_ptr<std::atomic<size_t>> under_way_;
+
+  std::mutex mutex_;
+  Outputs given_;     // Guarded by mutex_.
+  Outputs shadowed_;  // Guarded by mutex_.
+};
+
+void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
+  const std::shared_ptr<Engine> shadow = share_ > 0 ? Find(*engine) : nullptr;
+  if (shadow == nullptr) return engine->Predict(std::move(request));
+  Telemetry& telemetry = shadow->telemetry();
+  const bool same = shadow->manifest().schema.fingerprint == engine->manifest().schema.fingerprint;
+  if (!same || under_way_->fetch_add(1, std::memory_order_relaxed) >= kUnderWayMax) {
+    if (same) under_way_->fetch_sub(1, std::memory_order_relaxed);
+    telemetry.CountShadowDropped();
+    return engine->Predict(std::move(request));
+  }
+  const auto comparison = std::make_shared<Comparison>(shadow, under_way_);
+  auto copy = std::make_unique<Request>();
+  copy->num_examples = request->num_examples;
+  copy->dense = request->dense;
+  copy->sparse = request->sparse;
+  copy->outputs_wanted = request->outputs_wanted;
+  copy->priority = Priority::kBatch;
+  copy->arrival = request->arrival;
+  copy->deadline = request->deadline;
+  copy->held_bytes = request->held_bytes;
+  copy->bytes = request->bytes;
+  copy->may_run_inline = false;  // This thread brings further requests.
+  copy->answer = [comparison](const Status& status, const Response& response) {
+    comparison->Shadowed(status, response);
+  };
+  request->answer = [comparison, tell = std::move(request->answer)](Status status,
+                                                                    Response response) {
+    comparison->Given(status, response);
+    tell(std::move(status), std::move(response));
+  };
+  engine->Predict(std::move(request));
+  telemetry.CountShadowSent();
+  shadow->Predict(std::move(copy));
+}
+
+std::shared_ptr<Engine> Shadow::Find(const Engine& engine) {
+  if (!Sampled()) return nullptr;
+  auto found = served_->Find(engine.manifest().model, 0, kShadowLabel);
+  if (!found.ok() || found->get() == &engine) return nullptr;
+  return std::move(*found);
+}
+
+bool Shadow::Sampled() {
+  constexpr uint64_t kSeed = 0x5ad0;  // Any: so that a share is not made of every tenth client.
+  const uint64_t place = 1 + seen_.fetch_add(1, std::memory_order_relaxed);
+  return share_ >= 1 || UnitInterval(SplitMix64(kSeed, place)) < share_;
+}
+
+}  // namespace embershard

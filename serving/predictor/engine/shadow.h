@@ -1,0 +1,49 @@
+// Copies of requests to the version labelled shadow, whose answers nobody sees but who compares
+// them with those that were given.
+
+#ifndef EMBERSHARD_ENGINE_SHADOW_H_
+#define EMBERSHARD_ENGINE_SHADOW_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "batching/request.h"
+#include "engine/engine.h"
+
+namespace embershard {
+
+class ServedModels;
+
+// Counted in the telemetry of the shadow version. Thread-safe.
+class Shadow {
+ public:
+  // Copies under way at once. What is sampled beyond is counted, and not copied.
+  static constexpr size_t kUnderWayMax = 256;
+
+  // Does not own `served`, which must outlive it. `share`: of the requests, 0 .. 1.
+  Shadow(const ServedModels* served, double share) : served_(served), share_(share) {}
+
+  // As engine->Predict(); and behind that, perhaps, a copy at priority batch for the shadow version
+  // of the same model, where its inputs and outputs are the same. `engine` need not outlive the
+  // answer.
+  void Predict(Engine* engine, std::unique_ptr<Request> request);
+
+ private:
+  class Comparison;
+
+  bool Sampled();
+  // The shadow version, where the request is in the sample and there is one.
+  std::shared_ptr<Engine> Find(const Engine& engine);
+
+  const ServedModels* const served_;
+  const double share_;
+  std::atomic<uint64_t> seen_ = 0;
+  // Shared with the copies, which may outlive this.
+  const std::shared_ptr<std::atomic<size_t>> under_way_ = std::make_shared<std::atomic<size_t>>(0);
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_SHADOW_H_

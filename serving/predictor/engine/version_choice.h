@@ -1,0 +1,43 @@
+// Which versions of a model are to be served: a rule over what lies in the repository.
+
+#ifndef EMBERSHARD_ENGINE_VERSION_CHOICE_H_
+#define EMBERSHARD_ENGINE_VERSION_CHOICE_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "package/labels.h"
+
+namespace embershard {
+
+// Which version answers who names none.
+struct VersionRule {
+  int64_t number = 0;        // That one, unless 0.
+  std::string label;         // The one labelled so, unless empty.
+  bool stable_first = true;  // The one labelled stable, where the model has that label.
+  // Else the highest.
+};
+
+// "": stable_first. "latest": the highest. "12": that one. Else a label. kInvalidArgument: none of
+// these.
+Result<VersionRule> ParseVersionRule(std::string_view text);
+
+struct VersionChoice {
+  int64_t default_version = 0;
+  Labels labels;
+  std::set<int64_t> versions;  // All that are to be loaded: the default, the labelled ones, `also`.
+};
+
+// `there`: the versions in the repository. `also`: further ones, which somebody asked for; those
+// that are not there are left out. kNotFound where the rule or a label means none that is there.
+Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule& rule,
+                                     const std::vector<int64_t>& there, const Labels& labels,
+                                     const std::set<int64_t>& also);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_VERSION_CHOICE_H_

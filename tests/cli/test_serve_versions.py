@@ -1,0 +1,142 @@
+"""`embershard serve` with `load`, `unload`, `label` and SIGHUP."""
+
+import random
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from embershard.client import Client
+from embershard.errors import NotFoundError, UnavailableError
+from embershard.serving.control import order
+from tests.cli.running import run, serving
+from tests.serving.failures.busy import until
+from tests.serving.versions import STEP, publish
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    for version in (1, 2):
+        publish(folder, version)
+    return folder
+
+
+@pytest.fixture
+def repository(published, tmp_path):
+    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path / "repository")], check=True)
+    return tmp_path / "repository"
+
+
+def version_of(client, **which):
+    answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]}, **which)
+    assert round(float(answer["score"][0]) / STEP) == answer.version
+    return answer.version
+
+
+def test_a_label_and_sighup_change_what_answers(repository):
+    assert run("label", repository, "ranker", "stable", 1).returncode == 0
+    with serving(repository, "--threads", 1) as server:
+        assert server.line.startswith("serving ranker 1 on ")
+        with Client(server.address, timeout_seconds=60) as client:
+            assert version_of(client) == 1
+            run("label", repository, "ranker", "stable", 2)
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: version_of(client) == 2)
+        code, _, err = server.stop(signal.SIGTERM)
+    assert code == 0
+    assert "loaded model=ranker version=2" in err
+    assert "refreshed seconds=" in err
+
+
+def test_load_and_unload_over_the_socket(repository, tmp_path):
+    socket = tmp_path / "control"
+    with serving(repository, "--threads", 1, "--control", socket) as server:
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        with Client(server.address, timeout_seconds=60) as client:
+            loaded = run("load", socket, "ranker", "--version", 1)
+            assert loaded.returncode == 0, loaded.stderr
+            assert "ranker 1" in loaded.stdout
+            assert "ready" in loaded.stdout
+            assert version_of(client, version=1) == 1
+            refused = run("unload", socket, "ranker", "--version", 2)
+            assert refused.returncode == 1
+            assert "RequestError: model 'ranker' version 2 is the default" in refused.stderr
+            assert run("unload", socket, "ranker", "--version", 1).returncode == 0
+            with pytest.raises(NotFoundError):
+                version_of(client, version=1)
+        server.stop(signal.SIGTERM)
+    assert not socket.exists()
+    assert "UnavailableError" in run("load", socket).stderr
+
+
+def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(repository, tmp_path):
+    socket = tmp_path / "control"
+    program = repository / "ranker" / "2" / "programs" / "dense.pt"
+    data = program.read_bytes()
+    program.unlink()
+    program.write_bytes(bytes(len(data)))
+    run("label", repository, "ranker", "stable", 1)
+    with serving(repository, "--threads", 1, "--control", socket) as server:
+        refused = run("load", socket, "ranker", "--version", 2)
+        assert refused.returncode == 1
+        assert "PackageError: model 'ranker' version 2: programs/dense.pt: sha256" in refused.stderr
+        assert "model 'ranker' version 1 serves on" in refused.stderr
+        index = {each["version"]: each for each in order(socket, {"order": "index"})["index"]}
+        assert index[2]["state"] == "failed"
+        assert "sha256" in index[2]["reason"]
+        _, _, err = server.stop(signal.SIGTERM)
+    assert "load_failed model=ranker version=2" in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"nonsense\n", b"[]\n", b'{"order": "stop"}\n', b'{"order": "load", "model": 1}\n',
+     b'{"order": "load", "version": -1}\n', b'{"order": "index", "more": 1}\n'],
+    ids=["empty", "no-json", "no-object", "unknown", "type", "negative", "key"],
+)  # fmt: skip
+def test_an_order_of_another_form_is_refused(line, tmp_path):
+    import json
+    import socket
+
+    from embershard.serving.control import Control
+
+    class Nothing:
+        def index(self):
+            return []
+
+    with Control(Nothing(), tmp_path / "control"), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(tmp_path / "control"))
+        connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
+        answer = json.loads(connection.makefile("rb").readline())
+    assert answer["error"] == "ConfigError"
+    assert answer["message"].startswith("control: ")
+
+
+def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
+    socket = tmp_path / "control"
+    chance = random.Random(3)
+    script = "import sys; from pathlib import Path; from embershard.serving.control import order\n"
+    script += 'order(Path(sys.argv[1]), {"order": "load", "model": "ranker", "version": 1})'
+    with (
+        serving(repository, "--threads", 1, "--control", socket) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        for _ in range(20):
+            loader = subprocess.Popen([sys.executable, "-c", script, str(socket)])
+            try:
+                loader.wait(timeout=0.3 * chance.random())
+            except subprocess.TimeoutExpired:
+                loader.kill()
+                loader.wait()
+            assert version_of(client) == 2
+        order(socket, {"order": "load", "model": "ranker", "version": 1})
+        assert version_of(client, version=1) == 1
+
+
+def test_nobody_at_the_socket(tmp_path):
+    with pytest.raises(UnavailableError, match="no server takes orders there"):
+        order(tmp_path / "control", {"order": "index"})

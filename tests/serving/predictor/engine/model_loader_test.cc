@@ -1,0 +1,221 @@
+#include "engine/model_loader.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batching/fake_model.h"
+#include "engine/model_control.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+// A repository of fake models, whose versions are broken, large or slow as a test says.
+class FakeSource final : public ModelSource {
+ public:
+  RepositoryModels there = {{"ranker", {1}}};
+  std::map<std::string, Labels> labels;
+  std::set<int64_t> broken;
+  std::map<int64_t, MemoryParts> memory;
+  std::vector<int64_t> loaded;
+  std::function<void()> before_load = [] {};
+
+  Result<RepositoryModels> List() const override { return there; }
+  Result<Labels> ReadLabels(const std::string& model) const override {
+    const auto found = labels.find(model);
+    return found != labels.end() ? found->second : Labels();
+  }
+  Result<MemoryParts> Memory(const std::string&, int64_t version) const override {
+    const auto found = memory.find(version);
+    return found != memory.end() ? found->second : MemoryParts();
+  }
+  Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version, bool) override {
+    before_load();
+    loaded.push_back(version);
+    if (broken.contains(version)) return BadPackage("manifest.json: sha256: expected a, got b");
+    Manifest manifest = FakeManifest();
+    manifest.model = model;
+    manifest.version = version;
+    return std::unique_ptr<Model>(std::make_unique<FakeModel>(std::move(manifest)));
+  }
+  void Stop() override {}
+};
+
+class ModelLoaderTest : public ::testing::Test {
+ protected:
+  void Start(ModelLoaderOptions options = {}) {
+    options.report = [this](const LoadEvent& event) {
+      events_.push_back(std::string(event.what) + " " + std::to_string(event.version));
+    };
+    loader_ = std::make_unique<ModelLoader>(&served_, &source_, std::move(options));
+    const Status status = loader_->Start();
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  Status Load(const std::string& model, int64_t version = 0, Swap swap = Swap::kBeside) {
+    return loader_->Load(model, version, swap, &unserved_seconds_);
+  }
+
+  // The version that answers, 0 where none does.
+  int64_t Found(const char* model, int64_t version = 0, const char* label = "") {
+    const auto found = served_.Find(model, version, label);
+    return found.ok() ? (*found)->manifest().version : 0;
+  }
+
+  ServedModels served_;
+  FakeSource source_;
+  std::unique_ptr<ModelLoader> loader_;
+  std::vector<std::string> events_;
+  double unserved_seconds_ = 0;
+};
+
+TEST_F(ModelLoaderTest, ANewVersionTakesTheOldOnesPlace) {
+  Start();
+  EXPECT_EQ(Found("ranker"), 1);
+  source_.there["ranker"] = {1, 2};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 2);
+  EXPECT_EQ(Found("ranker", 1), 0);
+  EXPECT_EQ(events_, (std::vector<std::string>{"loaded 1", "loaded 2"}));
+  ASSERT_TRUE(loader_->Refresh().ok());  // Nothing has changed.
+  EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2}));
+}
+
+TEST_F(ModelLoaderTest, OneThatFailsLeavesTheOldServing) {
+  Start();
+  source_.there["ranker"] = {1, 2};
+  source_.broken = {2};
+  const Status status = loader_->Refresh();
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "model 'ranker' version 2: manifest.json: sha256: expected a, got b; model 'ranker' "
+            "version 1 serves on");
+  EXPECT_EQ(Found("ranker"), 1);
+  const auto index = loader_->Index();
+  ASSERT_EQ(index->size(), 2U);
+  EXPECT_EQ((*index)[0].state, VersionState::kReady);
+  EXPECT_EQ((*index)[1].state, VersionState::kFailed);
+  EXPECT_EQ((*index)[1].reason, "manifest.json: sha256: expected a, got b");
+  source_.broken.clear();
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 2);
+}
+
+TEST_F(ModelLoaderTest, LabelsMoveAndStayWhereTheirNewVersionFails) {
+  source_.there["ranker"] = {1, 2, 3};
+  source_.labels["ranker"] = {{"stable", 1}, {"canary", 2}};
+  Start();
+  EXPECT_EQ(Found("ranker"), 1);
+  EXPECT_EQ(Found("ranker", 0, "canary"), 2);
+  EXPECT_EQ(Found("ranker", 3), 0);
+  source_.labels["ranker"] = {{"stable", 2}, {"canary", 3}};
+  source_.broken = {3};
+  EXPECT_FALSE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 2);
+  EXPECT_EQ(Found("ranker", 0, "canary"), 2);
+  EXPECT_EQ(Found("ranker", 1), 0);
+}
+
+TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) {
+  source_.memory = {{1, {{"table", 100}, {"program 1", 10}}},
+                    {2, {{"table", 100}, {"program 2", 10}}},
+                    {3, {{"other table", 100}, {"program 3", 10}}}};
+  ModelLoaderOptions options;
+  options.memory_budget = 125;
+  Start(options);
+  source_.there["ranker"] = {1, 2};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 2);
+  source_.there["ranker"] = {1, 2, 3};
+  const Status status = loader_->Refresh();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(status.message().starts_with(
+      "model 'ranker' version 3: memory: expected at most 125 bytes (the memory budget), got 110 "
+      "that are taken and 110 more"))
+      << status.message();
+  EXPECT_EQ(Found("ranker"), 2);
+  ASSERT_TRUE(Load("ranker", 0, Swap::kReplace).ok());  // The old one goes first.
+  EXPECT_EQ(Found("ranker"), 3);
+  EXPECT_GT(unserved_seconds_, 0);
+}
+
+TEST_F(ModelLoaderTest, AReplacementThatFailsBringsTheOldBack) {
+  Start();
+  source_.there["ranker"] = {1, 2};
+  source_.broken = {2};
+  source_.before_load = [this] { EXPECT_EQ(Found("ranker"), 0); };
+  EXPECT_FALSE(Load("ranker", 0, Swap::kReplace).ok());
+  EXPECT_EQ(Found("ranker"), 1);
+  EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2, 1}));
+}
+
+TEST_F(ModelLoaderTest, AVersionAskedForServesBesideUntilItIsLetGo) {
+  source_.there["ranker"] = {1, 2};
+  Start();
+  ASSERT_TRUE(Load("ranker", 1).ok());
+  EXPECT_EQ(Found("ranker"), 2);
+  EXPECT_EQ(Found("ranker", 1), 1);
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker", 1), 1);
+  EXPECT_EQ(loader_->Unload("ranker", 2).message(),
+            "model 'ranker' version 2 is the default: give that to another version first, or "
+            "unload the model");
+  ASSERT_TRUE(loader_->Unload("ranker", 1).ok());
+  EXPECT_EQ(Found("ranker", 1), 0);
+  EXPECT_EQ(loader_->Unload("ranker", 1).code(), StatusCode::kNotFound);
+  EXPECT_EQ(Load("ranker", 9).message(), "model 'ranker' version 9 is not in the repository");
+  EXPECT_EQ(Load("finder").message(), "model 'finder' is not in the repository");
+}
+
+TEST_F(ModelLoaderTest, AModelThatWasUnloadedComesBackWhenItIsAskedFor) {
+  source_.there["finder"] = {7};
+  Start();
+  EXPECT_EQ(Found("finder"), 7);
+  ASSERT_TRUE(loader_->Unload("finder", 0).ok());
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("finder"), 0);
+  EXPECT_EQ(Found(""), 1);  // The only one now.
+  ASSERT_TRUE(Load("finder").ok());
+  EXPECT_EQ(Found("finder"), 7);
+}
+
+TEST_F(ModelLoaderTest, OnlyTheModelsThatWereNamedAreServed) {
+  source_.there["finder"] = {7};
+  ModelLoaderOptions options;
+  options.models = {"finder"};
+  Start(options);
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 0);
+  EXPECT_EQ(Found("finder"), 7);
+}
+
+TEST(ModelControl, OrdersAreCarriedOutInTurnAndRefusedOnceItHasStopped) {
+  ServedModels served;
+  auto source = std::make_unique<FakeSource>();
+  FakeSource* const there = source.get();
+  ModelControl control(&served, std::move(source), {});
+  ASSERT_TRUE(control.Start().ok());
+  there->there["ranker"] = {1, 2, 3};
+  std::vector<std::promise<Status>> done(3);
+  control.Load("ranker", 1, Swap::kBeside, [&](const auto& of) { done[0].set_value(of.status); });
+  control.Unload("ranker", 1, [&](const auto& of) { done[1].set_value(of.status); });
+  control.Load("ranker", 4, Swap::kBeside, [&](const auto& of) { done[2].set_value(of.status); });
+  EXPECT_TRUE(done[0].get_future().get().ok());
+  EXPECT_TRUE(done[1].get_future().get().ok());
+  EXPECT_EQ(done[2].get_future().get().code(), StatusCode::kNotFound);
+  control.Stop();
+  Status refused;
+  control.Refresh([&refused](const LoadOutcome& outcome) { refused = outcome.status; });
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace embershard

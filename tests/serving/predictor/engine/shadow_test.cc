@@ -1,0 +1,144 @@
+#include "engine/shadow.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <latch>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/asking.h"
+#include "engine/served_models.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+constexpr int64_t kStable = 3;
+constexpr int64_t kShadowed = 4;
+
+std::unique_ptr<FakeModel> ShadowModel() {
+  Manifest manifest = FakeManifest();
+  manifest.version = kShadowed;
+  return std::make_unique<FakeModel>(std::move(manifest));
+}
+
+// Version 3, and version 4 as its shadow, that gets every request.
+class Shadowing {
+ public:
+  explicit Shadowing(std::unique_ptr<FakeModel> shadow, double share = 1) : served_({}, share) {
+    stable_ = served_.Own(StartWith(std::make_unique<FakeModel>()));
+    shadow_ = served_.Own(StartWith(std::move(shadow)));
+    served_.Serve({.name = "fake",
+                   .versions = {{kStable, stable_}, {kShadowed, shadow_}},
+                   .default_version = kStable,
+                   .labels = {{"shadow", kShadowed}}});
+  }
+
+  Answer Ask() { return Begin().get(); }
+  std::future<Answer> Begin() {
+    auto [request, answer] = embershard::Ask(GoodInputs());
+    served_.shadow().Predict(stable_.get(), std::move(request));
+    return std::move(answer);
+  }
+
+  TelemetrySnapshot Counted() const { return shadow_->telemetry().Read(); }
+  uint64_t Compared() const {
+    uint64_t compared = 0;
+    for (const uint64_t count : Differences().counts) compared += count;
+    return compared;
+  }
+  HistogramSnapshot Differences() const {
+    for (const NamedHistogram& histogram : Counted().histograms) {
+      if (std::string_view(histogram.name) == "shadow_difference") return histogram.values;
+    }
+    ADD_FAILURE() << "no histogram of differences";
+    return {};
+  }
+
+ private:
+  ServedModels served_;
+  std::shared_ptr<Engine> stable_;
+  std::shared_ptr<Engine> shadow_;
+};
+
+TEST(Shadow, ComparesTheScoresOfACopyWithThoseGiven) {
+  auto model = ShadowModel();
+  model->after_run = [](Slot* slot) { slot->outputs[0].values[0] += 0.25F; };
+  Shadowing shadowing(std::move(model));
+  const Answer answer = shadowing.Ask();
+  ASSERT_TRUE(answer.status.ok()) << answer.status.message();
+  EXPECT_EQ(answer.response.outputs[0].values, kGoodScores);  // Not the shadow's.
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
+  EXPECT_NEAR(shadowing.Differences().sum, 0.25, 1e-6);
+  EXPECT_EQ(shadowing.Counted().shadow_sent, 1U);
+  EXPECT_EQ(shadowing.Counted().shadow_failed, 0U);
+}
+
+TEST(Shadow, OneThatThrowsTouchesNoAnswer) {
+  auto model = ShadowModel();
+  model->before_run = [](const Slot&) -> Status { throw std::runtime_error("broken"); };
+  Shadowing shadowing(std::move(model));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(shadowing.Ask().response.outputs[0].values, kGoodScores);
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 20; }));
+  EXPECT_EQ(shadowing.Compared(), 0U);
+}
+
+TEST(Shadow, OneThatGivesNanTouchesNoAnswer) {
+  auto model = ShadowModel();
+  model->after_run = [](Slot* slot) {
+    for (float& value : slot->outputs[0].values) value = std::numeric_limits<float>::quiet_NaN();
+  };
+  Shadowing shadowing(std::move(model));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(shadowing.Ask().response.outputs[0].values, kGoodScores);
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 20; }));
+}
+
+TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
+  std::latch open(1);
+  auto model = ShadowModel();
+  model->before_run = [&open](const Slot&) {
+    open.wait();
+    return Status();
+  };
+  Shadowing shadowing(std::move(model));
+  const size_t asked = 2 * Shadow::kUnderWayMax;
+  for (size_t i = 0; i < asked; ++i) {
+    const Answer answer = shadowing.Ask();
+    ASSERT_TRUE(answer.status.ok()) << answer.status.message();
+    ASSERT_EQ(answer.response.outputs[0].values, kGoodScores);
+  }
+  EXPECT_GE(shadowing.Counted().shadow_dropped, asked - Shadow::kUnderWayMax);
+  EXPECT_EQ(shadowing.Counted().shadow_sent + shadowing.Counted().shadow_dropped, asked);
+  open.count_down();
+}
+
+TEST(Shadow, OneOfAnotherSchemaGetsNothing) {
+  Manifest manifest = FakeManifest();
+  manifest.version = kShadowed;
+  manifest.schema.fingerprint ^= 1;
+  Shadowing shadowing(std::make_unique<FakeModel>(std::move(manifest)));
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_EQ(shadowing.Counted().shadow_dropped, 1U);
+  EXPECT_EQ(shadowing.Counted().shadow_sent, 0U);
+}
+
+TEST(Shadow, GetsItsShareOfTheRequests) {
+  Shadowing none(ShadowModel(), 0);
+  Shadowing some(ShadowModel(), 0.25);
+  for (int i = 0; i < 400; ++i) {
+    none.Ask();
+    some.Ask();
+  }
+  EXPECT_EQ(none.Counted().shadow_sent, 0U);
+  const uint64_t sampled = some.Counted().shadow_sent + some.Counted().shadow_dropped;
+  EXPECT_GT(sampled, 60U);  // 100 expected; five deviations are 43.
+  EXPECT_LT(sampled, 145U);
+}
+
+}  // namespace
+}  // namespace embershard

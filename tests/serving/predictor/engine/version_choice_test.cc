@@ -1,0 +1,56 @@
+#include "engine/version_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace embershard {
+namespace {
+
+using Versions = std::set<int64_t>;
+
+VersionRule Rule(const char* text) {
+  const auto rule = ParseVersionRule(text);
+  EXPECT_TRUE(rule.ok()) << rule.status().message();
+  return *rule;
+}
+
+Result<VersionChoice> Choose(const char* rule, const Labels& labels, const Versions& also = {}) {
+  return ChooseVersions("ranker", Rule(rule), {1, 2, 5}, labels, also);
+}
+
+TEST(VersionChoice, TheHighestUnlessOneIsStable) {
+  EXPECT_EQ(Choose("", {})->default_version, 5);
+  EXPECT_EQ(Choose("", {})->versions, Versions{5});
+  EXPECT_EQ(Choose("", {{"stable", 2}})->default_version, 2);
+  EXPECT_EQ(Choose("", {{"canary", 2}})->default_version, 5);
+}
+
+TEST(VersionChoice, ARuleThatIsGivenStands) {
+  EXPECT_EQ(Choose("latest", {{"stable", 2}})->default_version, 5);
+  EXPECT_EQ(Choose("1", {{"stable", 2}})->default_version, 1);
+  EXPECT_EQ(Choose("canary", {{"canary", 2}})->default_version, 2);
+}
+
+TEST(VersionChoice, LabelledOnesAndThoseAskedForAreLoadedToo) {
+  EXPECT_EQ(Choose("latest", {{"stable", 2}, {"shadow", 1}})->versions, (Versions{1, 2, 5}));
+  EXPECT_EQ(Choose("", {}, {1, 7})->versions, (Versions{1, 5}));  // 7 is not there any more.
+}
+
+TEST(VersionChoice, WhatIsNotThereIsRefused) {
+  EXPECT_EQ(Choose("3", {}).status().message(),
+            "model 'ranker': version 3 is not in the repository, expected one of 1, 2, 5");
+  EXPECT_EQ(Choose("canary", {}).status().message(),
+            "model 'ranker': no version is labelled canary");
+  EXPECT_EQ(Choose("", {{"stable", 4}}).status().message(),
+            "model 'ranker': version 4, labelled stable, is not in the repository, expected one of "
+            "1, 2, 5");
+}
+
+TEST(VersionChoice, ARuleIsLatestANumberOrALabel) {
+  for (const char* text : {"0", "-1", "newest", "1.5", "99999999999999999999", " 1"}) {
+    const auto rule = ParseVersionRule(text);
+    EXPECT_EQ(rule.status().code(), StatusCode::kInvalidArgument) << text;
+  }
+}
+
+}  // namespace
+}  // namespace embershard

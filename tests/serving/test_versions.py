@@ -1,0 +1,300 @@
+"""Versions change under load: no error, no answer of two versions, no memory lost."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import grpc
+import pytest
+
+from embershard.client import Client
+from embershard.errors import (
+    EmbershardError,
+    NotFoundError,
+    OverloadedError,
+    PackageError,
+    RequestError,
+)
+from embershard.package.labels import write_label
+from embershard.serving import Server, ServerOptions
+from embershard.serving.metrics.history import resident_bytes
+from tests.serving.models import seal
+from tests.serving.test_health import SERVING, service
+from tests.serving.versions import STEP, publish
+
+SWAPS = 200
+KILLS = 20
+GROWTH_BYTES = 32 << 20
+OPTIONS = ServerOptions(port=0, threads=1)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Versions 1 and 2."""
+    folder = tmp_path_factory.mktemp("published")
+    for version in (1, 2):
+        publish(folder, version)
+    return folder
+
+
+@pytest.fixture
+def repository(published, tmp_path):
+    """A copy that a test may change, made of links."""
+    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path)], check=True)
+    return tmp_path
+
+
+def ask(client, item=3, price=5.0, **which):
+    return client.predict("ranker", dense={"price": [price]}, sparse={"item": [[item]]}, **which)
+
+
+def version_of(answer):
+    """Which version gave the score, by the score."""
+    return round(float(answer["score"][0]) / STEP)
+
+
+class Load:
+    """Threads that ask without a pause, and see that each answer is of the version it names."""
+
+    def __init__(self, address, threads=2):
+        self.address, self.over = address, threading.Event()
+        self.errors, self.seen = [], {}
+        self.threads = [threading.Thread(target=self.run, args=(n,)) for n in range(threads)]
+
+    def run(self, seed):
+        chance = random.Random(seed)
+        try:
+            with Client(self.address, timeout_seconds=60, max_attempts=1) as client:
+                while not self.over.is_set():
+                    answer = ask(client, item=chance.randrange(2000), price=chance.random())
+                    if version_of(answer) != answer.version:
+                        raise AssertionError(f"{answer.version} gave {answer['score']}")
+                    self.seen[answer.version] = self.seen.get(answer.version, 0) + 1
+        except Exception as error:
+            self.errors.append(error)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_200_swaps_under_load(repository):
+    with Server(repository, options=OPTIONS) as server, Load(server.address) as load:
+        resident = 0.0
+        for swap in range(SWAPS):
+            write_label(repository, "ranker", "stable", 1 + swap % 2)
+            server.refresh()
+            assert [each.version for each in server.packages if each.is_default] == [1 + swap % 2]
+            if swap == SWAPS // 4:
+                resident = resident_bytes()
+        grown = resident_bytes() - resident
+    assert load.errors == []
+    assert load.seen.keys() == {1, 2}
+    assert min(load.seen.values()) > 0
+    assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB"
+    assert server.answered() == sum(load.seen.values())
+
+
+def spoil_digest(package):
+    file = package / "programs" / "dense.pt"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.unlink()
+    file.write_bytes(data)
+
+
+def spoil_file(package):
+    next((package / "tables").rglob("*.safetensors")).unlink()
+
+
+def cut_file(package):
+    file = package / "samples.safetensors"
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data[: len(data) // 2])
+
+
+def spoil_samples(package):
+    """The scores of another version: the package is sound, and says what it does not do."""
+    (package / "samples.safetensors").unlink()
+    other = (package.parent / "1" / "samples.safetensors").read_bytes()
+    (package / "samples.safetensors").write_bytes(other)
+    manifest = package / "manifest.json"
+    document = json.loads(manifest.read_text())
+    manifest.unlink()
+    (package / "manifest.sha256").unlink()
+    seal(package, document)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        pytest.param(spoil_digest, r"programs/dense\.pt: sha256: expected", id="bad-hash"),
+        pytest.param(spoil_samples, r"sample 0: output 'score' at example 0", id="wrong-samples"),
+        pytest.param(spoil_file, r"file: expected a file, got nothing", id="half-copied"),
+        pytest.param(cut_file, r"samples\.safetensors: bytes: expected", id="cut-short"),
+    ],
+)
+def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, message):
+    hidden = repository / "ranker" / "2"
+    away = repository / "elsewhere"
+    hidden.rename(away)
+    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+        subprocess.run(["cp", "-r", str(away), str(hidden)], check=True)
+        spoil(hidden)
+        with pytest.raises(PackageError, match=message) as refused:
+            server.refresh()
+        assert str(refused.value).endswith("model 'ranker' version 1 serves on")
+        assert version_of(ask(client)) == 1
+        failed = {each["version"]: each for each in server.index()}[2]
+        assert failed["state"] == "failed"
+        assert failed["reason"] in str(refused.value)
+        subprocess.run(["rm", "-r", str(hidden)], check=True)
+        away.rename(hidden)
+        server.refresh()
+        assert version_of(ask(client)) == 2
+
+
+def test_a_version_that_does_not_fit_is_refused_unless_it_replaces(repository):
+    hidden = repository / "ranker" / "2"
+    hidden.rename(repository / "elsewhere")
+    first = sum(file.stat().st_size for file in (repository / "ranker" / "1").rglob("*.*"))
+    # The table of the two is the same, and takes memory once: other vectors are needed for more.
+    options = ServerOptions(port=0, threads=1, tables="resident", memory_budget=first)
+    with Server(repository, options=options) as server, Client(server.address) as client:
+        (repository / "elsewhere").rename(hidden)
+        with pytest.raises(OverloadedError, match="the memory budget"):
+            server.load("ranker")
+        assert version_of(ask(client)) == 1
+        cost = server.load("ranker", replace=True)
+        assert 0 < cost["unserved_seconds"] <= cost["seconds"]
+        assert version_of(ask(client)) == 2
+
+
+def test_versions_and_labels_are_asked_for_side_by_side(repository):
+    write_label(repository, "ranker", "stable", 1)
+    write_label(repository, "ranker", "canary", 2)
+    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+        assert version_of(ask(client)) == 1
+        assert version_of(ask(client, version=2)) == 2
+        assert version_of(ask(client, label="canary")) == 2
+        with pytest.raises(NotFoundError, match="label 'shadow' is not defined here, expected"):
+            ask(client, label="shadow")
+        rows = {each["version"]: each for each in server.snapshot()["versions"]}
+        assert rows[1]["examples"] == 1
+        assert rows[2]["examples"] == 2
+
+
+@pytest.mark.parametrize(("rule", "found"), [("", 2), ("latest", 2), ("1", 1), (1, 1)], ids=str)
+def test_a_rule_says_which_version_answers(repository, rule, found):
+    with (
+        Server(repository, version=rule, options=OPTIONS) as server,
+        Client(server.address) as client,
+    ):
+        assert version_of(ask(client)) == found
+
+
+def test_a_rule_of_another_form_is_refused(repository):
+    with pytest.raises(RequestError, match="version: expected latest, a number from 1, or a label"):
+        Server(repository, version="newest", options=OPTIONS)
+
+
+def test_several_models_are_served_each_healthy_under_its_name(repository):
+    subprocess.run(
+        ["cp", "-rl", str(repository / "ranker"), str(repository / "finder")], check=True
+    )
+    for version in ("1", "2"):
+        manifest = repository / "finder" / version / "manifest.json"
+        document = {**json.loads(manifest.read_text()), "model": "finder"}
+        manifest.unlink()
+        (repository / "finder" / version / "manifest.sha256").unlink()
+        seal(repository / "finder" / version, document)
+    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+        names = [(each.model, each.version) for each in server.packages]
+        assert names == [("finder", 2), ("ranker", 2)]
+        assert version_of(ask(client)) == 2
+        with pytest.raises(NotFoundError, match="no model is named, expected one of 'finder'"):
+            client.predict(dense={"price": [1.0]})
+        with grpc.insecure_channel(server.address) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert check(service("finder"), timeout=60) == SERVING
+            server.unload("finder")
+            assert check(service("finder"), timeout=60) != SERVING
+            assert check(service("ranker"), timeout=60) == SERVING
+        assert version_of(ask(client)) == 2
+
+
+# Without torch, so that it is there at once.
+PUBLISHER = """
+import hashlib, json, shutil, sys
+from pathlib import Path
+
+first = Path(sys.argv[1]) / "ranker" / "1"
+print("ready", flush=True)
+for version in range(int(sys.argv[2]), 10_000):
+    out = first.parent / str(version)
+    shutil.copytree(first, out)
+    manifest = json.loads((out / "manifest.json").read_text())
+    text = json.dumps({**manifest, "version": version})
+    (out / "manifest.json").write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (out / "manifest.sha256").write_text(f"{digest}  manifest.json\\n")
+    print(version, flush=True)
+"""
+
+
+def refused_to_refresh(server):
+    """Whether it was; then the old version serves on, and it says so."""
+    try:
+        server.refresh()
+    except EmbershardError as error:
+        return "serves on" in str(error)
+    return False
+
+
+def test_a_publisher_killed_at_any_moment_leaves_a_repository_that_serves(repository):
+    """This one copies in place, as no publisher should: what is half there does not load."""
+    chance = random.Random(11)
+    refused = 0
+    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+        for turn in range(KILLS):
+            child = subprocess.Popen(
+                [sys.executable, "-c", PUBLISHER, str(repository), str(100 * (turn + 1))],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            with child:
+                assert child.stdout.readline() == "ready\n"
+                with pytest.raises(subprocess.TimeoutExpired):
+                    child.wait(timeout=0.05 * chance.random())
+                child.send_signal(signal.SIGKILL)
+            refused += refused_to_refresh(server)
+            assert version_of(ask(client)) in (1, 2)
+    assert refused < KILLS  # Else no version of it was ever whole.
+    # Nor does what is half there keep a server from starting, where a label says what is whole.
+    write_label(repository, "ranker", "stable", 1)
+    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+        assert version_of(ask(client)) == 1
+
+
+def test_the_same_tables_are_not_read_again(repository):
+    """What is wrong with a chunk that is in memory already is not even seen."""
+    hidden = repository / "ranker" / "2"
+    for chunk in (hidden / "tables").rglob("*.safetensors"):
+        size = chunk.stat().st_size
+        chunk.unlink()
+        chunk.write_bytes(bytes(size))
+    write_label(repository, "ranker", "stable", 1)
+    with Server(repository, options=OPTIONS) as server, Client(server.address) as client:
+        server.load("ranker", 2)
+        assert version_of(ask(client, version=2)) == 2
+        assert ask(client, version=2)["score"][0] - ask(client)["score"][0] == pytest.approx(STEP)

@@ -1,0 +1,44 @@
+"""A ranker whose every version says by its scores which it is."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import DenseInput, Identity, Schema, SparseInput
+
+STEP = 1000.0
+"""Between the scores of versions; those of one lie within a tenth of it."""
+
+ROWS = 2000
+SCHEMA = Schema(
+    dense=[DenseInput("price")], sparse=[SparseInput("item", ids=Identity(ROWS, unknown="zero"))]
+)
+
+
+class Telling(nn.Module):
+    """``STEP * version + price + the sum of the item's vector``; the table is the same in all."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.items = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name="items", num_embeddings=ROWS, embedding_dim=16, feature_names=["item"]
+                )
+            ]
+        )
+        self.offset = STEP * version
+
+    def forward(self, dense, sparse):
+        pooled = self.items(sparse)["item"]
+        return {"score": dense[:, 0] + pooled.sum(dim=1) + self.offset}
+
+
+def publish(repository: Path, version: int, *, says: int | None = None) -> Path:
+    """``<repository>/ranker/<version>``; ``says``: the version of which it gives the scores."""
+    module = Telling(version if says is None else says)
+    return export_model(module, SCHEMA, repository / "ranker" / str(version), devices="1xcpu")
