@@ -23,7 +23,8 @@ OURS = "embershard::"
 # Classes and functions of ours. The innermost of them on a stack tells the room, whatever it calls.
 BY_NAME: dict[str, tuple[str, ...]] = {
     "grpc and protobuf": ("PredictorService", "v1", "Listener", "Recorder", "PredictSerialized"),
-    "parse": ("RequestParser", "SplitPacked", "SplitDense", "SplitSparse"),
+    "parse": ("RequestParser", "SplitPacked", "SplitRequestDense",
+              "SplitExampleDense", "SplitSparse"),
     "door": ("CheckRequest", "CheckNumExamples", "CheckDense", "CheckIds", "CheckWeights",
              "FirstNotFinite", "SumLengths", "FindKept"),
     "lookup": ("ShardedLookup", "LookupDevice", "DeviceThread", "BatchCut", "PieceSums",
@@ -34,7 +35,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {
               "VocabMap", "Vocabulary"),
     "queue": ("BatchingQueue", "BatchFormer", "Admit", "Accept", "Predict", "PredictMerged"),
     "answer": ("FillResponse", "CutOutputs", "CheckFinite", "BatchRunner", "Answer",
-               "AnswerFailed", "AnswerLate", "RunAndAnswer"),
+               "AnswerFailed", "AnswerLate", "DueRunner", "RunInHalves"),
     "telemetry": ("Telemetry", "BucketedHistogram", "SlowLog", "CountRun", "Snapshot"),
 }  # fmt: skip
 
