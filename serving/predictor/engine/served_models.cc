@@ -76,7 +76,7 @@ void ServedModels::Serve(ServedModel model) {
   auto models = std::make_shared<Models>(*Now());
   const std::string name = model.name;
   models->insert_or_assign(name, std::move(model));
-  models_.store(std::move(models), std::memory_order_release);
+  Exchange(std::move(models));
   if (watcher_) watcher_(name, true);
 }
 
@@ -84,7 +84,7 @@ void ServedModels::Withdraw(const std::string& model) {
   const std::lock_guard lock(changing_);
   auto models = std::make_shared<Models>(*Now());
   const bool was_served = models->erase(model) > 0;
-  models_.store(std::move(models), std::memory_order_release);
+  Exchange(std::move(models));
   if (watcher_ && was_served) watcher_(model, false);
 }
 
@@ -93,6 +93,19 @@ void ServedModels::Watch(Watcher changed) {
   watcher_ = std::move(changed);
   if (!watcher_) return;
   for (const auto& [name, model] : *Now()) watcher_(name, true);
+}
+
+std::shared_ptr<const ServedModels::Models> ServedModels::Now() const {
+  const std::lock_guard lock(copying_);
+  return models_;
+}
+
+void ServedModels::Exchange(std::shared_ptr<const Models> models) {
+  {
+    const std::lock_guard lock(copying_);
+    models_.swap(models);
+  }
+  // The one before ends here, without the lock.
 }
 
 Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64_t version,
@@ -118,7 +131,8 @@ std::optional<ServedModel> ServedModels::Model(std::string_view name) const {
 
 std::vector<ServedVersion> ServedModels::List() const {
   std::vector<ServedVersion> versions;
-  for (const auto& [name, model] : *Now()) {
+  const std::shared_ptr<const Models> models = Now();
+  for (const auto& [name, model] : *models) {
     for (const auto& [version, engine] : model.versions) {
       versions.push_back({.model = name,
                           .version = version,
@@ -136,7 +150,8 @@ std::vector<ServedVersion> ServedModels::List() const {
 
 std::vector<std::shared_ptr<Engine>> ServedModels::Engines() const {
   std::vector<std::shared_ptr<Engine>> engines;
-  for (const auto& [name, model] : *Now()) {
+  const std::shared_ptr<const Models> models = Now();
+  for (const auto& [name, model] : *models) {
     for (const auto& [version, engine] : model.versions) engines.push_back(engine);
   }
   return engines;

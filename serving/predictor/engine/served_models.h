@@ -3,7 +3,6 @@
 #ifndef EMBERSHARD_ENGINE_SERVED_MODELS_H_
 #define EMBERSHARD_ENGINE_SERVED_MODELS_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,7 +43,7 @@ struct ServedVersion {
   std::shared_ptr<Engine> engine;  // Null where it is not ready.
 };
 
-// Thread-safe. Lookups take one atomic pointer and never wait; changes wait for each other, and
+// Thread-safe. Lookups wait for nothing but the copy of a pointer; changes wait for each other, and
 // whoever looks up finds a model as it was before one or as it is behind it. Its engines end on a
 // thread of its own, once they are served no more and the last pointer to them has gone.
 class ServedModels {
@@ -110,15 +109,20 @@ class ServedModels {
  private:
   using Models = std::map<std::string, ServedModel, std::less<>>;
 
-  std::shared_ptr<const Models> Now() const { return models_.load(std::memory_order_acquire); }
+  std::shared_ptr<const Models> Now() const;
+  // REQUIRES: changing_ is held.
+  void Exchange(std::shared_ptr<const Models> models);
 
   Retirement retirement_;  // First: the models' engines end there.
   Telemetry telemetry_;
   Shadow shadow_;
 
-  std::mutex changing_;                                // Held while models_ is exchanged.
-  Watcher watcher_;                                    // Guarded by changing_. May be null.
-  std::atomic<std::shared_ptr<const Models>> models_;  // Never null.
+  std::mutex changing_;  // Held while a model is changed.
+  Watcher watcher_;      // Guarded by changing_. May be null.
+
+  // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
+  mutable std::mutex copying_;
+  std::shared_ptr<const Models> models_;  // Guarded by copying_. Never null.
 };
 
 }  // namespace embershard
