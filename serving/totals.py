@@ -88,6 +88,7 @@ def _sum(versions: Sequence[VersionSnapshot]) -> VersionSnapshot:
         },
         "examples": sum(each["examples"] for each in versions),
         "batches": sum(each["batches"] for each in versions),
+        "reruns": sum(each["reruns"] for each in versions),
         "compute_seconds": sum(each["compute_seconds"] for each in versions),
         "unknown_ids": _counts(each["unknown_ids"] for each in versions),
         "bytes_received": sum(each["bytes_received"] for each in versions),
