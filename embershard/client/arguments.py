@@ -18,6 +18,7 @@ __all__ = [
     "name_of",
     "names_of",
     "priority_of",
+    "request_id_of",
     "version_of",
 ]
 
@@ -25,6 +26,9 @@ TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
 """Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
 
 VERSION_MAX = (1 << 63) - 1
+
+REQUEST_ID_BYTES_MAX = 1000
+"""A server takes 1024; a stream puts a number before it."""
 
 PriorityName: TypeAlias = Literal["interactive", "batch"]
 
@@ -69,6 +73,18 @@ def name_of(what: str, given: object) -> str:
     if isinstance(given, str) and not HALF_A_PAIR.search(given):
         return given
     raise InputError(f"{what}: expected text, got {given!r:.40}")
+
+
+def request_id_of(given: object) -> str:
+    """Text of at most 1000 bytes.
+
+    Raises:
+        InputError: anything else.
+    """
+    text = name_of("request_id", given)
+    if (size := len(text.encode())) > REQUEST_ID_BYTES_MAX:
+        raise InputError(f"request_id: expected at most {REQUEST_ID_BYTES_MAX} bytes, got {size}")
+    return text
 
 
 def names_of(what: str, given: object) -> list[str]:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import name_of, names_of, priority_of, version_of
+from embershard.client.arguments import (
+    name_of,
+    names_of,
+    priority_of,
+    request_id_of,
+    version_of,
+)
 from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
 from embershard.client.status import error_for
@@ -61,7 +67,7 @@ def predict_request(
         model=name_of("model", model),
         version=version_of(version),
         label=name_of("label", label),
-        request_id=name_of("request_id", request_id),
+        request_id=request_id_of(request_id),
         priority=priority_of(priority),
         outputs=names_of("outputs", outputs),
     )

@@ -142,7 +142,7 @@ class Client:
             num_examples: None: as many as the inputs in example scope have, 1 where none is given.
                 0: no candidates, for ``outputs`` in request scope alone, as a user's vector is.
             outputs: names of those wanted. Empty: all.
-            request_id: comes back in the answer.
+            request_id: comes back in the answer; at most 1000 bytes.
             priority: ``batch`` for what nobody waits for: it runs in what others leave free.
             timeout_seconds: deadline, retries included. None: the client's.
 

@@ -291,3 +291,10 @@ def test_the_pause_before_the_thousandth_retry_is_the_longest():
 
     rules = RetryRules(max_attempts=10_000)
     assert rules.wait_seconds(Unavailable(), attempt=2000, remaining_seconds=9.0) == 1.0
+
+
+def test_an_id_of_a_request_is_short():
+    with fake_server() as fake, Client(fake.address, timeout_seconds=30) as client:
+        client.predict("ranker", **INPUTS, request_id="é" * 500)
+        with pytest.raises(InputError, match="request_id: expected at most 1000 bytes, got 1002"):
+            client.predict("ranker", **INPUTS, request_id="é" * 501)

@@ -136,6 +136,28 @@ def test_a_message_that_is_larger_unpacked_than_sent_is_not_unpacked(server, cli
     assert_answers(client, expected)
 
 
+def test_a_call_without_a_message_is_told_so(server, client, expected):
+    with grpc.insecure_channel(server.address) as channel:
+        call = channel.stream_unary("/embershard.v1.Predictor/Predict").future(iter([]), timeout=60)
+        assert call.code() is Code.INVALID_ARGUMENT
+        assert call.details() == "the call has no message"
+    assert_answers(client, expected)
+
+
+def test_streams_of_nonsense_are_answered_and_ended_in_order(server, client, expected):
+    """Each message by itself, in an answer that can be read, and the stream when its client is."""
+    chance = random.Random(1)
+    sent = [chance.randbytes(chance.randrange(300)) for _ in range(200)]
+    with grpc.insecure_channel(server.address) as channel:
+        stream = channel.stream_stream("/embershard.v1.Predictor/PredictStream")
+        call = stream(iter(sent), timeout=60)
+        answers = [pb.PredictResponse.FromString(answer) for answer in call]
+        assert call.code() is Code.OK
+    assert len(answers) == len(sent)
+    assert all(answer.failure.code for answer in answers)
+    assert_answers(client, expected)
+
+
 @pytest.mark.parametrize(
     "method",
     [

@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_GRPC_PREDICT_CALL_H_
 #define EMBERSHARD_GRPC_PREDICT_CALL_H_
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>
@@ -15,6 +16,12 @@
 
 namespace embershard {
 
+// gRPC's buffers of a call whose messages it neither reads nor writes itself.
+struct CallBytes {
+  grpc::ByteBuffer* message = nullptr;  // Null: gRPC has read it.
+  grpc::ByteBuffer* answer = nullptr;   // Null: gRPC will write it.
+};
+
 // Ends itself when gRPC is done with it.
 class PredictCall final : public grpc::ServerUnaryReactor {
  public:
@@ -23,7 +30,8 @@ class PredictCall final : public grpc::ServerUnaryReactor {
   static grpc::ServerUnaryReactor* Start(const PredictHandler* handler, OpenCalls* calls,
                                          std::chrono::milliseconds retry_pushback,
                                          grpc::CallbackServerContext* context,
-                                         std::shared_ptr<WireMessages> messages);
+                                         std::shared_ptr<WireMessages> messages,
+                                         const CallBytes& bytes = {});
 
   // The client has left, or gRPC says that the deadline has passed. Before OnDone(), and not
   // before Start() has returned.
@@ -33,7 +41,11 @@ class PredictCall final : public grpc::ServerUnaryReactor {
  private:
   PredictCall(const PredictHandler* handler, OpenCalls* calls,
               std::chrono::milliseconds retry_pushback, grpc::CallbackServerContext* context,
-              std::shared_ptr<WireMessages> messages);
+              std::shared_ptr<WireMessages> messages, const CallBytes& bytes);
+
+  // Whether the message is one.
+  bool Read();
+  grpc::Status Written() const;
 
   // Nothing of this object may be touched behind it.
   void Send(const Status& status);
@@ -42,6 +54,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
   OpenCalls* const calls_;
   const std::chrono::milliseconds retry_pushback_;
   const std::shared_ptr<WireMessages> messages_;
+  const CallBytes bytes_;
   const bool in_time_;  // If not, it is to be refused.
   Exchange exchange_;
 };

@@ -1,5 +1,8 @@
 #include "grpc/predict_messages.h"
 
+#include <string>
+
+#include "base/text.h"
 #include "grpc/request_parser.h"
 #include "grpc/responses.h"
 
@@ -28,7 +31,7 @@ void PredictMessages::Record(Recorder* recorder, const Status& status,
 
 void PredictMessages::Fail(const grpc::Status& status, std::chrono::milliseconds pushback) {
   answer_.Clear();
-  answer_.set_request_id(asked_.request_id());
+  answer_.set_request_id(std::string(CutUtf8(asked_.request_id(), kRequestIdBytesMax)));
   v1::Failure* const failure = answer_.mutable_failure();
   failure->set_code(status.error_code());
   failure->set_message(status.error_message());

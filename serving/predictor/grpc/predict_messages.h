@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "embershard/v1/predictor.pb.h"
+#include "grpc/message_parser.h"
 #include "grpc/wire_messages.h"
 
 namespace embershard {
@@ -34,7 +35,7 @@ class PredictMessages final : public WireMessages {
   uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }
   void Record(Recorder* recorder, const Status& status,
               std::chrono::system_clock::time_point arrival) const override;
-  bool Read(grpc::ByteBuffer* bytes) override { return ReadMessage(bytes, &asked_); }
+  bool Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_).ok(); }
   const char* kind() const override { return "PredictRequest"; }
   void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
   grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }

@@ -14,6 +14,7 @@ namespace embershard {
 struct PredictStream::Entry {
   std::unique_ptr<WireMessages> messages;
   bool parsed = false;  // Whether the message was a request.
+  size_t bytes = 0;     // Of the message.
   Exchange exchange;
   Entries::iterator place;  // In live_.
   bool taken_back = false;  // Guarded by the stream's mutex_.
@@ -24,11 +25,6 @@ namespace {
 // Answers that gRPC is asked to gather: those behind them wait no longer for the line.
 constexpr size_t kGatheredMax = 32;
 
-Status NotARequest(const WireMessages& messages) {
-  return {StatusCode::kInvalidArgument, std::string("the message is not a ") + messages.kind(),
-          StatusReason::kMalformed};
-}
-
 grpc::Status HowItEnds(bool cancelled, bool closed) {
   if (cancelled) return grpc::Status::CANCELLED;
   return closed ? ToGrpcStatus(ShuttingDown()) : grpc::Status::OK;
@@ -38,12 +34,13 @@ grpc::Status HowItEnds(bool cancelled, bool closed) {
 
 PredictStream::PredictStream(const PredictHandler* handler, MakeMessages make_messages,
                              grpc::CallbackServerContext* context,
-                             const PredictStreamOptions& options,
+                             const PredictStreamOptions& options, std::atomic<size_t>* held_by_all,
                              std::function<void(PredictStream*)> done)
     : handler_(handler),
       make_messages_(make_messages),
       context_(context),
       options_(options),
+      held_by_all_(held_by_all),
       done_(std::move(done)) {}
 
 void PredictStream::Start() { Advance(std::unique_lock(mutex_)); }
@@ -80,6 +77,7 @@ void PredictStream::OnReadDone(bool ok) {
   entry->exchange.alone = unsent_ == 0;
   entry->place = taken.begin();
   live_.splice(live_.end(), taken);
+  Hold(entry->bytes);
   ++unsent_;
   ++busy_;
   const bool in_time = !closed_;
@@ -110,6 +108,7 @@ void PredictStream::Parse(Entries* taken) {
     entry->exchange.send = [this, entry = entry.get()](const Status& status) {
       Answer(entry, status);
     };
+    entry->bytes = incoming_.Length();
     entry->parsed = entry->messages->Read(&incoming_);
     taken->push_back(std::move(entry));
   } catch (const std::exception&) {  // Memory has run out, so none is left for an answer.
@@ -136,9 +135,11 @@ void PredictStream::Answer(Entry* entry, const Status& status) {
   Entries last;  // Ends behind the lock.
   std::unique_lock lock(mutex_);
   last.splice(last.end(), live_, entry->place);
+  LetGo(entry->bytes);
   if (answer.empty() || cancelled_) {
     --unsent_;
   } else {
+    Hold(answer.front().Length());
     ready_.splice(ready_.end(), answer);
   }
   Advance(std::move(lock));
@@ -157,6 +158,8 @@ grpc::ByteBuffer PredictStream::Serialized(Entry* entry, const Status& status) c
 void PredictStream::OnWriteDone(bool ok) {
   std::unique_lock lock(mutex_);
   writing_ = false;
+  LetGo(outgoing_.Length());
+  outgoing_.Clear();
   --unsent_;
   if (!ok) {
     cancelled_ = true;  // OnCancel() comes, too.
@@ -185,13 +188,27 @@ void PredictStream::OnCancel() {
   Advance(std::move(lock));
 }
 
+void PredictStream::Hold(size_t bytes) {
+  held_bytes_ += bytes;
+  *held_by_all_ += bytes;
+}
+
+void PredictStream::LetGo(size_t bytes) {
+  held_bytes_ -= bytes;
+  *held_by_all_ -= bytes;
+}
+
 void PredictStream::DropReady() {
+  for (const grpc::ByteBuffer& answer : ready_) LetGo(answer.Length());
   unsent_ -= ready_.size();
   ready_.clear();
 }
 
 bool PredictStream::MayRead() const {
-  return !reading_ && !read_all_ && !closed_ && !cancelled_ && unsent_ < options_.in_flight;
+  if (reading_ || read_all_ || closed_ || cancelled_) return false;
+  if (unsent_ == 0) return true;
+  return unsent_ < options_.in_flight && held_bytes_ < options_.held_bytes &&
+         *held_by_all_ < options_.held_bytes_in_all;
 }
 
 bool PredictStream::IsOver() const {

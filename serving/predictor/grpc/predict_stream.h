@@ -7,6 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -27,14 +28,16 @@ struct PredictStreamOptions {
   std::chrono::milliseconds default_timeout{};
   std::chrono::milliseconds retry_pushback{};
   std::chrono::milliseconds stalled{};
+  size_t held_bytes = 16 << 20;          // Of messages that are not answered, and answers not sent.
+  size_t held_bytes_in_all = 256 << 20;  // The same, of all streams of a service.
 };
 
 // A request that is to be read and its answer, of the protocol that a stream speaks.
 using MakeMessages = std::unique_ptr<WireMessages> (*)();
 
 // Reads one message at a time, hands it on, and reads the next, as long as fewer than `in_flight`
-// are unanswered or their answers unsent. Answers are sent one at a time; as long as more are
-// ready, gRPC is asked to gather them.
+// are unanswered or their answers unsent, and these are not too many bytes. Answers are sent one at
+// a time; as long as more are ready, gRPC is asked to gather them.
 //
 //   ends with       when
 //   OK              the client has half-closed, and all that was read is answered
@@ -44,11 +47,11 @@ using MakeMessages = std::unique_ptr<WireMessages> (*)();
 // gRPC's callbacks, the engine's answers, Close() and CancelIfStalled() may come on any thread.
 class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `handler` must outlive it. `done` is called when gRPC is done with it, which must not go
-  // before that.
+  // `handler` and `held_by_all`, what all streams hold, must outlive it. `done` is called when gRPC
+  // is done with it, which must not go before that.
   PredictStream(const PredictHandler* handler, MakeMessages make_messages,
                 grpc::CallbackServerContext* context, const PredictStreamOptions& options,
-                std::function<void(PredictStream*)> done);
+                std::atomic<size_t>* held_by_all, std::function<void(PredictStream*)> done);
 
   // Reads the first message. REQUIRES: called once.
   void Start();
@@ -75,6 +78,8 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   grpc::ByteBuffer Serialized(Entry* entry, const Status& status) const;
 
   // REQUIRES, of all below: mutex_ is held.
+  void Hold(size_t bytes);
+  void LetGo(size_t bytes);
   void DropReady();
   bool MayRead() const;
   bool IsOver() const;
@@ -86,6 +91,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   const MakeMessages make_messages_;
   grpc::CallbackServerContext* const context_;
   const PredictStreamOptions options_;
+  std::atomic<size_t>* const held_by_all_;
   const std::function<void(PredictStream*)> done_;
 
   grpc::ByteBuffer incoming_;  // gRPC's while reading_.
@@ -94,9 +100,10 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   std::mutex mutex_;
   Entries live_;                       // Guarded by mutex_, as all below. Not answered yet.
   std::list<grpc::ByteBuffer> ready_;  // Answers to send.
-  size_t unsent_ = 0;    // Read, and the answer is not sent: live, ready, or on its way.
-  size_t busy_ = 0;      // Threads that will take mutex_ again.
-  size_t gathered_ = 0;  // Answers that gRPC was asked to hold back for the next one.
+  size_t unsent_ = 0;      // Read, and the answer is not sent: live, ready, or on its way.
+  size_t held_bytes_ = 0;  // Of those: messages while live, then answers.
+  size_t busy_ = 0;        // Threads that will take mutex_ again.
+  size_t gathered_ = 0;    // Answers that gRPC was asked to hold back for the next one.
   bool reading_ = false;
   bool writing_ = false;
   Clock::time_point write_start_;

@@ -40,8 +40,9 @@ PredictStreams::~PredictStreams() {
 }
 
 PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
-  const auto stream = std::make_shared<PredictStream>(
-      handler_, make_messages_, context, options_, [this](PredictStream* done) { Remove(done); });
+  const auto stream =
+      std::make_shared<PredictStream>(handler_, make_messages_, context, options_, &held_bytes_,
+                                      [this](PredictStream* done) { Remove(done); });
   handler_->telemetry().CountStreamStart();
   bool closing;
   {

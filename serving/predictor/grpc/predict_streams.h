@@ -3,7 +3,9 @@
 #ifndef EMBERSHARD_GRPC_PREDICT_STREAMS_H_
 #define EMBERSHARD_GRPC_PREDICT_STREAMS_H_
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -47,6 +49,7 @@ class PredictStreams {
   const PredictHandler* const handler_;
   const MakeMessages make_messages_;
   const PredictStreamOptions options_;
+  std::atomic<size_t> held_bytes_ = 0;  // By all streams.
 
   std::mutex mutex_;
   std::condition_variable changed_;  // Signalled when the fields below change.

@@ -21,15 +21,21 @@ PredictorService::PredictorService(ServedModels* served, Recorder* recorder,
     : served_(served),
       options_(options),
       handler_(served, recorder, options.default_timeout),
-      streams_(&handler_, MakePredictMessages, StreamOptionsOf(options)) {
-  SetMessageAllocatorFor_Predict(&messages_);
-}
+      streams_(&handler_, MakePredictMessages, StreamOptionsOf(options)) {}
 
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,
-                                                    const v1::PredictRequest*,
-                                                    v1::PredictResponse*) {
+                                                    const grpc::ByteBuffer* message,
+                                                    grpc::ByteBuffer* answer) {
+  if (!message->Valid()) {  // The client has left, or half-closed, without one.
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"));
+    return reactor;
+  }
+  // The message is gRPC's own, and no constant: emptied, its bytes do not stay beside the parsed
+  // ones.
   return PredictCall::Start(&handler_, &calls_, options_.retry_pushback, context,
-                            KeptMessages<PredictMessages>::Of(context));
+                            std::make_shared<PredictMessages>(),
+                            {const_cast<grpc::ByteBuffer*>(message), answer});
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PredictorService::PredictStream(

@@ -7,7 +7,6 @@
 #include "base/status.h"
 #include "embershard/v1/predictor.grpc.pb.h"
 #include "engine/served_models.h"
-#include "grpc/kept_messages.h"
 #include "grpc/open_calls.h"
 #include "grpc/predict_handler.h"
 #include "grpc/predict_messages.h"
@@ -17,17 +16,18 @@
 
 namespace embershard {
 
-// Streams get their messages as bytes, so that one which is no PredictRequest fails alone.
+// Requests come as bytes, which are looked at before they are parsed; and on a stream, one that is
+// no PredictRequest fails alone.
 using PredictorServiceBase =
-    v1::Predictor::WithCallbackMethod_Predict<v1::Predictor::WithRawCallbackMethod_PredictStream<
+    v1::Predictor::WithRawCallbackMethod_Predict<v1::Predictor::WithRawCallbackMethod_PredictStream<
         v1::Predictor::WithCallbackMethod_GetModel<v1::Predictor::Service>>>;
 
 // Handlers run on gRPC's threads and never wait for the model. A call is finished when its
 // request is answered: at its deadline, and when its client leaves, at the latest. Its messages
 // live until then, and until the model has done with them.
 //
-// WaitUntilDone() waits until gRPC is done with the calls. Calls that gRPC ends by itself are not
-// counted by anybody: a message too large, or in Predict one that is no PredictRequest at all.
+// WaitUntilDone() waits until gRPC is done with the calls. Calls whose message never
+// comes, or is too large, are not counted by anybody.
 class PredictorService final : public PredictorServiceBase {
  public:
   // Owns neither `served` nor `recorder` (null: none), which must outlive it.
@@ -39,8 +39,8 @@ class PredictorService final : public PredictorServiceBase {
   void WaitUntilDone(Clock::time_point deadline);
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
-                                    const v1::PredictRequest* message,
-                                    v1::PredictResponse* response) override;
+                                    const grpc::ByteBuffer* message,
+                                    grpc::ByteBuffer* answer) override;
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PredictStream(
       grpc::CallbackServerContext* context) override;
@@ -55,7 +55,6 @@ class PredictorService final : public PredictorServiceBase {
   ServedModels* const served_;
   const GrpcServerOptions options_;
   const PredictHandler handler_;
-  KeptMessages<PredictMessages>::Allocator messages_;
   OpenCalls calls_;
   PredictStreams streams_;
 };

@@ -42,6 +42,12 @@ Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
   return {};
 }
 
+Status CheckRequestId(const std::string& id) {
+  if (id.size() <= kRequestIdBytesMax) return {};
+  return InvalidArgument("request_id: expected at most " + std::to_string(kRequestIdBytesMax) +
+                         " bytes, got " + std::to_string(id.size()));
+}
+
 // Memory of a message. Packed arrays are what large and frequent requests hold, and protobuf's own
 // answer walks every field by reflection, which takes longer than the rest of the parser.
 uint64_t HeldBytes(const v1::PredictRequest& message) {
@@ -68,7 +74,8 @@ void SilenceProtobuf() {
 }
 
 Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
-  Status status = ParsePriority(message, request);
+  Status status = CheckRequestId(message.request_id());
+  if (status.ok()) status = ParsePriority(message, request);
   if (!status.ok()) return status;
   Result<std::vector<size_t>> outputs = FindOutputs(schema_, engine_->names(), message.outputs());
   if (!outputs.ok()) return outputs.status();

@@ -10,6 +10,9 @@
 
 namespace embershard {
 
+// An id comes back with its answer, so that its size is one of what clients wait to read.
+inline constexpr size_t kRequestIdBytesMax = 1024;
+
 // A message whose text is no UTF-8 is refused, where it is parsed. Without this protobuf also
 // writes a line to standard error about each.
 void SilenceProtobuf();

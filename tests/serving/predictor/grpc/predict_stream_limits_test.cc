@@ -10,6 +10,7 @@
 
 #include "grpc/predict_stream.h"
 #include "grpc/predict_stream_fixture.h"
+#include "grpc/request_parser.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
@@ -41,8 +42,8 @@ TEST(PredictStream, AClientThatReadsNothingHoldsUpNobodyElseAndGetsAllWhenItRead
   const auto channel = serving.NewChannel();
   const auto stub = v1::Predictor::NewStub(channel);
   Stream stream(stub.get());
-  constexpr int kRequests = 300;
-  const std::string id(100000, 'x');  // Comes back in the answer.
+  constexpr int kRequests = 20'000;
+  const std::string id(kRequestIdBytesMax, 'x');  // Comes back in the answer.
   std::atomic<int> written = 0;
   std::thread writer([&] {
     for (; written < kRequests; ++written) {
@@ -65,11 +66,42 @@ TEST(PredictStream, HangsUpOnAClientThatReadsNothingForTooLong) {
   Serving serving(std::make_unique<FakeModel>(), {},
                   {.stream_in_flight = 4, .stream_stalled = milliseconds(50)});
   Stream stream(serving.stub());
-  const v1::PredictRequest large = Asking(std::string(1000000, 'x'));
+  const v1::PredictRequest large = Asking(std::string(kRequestIdBytesMax, 'x'));
   while (stream.Write(large)) {  // Until the stream has ended.
   }
   EXPECT_EQ(stream.Finish().error_code(), StatusCode::CANCELLED);
   EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 0; }));
+}
+
+// All at once these would be 512 MiB.
+TEST(PredictStream, ReadsNoMoreThanItMayHold) {
+  Gate gate;
+  Serving serving(gate.model());
+  Stream stream(serving.stub());
+  const v1::PredictRequest large = Swollen(Asking("r"), 8 << 20);
+  constexpr int kRequests = 64;
+  std::thread writer([&] {
+    for (int i = 0; i < kRequests; ++i) EXPECT_TRUE(stream.Write(large));
+  });
+  EXPECT_TRUE(WaitFor([&serving] { return Counted(&serving).in_flight == 2; }));
+  for (int i = 0; i < 20; ++i) {
+    v1::PredictResponse response;
+    EXPECT_EQ(serving.Predict(BadlyAsking("b"), &response).error_code(),
+              StatusCode::INVALID_ARGUMENT);
+    EXPECT_LE(Counted(&serving).in_flight, 3U);  // With the refused one, if it still counts.
+  }
+  gate.Open();
+  for (int i = 0; i < kRequests; ++i) ExpectGoodFor("r", stream.Read());
+  writer.join();
+}
+
+TEST(PredictStream, AnIdThatIsTooLongComesBackCut) {
+  Serving serving;
+  Stream stream(serving.stub());
+  ASSERT_TRUE(stream.Write(Asking(std::string(kRequestIdBytesMax + 1, 'x'))));
+  const v1::PredictResponse answer = stream.Read();
+  ExpectFailure(std::string(kRequestIdBytesMax, 'x'), StatusCode::INVALID_ARGUMENT, answer);
+  EXPECT_EQ(answer.failure().message(), "request_id: expected at most 1024 bytes, got 1025");
 }
 
 TEST(PredictStream, AnswersARequestAtItsOwnDeadlineAndGoesOn) {

@@ -100,8 +100,7 @@ void SendRefused(Traffic* traffic) {
   message = NamedMessage();
   message.mutable_sparse(1)->set_values(BytesOf(std::vector<int64_t>{1, -5}));
   EXPECT_EQ(traffic->Ask(message), grpc::StatusCode::INVALID_ARGUMENT);
-  message = NamedMessage();
-  message.set_request_id(std::string(200000, 'x'));
+  message = Swollen(NamedMessage(), 200000);
   EXPECT_EQ(traffic->Ask(message), grpc::StatusCode::INVALID_ARGUMENT);
 }
 

@@ -30,7 +30,7 @@ constexpr uint64_t kStrings = 8 * (sizeof(std::string) + 15);
 TEST(RequestParser, APackedRequestHoldsItsStrings) {
   v1::PredictRequest message = PackedMessage();
   ExpectHeldAbout(message, kStrings);
-  message.set_request_id(std::string(100'000, 'x'));
+  message.set_request_id(std::string(kRequestIdBytesMax, 'x'));
   ExpectHeldAbout(message, kStrings);
   message = PackedMessage();
   message.mutable_packed()->mutable_values()->reserve(1 << 20);

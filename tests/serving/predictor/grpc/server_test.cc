@@ -131,12 +131,11 @@ TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
 TEST(GrpcServer, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
   Gate gate;
   EngineOptions options;
-  options.batching.max_queued_bytes = 3000000;
+  options.batching.max_queued_bytes = 2300000;
   Serving serving(gate.model(), options);
   Call running(serving.stub(), NamedMessage());
   gate.WaitUntilRunning();
-  v1::PredictRequest large = NamedMessage();
-  large.set_request_id(std::string(2000000, 'x'));
+  const v1::PredictRequest large = Swollen(NamedMessage(), 2000000);
   Call first(serving.stub(), large);
   Call second(serving.stub(), large);
   EXPECT_TRUE(WaitFor([&serving] { return CountOf(&serving, Outcome::kQueueFull) == 1; }));
@@ -146,11 +145,11 @@ TEST(GrpcServer, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
   EXPECT_TRUE((first_refused ? second : first).Wait().ok());
   // Nor can small parts swell: each of these takes 7 bytes on the way and 40 here.
   v1::PredictRequest many = NamedMessage();
-  for (int i = 0; i < 100000; ++i) many.add_outputs("score");
+  for (int i = 0; i < 60000; ++i) many.add_outputs("score");
   v1::PredictResponse response;
   const grpc::Status status = serving.Predict(many, &response);
   EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
-  EXPECT_TRUE(status.error_message().starts_with("request: expected at most 3000000 bytes, got 4"))
+  EXPECT_TRUE(status.error_message().starts_with("request: expected at most 2300000 bytes, got 2"))
       << status.error_message();
 }
 

@@ -71,6 +71,13 @@ inline v1::PredictRequest PackedMessage() {
   return message;
 }
 
+// The same with so many bytes more, of a field that nobody knows.
+inline v1::PredictRequest Swollen(v1::PredictRequest message, size_t bytes) {
+  message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(900)->assign(bytes,
+                                                                                           'x');
+  return message;
+}
+
 inline void ExpectGood(const grpc::Status& status, const v1::PredictResponse& response) {
   ASSERT_TRUE(status.ok()) << status.error_code() << ": " << status.error_message();
   ASSERT_EQ(response.outputs_size(), 2);

@@ -1,0 +1,92 @@
+// What is no message of ours, or takes far more memory than bytes, is refused before it is parsed.
+
+#include "grpc/message_parser.h"
+
+#include <grpcpp/support/slice.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "grpc/serving_fixture.h"
+
+namespace embershard {
+namespace {
+
+// In slices of some bytes, as they come from a connection.
+grpc::ByteBuffer Bytes(const std::string& text, size_t slice_bytes = 1000) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < text.size(); at += slice_bytes) {
+    slices.emplace_back(text.substr(at, slice_bytes));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::string Repeated(const std::string& text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+constexpr char kNotARequest[] = "the message is not a PredictRequest";
+constexpr char kTooMany[] = "the message: expected at most 65536 fields, got more";
+
+void ExpectRefused(const std::string& bytes, const std::string& message) {
+  grpc::ByteBuffer buffer = Bytes(bytes);
+  v1::PredictRequest request;
+  const Status status = ParseMessage(&buffer, &request);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), message);
+  EXPECT_EQ(status.reason(), StatusReason::kMalformed);
+  EXPECT_EQ(request.ByteSizeLong(), 0U);
+  EXPECT_EQ(buffer.Length(), 0U);
+}
+
+TEST(ParseMessage, GivesWhatWasSentHoweverItIsCut) {
+  for (const v1::PredictRequest& sent : {NamedMessage(), PackedMessage()}) {
+    const std::string bytes = sent.SerializeAsString();
+    for (const size_t slice_bytes : {size_t{1}, size_t{7}, bytes.size()}) {
+      grpc::ByteBuffer buffer = Bytes(bytes, slice_bytes);
+      v1::PredictRequest request;
+      ASSERT_TRUE(ParseMessage(&buffer, &request).ok());
+      EXPECT_EQ(request.SerializeAsString(), bytes);
+      EXPECT_EQ(buffer.Length(), 0U);
+    }
+  }
+  grpc::ByteBuffer nothing = Bytes("");
+  v1::PredictRequest request;
+  EXPECT_TRUE(ParseMessage(&nothing, &request).ok());
+}
+
+TEST(ParseMessage, RefusesWhatIsNoMessage) {
+  ExpectRefused("\xff\xff\xff\xff", kNotARequest);
+  ExpectRefused(NamedMessage().SerializeAsString() + "\x32", kNotARequest);
+  ExpectRefused(NamedMessage().SerializeAsString() + "\x32\x7f", kNotARequest);  // Of 127 bytes.
+  ExpectRefused("\x32\xff\xff\xff\xff\x0f", kNotARequest);  // Of 4 GiB less one.
+  ExpectRefused("\x32\x02\x0a\x05", kNotARequest);          // A name longer than what it is in.
+  ExpectRefused("\x7b\x7c", kNotARequest);                  // A group.
+  ExpectRefused("\x32\x02\x7b\x7c", kNotARequest);          // In an input.
+  // An id that is read before the message ends in the middle of a field.
+  ExpectRefused(std::string("\x42\x02\xff\xfe\x20", 5), kNotARequest);
+}
+
+TEST(ParseMessage, RefusesMoreFieldsThanAnyRequestHas) {
+  constexpr int kMost = kMessageFieldsMax;
+  for (const std::string field : {"\x32", "\x3a", "\x52", "\x2a"}) {  // Three inputs, an output.
+    const std::string empty = field + std::string(1, '\0');
+    ExpectRefused(Repeated(empty, kMost + 1), kTooMany);
+    grpc::ByteBuffer buffer = Bytes(Repeated(empty, kMost));
+    v1::PredictRequest request;
+    EXPECT_TRUE(ParseMessage(&buffer, &request).ok());
+  }
+  ExpectRefused(Repeated("\x78\x01", kMost + 1), kTooMany);  // Of no field of ours.
+  v1::PredictRequest message = NamedMessage();
+  v1::DenseValues* const dense = message.add_dense();
+  for (int i = 0; i < kMost; ++i) {
+    dense->GetReflection()->MutableUnknownFields(dense)->AddVarint(900, 1);
+  }
+  ExpectRefused(message.SerializeAsString(), kTooMany);
+}
+
+}  // namespace
+}  // namespace embershard
