@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from embershard.bench import Objective, RunResult
 from embershard.bench.pool import PooledRequest
 from embershard.data import workload
 
-__all__ = ["measure"]
+__all__ = ["measure", "measured"]
 
 OBJECTIVE = Objective(99, 0.010)
 REQUESTS = 60
@@ -41,40 +42,57 @@ TRIAL_SECONDS = 2.0
 WHOLE_SECONDS = 8.0
 RUN_SECONDS = 3.0
 
-WHAT = "*ranking*: 1 user with 20 features and a history of 300, 200 candidates of 40 features"
+INPUTS = "1 user with 20 features and a history of 300, 200 candidates of 40 features"
 ONCE, REPEATED = "once per request", "repeated per candidate"
 UNIT = "examples per server CPU-second"
 
 Side = tuple[Served, Sequence[PooledRequest]]
 
 
+class Asked(NamedTuple):
+    """What the rows are called."""
+
+    name: str
+    what: str
+
+
 def measure() -> list[Row]:
+    """With the dense program in fp32."""
+    return measured("request_scope", "*ranking*")
+
+
+def measured(name: str, what: str, *, dense_dtype: str = "fp32") -> list[Row]:
     """At a fixed number in flight, at the highest rate of each, and on the wire."""
+    asked = Asked(name, f"{what}: {INPUTS}")
     ranking = workload("ranking")
     random = np.random.default_rng(2)
     requests = [ranking.request(random) for _ in range(REQUESTS)]
     with ExitStack() as stack:
         sides: list[Side] = []
-        for asked, sent in (
+        for side, sent in (
             (ranking, requests),
             (repeat_user(ranking), [repeat_request(ranking, each) for each in requests]),
         ):
-            package = package_of(asked)
+            package = package_of(side, dense_dtype=dense_dtype)
             served = stack.enter_context(serving(embershard_serve(package)))
             sides.append((served, pooled(sent, package)))
-        return [_in_flight(sides), _at_objective(sides), _bytes([pool for _, pool in sides])]
+        return [
+            _in_flight(asked, sides),
+            _at_objective(asked, sides),
+            _bytes(asked, [pool for _, pool in sides]),
+        ]
 
 
-def _in_flight(sides: Sequence[Side]) -> Row:
+def _in_flight(asked: Asked, sides: Sequence[Side]) -> Row:
     runs = [
         closed_loop(served, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
         for served, pool in sides
     ]
     note = f"{IN_FLIGHT} users in flight"
-    return _row("in_flight", note, runs, [ONCE, REPEATED])
+    return _row(asked, "in_flight", note, runs, [ONCE, REPEATED])
 
 
-def _at_objective(sides: Sequence[Side]) -> Row:
+def _at_objective(asked: Asked, sides: Sequence[Side]) -> Row:
     """Each at the highest rate that held; where none did, at the lowest one tried."""
     search = partial(
         highest_rate, objective=OBJECTIVE, trial_seconds=TRIAL_SECONDS, seconds=WHOLE_SECONDS
@@ -85,7 +103,7 @@ def _at_objective(sides: Sequence[Side]) -> Row:
         for (served, pool), each in zip(sides, found, strict=True)
     ]
     names = [_named(name, each) for name, each in zip((ONCE, REPEATED), found, strict=True)]
-    return _row("objective", f"each at the highest rate at which {OBJECTIVE}", runs, names)
+    return _row(asked, "objective", f"each at the highest rate at which {OBJECTIVE}", runs, names)
 
 
 def _named(name: str, found: HighestRate) -> str:
@@ -93,7 +111,11 @@ def _named(name: str, found: HighestRate) -> str:
 
 
 def _row(
-    name: str, note: str, runs: Sequence[Callable[[], RunResult]], names: Sequence[str]
+    asked: Asked,
+    name: str,
+    note: str,
+    runs: Sequence[Callable[[], RunResult]],
+    names: Sequence[str],
 ) -> Row:
     (ours, theirs), watch = interleaved(runs, blocks=PAIRS)
     p99s = [
@@ -101,8 +123,8 @@ def _row(
         for side in (ours, theirs)
     ]
     about = About(
-        name=f"request_scope/{name}",
-        what=WHAT,
+        name=f"{asked.name}/{name}",
+        what=asked.what,
         unit=UNIT,
         note=f"{note}; p99 {p99s[0]:.1f} ms, {REPEATED} {p99s[1]:.1f} ms; {ONCE}: "
         f"{cores_used(ours)}; {REPEATED}: {cores_used(theirs)}",
@@ -114,9 +136,9 @@ def _row(
     return paired_row(about, *series, watch=watch)
 
 
-def _bytes(pools: Sequence[Sequence[PooledRequest]]) -> Row:
+def _bytes(asked: Asked, pools: Sequence[Sequence[PooledRequest]]) -> Row:
     about = About(
-        name="request_scope/bytes", what=WHAT, unit="bytes a request", lower_is_better=True
+        name=f"{asked.name}/bytes", what=asked.what, unit="bytes a request", lower_is_better=True
     )
     with Watch() as watch:
         sizes = [[float(len(each.message)) for each in pool] for pool in pools]
