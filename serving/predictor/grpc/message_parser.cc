@@ -1,5 +1,6 @@
 #include "grpc/message_parser.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -9,6 +10,7 @@
 namespace embershard {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
@@ -16,24 +18,23 @@ Status Malformed(const std::string& message) {
   return {StatusCode::kInvalidArgument, message, StatusReason::kMalformed};
 }
 
-bool HoldsFields(uint32_t tag) {
+// What the field is, where it is a message; else null.
+const Descriptor* MessageIn(const Descriptor& type, uint32_t tag) {
   if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-    return false;
+    return nullptr;
   }
-  const int field = WireFormatLite::GetTagFieldNumber(tag);
-  return field == v1::PredictRequest::kPackedFieldNumber ||
-         field == v1::PredictRequest::kDenseFieldNumber ||
-         field == v1::PredictRequest::kSparseFieldNumber;
+  const auto* const field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+  return field != nullptr ? field->message_type() : nullptr;
 }
 
 enum class Fields { kFew, kTooMany, kMalformed };
 
-// Takes the fields up to the end of the message from `left`. `nests`: whether there may be messages
-// of ours in it.
-Fields CountFields(CodedInputStream* message, bool nests, int* left) {
+// Takes the fields up to the end of the message from `left`.
+Fields CountFields(const Descriptor& type, CodedInputStream* message, int* left) {
   while (const uint32_t tag = message->ReadTag()) {
     if (--*left < 0) return Fields::kTooMany;
-    if (!nests || !HoldsFields(tag)) {
+    const Descriptor* const inner_type = MessageIn(type, tag);
+    if (inner_type == nullptr) {
       // A group is no field of ours, and holds any number of others.
       const auto type = WireFormatLite::GetTagWireType(tag);
       if (type == WireFormatLite::WIRETYPE_START_GROUP) return Fields::kMalformed;
@@ -43,31 +44,34 @@ Fields CountFields(CodedInputStream* message, bool nests, int* left) {
     uint32_t size = 0;
     if (!message->ReadVarint32(&size)) return Fields::kMalformed;
     const CodedInputStream::Limit outer = message->PushLimit(static_cast<int>(size));
-    if (const Fields inner = CountFields(message, false, left); inner != Fields::kFew) return inner;
+    const Fields inner = CountFields(*inner_type, message, left);
+    if (inner != Fields::kFew) return inner;
     message->PopLimit(outer);
   }
   return message->ConsumedEntireMessage() ? Fields::kFew : Fields::kMalformed;
 }
 
-Fields CountFields(grpc::ByteBuffer* bytes, bool nests) {
+Fields CountFields(const Descriptor& type, grpc::ByteBuffer* bytes) {
   grpc::ProtoBufferReader reader(bytes);
   if (!reader.status().ok()) return Fields::kMalformed;
   CodedInputStream message(&reader);
   int left = kMessageFieldsMax;
-  return CountFields(&message, nests, &left);
+  return CountFields(type, &message, &left);
 }
 
 }  // namespace
 
-Status ParseMessage(grpc::ByteBuffer* bytes, v1::PredictRequest* request) {
-  const Fields fields = CountFields(bytes, true);
+Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  const Fields fields = CountFields(type, bytes);
   bool read = fields == Fields::kFew;
-  if (read) read = grpc::SerializationTraits<v1::PredictRequest>::Deserialize(bytes, request).ok();
+  if (read)
+    read = grpc::SerializationTraits<google::protobuf::Message>::Deserialize(bytes, message).ok();
   bytes->Clear();
   if (read) return {};
   // What was read of it before it failed may be no text that an answer can hold.
-  request->Clear();
-  if (fields != Fields::kTooMany) return Malformed("the message is not a PredictRequest");
+  message->Clear();
+  if (fields != Fields::kTooMany) return Malformed("the message is not a " + type.name());
   return Malformed("the message: expected at most " + std::to_string(kMessageFieldsMax) +
                    " fields, got more");
 }

@@ -1,12 +1,12 @@
-// PredictRequest messages out of any bytes.
+// Messages out of any bytes.
 
 #ifndef EMBERSHARD_GRPC_MESSAGE_PARSER_H_
 #define EMBERSHARD_GRPC_MESSAGE_PARSER_H_
 
+#include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include "base/status.h"
-#include "embershard/v1/predictor.pb.h"
 
 namespace embershard {
 
@@ -15,8 +15,8 @@ namespace embershard {
 inline constexpr int kMessageFieldsMax = 1 << 16;
 
 // Empties `bytes`. kInvalidArgument where they are none, or one of too many fields; then
-// `request` holds nothing.
-Status ParseMessage(grpc::ByteBuffer* bytes, v1::PredictRequest* request);
+// `message` holds nothing. REQUIRES: no message of its type has one of its own type in it.
+Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message);
 
 }  // namespace embershard
 

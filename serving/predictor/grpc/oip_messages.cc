@@ -82,11 +82,6 @@ void OipMessages::Fill(const Engine& engine, const Response& answer) {
   if (on_stream_) (*filled.mutable_parameters())[kFinal].set_bool_param(true);
 }
 
-bool OipMessages::Read(grpc::ByteBuffer* bytes) {
-  on_stream_ = true;
-  return ReadMessage(bytes, &asked_);
-}
-
 void OipMessages::Fail(const grpc::Status& status, std::chrono::milliseconds pushback) {
   answer_.set_error_message(status.error_message());
   inference::ModelInferResponse& failed = *answer_.mutable_infer_response();

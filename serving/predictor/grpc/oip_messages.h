@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "grpc/message_parser.h"
 #include "grpc/wire_messages.h"
 #include "inference/open_inference.pb.h"
 
@@ -19,11 +20,8 @@ Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_
 
 class OipMessages final : public WireMessages {
  public:
-  using Asked = inference::ModelInferRequest;
-  using Answer = inference::ModelInferResponse;
-
-  Asked* asked() { return &asked_; }
-  Answer* answer() { return answer_.mutable_infer_response(); }
+  // `on_stream`: answers on a stream lie in a message around them.
+  explicit OipMessages(bool on_stream) : on_stream_(on_stream) {}
 
   Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
   std::chrono::nanoseconds timeout() const override;
@@ -35,15 +33,16 @@ class OipMessages final : public WireMessages {
   uint64_t bytes_received() const override { return asked_.ByteSizeLong(); }
   uint64_t bytes_sent() const override { return answer_.infer_response().ByteSizeLong(); }
   void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
-  bool Read(grpc::ByteBuffer* bytes) override;
-  const char* kind() const override { return "ModelInferRequest"; }
+  Status Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_); }
   void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
-  grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
+  grpc::ByteBuffer Write() const override {
+    return on_stream_ ? WriteMessage(answer_) : WriteMessage(answer_.infer_response());
+  }
 
  private:
-  Asked asked_;
+  const bool on_stream_;
+  inference::ModelInferRequest asked_;
   inference::ModelStreamInferResponse answer_;
-  bool on_stream_ = false;
   uint32_t examples_ = 0;  // Once parsed, as the priority.
   Priority priority_ = Priority::kInteractive;
 };

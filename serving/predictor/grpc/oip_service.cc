@@ -17,7 +17,9 @@ constexpr char kNoSharedMemory[] =
 constexpr char kNoOrders[] = "this server was told at its start what to serve";
 constexpr char kNoSettings[] = "trace and log settings are flags of the server, not calls";
 
-std::unique_ptr<WireMessages> MakeOipMessages() { return std::make_unique<OipMessages>(); }
+std::unique_ptr<WireMessages> MakeOipMessages() {
+  return std::make_unique<OipMessages>(/*on_stream=*/true);
+}
 
 // Ends a call with what `answer` returns, a Status.
 template <class Answer>
@@ -45,9 +47,7 @@ OipService::OipService(ServedModels* served, const GrpcServerOptions& options)
     : served_(served),
       options_(options),
       handler_(served, nullptr, options.default_timeout),
-      streams_(&handler_, MakeOipMessages, StreamOptionsOf(options)) {
-  SetMessageAllocatorFor_ModelInfer(&messages_);
-}
+      streams_(&handler_, MakeOipMessages, StreamOptionsOf(options)) {}
 
 void OipService::RefuseNew() {
   calls_.RefuseNew();
@@ -104,10 +104,10 @@ OipService::Reactor* OipService::ModelMetadata(Context* context,
   });
 }
 
-OipService::Reactor* OipService::ModelInfer(Context* context, const inference::ModelInferRequest*,
-                                            inference::ModelInferResponse*) {
+OipService::Reactor* OipService::ModelInfer(Context* context, const grpc::ByteBuffer* message,
+                                            grpc::ByteBuffer* answer) {
   return PredictCall::Start(&handler_, &calls_, options_.retry_pushback, context,
-                            KeptMessages<OipMessages>::Of(context));
+                            std::make_shared<OipMessages>(/*on_stream=*/false), message, answer);
 }
 
 OipService::StreamReactor* OipService::ModelStreamInfer(Context* context) {

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "engine/served_models.h"
-#include "grpc/kept_messages.h"
 #include "grpc/oip_messages.h"
 #include "grpc/open_calls.h"
 #include "grpc/predict_handler.h"
@@ -20,8 +19,8 @@ namespace oip {
 
 using Rpcs = inference::GRPCInferenceService;
 
-// All methods by callbacks; streams get their messages as bytes, so that one which is no
-// ModelInferRequest fails alone.
+// All methods by callbacks; requests come as bytes, so that one which is no ModelInferRequest is
+// refused as others are, and fails alone on a stream.
 using Questions = Rpcs::WithCallbackMethod_ServerLive<
     Rpcs::WithCallbackMethod_ServerReady<Rpcs::WithCallbackMethod_ModelReady<
         Rpcs::WithCallbackMethod_ServerMetadata<Rpcs::WithCallbackMethod_ModelMetadata<
@@ -38,7 +37,7 @@ using SharedMemory = Rpcs::WithCallbackMethod_SystemSharedMemoryStatus<
 using Settings =
     Rpcs::WithCallbackMethod_TraceSetting<Rpcs::WithCallbackMethod_LogSettings<SharedMemory>>;
 using Base =
-    Rpcs::WithCallbackMethod_ModelInfer<Rpcs::WithRawCallbackMethod_ModelStreamInfer<Settings>>;
+    Rpcs::WithRawCallbackMethod_ModelInfer<Rpcs::WithRawCallbackMethod_ModelStreamInfer<Settings>>;
 
 }  // namespace oip
 
@@ -67,8 +66,8 @@ class OipService final : public oip::Base {
                           inference::ServerMetadataResponse* response) override;
   Reactor* ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
                          inference::ModelMetadataResponse* response) override;
-  Reactor* ModelInfer(Context* context, const inference::ModelInferRequest*,
-                      inference::ModelInferResponse*) override;
+  Reactor* ModelInfer(Context* context, const grpc::ByteBuffer* message,
+                      grpc::ByteBuffer* answer) override;
   StreamReactor* ModelStreamInfer(Context* context) override;
   Reactor* ModelConfig(Context* context, const inference::ModelConfigRequest* request,
                        inference::ModelConfigResponse* response) override;
@@ -94,7 +93,6 @@ class OipService final : public oip::Base {
   ServedModels* const served_;
   const GrpcServerOptions options_;
   const PredictHandler handler_;
-  KeptMessages<OipMessages>::Allocator messages_;
   OpenCalls calls_;
   PredictStreams streams_;
 };

@@ -13,15 +13,23 @@ grpc::ServerUnaryReactor* PredictCall::Start(const PredictHandler* handler, Open
                                              std::chrono::milliseconds retry_pushback,
                                              grpc::CallbackServerContext* context,
                                              std::shared_ptr<WireMessages> messages,
-                                             const CallBytes& bytes) {
+                                             const grpc::ByteBuffer* message,
+                                             grpc::ByteBuffer* answer) {
+  if (!message->Valid()) {  // The client has left, or half-closed, without one.
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"));
+    return reactor;
+  }
   auto* const call =
-      new PredictCall(handler, calls, retry_pushback, context, std::move(messages), bytes);
-  const bool read = call->Read();
+      new PredictCall(handler, calls, retry_pushback, context, std::move(messages), answer);
+  // The message is gRPC's own, and no constant: emptied, its bytes do not stay beside the parsed
+  // ones.
+  const Status read = call->Read(const_cast<grpc::ByteBuffer*>(message));
   handler->Arrive(&call->exchange_, PredictHandler::DeadlineOf(*context, Clock::now()));
   if (!call->in_time_) {
     handler->Refuse(&call->exchange_, ShuttingDown());
-  } else if (!read) {
-    handler->Refuse(&call->exchange_, NotARequest(*call->messages_));
+  } else if (!read.ok()) {
+    handler->Refuse(&call->exchange_, read);
   } else {
     handler->Handle(&call->exchange_, call->messages_);
   }
@@ -31,31 +39,29 @@ grpc::ServerUnaryReactor* PredictCall::Start(const PredictHandler* handler, Open
 PredictCall::PredictCall(const PredictHandler* handler, OpenCalls* calls,
                          std::chrono::milliseconds retry_pushback,
                          grpc::CallbackServerContext* context,
-                         std::shared_ptr<WireMessages> messages, const CallBytes& bytes)
+                         std::shared_ptr<WireMessages> messages, grpc::ByteBuffer* answer)
     : handler_(handler),
       calls_(calls),
       retry_pushback_(retry_pushback),
       messages_(std::move(messages)),
-      bytes_(bytes),
+      answer_(answer),
       in_time_(calls->Enter()) {
   exchange_.context = context;
   exchange_.messages = messages_.get();
   exchange_.send = [this](const Status& status) { Send(status); };
 }
 
-bool PredictCall::Read() {
-  if (bytes_.message == nullptr) return true;
+Status PredictCall::Read(grpc::ByteBuffer* message) {
   try {
-    return messages_->Read(bytes_.message);
+    return messages_->Read(message);
   } catch (const std::exception&) {  // Memory has run out.
-    return false;
+    return {StatusCode::kInternal, "out of memory", StatusReason::kOutOfMemory};
   }
 }
 
 grpc::Status PredictCall::Written() const {
-  if (bytes_.answer == nullptr) return grpc::Status::OK;
   try {
-    *bytes_.answer = messages_->Write();
+    *answer_ = messages_->Write();
     return grpc::Status::OK;
   } catch (const std::exception&) {  // Memory has run out.
     return grpc::Status(grpc::StatusCode::INTERNAL, "out of memory");

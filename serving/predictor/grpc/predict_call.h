@@ -16,22 +16,17 @@
 
 namespace embershard {
 
-// gRPC's buffers of a call whose messages it neither reads nor writes itself.
-struct CallBytes {
-  grpc::ByteBuffer* message = nullptr;  // Null: gRPC has read it.
-  grpc::ByteBuffer* answer = nullptr;   // Null: gRPC will write it.
-};
-
 // Ends itself when gRPC is done with it.
 class PredictCall final : public grpc::ServerUnaryReactor {
  public:
-  // Answers `messages`. Owns neither `handler` nor `calls`, which counts the call until gRPC is
-  // done with it, or has it refused. `retry_pushback`: see GrpcServerOptions.
+  // Answers `message`, which is emptied, in `answer`; gRPC owns both. `messages`: of the call's
+  // protocol. Owns neither `handler` nor `calls`, which counts the call until gRPC is done with it,
+  // or has it refused. `retry_pushback`: see GrpcServerOptions.
   static grpc::ServerUnaryReactor* Start(const PredictHandler* handler, OpenCalls* calls,
                                          std::chrono::milliseconds retry_pushback,
                                          grpc::CallbackServerContext* context,
                                          std::shared_ptr<WireMessages> messages,
-                                         const CallBytes& bytes = {});
+                                         const grpc::ByteBuffer* message, grpc::ByteBuffer* answer);
 
   // The client has left, or gRPC says that the deadline has passed. Before OnDone(), and not
   // before Start() has returned.
@@ -41,10 +36,9 @@ class PredictCall final : public grpc::ServerUnaryReactor {
  private:
   PredictCall(const PredictHandler* handler, OpenCalls* calls,
               std::chrono::milliseconds retry_pushback, grpc::CallbackServerContext* context,
-              std::shared_ptr<WireMessages> messages, const CallBytes& bytes);
+              std::shared_ptr<WireMessages> messages, grpc::ByteBuffer* answer);
 
-  // Whether the message is one.
-  bool Read();
+  Status Read(grpc::ByteBuffer* message);
   grpc::Status Written() const;
 
   // Nothing of this object may be touched behind it.
@@ -54,7 +48,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
   OpenCalls* const calls_;
   const std::chrono::milliseconds retry_pushback_;
   const std::shared_ptr<WireMessages> messages_;
-  const CallBytes bytes_;
+  grpc::ByteBuffer* const answer_;
   const bool in_time_;  // If not, it is to be refused.
   Exchange exchange_;
 };

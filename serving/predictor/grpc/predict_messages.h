@@ -16,12 +16,6 @@ namespace embershard {
 
 class PredictMessages final : public WireMessages {
  public:
-  using Asked = v1::PredictRequest;
-  using Answer = v1::PredictResponse;
-
-  Asked* asked() { return &asked_; }
-  Answer* answer() { return &answer_; }
-
   Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
   std::chrono::nanoseconds timeout() const override;
   Status Parse(const Engine& engine, Request* request) override;
@@ -35,14 +29,13 @@ class PredictMessages final : public WireMessages {
   uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }
   void Record(Recorder* recorder, const Status& status,
               std::chrono::system_clock::time_point arrival) const override;
-  bool Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_).ok(); }
-  const char* kind() const override { return "PredictRequest"; }
+  Status Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_); }
   void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
   grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
 
  private:
-  Asked asked_;
-  Answer answer_;
+  v1::PredictRequest asked_;
+  v1::PredictResponse answer_;
 };
 
 }  // namespace embershard

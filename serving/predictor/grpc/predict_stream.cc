@@ -13,8 +13,8 @@ namespace embershard {
 // One request of the stream, from its message to its answer.
 struct PredictStream::Entry {
   std::unique_ptr<WireMessages> messages;
-  bool parsed = false;  // Whether the message was a request.
-  size_t bytes = 0;     // Of the message.
+  Status read;       // Why the message is no request.
+  size_t bytes = 0;  // Of the message.
   Exchange exchange;
   Entries::iterator place;  // In live_.
   bool taken_back = false;  // Guarded by the stream's mutex_.
@@ -84,8 +84,8 @@ void PredictStream::OnReadDone(bool ok) {
   lock.unlock();
   if (!in_time) {
     handler_->Refuse(&entry->exchange, ShuttingDown());
-  } else if (!entry->parsed) {
-    handler_->Refuse(&entry->exchange, NotARequest(*entry->messages));
+  } else if (!entry->read.ok()) {
+    handler_->Refuse(&entry->exchange, entry->read);
   } else {
     handler_->Handle(&entry->exchange, entry);
   }
@@ -109,7 +109,7 @@ void PredictStream::Parse(Entries* taken) {
       Answer(entry, status);
     };
     entry->bytes = incoming_.Length();
-    entry->parsed = entry->messages->Read(&incoming_);
+    entry->read = entry->messages->Read(&incoming_);
     taken->push_back(std::move(entry));
   } catch (const std::exception&) {  // Memory has run out, so none is left for an answer.
     context_->TryCancel();

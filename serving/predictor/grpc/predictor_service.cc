@@ -26,16 +26,8 @@ PredictorService::PredictorService(ServedModels* served, Recorder* recorder,
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer* message,
                                                     grpc::ByteBuffer* answer) {
-  if (!message->Valid()) {  // The client has left, or half-closed, without one.
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"));
-    return reactor;
-  }
-  // The message is gRPC's own, and no constant: emptied, its bytes do not stay beside the parsed
-  // ones.
   return PredictCall::Start(&handler_, &calls_, options_.retry_pushback, context,
-                            std::make_shared<PredictMessages>(),
-                            {const_cast<grpc::ByteBuffer*>(message), answer});
+                            std::make_shared<PredictMessages>(), message, answer);
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PredictorService::PredictStream(

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grpc/message_parser.h"
 #include "grpc/wire_messages.h"
 #include "torchrec/predictor.pb.h"
 
@@ -18,12 +19,6 @@ namespace embershard {
 
 class TorchRecMessages final : public WireMessages {
  public:
-  using Asked = predictor::PredictionRequest;
-  using Answer = predictor::PredictionResponse;
-
-  Asked* asked() { return &asked_; }
-  Answer* answer() { return &answer_; }
-
   Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
   std::chrono::nanoseconds timeout() const override { return {}; }
   Status Parse(const Engine& engine, Request* request) override;
@@ -39,14 +34,13 @@ class TorchRecMessages final : public WireMessages {
   // Recordings hold our own protocol's requests.
   void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
 
-  bool Read(grpc::ByteBuffer* bytes) override { return ReadMessage(bytes, &asked_); }
-  const char* kind() const override { return "PredictionRequest"; }
+  Status Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_); }
   void Fail(const grpc::Status&, std::chrono::milliseconds) override {}  // No streams here.
   grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
 
  private:
-  Asked asked_;
-  Answer answer_;
+  predictor::PredictionRequest asked_;
+  predictor::PredictionResponse answer_;
   std::vector<int64_t> ids_;  // Those of asked_, in 64 bits.
 };
 

@@ -1,19 +1,19 @@
 #include "grpc/torchrec_service.h"
 
+#include <memory>
+
 #include "grpc/predict_call.h"
 
 namespace embershard {
 
 TorchRecService::TorchRecService(ServedModels* served, const GrpcServerOptions& options)
-    : options_(options), handler_(served, /*recorder=*/nullptr, options.default_timeout) {
-  SetMessageAllocatorFor_Predict(&messages_);
-}
+    : options_(options), handler_(served, /*recorder=*/nullptr, options.default_timeout) {}
 
 grpc::ServerUnaryReactor* TorchRecService::Predict(grpc::CallbackServerContext* context,
-                                                   const predictor::PredictionRequest*,
-                                                   predictor::PredictionResponse*) {
+                                                   const grpc::ByteBuffer* message,
+                                                   grpc::ByteBuffer* answer) {
   return PredictCall::Start(&handler_, &calls_, options_.retry_pushback, context,
-                            KeptMessages<TorchRecMessages>::Of(context));
+                            std::make_shared<TorchRecMessages>(), message, answer);
 }
 
 }  // namespace embershard

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "engine/served_models.h"
-#include "grpc/kept_messages.h"
 #include "grpc/open_calls.h"
 #include "grpc/predict_handler.h"
 #include "grpc/server.h"
@@ -16,7 +15,7 @@ namespace embershard {
 
 // As PredictorService, but its calls are not recorded.
 class TorchRecService final
-    : public predictor::Predictor::WithCallbackMethod_Predict<predictor::Predictor::Service> {
+    : public predictor::Predictor::WithRawCallbackMethod_Predict<predictor::Predictor::Service> {
  public:
   // Does not own `served`, which must outlive it.
   TorchRecService(ServedModels* served, const GrpcServerOptions& options);
@@ -27,13 +26,12 @@ class TorchRecService final
   void WaitUntilDone(Clock::time_point deadline) { calls_.WaitUntilIdle(deadline); }
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
-                                    const predictor::PredictionRequest* message,
-                                    predictor::PredictionResponse* response) override;
+                                    const grpc::ByteBuffer* message,
+                                    grpc::ByteBuffer* answer) override;
 
  private:
   const GrpcServerOptions options_;
   const PredictHandler handler_;
-  KeptMessages<TorchRecMessages>::Allocator messages_;
   OpenCalls calls_;
 };
 

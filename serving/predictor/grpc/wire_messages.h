@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -53,11 +52,8 @@ class WireMessages {
   virtual void Record(Recorder* recorder, const Status& status,
                       std::chrono::system_clock::time_point arrival) const = 0;
 
-  // What streams, and calls whose bytes gRPC leaves alone, need beside that.
-
-  // Fills the request. False: the bytes are not one; then it may hold some of it.
-  virtual bool Read(grpc::ByteBuffer* bytes) = 0;
-  virtual const char* kind() const = 0;  // What they should be.
+  // Fills the request, as ParseMessage() does.
+  virtual Status Read(grpc::ByteBuffer* bytes) = 0;
 
   // Makes the answer one that says why the request failed. `pushback`: when to try again; zero
   // where that is not said.
@@ -65,17 +61,6 @@ class WireMessages {
 
   virtual grpc::ByteBuffer Write() const = 0;
 };
-
-// What those are told whose bytes WireMessages::Read() did not take.
-inline Status NotARequest(const WireMessages& messages) {
-  return {StatusCode::kInvalidArgument, std::string("the message is not a ") + messages.kind(),
-          StatusReason::kMalformed};
-}
-
-template <class Message>
-bool ReadMessage(grpc::ByteBuffer* bytes, Message* message) {
-  return grpc::SerializationTraits<Message>::Deserialize(bytes, message).ok();
-}
 
 // Throws where memory has run out.
 template <class Message>

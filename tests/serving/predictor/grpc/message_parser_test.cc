@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "grpc/serving_fixture.h"
+#include "inference/open_inference.pb.h"
 
 namespace embershard {
 namespace {
@@ -86,6 +87,23 @@ TEST(ParseMessage, RefusesMoreFieldsThanAnyRequestHas) {
     dense->GetReflection()->MutableUnknownFields(dense)->AddVarint(900, 1);
   }
   ExpectRefused(message.SerializeAsString(), kTooMany);
+}
+
+TEST(ParseMessage, CountsTheFieldsOfEveryProtocolAtAnyDepth) {
+  inference::ModelInferRequest sent;
+  auto* const values = sent.add_inputs()->mutable_contents();
+  for (int i = 0; i < kMessageFieldsMax - 3; ++i) values->add_bytes_contents("");
+  const std::string enough =
+      sent.SerializeAsString();  // With the input and its contents, one less.
+  for (const int more : {1, 2}) {
+    grpc::ByteBuffer buffer = Bytes(enough + Repeated(std::string("\x22\0", 2), more));
+    inference::ModelInferRequest request;
+    const Status status = ParseMessage(&buffer, &request);
+    EXPECT_EQ(status.message(), more == 1 ? "" : kTooMany);
+    EXPECT_EQ(request.inputs_size(), more == 1 ? 1 : 0);
+  }
+  grpc::ByteBuffer garbage = Bytes("\xff\xff");
+  EXPECT_EQ(ParseMessage(&garbage, &sent).message(), "the message is not a ModelInferRequest");
 }
 
 }  // namespace
