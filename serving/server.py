@@ -70,7 +70,6 @@ class Server:
         self._repository = Path(repository)
         models = [model] if isinstance(model, str) and model else list(model)
         check_models(self._repository, models)
-        self._on_event = on_event
         self._totals = Totals()
         self._native = load_extension().Server(
             repository=str(self._repository),
@@ -78,7 +77,7 @@ class Server:
             version=str(version or ""),
             memory_budget=self._options.memory_budget or memory_limit() * 8 // 10,
             load_bytes_per_second=self._options.load_mb_per_second * 1e6,
-            load_report=self._report,
+            load_report=_reporter(on_event),
             shadow_share=self._options.shadow_share,
             fbgemm_folder=str(fbgemm_folder()),
             plan=self._options.plan,
@@ -196,15 +195,6 @@ class Server:
         """All versions in the repository, and what has become of each."""
         return list(self._native.index())
 
-    def _report(self, what: str, model: str, version: int, seconds: float, message: str) -> None:
-        if self._on_event is None:
-            return
-        event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)
-        try:
-            self._on_event(event)
-        except Exception:
-            LOG.exception("on_event raised")
-
     def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]:
         """Take the requests that took at least ``slow_request_ms``, and that nobody took yet.
 
@@ -236,6 +226,24 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _reporter(
+    on_event: Callable[[LoadEvent], None] | None,
+) -> Callable[[str, str, int, float, str], None]:
+    """What the extension calls. It knows no server: the extension keeps it, and a server that it
+    knew would never be let go."""
+
+    def report(what: str, model: str, version: int, seconds: float, message: str) -> None:
+        if on_event is None:
+            return
+        event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)
+        try:
+            on_event(event)
+        except Exception:  # Whatever a caller's function raises: loading goes on.
+            LOG.exception("on_event raised")
+
+    return report
 
 
 def _check_record(path: str) -> None:

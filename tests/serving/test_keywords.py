@@ -1,8 +1,11 @@
 """What the extension says of keywords that are not its own: Python passes each by name."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from embershard.errors import RequestError
+from embershard.serving import Server, ServerOptions
 from embershard.serving._native import fbgemm_folder, load_extension
 
 
@@ -49,12 +52,20 @@ def test_a_value_of_another_type_is_named(predictor, name, value):
 
 
 def test_a_server_takes_keywords_of_its_own_too(predictor):
-    with pytest.raises(TypeError, match=r"^Server: expected the keyword 'sample_tolerance'$"):
+    with pytest.raises(TypeError, match=r"^Server: expected the keyword 'repository'$"):
         load_extension().Server(**predictor)
 
 
-def test_a_time_out_of_range_is_named(predictor):
+def test_a_time_out_of_range_is_named(repository, monkeypatch):
+    extension = load_extension()
+
+    def late(**keywords):
+        return extension.Server(**keywords | {"slow_request_ms": -1.0})
+
+    monkeypatch.setattr(
+        "embershard.serving.server.load_extension", lambda: SimpleNamespace(Server=late)
+    )
     with pytest.raises(
         RequestError, match=r"^slow_request_ms: expected 0\.\.2147483647, got -1\.0+$"
     ):
-        load_extension().Server(**predictor, sample_tolerance=0.1, slow_request_ms=-1)
+        Server(repository, options=ServerOptions(port=0))

@@ -96,8 +96,9 @@ def test_messages_beyond_the_queues_bytes_are_refused(repository):
     ):
         dense = {"age": 1, "price": np.ones(4)}
         assert client.predict(dense=dense)["score"].shape == (4,)
+        ids = np.zeros(15_000, np.int64)
         with pytest.raises(RequestError, match="request: expected at most 100000 bytes, got 1"):
-            client.predict(dense=dense, request_id="x" * 100_000)
+            client.predict(dense=dense, sparse={"user": ids})
 
 
 def test_the_tolerance_of_samples_can_be_raised(package, tmp_path):

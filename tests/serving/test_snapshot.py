@@ -60,6 +60,10 @@ def serve(repository, **options):
     return Server(repository, options=ServerOptions(port=0, threads=1, **options))
 
 
+UNKNOWN_FIELD = b"\xa2\x06" + b"\xa0\x8d\x06" + b"x" * 100_000
+"""Field 100, text of 100,000 bytes: no field of ours, but held in memory all the same."""
+
+
 def refused_messages(fingerprint):
     """Messages, each with the code and the reason of its refusal."""
     malformed = named(SMALL)
@@ -70,7 +74,7 @@ def refused_messages(fingerprint):
     other_model = named(SMALL)
     other_model.model = "other"
     large = named(SMALL)
-    large.request_id = "x" * 100_000
+    large.MergeFromString(UNKNOWN_FIELD)
     return [
         (malformed, "INVALID_ARGUMENT", "malformed"),
         (named(unknown_category), "INVALID_ARGUMENT", "refused"),

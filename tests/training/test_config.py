@@ -221,7 +221,7 @@ def test_the_example_that_the_demo_trains_is_read():
         ),
         pytest.param(
             SMALLEST + "[model]\ndense_layers = []\n",
-            r"run.toml:8: key 'model.dense_layers': expected a last layer 16 wide, .* \[\]",
+            r"run.toml:8: key 'model.dense_layers': expected at least one layer, got \[\]",
             id="no-layers",
         ),
         pytest.param(
