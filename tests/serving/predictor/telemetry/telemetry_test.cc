@@ -43,7 +43,7 @@ TEST(Telemetry, BeginsWithNothingButTheTime) {
   for (const uint64_t calls : read.interactive_calls) EXPECT_EQ(calls, 0U);
   for (const uint64_t calls : read.batch_calls) EXPECT_EQ(calls, 0U);
   EXPECT_EQ(read.unknown_ids, (Counts{0, 0}));
-  EXPECT_EQ(read.histograms.size(), 9U);
+  EXPECT_EQ(read.histograms.size(), 10U);
   for (const NamedHistogram& each : read.histograms) EXPECT_EQ(SizeOf(each.values), 0U);
   EXPECT_EQ(read.in_flight + read.open_streams + read.examples + read.batches +
                 read.bytes_received + read.bytes_sent + read.slow_seen + read.slow_dropped,
