@@ -23,6 +23,7 @@ ALLOWED = {
 }
 ALLOWED["grpc"] = [*ALLOWED["engine"], "engine"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
+ALLOWED["triton"] = ALLOWED["grpc"]  # Of the engine, what needs no queue: a test below says which.
 
 # The load tool sends without messages, and keeps its rules free of gRPC.
 GRPC_IN_BENCH = ("bench/grpc_", "bench/request_pool", "bench/module")
@@ -88,12 +89,31 @@ def is_grpc_library(header: str) -> bool:
     return header.startswith("grpc/") and not (PREDICTOR / header).exists()
 
 
+# What the Triton backend takes of the engine: Triton has queues and versions of its own.
+ENGINE_IN_TRITON = {
+    "engine/batch_runner.h",
+    "engine/rerun.h",
+    "engine/self_check.h",
+}
+
+
 def test_every_room_has_a_rule():
     assert {room(place) for place in sources()} <= set(ALLOWED)
 
 
 def test_rooms_include_one_way():
     assert room_faults(sources()) == []
+
+
+def test_triton_takes_of_the_engine_what_needs_no_queue():
+    taken = {
+        each
+        for place, included in sources().items()
+        if room(place) == "triton"
+        for each in included
+        if room(each) == "engine" or each == "batching/batching_queue.h"
+    }
+    assert taken <= ENGINE_IN_TRITON
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -107,6 +127,7 @@ def test_foreign_headers_stay_behind_their_door(door):
         pytest.param("base/file.cc", "package/plan.h", id="upwards"),
         pytest.param("lookup/lookup.cc", "dense/dense_program.h", id="sideways"),
         pytest.param("engine/engine.cc", "binding/errors.h", id="the-end-of-the-chain"),
+        pytest.param("triton/exchange.cc", "grpc/status_map.h", id="another-protocol"),
     ],
 )
 def test_a_forbidden_room_is_noticed(place, header):

@@ -100,7 +100,13 @@ def test_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
         "embershard/serving/metrics/page/index.html",
     } <= names
     extensions = {name.split(".")[0] for name in names if name.endswith(".so")}
-    assert extensions == {"embershard/serving/_predictor", "embershard/bench/_load"}
+    backend = "embershard/serving/triton/backends/embershard"
+    assert extensions == {
+        "embershard/serving/_predictor",
+        "embershard/bench/_load",
+        f"{backend}/libtriton_embershard",
+        f"{backend}/batchstrategy",
+    }
 
 
 @pytest.mark.slow

@@ -12,6 +12,10 @@ namespace embershard {
 // The beginning of `text`, at most `bytes_max` bytes, cut between two characters of UTF-8.
 std::string_view CutUtf8(std::string_view text, size_t bytes_max);
 
+// A message as every protocol carries it: one that clients' limits on headers might not let through
+// is cut.
+std::string CutMessage(const std::string& message);
+
 // The first `chars_max` characters, with '?' for each that is no printable ASCII (space to '~').
 std::string PrintableAscii(std::string_view text, size_t chars_max);
 

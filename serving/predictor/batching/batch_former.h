@@ -25,8 +25,6 @@ enum class Admission {
   kStopped,    // Retry on another replica.
 };
 
-using Batch = std::vector<std::unique_ptr<Request>>;
-
 // What leaves the queue at one moment. Each of the requests is still to be answered.
 struct Due {
   Batch batch;                      // To run.

@@ -115,6 +115,8 @@ struct Request {
   bool runs = false;  // Has left the queue for the model.
 };
 
+using Batch = std::vector<std::unique_ptr<Request>>;
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_BATCHING_REQUEST_H_

@@ -15,7 +15,6 @@
 #include "batching/request_pieces.h"
 #include "engine/batch_runner.h"
 #include "engine/due_runner.h"
-#include "engine/self_check.h"
 
 namespace embershard {
 namespace {

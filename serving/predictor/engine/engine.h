@@ -10,6 +10,7 @@
 #include "batching/batching_options.h"
 #include "batching/request.h"
 #include "engine/engine_snapshot.h"
+#include "engine/self_check.h"
 #include "model/model.h"
 #include "package/schema_names.h"
 #include "telemetry/telemetry.h"
@@ -23,7 +24,7 @@ struct EngineOptions {
   // Largest difference allowed between the outputs of the package's samples and
   // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
-  float sample_tolerance = 1e-5F;
+  float sample_tolerance = kSampleTolerance;
 };
 
 // What is answered from Engine::Stop() on.

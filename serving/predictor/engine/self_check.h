@@ -9,6 +9,9 @@
 
 namespace embershard {
 
+// Largest difference allowed where nobody says another.
+inline constexpr float kSampleTolerance = 1e-5F;
+
 // Runs the model's samples through the door and the builder, each alone and all
 // merged. kBadPackage names file, sample, output and example when an output lies
 // further than tolerance * max(1, |expected|) from what is expected (100 times that where the

@@ -44,12 +44,13 @@ std::chrono::nanoseconds OipMessages::timeout() const { return TimeoutOf(asked_.
 
 Status OipMessages::Parse(const Engine& engine, Request* request) {
   request->held_bytes = asked_.SpaceUsedLong();
-  const Result<OipParameters> parameters = ReadParameters(asked_.parameters());
+  const Result<RequestParameters> parameters = ReadParameters(asked_.parameters());
   if (!parameters.ok()) return parameters.status();
   const Result<std::vector<std::string_view>> outputs = OutputNames(asked_);
   if (!outputs.ok()) return outputs.status();
   OipInputs inputs;
   if (Status status = inputs.Read(asked_); !status.ok()) return status;
+  is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs.tensors());
   const Status status = engine.tensors().Parse({.inputs = inputs.tensors(),
                                                 .outputs = *outputs,
                                                 .num_examples = parameters->num_examples,
@@ -67,7 +68,7 @@ void OipMessages::Fill(const Engine& engine, const Response& answer) {
   filled.set_model_version(std::to_string(manifest.version));
   filled.set_id(asked_.id());
   for (const ResponseOutput& output : answer.outputs) {
-    const OutputTensor tensor = engine.tensors().Answer(output, examples_);
+    const OutputTensor tensor = engine.tensors().Answer(output, examples_, is_batch_of_one_);
     inference::ModelInferResponse::InferOutputTensor* const described = filled.add_outputs();
     described->set_name(tensor.name.data(), tensor.name.size());
     described->set_datatype(kFp32.data(), kFp32.size());

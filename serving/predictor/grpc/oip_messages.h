@@ -45,6 +45,7 @@ class OipMessages final : public WireMessages {
   inference::ModelStreamInferResponse answer_;
   uint32_t examples_ = 0;  // Once parsed, as the priority.
   Priority priority_ = Priority::kInteractive;
+  bool is_batch_of_one_ = false;  // So are the outputs.
 };
 
 }  // namespace embershard

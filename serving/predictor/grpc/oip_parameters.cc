@@ -1,7 +1,6 @@
 #include "grpc/oip_parameters.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace embershard {
 namespace {
@@ -11,49 +10,21 @@ using inference::InferParameter;
 // A year: more is as good as none, and fits into nanoseconds.
 constexpr int64_t kTimeoutMaxUs = int64_t{365} * 24 * 3600 * 1'000'000;
 
-Status Refuse(const std::string& key, const char* expected) {
-  return InvalidArgument("parameter '" + key + "': expected " + expected);
-}
-
-// Absent: not a whole number, or not one of at most 63 bits.
-std::optional<int64_t> WholeNumber(const InferParameter& value) {
+ParameterValue ValueOf(const InferParameter& value) {
+  if (value.has_bool_param()) return value.bool_param();
   if (value.has_int64_param()) return value.int64_param();
-  if (!value.has_uint64_param()) return {};
-  const uint64_t number = value.uint64_param();
-  if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return {};
-  return static_cast<int64_t>(number);
-}
-
-bool IsZero(const InferParameter& value) {
-  return value.has_string_param() ? value.string_param().empty() : WholeNumber(value) == 0;
-}
-
-Status ReadOne(const std::string& key, const InferParameter& value, OipParameters* read) {
-  const std::optional<int64_t> number = WholeNumber(value);
-  if (key == "priority") {
-    if (!number) return Refuse(key, "a whole number");
-    read->priority = *number;
-  } else if (key == "num_examples") {
-    if (!number) return Refuse(key, "a whole number");
-    read->num_examples = number;
-  } else if (key == "timeout") {
-    if (!number || *number < 0) return Refuse(key, "microseconds, a whole number of at least 0");
-  } else if (key == "sequence_id") {
-    if (!IsZero(value)) return Refuse(key, "none: sequences of requests are not served");
-  } else if (key == "sequence_start" || key == "sequence_end") {
-    if (value.bool_param()) return Refuse(key, "none: sequences of requests are not served");
-  } else if (key != "triton_enable_empty_final_response") {  // Each request has one answer.
-    return Refuse(key, "one of 'num_examples', 'priority', 'timeout'");
-  }
+  if (value.has_uint64_param()) return value.uint64_param();
+  if (value.has_double_param()) return value.double_param();
+  if (value.has_string_param()) return std::string_view(value.string_param());
   return {};
 }
 
 }  // namespace
 
-Result<OipParameters> ReadParameters(const OipParameterMap& parameters) {
-  OipParameters read;
+Result<RequestParameters> ReadParameters(const OipParameterMap& parameters) {
+  RequestParameters read;
   for (const auto& [key, value] : parameters) {
-    if (Status status = ReadOne(key, value, &read); !status.ok()) return status;
+    if (Status status = ReadParameter(key, ValueOf(value), &read); !status.ok()) return status;
   }
   return read;
 }
@@ -61,7 +32,7 @@ Result<OipParameters> ReadParameters(const OipParameterMap& parameters) {
 std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
   const auto found = parameters.find("timeout");
   if (found == parameters.end()) return {};
-  const int64_t microseconds = WholeNumber(found->second).value_or(0);
+  const int64_t microseconds = WholeNumber(ValueOf(found->second)).value_or(0);
   return std::chrono::microseconds(std::clamp<int64_t>(microseconds, 0, kTimeoutMaxUs));
 }
 

@@ -6,25 +6,18 @@
 #include <google/protobuf/map.h>
 
 #include <chrono>
-#include <cstdint>
-#include <optional>
 #include <string>
 
 #include "base/status.h"
 #include "inference/open_inference.pb.h"
+#include "tensors/request_parameters.h"
 
 namespace embershard {
 
 using OipParameterMap = google::protobuf::Map<std::string, inference::InferParameter>;
 
-struct OipParameters {
-  std::optional<int64_t> num_examples;
-  int64_t priority = 0;  // As TensorRequest has it.
-};
-
-// Of a request. Refuses what it does not know (kInvalidArgument): a word that is spelt wrong would
-// be one that is not heard.
-Result<OipParameters> ReadParameters(const OipParameterMap& parameters);
+// Of a request. Refuses what it does not know (kInvalidArgument).
+Result<RequestParameters> ReadParameters(const OipParameterMap& parameters);
 
 // "timeout", microseconds. 0: none, or one that ReadParameters() refuses.
 std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters);

@@ -1,19 +1,9 @@
 #include "grpc/status_map.h"
 
-#include <string>
-
 #include "base/text.h"
 
 namespace embershard {
 namespace {
-
-// Headers may hold 8 KiB by default, where a byte of a message takes up to three.
-constexpr size_t kMessageBytesMax = 2000;
-
-std::string Cut(const std::string& message) {
-  if (message.size() <= kMessageBytesMax) return message;
-  return std::string(CutUtf8(message, kMessageBytesMax)) + "...";
-}
 
 grpc::StatusCode CodeOf(StatusCode code) {
   switch (code) {
@@ -42,7 +32,7 @@ grpc::StatusCode CodeOf(StatusCode code) {
 
 grpc::Status ToGrpcStatus(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(CodeOf(status.code()), Cut(status.message()));
+  return grpc::Status(CodeOf(status.code()), CutMessage(status.message()));
 }
 
 }  // namespace embershard

@@ -48,13 +48,19 @@ struct ModelOptions {
   // has some; see ChooseProgram.
   std::string dense_program;
 
-  // Where the fbgemm_gpu Python package is installed.
+  // Where the fbgemm_gpu Python package is installed. Empty: no operator of FBGEMM is loaded, and a
+  // dense program that uses some is refused.
   std::filesystem::path fbgemm_folder;
 };
 
 // Opens and checks the package and makes it runnable. Its samples are run by the
 // engine, which has the builder that requests go through.
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
+                                                const ModelOptions& options);
+
+// The same of a package that is open already: several models may share one, whose tables, id maps
+// and samples are in memory once. Does not look at `options.package`.
+Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options);
 
 }  // namespace embershard

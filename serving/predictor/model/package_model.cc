@@ -16,7 +16,7 @@ namespace {
 
 class PackageModel final : public Model {
  public:
-  PackageModel(std::unique_ptr<Package> package, std::unique_ptr<Lookup> lookup,
+  PackageModel(std::shared_ptr<const Package> package, std::unique_ptr<Lookup> lookup,
                std::unique_ptr<DenseProgram> program, bool rounds_layers)
       : package_(std::move(package)),
         lookup_(std::move(lookup)),
@@ -96,7 +96,7 @@ class PackageModel final : public Model {
                          outputs_);
   }
 
-  const std::unique_ptr<Package> package_;  // First: the lookup reads its tables.
+  const std::shared_ptr<const Package> package_;  // First: the lookup reads its tables.
   const std::unique_ptr<Lookup> lookup_;
   const std::unique_ptr<DenseProgram> program_;
   const bool rounds_layers_;
@@ -112,20 +112,28 @@ class PackageModel final : public Model {
 
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options) {
-  auto package = Package::Open(folder, options.package);
+  Result<std::unique_ptr<Package>> package = Package::Open(folder, options.package);
   if (!package.ok()) return package.status();
-  auto lookup = MakeShardedLookup(**package, {.threads = options.threads});
+  return MakePackageModel(std::move(*package), options);
+}
+
+Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
+                                                const ModelOptions& options) {
+  auto lookup = MakeShardedLookup(*package, {.threads = options.threads});
   if (!lookup.ok()) return lookup.status();
-  if (Status status = LoadFbgemmOperators(options.fbgemm_folder); !status.ok()) return status;
+  if (!options.fbgemm_folder.empty()) {
+    Status status = LoadFbgemmOperators(options.fbgemm_folder);
+    if (!status.ok()) return status;
+  }
   const Result<ProgramChoice> choice =
-      ChooseProgram((*package)->manifest(), options.dense_program,
+      ChooseProgram(package->manifest(), options.dense_program,
                     {.torch = TorchVersion(), .instructions = ProcessorFlags()});
   if (!choice.ok()) return choice.status();
   auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      folder / choice->file, (*package)->schema(), {.threads = options.threads});
+      package->folder() / choice->file, package->schema(), {.threads = options.threads});
   if (!program.ok()) return program.status();
   return std::unique_ptr<Model>(std::make_unique<PackageModel>(
-      std::move(*package), std::move(*lookup), std::move(*program),
+      std::move(package), std::move(*lookup), std::move(*program),
       /*rounds_layers=*/choice->compiled && choice->type == DenseType::kBfloat16));
 }
 

@@ -87,21 +87,25 @@ std::string_view WithoutSuffix(std::string_view name, std::string_view suffix) {
 // The tensors of one request, by slot.
 class TensorMap::Given {
  public:
-  explicit Given(size_t slots) : bytes_(slots), there_(slots) {}
+  explicit Given(size_t slots) : bytes_(slots), counts_(slots, kAbsent) {}
 
-  bool Has(size_t slot) const { return there_[slot]; }
-  void Set(size_t slot, std::string_view bytes) {
+  bool Has(size_t slot) const { return counts_[slot] != kAbsent; }
+  void Set(size_t slot, std::string_view bytes, uint64_t count) {
     bytes_[slot] = bytes;
-    there_[slot] = true;
+    counts_[slot] = count;
   }
+  // How many values there are. REQUIRES: Has(slot).
+  uint64_t Count(size_t slot) const { return counts_[slot]; }
   template <class T>
   Unaligned<T> View(size_t slot) const {
     return Unaligned<T>(bytes_[slot].data(), bytes_[slot].size() / sizeof(T));
   }
 
  private:
+  static constexpr uint64_t kAbsent = std::numeric_limits<uint64_t>::max();
+
   std::vector<std::string_view> bytes_;
-  std::vector<bool> there_;
+  std::vector<uint64_t> counts_;
 };
 
 TensorMap::TensorMap(const Schema* schema, const SchemaNames* names, const Limits* limits)
@@ -185,7 +189,7 @@ Status TensorMap::Take(const InputTensor& tensor, Request* request, Given* given
                            std::string(slot.datatype) + " " + Text(tensor.shape) + ", got " +
                            std::to_string(bytes.size()));
   }
-  given->Set(*found, bytes);
+  given->Set(*found, bytes, *count);
   return {};
 }
 
@@ -200,21 +204,21 @@ Result<size_t> TensorMap::Find(std::string_view name) const {
 
 int64_t TensorMap::CountExamples(const Given& given) const {
   if (const size_t slot = SlotOf(kAllExampleDense); given.Has(slot) && slots_[slot].columns > 0) {
-    return static_cast<int64_t>(given.View<float>(slot).size()) / slots_[slot].columns;
+    return static_cast<int64_t>(given.Count(slot)) / slots_[slot].columns;
   }
   for (size_t i = 0; i < schema_.dense.size(); ++i) {
     if (schema_.dense[i].scope == Scope::kRequest || !given.Has(i)) continue;
-    return static_cast<int64_t>(given.View<float>(i).size());
+    return static_cast<int64_t>(given.Count(i));
   }
-  size_t of_request = 0;
+  uint64_t of_request = 0;
   for (size_t i = 0; i < schema_.sparse.size(); ++i) {
     of_request += schema_.sparse[i].scope == Scope::kRequest ? 1 : 0;
     const size_t slot = SlotOf(i, kOwnLengths);
     if (schema_.sparse[i].scope == Scope::kRequest || !given.Has(slot)) continue;
-    return static_cast<int64_t>(given.View<int32_t>(slot).size());
+    return static_cast<int64_t>(given.Count(slot));
   }
-  const size_t lists = given.View<int32_t>(SlotOf(kAllLengths)).size();
-  const size_t of_examples = schema_.sparse.size() - of_request;
+  const uint64_t lists = given.Has(SlotOf(kAllLengths)) ? given.Count(SlotOf(kAllLengths)) : 0;
+  const uint64_t of_examples = schema_.sparse.size() - of_request;
   return of_examples == 0 || lists < of_request
              ? 0
              : static_cast<int64_t>((lists - of_request) / of_examples);
@@ -261,10 +265,37 @@ Status TensorMap::FillSparse(const Given& given, Request* request) const {
   return SplitSparse(schema_, packed, kPackedNames, request);
 }
 
-OutputTensor TensorMap::Answer(const ResponseOutput& output, uint32_t num_examples) const {
+BatchSize TensorMap::SizeOf(std::span<const InputTensor> inputs,
+                            std::optional<int64_t> stated) const {
+  BatchSize size = {.requests = 1};
+  Given given(slots_.size());
+  for (const InputTensor& tensor : inputs) {
+    const auto found = slot_of_.find(tensor.name);
+    const Result<uint64_t> count = CountValues(tensor);
+    if (found == slot_of_.end() || !count.ok()) continue;
+    given.Set(found->second, {}, *count);
+    if (slots_[found->second].datatype == kInt64) size.ids += *count;
+  }
+  size.examples =
+      static_cast<uint64_t>(std::max<int64_t>(stated.value_or(CountExamples(given)), 0));
+  return size;
+}
+
+bool TensorMap::IsBatchOfOne(std::span<const InputTensor> inputs) const {
+  return !inputs.empty() && std::ranges::all_of(inputs, [this](const InputTensor& tensor) {
+    const auto found = slot_of_.find(tensor.name);
+    if (found == slot_of_.end()) return false;
+    const size_t own = slots_[found->second].columns > 0 ? 2 : 1;
+    return tensor.shape.size() == own + 1 && tensor.shape[0] == 1;
+  });
+}
+
+OutputTensor TensorMap::Answer(const ResponseOutput& output, uint32_t num_examples,
+                               bool is_batch_of_one) const {
   const OutputSpec& spec = schema_.outputs[output.output];
   OutputTensor tensor;
   tensor.name = spec.name;
+  if (is_batch_of_one) tensor.shape.push_back(1);
   tensor.shape.push_back(spec.scope == Scope::kRequest ? 1 : num_examples);
   tensor.shape.insert(tensor.shape.end(), spec.shape.begin(), spec.shape.end());
   tensor.bytes = {reinterpret_cast<const char*>(output.values.data()),

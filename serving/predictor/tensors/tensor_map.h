@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "batching/batch_costs.h"
 #include "batching/request.h"
 #include "package/manifest.h"
 #include "package/schema_names.h"
@@ -44,8 +45,17 @@ class TensorMap {
   // agree with them, an input given in two ways. The rest is the door's work.
   Status Parse(const TensorRequest& tensors, Request* request) const;
 
+  // What the tensors hold, from their names and shapes alone: nobody has looked at the values yet.
+  // Tensors that Parse() refuses count as far as their shapes do. `stated`: as num_examples above.
+  BatchSize SizeOf(std::span<const InputTensor> inputs, std::optional<int64_t> stated) const;
+
+  // Whether each tensor has a dimension of one before its own: a batch of one request, to those
+  // who say so. Such a request's outputs have that dimension too.
+  bool IsBatchOfOne(std::span<const InputTensor> inputs) const;
+
   // Lies over `output`.
-  OutputTensor Answer(const ResponseOutput& output, uint32_t num_examples) const;
+  OutputTensor Answer(const ResponseOutput& output, uint32_t num_examples,
+                      bool is_batch_of_one) const;
 
  private:
   // A tensor that the model knows.

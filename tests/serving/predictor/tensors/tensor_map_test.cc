@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,17 @@
 
 namespace embershard {
 namespace {
+
+const FakeModel& TheModel() {
+  static const FakeModel model;
+  return model;
+}
+
+const TensorMap& FakeMap() {
+  static const SchemaNames names(TheModel().manifest().schema);
+  static const TensorMap map(&TheModel().manifest().schema, &names, &TheModel().manifest().limits);
+  return map;
+}
 
 // Tensors that own what they are made of.
 class Tensors {
@@ -36,15 +49,13 @@ class Tensors {
 
   Status Parse(Request* request, std::optional<int64_t> num_examples = {},
                std::vector<std::string_view> outputs = {}) const {
-    static const FakeModel model;
-    static const SchemaNames names(model.manifest().schema);
-    static const TensorMap map(&model.manifest().schema, &names, &model.manifest().limits);
-    Status status = map.Parse(
+    Status status = FakeMap().Parse(
         {.inputs = views_, .outputs = outputs, .num_examples = num_examples, .priority = priority},
         request);
     if (!status.ok()) return status;
-    return CheckRequest(model, model.manifest().limits, request);
+    return CheckRequest(TheModel(), TheModel().manifest().limits, request);
   }
+  std::span<const InputTensor> views() const { return views_; }
   std::string Refusal(std::optional<int64_t> num_examples = {}) const {
     Request request;
     const Status status = Parse(&request, num_examples);
@@ -220,16 +231,54 @@ TEST(TensorMap, GivesTheOutputsThatAreWanted) {
 }
 
 TEST(TensorMap, AnswersWithShapesThatBeginWithTheRows) {
-  const Manifest manifest = FakeManifest();
-  const SchemaNames names(manifest.schema);
-  const TensorMap map(&manifest.schema, &names, &manifest.limits);
   const ResponseOutput scores = {.output = 0, .values = {1, 2, 3}};
-  const OutputTensor of_examples = map.Answer(scores, 3);
+  const OutputTensor of_examples = FakeMap().Answer(scores, 3, /*is_batch_of_one=*/false);
   EXPECT_EQ(of_examples.name, "score");
   EXPECT_EQ(of_examples.shape, std::vector<int64_t>{3});
   EXPECT_EQ(of_examples.bytes.size(), 12U);
   const ResponseOutput profile = {.output = 1, .values = {1, 2}};
-  EXPECT_EQ(map.Answer(profile, 3).shape, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(FakeMap().Answer(profile, 3, false).shape, (std::vector<int64_t>{1, 2}));
+}
+
+TEST(TensorMap, AnswersABatchOfOneWithTheDimensionThatItCameWith) {
+  const ResponseOutput scores = {.output = 0, .values = {1, 2, 3}};
+  EXPECT_EQ(FakeMap().Answer(scores, 3, true).shape, (std::vector<int64_t>{1, 3}));
+  const ResponseOutput profile = {.output = 1, .values = {1, 2}};
+  EXPECT_EQ(FakeMap().Answer(profile, 3, true).shape, (std::vector<int64_t>{1, 1, 2}));
+}
+
+TEST(TensorMap, ABatchOfOneHasADimensionOfOneBeforeEachTensor) {
+  const auto is_batch = [](const Tensors& tensors) {
+    return FakeMap().IsBatchOfOne(tensors.views());
+  };
+  const auto tensors = [] {
+    Tensors made;
+    made.Add("DENSE", kFp32, Floats{1, 2, 3, 4}, {1, 2, 2}).Add("VALUES", kInt64, Ids{1}, {1, 1});
+    return made;
+  };
+  EXPECT_TRUE(is_batch(tensors()));
+  EXPECT_TRUE(is_batch(tensors().Add("item.lengths", kInt32, Ints{1, 2}, {1, 2})));
+  EXPECT_FALSE(is_batch(Tensors()));
+  EXPECT_FALSE(is_batch(tensors().Add("age", kFp32, Floats{1})));
+  EXPECT_FALSE(is_batch(tensors().Add("item.lengths", kInt32, Ints{1, 2}, {2, 1})));
+  EXPECT_FALSE(is_batch(tensors().Add("item.lengths", kInt32, Ints{1, 2}, {1, 1, 2})));
+  EXPECT_FALSE(is_batch(tensors().Add("prize", kFp32, Floats{1}, {1, 1})));
+  EXPECT_FALSE(is_batch(ByFeature()));
+}
+
+TEST(TensorMap, CountsWhatTensorsHoldByTheirShapes) {
+  const auto size_of = [](const Tensors& tensors, std::optional<int64_t> stated = {}) {
+    const BatchSize size = FakeMap().SizeOf(tensors.views(), stated);
+    EXPECT_EQ(size.requests, 1U);
+    return std::pair(size.examples, size.ids);
+  };
+  EXPECT_EQ(size_of(ByFeature()), std::pair(2UL, 7UL));
+  EXPECT_EQ(size_of(Packed()), std::pair(2UL, 7UL));
+  EXPECT_EQ(size_of(ByFeature(), 5), std::pair(5UL, 7UL));
+  EXPECT_EQ(size_of(ByFeature(), -5), std::pair(0UL, 7UL));
+  EXPECT_EQ(size_of(Tensors().AddPieces("VALUES", kInt64, {}, {1, 1000})), std::pair(0UL, 1000UL));
+  EXPECT_EQ(size_of(Tensors().AddPieces("VALUES", kInt64, {}, {-1, 3})), std::pair(0UL, 0UL));
+  EXPECT_EQ(size_of(Tensors().AddPieces("prize", kInt64, {}, {3})), std::pair(0UL, 0UL));
 }
 
 struct Bad {

@@ -1,0 +1,33 @@
+// What a request says beside its tensors, in protocols whose requests have named parameters.
+
+#ifndef EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_
+#define EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <variant>
+
+#include "base/status.h"
+
+namespace embershard {
+
+// Of the types that such protocols have. Empty: of none of them.
+using ParameterValue =
+    std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
+
+struct RequestParameters {
+  std::optional<int64_t> num_examples;
+  int64_t priority = 0;  // As TensorRequest has it.
+};
+
+// Absent: not a whole number, or not one of at most 63 bits.
+std::optional<int64_t> WholeNumber(const ParameterValue& value);
+
+// Reads one parameter into `read`. Refuses what it does not know (kInvalidArgument): a word that is
+// spelt wrong would be one that is not heard. A deadline is only checked: it is kept elsewhere.
+Status ReadParameter(std::string_view key, const ParameterValue& value, RequestParameters* read);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_

@@ -1,0 +1,117 @@
+#include "triton/execution.h"
+
+#include <utility>
+
+#include "batching/door.h"
+#include "batching/request_pieces.h"
+#include "engine/rerun.h"
+#include "triton/batch_budget.h"
+#include "triton/errors.h"
+
+namespace embershard {
+namespace {
+
+bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
+
+BatchSize SizeOf(const Request& request) {
+  return {.requests = 1, .examples = request.num_examples, .ids = request.num_ids};
+}
+
+// Answers and removes those whose clients have left.
+void DropAbandoned(Batch* batch) {
+  std::erase_if(*batch, [](const std::unique_ptr<Request>& request) {
+    if (!IsAbandoned(*request)) return false;
+    request->answer(ClientLeft(), {});
+    return true;
+  });
+}
+
+}  // namespace
+
+void Execution::Run(std::span<TritonRequest> all) {
+  Batch batch;
+  Batch larger;
+  BatchBudget budget(shared_->budget());
+  for (TritonRequest& asked : all) {
+    std::unique_ptr<Request> request = Admit(&asked);
+    if (request == nullptr) continue;
+    if (IsLarger(*request, shared_->budget())) {
+      larger.push_back(std::move(request));
+      continue;
+    }
+    if (!budget.Take(SizeOf(*request))) {
+      RunBatch(&batch);
+      budget = BatchBudget(shared_->budget());
+      budget.Take(SizeOf(*request));
+    }
+    batch.push_back(std::move(request));
+  }
+  RunBatch(&batch);
+  for (auto& request : larger) RunInPieces(std::move(request));
+}
+
+std::unique_ptr<Request> Execution::Admit(TritonRequest* asked) {
+  auto request = std::make_unique<Request>();
+  request->arrival = Clock::now();
+  request->abandoned = [asked] { return asked->IsCancelled(); };
+  request->answer = [this, asked](Status status, Response response) {
+    asked->Answer(status, response, moments_);
+  };
+  Status status = asked->Read(request.get());
+  if (status.ok()) status = CheckRequest(*model_, shared_->limits(), request.get());
+  if (status.ok()) return request;
+  request->answer(std::move(status), {});
+  return nullptr;
+}
+
+void Execution::RunBatch(Batch* batch) {
+  DropAbandoned(batch);
+  if (batch->empty()) return;
+  moments_.ran = SteadyNanoseconds();
+  BatchTimes times;
+  Result<std::vector<Result<Response>>> responses = runner_->Run(*batch, &times);
+  if (!responses.ok() && batch->size() > 1) {
+    const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
+    responses = RunInHalves(runner_, *batch, responses.status(), wanted, &times);
+  }
+  moments_.done = SteadyNanoseconds();
+  AnswerBatch(batch, &responses);
+  batch->clear();
+}
+
+void Execution::AnswerBatch(Batch* batch, Result<std::vector<Result<Response>>>* responses) {
+  uint64_t answered = 0;
+  uint64_t examples = 0;
+  for (size_t i = 0; i < batch->size(); ++i) {
+    const std::unique_ptr<Request> request = std::move((*batch)[i]);
+    Status status = responses->ok() ? (**responses)[i].status() : responses->status();
+    if (status.ok()) {
+      ++answered;
+      examples += request->num_examples;
+      request->answer({}, std::move(*(**responses)[i]));
+    } else {
+      request->answer(IsAbandoned(*request) ? ClientLeft() : std::move(status), {});
+    }
+  }
+  const uint64_t ended = SteadyNanoseconds();
+  if (answered > 0) {
+    LogFailure("TRITONBACKEND_ModelInstanceReportBatchStatistics",
+               TRITONBACKEND_ModelInstanceReportBatchStatistics(
+                   instance_, examples, moments_.begun, moments_.ran, moments_.done, ended));
+  }
+  moments_ = {.begun = ended};
+}
+
+void Execution::RunInPieces(std::unique_ptr<Request> whole) {
+  const auto pieces =
+      std::make_shared<RequestPieces>(&shared_->schema(), shared_->budget(), *whole,
+                                      [&whole](const RequestPieces&) { return std::move(whole); });
+  while (whole != nullptr) {
+    if (IsAbandoned(*whole)) return std::exchange(whole, nullptr)->answer(ClientLeft(), {});
+    Batch piece;
+    piece.push_back(pieces->TakeNext(pieces));
+    RunBatch(&piece);
+  }
+}
+
+}  // namespace embershard

@@ -1,0 +1,49 @@
+// One call of Execute: the requests that Triton has brought together, run and answered.
+
+#ifndef EMBERSHARD_TRITON_EXECUTION_H_
+#define EMBERSHARD_TRITON_EXECUTION_H_
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "batching/request.h"
+#include "engine/batch_runner.h"
+#include "model/model.h"
+#include "triton/triton_model.h"
+#include "triton/triton_request.h"
+
+namespace embershard {
+
+class Execution {
+ public:
+  // Owns none of them; all must outlive it.
+  Execution(TRITONBACKEND_ModelInstance* instance, const TritonModel* shared, const Model* model,
+            BatchRunner* runner)
+      : instance_(instance), shared_(shared), model_(model), runner_(runner) {}
+
+  // Answers all of them, unless memory runs out, which it throws.
+  void Run(std::span<TritonRequest> all);
+
+ private:
+  // Reads and checks. Null: it was refused, and has been answered.
+  std::unique_ptr<Request> Admit(TritonRequest* asked);
+
+  // Runs what is still wanted as one batch, and answers all of it.
+  void RunBatch(Batch* batch);
+  void AnswerBatch(Batch* batch, Result<std::vector<Result<Response>>>* responses);
+
+  // Runs what is larger than a batch.
+  void RunInPieces(std::unique_ptr<Request> whole);
+
+  TRITONBACKEND_ModelInstance* const instance_;
+  const TritonModel* const shared_;
+  const Model* const model_;
+  BatchRunner* const runner_;
+  BatchMoments moments_{.begun = SteadyNanoseconds()};  // Of the batch that runs.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TRITON_EXECUTION_H_

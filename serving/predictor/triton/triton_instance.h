@@ -1,0 +1,43 @@
+// An instance of a model: runs the requests that Triton brings together, and answers them.
+
+#ifndef EMBERSHARD_TRITON_TRITON_INSTANCE_H_
+#define EMBERSHARD_TRITON_TRITON_INSTANCE_H_
+
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "engine/batch_runner.h"
+#include "model/model.h"
+#include "triton/api.h"
+#include "triton/triton_model.h"
+
+namespace embershard {
+
+// One call at a time, from any thread.
+class TritonInstance {
+ public:
+  // Makes the instance's model and runs its samples, alone and merged: kBadPackage where their
+  // outputs are not what the package says. Refuses kinds other than processors. `shared` must
+  // outlive it.
+  static Result<std::unique_ptr<TritonInstance>> Start(TRITONBACKEND_ModelInstance* instance,
+                                                       TritonModel* shared);
+
+  // Runs `requests` as one batch, or as few as the budget allows; answers each and releases it. A
+  // request that is refused, fails or has been left by its client disturbs no other. Not ok: there
+  // was no memory to begin with, and the requests are as they were.
+  Status Execute(std::span<TRITONBACKEND_Request* const> requests);
+
+ private:
+  TritonInstance(TRITONBACKEND_ModelInstance* instance, const TritonModel* shared,
+                 std::unique_ptr<Model> model);
+
+  TRITONBACKEND_ModelInstance* const instance_;
+  const TritonModel* const shared_;
+  const std::unique_ptr<Model> model_;
+  BatchRunner runner_;  // With the instance's slot.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TRITON_TRITON_INSTANCE_H_

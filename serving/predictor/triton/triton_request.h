@@ -1,0 +1,65 @@
+// One request of Triton's and its one answer.
+
+#ifndef EMBERSHARD_TRITON_TRITON_REQUEST_H_
+#define EMBERSHARD_TRITON_TRITON_REQUEST_H_
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "batching/request.h"
+#include "tensors/tensor.h"
+#include "triton/api.h"
+#include "triton/request_reader.h"
+#include "triton/triton_model.h"
+
+namespace embershard {
+
+// When the batch of a request began to be prepared, and when it ran: nanoseconds of the steady
+// clock.
+struct BatchMoments {
+  uint64_t begun = 0;
+  uint64_t ran = 0;
+  uint64_t done = 0;
+};
+
+// Now, on that clock.
+uint64_t SteadyNanoseconds();
+
+// What is answered where the client has left.
+Status ClientLeft();
+
+class TritonRequest {
+ public:
+  // Takes `request`, which Answer() gives back.
+  TritonRequest(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request,
+                const TritonModel* model)
+      : instance_(instance), request_(request), model_(model) {}
+
+  // Fills what the tensors say; the views lie over the request's memory, until it is answered.
+  Status Read(Request* request);
+
+  // Whether nobody waits for the answer any more.
+  bool IsCancelled() const;
+
+  bool answered() const { return request_ == nullptr; }
+
+  // Sends the one response, which is an error where `status` is not ok, reports the request to the
+  // statistics and releases it. Does nothing when called again. Never throws.
+  void Answer(const Status& status, const Response& response, const BatchMoments& moments);
+
+ private:
+  // Sends `response`, or `status` where that is not ok. Not ok: that went out, or nothing did.
+  Status Send(const Status& status, const Response& response);
+  Status Fill(TRITONBACKEND_Response* made, const Response& response) const;
+
+  TRITONBACKEND_ModelInstance* const instance_;
+  TRITONBACKEND_Request* request_;  // Null: it has been released.
+  const TritonModel* const model_;
+  RequestReader reader_;
+  uint32_t num_examples_ = 0;
+  bool is_batch_of_one_ = false;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TRITON_TRITON_REQUEST_H_

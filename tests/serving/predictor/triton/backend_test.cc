@@ -1,0 +1,205 @@
+// Models and instances: how they are loaded, refused and ended.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "triton/backend_fixture.h"
+
+namespace embershard {
+namespace {
+
+class BackendLifeTest : public BackendTest {
+ protected:
+  // What loading says of these parameters. Empty: nothing is wrong.
+  std::string Load(const std::string& parameters) {
+    model_.config = R"({"parameters": {)" + parameters + "}}";
+    return LoadConfigured();
+  }
+  std::string LoadConfigured() {
+    std::string message = Taken(TRITONBACKEND_ModelInitialize(&model_));
+    if (message.empty()) return message;
+    EXPECT_EQ(model_.state, nullptr);
+    return message;
+  }
+};
+
+TEST_F(BackendLifeTest, ThePackageLiesInTheVersionsFolder) {
+  EXPECT_EQ(Load(""), "");
+  EXPECT_EQ(opened_.string(), "/models/fake/3");
+  EXPECT_EQ(options_.package.plan, "");
+  EXPECT_EQ(options_.package.residency, TableResidency::kMmap);
+  EXPECT_EQ(options_.threads, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_EQ(options_.fbgemm_folder.string(), "");
+  EXPECT_EQ(FakeTriton::log().back(),
+            "model 'fake', version 3: batches of up to 1024 examples and 1048576 ids");
+}
+
+TEST_F(BackendLifeTest, ParametersSayHowItIsLoaded) {
+  EXPECT_EQ(Load(Parameter("plan", "two") + "," + Parameter("tables", "resident") + "," +
+                 Parameter("threads", "3") + "," + Parameter("dense_program", "cpu") + "," +
+                 Parameter("fbgemm", "/fbgemm") + "," + Parameter("max_batch_examples", "77") +
+                 "," + Parameter("max_batch_ids", "99") + "," +
+                 Parameter("TRITON_BATCH_STRATEGY_PATH", "/somewhere")),
+            "");
+  EXPECT_EQ(options_.package.plan, "two");
+  EXPECT_EQ(options_.package.residency, TableResidency::kResident);
+  EXPECT_EQ(options_.threads, 3);
+  EXPECT_EQ(options_.dense_program, "cpu");
+  EXPECT_EQ(options_.fbgemm_folder.string(), "/fbgemm");
+  EXPECT_EQ(FakeTriton::log().back(),
+            "model 'fake', version 3: batches of up to 77 examples and 99 ids");
+}
+
+TEST_F(BackendLifeTest, InstancesShareTheCores) {
+  model_.config = R"({"instance_group": [{"kind": "KIND_CPU", "count": 1000}, {"count": 24}]})";
+  EXPECT_EQ(LoadConfigured(), "");
+  EXPECT_EQ(options_.threads, 1);
+}
+
+TEST_F(BackendLifeTest, RefusesParametersThatItDoesNotKnow) {
+  EXPECT_EQ(Load(Parameter("thraeds", "3")),
+            "parameter 'thraeds': expected one of 'dense_program', 'fbgemm', 'max_batch_examples', "
+            "'max_batch_ids', 'plan', 'tables', 'threads'");
+  EXPECT_EQ(Load(Parameter("tables", "disk")),
+            "parameter 'tables': expected mmap or resident, got 'disk'");
+  for (const char* const bad : {"0", "-1", "1025", "two", "2x", "", " 2"}) {
+    EXPECT_EQ(
+        Load(Parameter("threads", bad)),
+        "parameter 'threads': expected a whole number in 1..1024, got '" + std::string(bad) + "'");
+  }
+  EXPECT_EQ(Load(Parameter("max_batch_examples", "4294967296")),
+            "parameter 'max_batch_examples': expected a whole number in 1..4294967295, got "
+            "'4294967296'");
+  EXPECT_EQ(Load(Parameter("max_batch_ids", "0")),
+            "parameter 'max_batch_ids': expected a whole number in 1..1099511627776, got '0'");
+  EXPECT_EQ(Load(R"("threads": {"string_value": 3})"),
+            "parameter 'threads': expected a whole number in 1..1024, got ''");
+}
+
+TEST_F(BackendLifeTest, RefusesAConfigurationThatIsNoJson) {
+  model_.config = "name: x";
+  EXPECT_TRUE(LoadConfigured().starts_with("config.pbtxt: json: expected")) << LoadConfigured();
+}
+
+TEST_F(BackendLifeTest, RefusesAPackageOfAnotherNameOrVersion) {
+  model_.version = 4;
+  EXPECT_EQ(Load(""), "manifest.json: version: expected 4 (its folder), got 3");
+  model_.version = 3;
+  model_.name = "other";
+  EXPECT_EQ(Load(""), "manifest.json: model: expected other (its folder), got fake");
+}
+
+TEST_F(BackendLifeTest, RefusesWhatCannotBeOpened) {
+  open_ = [](const auto&, const auto&) -> Result<std::unique_ptr<InstanceModels>> {
+    return BadPackage("manifest.json: bytes: expected 7, got 6");
+  };
+  EXPECT_EQ(Load(""), "manifest.json: bytes: expected 7, got 6");
+  backend_.state = nullptr;
+  EXPECT_EQ(Load(""), "the backend has not been initialized");
+}
+
+TEST_F(BackendLifeTest, RefusesTensorsThatThePackageDoesNotHave) {
+  model_.config = R"({"input": [{"name": "age", "data_type": "TYPE_FP32"}, {"name": "prize"}]})";
+  EXPECT_EQ(LoadConfigured(), "config.pbtxt: input 'prize': the package has no such input");
+  model_.config = R"({"input": [{"name": "age", "data_type": "TYPE_FP64"}]})";
+  EXPECT_EQ(LoadConfigured(),
+            "config.pbtxt: input 'age': data_type: expected TYPE_FP32, got TYPE_FP64");
+  model_.config = R"({"output": [{"name": "scores", "data_type": "TYPE_FP32"}]})";
+  EXPECT_EQ(LoadConfigured(), "config.pbtxt: output 'scores': the package has no such output");
+  model_.config = R"({"input": [{"name": "DENSE", "data_type": "TYPE_FP32"}],
+                      "output": [{"name": "score", "data_type": "TYPE_FP32"}]})";
+  EXPECT_EQ(LoadConfigured(), "");
+}
+
+TEST_F(BackendLifeTest, CompletesAConfigurationWithoutTensors) {
+  model_.auto_complete = true;
+  model_.config = R"({"name": "fake", "max_batch_size": 0, "input": [], "output": []})";
+  EXPECT_EQ(LoadConfigured(), "");
+  const auto config = nlohmann::json::parse(model_.config);
+  EXPECT_EQ(config["name"], "fake");
+  EXPECT_EQ(config["max_batch_size"], 256);
+  EXPECT_TRUE(config["dynamic_batching"].is_object());
+  EXPECT_EQ(config["input"].size(), 19U);
+  EXPECT_EQ(config["input"][0],
+            nlohmann::json(
+                {{"name", "age"}, {"data_type", "TYPE_FP32"}, {"dims", {1}}, {"optional", true}}));
+  EXPECT_EQ(config["input"][3], nlohmann::json({{"name", "user.values"},
+                                                {"data_type", "TYPE_INT64"},
+                                                {"dims", {-1}},
+                                                {"optional", true},
+                                                {"allow_ragged_batch", true}}));
+  EXPECT_EQ(config["output"][1],
+            nlohmann::json({{"name", "profile"}, {"data_type", "TYPE_FP32"}, {"dims", {1, 2}}}));
+}
+
+TEST_F(BackendLifeTest, LeavesWhatIsStated) {
+  model_.auto_complete = true;
+  model_.config = R"({"max_batch_size": 8})";
+  EXPECT_EQ(LoadConfigured(), "");
+  const auto config = nlohmann::json::parse(model_.config);
+  EXPECT_EQ(config["max_batch_size"], 8);
+  EXPECT_FALSE(config.contains("dynamic_batching"));
+  ExpectOk(TRITONBACKEND_ModelFinalize(&model_));
+
+  const std::string stated = R"({"input": [{"name": "age", "data_type": "TYPE_FP32"}]})";
+  model_.config = stated;
+  EXPECT_EQ(LoadConfigured(), "");
+  EXPECT_EQ(model_.config, stated);
+  ExpectOk(TRITONBACKEND_ModelFinalize(&model_));
+
+  model_.auto_complete = false;
+  model_.config = "{}";
+  EXPECT_EQ(LoadConfigured(), "");
+  EXPECT_EQ(model_.config, "{}");
+}
+
+TEST_F(BackendLifeTest, SamplesAreRunBeforeAnInstanceIsReady) {
+  samples_ = {GoodSample(), GoodSample()};
+  EXPECT_EQ(Load(""), "");
+  EXPECT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)), "");
+  EXPECT_EQ(runs_, (std::vector<Run>{{1, 2}, {1, 2}, {2, 4}}));
+  EXPECT_TRUE(instance_.batches.empty());
+}
+
+TEST_F(BackendLifeTest, AnInstanceWhoseSamplesDifferIsRefused) {
+  samples_ = {GoodSample()};
+  samples_[0].outputs[0][1] = 1;
+  EXPECT_EQ(Load(""), "");
+  EXPECT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)),
+            "samples.safetensors: sample 0: output 'score' at example 1: expected 1, got 256.75 "
+            "(tolerance 1e-05)");
+  EXPECT_EQ(instance_.state, nullptr);
+}
+
+TEST_F(BackendLifeTest, AnInstanceOnAnotherKindOfDeviceIsRefused) {
+  EXPECT_EQ(Load(""), "");
+  instance_.kind = TRITONSERVER_INSTANCEGROUPKIND_GPU;
+  EXPECT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)),
+            "instance_group: kind: expected KIND_CPU, got KIND_GPU");
+}
+
+TEST_F(BackendLifeTest, InstancesRunAtTheSameTimeEachWithAModelOfItsOwn) {
+  Start();
+  TRITONBACKEND_ModelInstance second;
+  second.model = &model_;
+  ExpectOk(TRITONBACKEND_ModelInstanceInitialize(&second));
+  EXPECT_NE(second.state, instance_.state);
+  ExpectGood(Execute(GoodRequest()));
+  EXPECT_TRUE(second.batches.empty());
+  ExpectOk(TRITONBACKEND_ModelInstanceFinalize(&second));
+  ExpectGood(Execute(GoodRequest()));
+}
+
+TEST_F(BackendLifeTest, WhatTheServerRefusesIsToldAndNothingIsKept) {
+  FakeTriton::FailAt("ModelName");
+  EXPECT_EQ(Load(""), "ModelName was asked to fail");
+  FakeTriton::FailAt("ModelSetState");
+  EXPECT_EQ(Load(""), "ModelSetState was asked to fail");
+}
+
+}  // namespace
+}  // namespace embershard

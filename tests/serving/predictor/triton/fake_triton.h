@@ -1,0 +1,133 @@
+// A Triton server, as far as a backend sees it: the functions of triton/api.h, which do what a
+// server's do, and complain (the test fails) of what a server would not survive:
+//
+//   a request    used after it was released, released without its one final response, or never
+//   a response   sent twice, changed after it was sent, or never sent
+//   an error     or message deleted twice or never
+//
+// What has been released is freed, so that AddressSanitizer sees who still reads it.
+
+#ifndef EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_
+#define EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "triton/api.h"
+
+namespace embershard {
+
+// What a client got of one output.
+struct GotOutput {
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> shape;
+  std::string bytes;
+
+  std::vector<float> floats() const;
+};
+
+// What has become of a request. Outlives it.
+struct Fate {
+  int responses = 0;
+  bool denied = false;  // A test let ResponseNew fail: there can be no response.
+  int releases = 0;
+  int reports = 0;  // To the statistics.
+  bool reported_success = false;
+  std::vector<uint64_t> moments;  // The four of the report.
+
+  bool failed = false;
+  TRITONSERVER_Error_Code code = TRITONSERVER_ERROR_UNKNOWN;
+  std::string message;
+  std::map<std::string, GotOutput> outputs;
+  std::map<std::string, int64_t> parameters;
+};
+
+// What was reported of one batch.
+struct BatchReport {
+  uint64_t size = 0;
+  std::vector<uint64_t> moments;
+};
+
+}  // namespace embershard
+
+struct TRITONSERVER_Message {
+  std::string json;
+};
+
+struct TRITONBACKEND_Backend {
+  void* state = nullptr;
+};
+
+struct TRITONBACKEND_BackendAttribute {
+  std::vector<std::pair<TRITONSERVER_InstanceGroupKind, uint64_t>> groups;
+};
+
+struct TRITONBACKEND_Model {
+  TRITONBACKEND_Backend* backend = nullptr;
+  std::string name = "fake";
+  uint64_t version = 3;
+  std::string folder = "/models/fake";
+  std::string config = "{}";
+  bool auto_complete = false;
+  void* state = nullptr;
+};
+
+struct TRITONBACKEND_ModelInstance {
+  TRITONBACKEND_Model* model = nullptr;
+  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
+  void* state = nullptr;
+  std::vector<embershard::BatchReport> batches;
+};
+
+struct TRITONBACKEND_Input {
+  std::string name;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> shape;
+  std::vector<std::string> buffers;
+  TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+};
+
+struct TRITONBACKEND_Request {
+  using Value = std::variant<std::string, int64_t, bool, double>;
+
+  std::vector<TRITONBACKEND_Input> inputs;
+  std::vector<std::string> outputs;
+  std::vector<std::pair<std::string, Value>> parameters;
+  std::shared_ptr<bool> is_cancelled = std::make_shared<bool>(false);
+  std::shared_ptr<embershard::Fate> fate = std::make_shared<embershard::Fate>();
+};
+
+namespace embershard {
+
+// The server's own side. All functions are for one thread at a time.
+struct FakeTriton {
+  // What lives of each kind. A test ends with none.
+  static size_t LiveRequests();
+  static size_t LiveResponses();
+  static size_t LiveErrors();
+  static size_t LiveMessages();
+
+  // The version of the API that the server says it has.
+  static std::pair<uint32_t, uint32_t> version;
+
+  // A function of the API, without its prefix, that fails when it is called for the `calls`-th time
+  // from now on. Empty: none does.
+  static void FailAt(const std::string& function, int calls = 1);
+
+  static const std::vector<std::string>& log();
+  static void Reset();
+
+  // Gives `request` to the backend, as the server does before a call of Execute.
+  static TRITONBACKEND_Request* Take(TRITONBACKEND_Request request);
+  // Takes it back, as where Execute returned an error.
+  static void TakeBack(TRITONBACKEND_Request* request);
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_
