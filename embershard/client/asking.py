@@ -16,7 +16,7 @@ from embershard.client.arguments import (
 )
 from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
-from embershard.client.status import error_for
+from embershard.client.status import error_for, pushback_seconds
 from embershard.client.strings import with_string
 from embershard.errors import EmbershardError, RequestError
 
@@ -29,6 +29,7 @@ __all__ = [
     "packed",
     "predict_request",
     "refusal",
+    "refused",
 ]
 
 ENVELOPE_BYTES = 32
@@ -124,3 +125,23 @@ def refusal(
     if isinstance(error, RequestError):
         return RequestError(with_string(str(error), inputs.sparse))
     return error
+
+
+def refused(
+    failure: grpc.RpcError,
+    *,
+    address: str,
+    schema: ServedModel,
+    request: pb.PredictRequest,
+    inputs: Inputs,
+) -> EmbershardError:
+    """The same, of a call that failed."""
+    return refusal(
+        failure.code(),
+        failure.details() or "no details",
+        address=address,
+        schema=schema,
+        request=request,
+        inputs=inputs,
+        retry_after_seconds=pushback_seconds(failure),
+    )

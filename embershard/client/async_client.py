@@ -19,7 +19,7 @@ from embershard.client.asking import (
     names_in,
     packed,
     predict_request,
-    refusal,
+    refused,
 )
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls, check_token, open_async_channel
@@ -29,7 +29,7 @@ from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of, pushback_seconds
+from embershard.client.status import error_of
 from embershard.errors import DeadlineError, InputError, RequestError, UnavailableError
 
 __all__ = ["AsyncClient"]
@@ -128,14 +128,12 @@ class AsyncClient:
                     raise
             except grpc.RpcError as failure:
                 if known is None or not is_stale(failure.code()):
-                    raise refusal(
-                        failure.code(),
-                        failure.details() or "no details",
+                    raise refused(
+                        failure,
                         address=self._address,
                         schema=schema,
                         request=request,
                         inputs=inputs,
-                        retry_after_seconds=pushback_seconds(failure),
                     ) from None
             # Perhaps the model was changed under us. Once is enough.
             known = None
@@ -190,7 +188,7 @@ class AsyncClient:
 
     async def _send(self, method: Callable[..., Any], request: object, deadline: float) -> Any:
         """Send, and send again where that can help, until the deadline."""
-        attempt = 1
+        attempts = self._rules.begin(deadline)
         while True:
             self._check_open()
             try:
@@ -202,13 +200,8 @@ class AsyncClient:
                 # gRPC's word for a channel that was closed; nobody has cancelled the caller.
                 raise UnavailableError(f"{self._address}: the client was closed") from None
             except grpc.RpcError as failure:
-                wait_seconds = self._rules.wait_seconds(
-                    failure, attempt=attempt, remaining_seconds=deadline - time.monotonic()
-                )
-                if wait_seconds is None:
-                    raise
-            await asyncio.sleep(wait_seconds)
-            attempt += 1
+                pause_seconds = attempts.pause_after(failure, time.monotonic())
+            await asyncio.sleep(pause_seconds)
 
     def _check_open(self) -> None:
         if self._closed:

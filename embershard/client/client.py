@@ -10,7 +10,6 @@ from typing import Self, TypeVar
 
 import grpc
 
-from embershard._proto import predictor_pb2 as pb
 from embershard.client.address import check_address
 from embershard.client.arguments import PriorityName, at_least_one, check_timeout
 from embershard.client.asking import (
@@ -20,7 +19,7 @@ from embershard.client.asking import (
     names_in,
     packed,
     predict_request,
-    refusal,
+    refused,
 )
 from embershard.client.channel import Tls, check_token, open_channel
 from embershard.client.deadline import deadline_in, remaining_seconds
@@ -29,9 +28,9 @@ from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
 from embershard.client.retry import RetryRules
 from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of, pushback_seconds
+from embershard.client.status import error_of
 from embershard.client.stream import PredictStream
-from embershard.errors import EmbershardError, InputError, RequestError, UnavailableError
+from embershard.errors import InputError, RequestError, UnavailableError
 
 __all__ = ["Client"]
 
@@ -161,22 +160,28 @@ class Client:
         request = predict_request(
             model, version, label, request_id=request_id, priority=priority, outputs=outputs
         )
-        known = self._known(names_in(request))
-        schema = known or self._fetch(names_in(request), deadline)
-        try:
-            return self._ask(schema, inputs, request, deadline)
-        except RequestError:
-            if known is None:
-                raise
-        except grpc.RpcError as failure:
-            if known is None or not is_stale(failure.code()):
-                raise self._error(failure, schema, request, inputs) from None
-        # Perhaps the model was changed under us. Once is enough.
-        schema = self._fetch(names_in(request), deadline)
-        try:
-            return self._ask(schema, inputs, request, deadline)
-        except grpc.RpcError as failure:
-            raise self._error(failure, schema, request, inputs) from None
+        names = names_in(request)
+        known = self._known(names)
+        schema = known or self._fetch(names, deadline)
+        while True:
+            try:
+                packed(schema, inputs, request)
+                return prediction(self._send(self._methods.predict, request, deadline))
+            except RequestError:
+                if known is None:
+                    raise
+            except grpc.RpcError as failure:
+                if known is None or not is_stale(failure.code()):
+                    raise refused(
+                        failure,
+                        address=self._address,
+                        schema=schema,
+                        request=request,
+                        inputs=inputs,
+                    ) from None
+            # Perhaps the model was changed under us. Once is enough.
+            known = None
+            schema = self._fetch(names, deadline)
 
     def stream(
         self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
@@ -240,47 +245,19 @@ class Client:
         left = remaining_seconds(deadline, address=self._address)
         return self.get_model(model, version=version, label=label, timeout_seconds=left)
 
-    def _ask(
-        self, schema: ServedModel, inputs: Inputs, request: pb.PredictRequest, deadline: float
-    ) -> Prediction:
-        packed(schema, inputs, request)
-        return prediction(self._send(self._methods.predict, request, deadline))
-
-    def _error(
-        self,
-        failure: grpc.RpcError,
-        schema: ServedModel,
-        request: pb.PredictRequest,
-        inputs: Inputs,
-    ) -> EmbershardError:
-        return refusal(
-            failure.code(),
-            failure.details() or "no details",
-            address=self._address,
-            schema=schema,
-            request=request,
-            inputs=inputs,
-            retry_after_seconds=pushback_seconds(failure),
-        )
-
     def _send(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
         """Send, and send again where that can help, until the deadline."""
-        attempt = 1
+        attempts = self._rules.begin(deadline)
         while True:
             self._check_open()
             try:
                 return method(request, timeout=remaining_seconds(deadline, address=self._address))
             except grpc.RpcError as failure:
-                wait_seconds = self._rules.wait_seconds(
-                    failure, attempt=attempt, remaining_seconds=deadline - time.monotonic()
-                )
-                if wait_seconds is None:
-                    raise
+                pause_seconds = attempts.pause_after(failure, time.monotonic())
             except ValueError:  # gRPC's word for a channel that was closed meanwhile.
                 self._check_open()
                 raise
-            self._pause(wait_seconds)
-            attempt += 1
+            self._pause(pause_seconds)
 
     def _pause(self, seconds: float) -> None:
         """Until `close`, at the latest."""
