@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +61,8 @@ def read_labels(model_folder: Path) -> dict[str, int]:
 def write_label(repository: Path, model: str, label: str, version: int) -> dict[str, int]:
     """Gives a version a label, or takes the label away, whole or not at all.
 
-    Servers see it when they look at the repository again.
+    Servers see it when they look at the repository again. Where several write at once, each waits
+    for the one before.
 
     Args:
         label: ``canary``, ``shadow`` or ``stable``.
@@ -79,11 +83,28 @@ def write_label(repository: Path, model: str, label: str, version: int) -> dict[
         raise NotFoundError(f"{folder}: no version {version}")
     if not folder.is_dir():
         raise NotFoundError(f"{repository}: no model {model!r}")
-    labels = {**read_labels(folder), label: version}
-    if not version:
-        del labels[label]
-    # Of this process alone, and not a name that a version or a reader takes.
-    scratch = folder / f".{LABELS_FILE}.{os.getpid()}"
+    with _alone(folder):
+        labels = {**read_labels(folder), label: version}
+        if not version:
+            del labels[label]
+        _replace(folder, labels)
+    return labels
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """As the only one who changes labels there: who came first has written when this is entered."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(folder: Path, labels: dict[str, int]) -> None:
+    """REQUIRES: `_alone`."""
+    scratch = folder / f".{LABELS_FILE}.new"  # Not a name that a version or a reader takes.
     try:
         scratch.write_text(json.dumps(labels, indent=1, sort_keys=True) + "\n")
         sync(scratch)
@@ -91,4 +112,3 @@ def write_label(repository: Path, model: str, label: str, version: int) -> dict[
     finally:
         scratch.unlink(missing_ok=True)
     sync(folder)
-    return labels

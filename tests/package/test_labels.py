@@ -96,3 +96,32 @@ def test_killed_at_any_moment_it_leaves_labels_that_can_be_read(repository):
                 child.wait(timeout=0.02 + 0.1 * chance.random())
             child.send_signal(signal.SIGKILL)
         assert read_labels(repository / "ranker").get("stable", 1) in (1, 2)
+
+
+TURNS = 40
+
+WRITER = """
+import sys
+from pathlib import Path
+from embershard.package.labels import read_labels, write_label
+
+repository, label, turns = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+for turn in range(turns):
+    version = 1 + turn % 2
+    written = write_label(repository, "ranker", label, version)
+    assert written[label] == read_labels(repository / "ranker")[label] == version
+"""
+
+
+def test_of_two_writers_at_once_neither_takes_back_what_the_other_wrote(repository):
+    """Each alone writes its label, so that it must find what it wrote last."""
+    command = [sys.executable, "-c", WRITER, str(repository)]
+    writers = [
+        subprocess.Popen([*command, label, str(TURNS)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for label in ("stable", "canary")
+    ]
+    said = [writer.communicate(timeout=100)[1] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], said
+    assert read_labels(repository / "ranker") == {"stable": 2, "canary": 2}
+    left = {each.name for each in (repository / "ranker").iterdir()}
+    assert left == {"1", "2", "labels.json"}
