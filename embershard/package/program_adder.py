@@ -33,7 +33,8 @@ def add_program(
     """Publishes ``package`` at ``out`` with a further program.
 
     Args:
-        package: left as it is.
+        package: left as it is. What counts is what it is now: a plan may have been added since it
+            was opened.
         out: ``<repository>/<model>/<version>``; must not be there yet.
         program: what the manifest says of it. One of the same target is left out.
         data: the file that becomes ``program.file``.
@@ -49,9 +50,10 @@ def add_program(
         PackageError: the manifest would contradict itself.
     """
     model, version = identity_of(out)
+    package = Package.open(package.path)
     document = json.loads((package.path / MANIFEST).read_bytes())
     replaced = {each.file for each in package.manifest.compiled if each.target == program.target}
-    kept = [file for file in package.manifest.files if file not in replaced]
+    kept = [file for file in document["files"] if file not in replaced]
     if program.file in kept:
         raise InputError(f"{program.file}: expected a path that is free, got one of the package's")
     with PackageWriter(out) as writer:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from embershard.errors import InputError, PackageError
-from embershard.package import Package, add_program, verify_package
+from embershard.package import Package, add_plan, add_program, place_tables, verify_package
 from embershard.package.manifest import CompiledProgramSpec
 from tests.package.building import publish
 
@@ -67,6 +67,16 @@ def test_tables_are_the_same_files(package, program, tmp_path):
     out = tmp_path / "small" / "2"
     add_program(package, out, spec(), program, check=good)
     assert (out / CHUNK).samefile(package.path / CHUNK)
+
+
+def test_a_plan_that_was_added_while_the_program_was_compiled_is_there(package, program, tmp_path):
+    plan = place_tables(package.manifest.tables, ["cpu:0", "cpu:1"], name="more")
+    add_plan(package.path, plan, default=True)
+    out = tmp_path / "small" / "2"
+    add_program(package, out, spec(), program, check=good)
+    found = verify_package(out)
+    assert found.plan() == plan
+    assert found.manifest.compiled == [spec()]
 
 
 def test_where_no_second_name_can_be_given_files_are_copied(
