@@ -29,6 +29,7 @@ from embershard.commands import (
     add_unload,
     add_verify,
 )
+from embershard.commands.signals import StopSignals
 from embershard.errors import EmbershardError
 from embershard.version import __version__
 
@@ -42,12 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name. None: those of the process.
 
     Returns:
-        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C; 141 where
-        whoever read standard output left, as `head` does.
+        0; 1 where the command failed with a message on standard error; 130 after Ctrl-C, 143 after
+        SIGTERM, 129 after SIGHUP; 141 where whoever read standard output left, as `head` does.
     """
     given = _parser().parse_args(arguments)
+    signals = StopSignals()
     try:
-        given.run(given)
+        with signals:
+            given.run(given)
         print(end="", flush=True)  # What fails at exit would be a traceback.
     except BrokenPipeError:
         _drop_output()
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"embershard {given.command}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
-        return 130
+        return 128 + signals.number
     return 0
 
 

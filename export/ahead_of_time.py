@@ -1,11 +1,13 @@
 """From a package's TorchScript to a program compiled for this machine, by AOTInductor.
 
 Compiling runs in a process of its own, which can be stopped, and whose settings of torch are
-its own: python -m embershard.export.ahead_of_time PACKAGE OUT DTYPE CACHE.
+its own: python -m embershard.export.ahead_of_time PARENT PACKAGE OUT DTYPE CACHE. It ends with
+its parent, whatever ends that, and its compilers with it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -40,6 +42,8 @@ SETTINGS: Final = {
 FAILED = 3
 """Exit code of the child where its last line says what was wrong."""
 
+_PR_SET_PDEATHSIG = 1
+
 
 def compile_ahead(
     package: Package, out: Path, *, dtype: DenseDtype, timeout_seconds: float
@@ -57,7 +61,7 @@ def compile_ahead(
             operation.
     """
     with tempfile.TemporaryDirectory(prefix="embershard.compile.") as cache:
-        arguments = (str(package.path), str(out), dtype, cache)
+        arguments = (str(os.getpid()), str(package.path), str(out), dtype, cache)
         command = [sys.executable, "-W", "ignore", "-m", __spec__.name, *arguments]
         with subprocess.Popen(
             command,
@@ -83,7 +87,8 @@ def compile_ahead(
         raise ExportError(f"{package.path}: torch cannot compile its program: {last}")
 
 
-def _main(folder: str, out: str, dtype: str, cache: str) -> int:
+def _main(parent: str, folder: str, out: str, dtype: str, cache: str) -> int:
+    _end_with(int(parent))
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # Before the compiler is imported.
     try:
         _compile(Package.open(folder), Path(out), cast(DenseDtype, dtype))
@@ -91,6 +96,14 @@ def _main(folder: str, out: str, dtype: str, cache: str) -> int:
         print(error)
         return FAILED
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """Has this process, and all that it starts, killed when ``parent`` ends."""
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # It has ended already.
+        os.killpg(0, signal.SIGKILL)
 
 
 def _compile(package: Package, out: Path, dtype: DenseDtype) -> None:

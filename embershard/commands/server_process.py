@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embershard.commands.signals import EndAtOnce
 from embershard.errors import EmbershardError, UnavailableError
 from embershard.version import __version__
 
@@ -44,7 +45,7 @@ def spin_briefly(environment: MutableMapping[str, str]) -> None:
 
 
 def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
-    """Serves until a signal says stop, and ends in order.
+    """Serves until a signal says stop, and ends in order; at once where nothing is served yet.
 
     Args:
         given: ``repository``, ``model``, ``version``, ``metrics_host``, ``metrics_port`` and
@@ -59,30 +60,39 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
     # What goes wrong is said in one sentence of ours; gRPC's own log comes on when asked for.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     spin_briefly(os.environ)
-    # Blocked before any thread starts, so that none but this one ever takes them.
+    # Blocked before any thread starts, so that none ever takes them but who waits for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    prepare_process()
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     from embershard.serving.logs import EventLog, LogRecords
     from embershard.serving.slow_log import SlowRequestLog
 
     log = EventLog(sys.stderr, as_json=given.log_json)
+    early = _end_at_once(log, "loading")
+    prepare_process()
     logging.basicConfig(handlers=[LogRecords(log)])
     # Taken before the tables are loaded: what is wrong with it shows at once.
     with _metrics(given) as metrics:
         said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
         log.write("start", {**said, "plan": options.plan, "tables": options.tables})
         with _started(given, options, log) as server, _control(server, options):
+            early.stop()
             _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
             _wait_for_signal(server, log, options)
             log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
-            for number in STOP_SIGNALS:  # A second one ends the process at once.
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            _end_at_once(log, "draining")  # By a second one.
         if slow:
             slow.join()
         answered = server.answered()
         log.write("stopped", {"requests_answered": answered, **_recorded(server, options)})
+
+
+def _end_at_once(log: EventLog, state: str) -> EndAtOnce:
+    """By a signal that says stop, from now on."""
+    return EndAtOnce(
+        STOP_SIGNALS, lambda number: log.write("ended", {"signal": number.name, "while": state})
+    )
 
 
 def _wait_for_signal(server: Server, log: EventLog, options: ServerOptions) -> None:

@@ -1,0 +1,84 @@
+"""What signals that say stop do to a command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+__all__ = ["EndAtOnce", "StopSignals"]
+
+POLL_SECONDS = 0.1
+
+
+class StopSignals:
+    """In a block of it SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does, so that a
+    command removes what it has half done and ends the processes that it has begun.
+
+    A signal that is ignored stays so: `nohup` ignores SIGHUP. Outside the main thread the block
+    changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.number: signal.Signals = signal.SIGINT
+        """What came last."""
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.number = signal.Signals(number)
+        raise KeyboardInterrupt(f"ended by {self.number.name}")
+
+
+class EndAtOnce:
+    """Ends the process by a signal, without any order: a server that loads, or that is told twice.
+
+    A thread of its own waits for the signals, since the main one is at work.
+
+    REQUIRES: the signals are blocked in every thread, and their actions are the system's.
+    """
+
+    def __init__(self, signals: set[signal.Signals], say: Callable[[signal.Signals], None]) -> None:
+        """
+        Args:
+            signals: that end the process.
+            say: called before the end, by the thread that waits.
+        """
+        self._signals, self._say = signals, say
+        self._over = threading.Event()
+        threading.Thread(target=self._wait, name="early-signals", daemon=True).start()
+
+    def stop(self) -> None:
+        """From here on a signal is for the next who waits for it."""
+        self._over.set()
+
+    def _wait(self) -> None:
+        while not self._over.is_set():
+            taken = signal.sigtimedwait(self._signals, POLL_SECONDS)
+            if taken is None:
+                continue
+            if self._over.is_set():  # It came for the next.
+                os.kill(os.getpid(), taken.si_signo)
+                return
+            self._say(signal.Signals(taken.si_signo))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {taken.si_signo})
+            signal.raise_signal(taken.si_signo)
+            os._exit(128 + taken.si_signo)  # The first process of a container does not end by it.

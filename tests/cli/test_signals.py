@@ -1,0 +1,228 @@
+"""A signal that says stop ends every command, and nothing of it is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from embershard.commands.signals import StopSignals
+from tests.cli.running import END_SECONDS, ROOT
+from tests.serving.failures.busy import until
+
+SIGNALS = [signal.SIGTERM, signal.SIGHUP]
+STOPS = [signal.SIGTERM, signal.SIGINT]
+
+
+def by_name(number):
+    return number.name
+
+
+@pytest.fixture
+def with_default():
+    """Gives a signal the system's action until the test ends, whoever runs the tests."""
+    before = {}
+
+    def changed(number):
+        before[number] = signal.signal(number, signal.SIG_DFL)
+
+    yield changed
+    for number, action in before.items():
+        signal.signal(number, action)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=by_name)
+def test_in_the_block_it_is_an_interrupt_and_outside_what_it_was(number, with_default):
+    with_default(number)
+    signals = StopSignals()
+    with pytest.raises(KeyboardInterrupt, match=f"^ended by {number.name}$"), signals:
+        os.kill(os.getpid(), number)
+    assert signals.number == number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_one_that_is_ignored_stays_ignored(with_default):
+    with_default(signal.SIGHUP)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopSignals():
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_outside_the_main_thread_nothing_changes(with_default):
+    with_default(signal.SIGTERM)
+    found = []
+
+    def look():
+        with StopSignals():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [signal.SIG_DFL]
+
+
+class Started:
+    """A process of Python whose first line has come."""
+
+    def __init__(self, code, *arguments, **environment):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.first = self.process.stdout.readline()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def end(self, number):
+        """Exit code and the last line on standard error."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=END_SECONDS)
+        return self.process.returncode, said.splitlines()[-1]
+
+
+WORKING = """
+import signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+import embershard.package
+from embershard.cli import main
+
+def work(*_, **__):
+    print("working", flush=True)
+    threading.Event().wait(600)
+
+embershard.package.verify_package = work
+sys.exit(main(["verify", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),
+        pytest.param(signal.SIGTERM, 143, "ended by SIGTERM", id="SIGTERM"),
+        pytest.param(signal.SIGHUP, 129, "ended by SIGHUP", id="SIGHUP"),
+    ],
+)
+def test_a_command_ends_with_a_line_and_the_code_that_shells_give(repository, number, code, words):
+    with Started(WORKING, repository / "ranker" / "1") as command:
+        assert command.first == "working\n"
+        assert command.end(number) == (code, f"embershard verify: {words}")
+
+
+LOADING = """
+import sys, threading
+import embershard.serving
+from embershard.cli import main
+
+class Server:
+    def __init__(self, *_, **__):
+        print("loading", flush=True)
+        threading.Event().wait(600)
+
+embershard.serving.Server = Server
+sys.exit(main(["serve", sys.argv[1], "--port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("number", STOPS, ids=by_name)
+def test_a_server_that_loads_ends_at_once_and_says_so(repository, number):
+    with Started(LOADING, repository) as server:
+        assert server.first == "loading\n"
+        code, last = server.end(number)
+    assert code == -number
+    assert last.split()[1:] == ["ended", f"signal={number.name}", "while=loading"]
+
+
+DRAINING = """
+import sys, threading
+from embershard.serving import Server
+from embershard.cli import main
+
+def stop(self):
+    print("draining", flush=True)
+    threading.Event().wait(600)
+
+Server.stop = stop
+sys.exit(main(["serve", sys.argv[1], "--threads", "1", "--port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("number", STOPS, ids=by_name)
+def test_a_second_signal_ends_a_server_that_drains(repository, number):
+    with Started(DRAINING, repository) as server:
+        assert server.first.startswith("serving ranker 1 on ")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.stdout.readline() == "draining\n"
+        code, last = server.end(number)
+    assert code == -number
+    assert last.split()[1:] == ["ended", f"signal={number.name}", "while=draining"]
+
+
+def stat(process):
+    """Name, state, parent and session of a process; None where it has ended."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    state, parent, _, session = rest.split()[:4]
+    return None if state == "Z" else (name, int(parent), int(session))
+
+
+def processes():
+    """By their numbers."""
+    numbers = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+    return {number: found for number in numbers if (found := stat(number))}
+
+
+def leaders_below(parent):
+    """Children that lead sessions of their own."""
+    return [n for n, (_, above, session) in processes().items() if (above, session) == (parent, n)]
+
+
+def names_in_session(leader):
+    return [name for name, _, session in processes().values() if session == leader]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=by_name)
+def test_a_compilation_takes_its_compilers_with_it(repository, tmp_path, number):
+    arguments = ["compile", str(repository / "ranker" / "1"), "--out", str(tmp_path / "ranker/2")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "embershard", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        until(lambda: leaders_below(process.pid))
+        (child,) = leaders_below(process.pid)
+        until(lambda: not all(name.startswith("python") for name in names_in_session(child)))
+        process.send_signal(number)
+        process.wait(END_SECONDS)
+        until(lambda: not names_in_session(child))
+        said = process.stderr.read()
+    assert not (tmp_path / "ranker" / "2").exists()
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
+        assert said.splitlines()[-1].startswith("embershard compile: ")
+        assert [each.name for each in tmp_path.iterdir() if each.name != "ranker"] == []
