@@ -41,7 +41,7 @@ class LocalPredictor:
             fbgemm_folder=str(fbgemm_folder()),
             plan=plan,
             dense_program=dense_program,
-            resident=tables == "resident",
+            tables=tables,
             threads=threads,
         )
 

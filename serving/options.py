@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Final, Literal, get_args, get_origin, get_type_hints
 
 from embershard.errors import ConfigError
 
-__all__ = ["ServerOptions", "TableResidency"]
+__all__ = ["ServerOptions", "TableResidency", "native_keywords"]
 
 TableResidency = Literal["mmap", "resident"]
 
-MOST = (1 << 31) - 1
-LEAST = {
-    "default_timeout_ms": 1,
-    "max_request_examples": 0,
-    "max_request_ids": 0,
-    "max_batch_examples": 0,
-    "max_batch_ids": 0,
-    "merge_examples": 0,
-    "max_queued_examples": 0,
-    "max_queued_ids": 0,
-    "max_queued_bytes": 1,
-    "max_inline_us": 0,
-    "max_message_bytes": 1,
-    "max_connections": 0,
-    "max_connection_calls": 1,
-    "stream_in_flight": 1,
-    "record_requests": 1,
-}
-SECONDS_OF_CONNECTIONS = (
-    "connection_idle_seconds",
-    "connection_age_seconds",
-    "keepalive_seconds",
-    "min_ping_seconds",
-)
+MOST: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Both ends belong to it."""
+
+    least: float
+    most: float = MOST
+
+
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+NotNegative = Annotated[float, Range(0)]
+
+PYTHONS_OWN: Final = {"control", "drain_timeout_seconds", "token_without_tls"}
+"""Options that the extension does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server listens, places tables and bounds its queue."""
+    """How a server listens, places tables and bounds its queue.
+
+    Here, and nowhere else, an option has its name, type, range and default: the extension takes it
+    by that name, and so does `embershard serve`, with ``-`` for ``_``.
+    """
 
     host: str = "127.0.0.1"
     """Address to listen on. ``0.0.0.0`` lets other machines in."""
 
-    port: int = 50051
+    port: Annotated[int, Range(0, 65535)] = 50051
     """0: a free one, which the server states once it listens."""
 
     plan: str = ""
@@ -59,7 +58,7 @@ class ServerOptions:
     """``mmap``: shared with the page cache, quick to start. ``resident``: copied into memory of
     the process, in huge pages where the system gives them; for large tables under steady load."""
 
-    threads: int = 0
+    threads: Annotated[int, Range(0, 1024)] = 0
     """Threads of the lookups and, after them, inside the dense program. 0: as many as there are
     cores. Lower it where other work shares the machine."""
 
@@ -82,99 +81,99 @@ class ServerOptions:
     """Whether a token may come over connections that are not TLS from other machines, where who
     listens can take it. For servers behind a proxy that does TLS."""
 
-    default_timeout_ms: int = 1000
+    default_timeout_ms: Positive = 1000
     """Deadline of a request whose client states none, in milliseconds, at least 1."""
 
-    sample_tolerance: float = 1e-5
+    sample_tolerance: NotNegative = 1e-5
     """Largest difference allowed, at start, between the scores of the package's samples and those
     that the package says they must have; relative to scores beyond 1, and 100 times as much where
     the dense program is in bfloat16. 0: none. Raise it where this
     machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
 
-    max_request_examples: int = 0
+    max_request_examples: Count = 0
     """Most examples that one request may hold, where the package does not allow less. 0: what the
     package allows, but no more than may be queued. One that is larger than a batch is cut into
     pieces, and their outputs joined: raise it with the package's limit, not for the machine."""
 
-    max_request_ids: int = 0
+    max_request_ids: Count = 0
     """Most ids of one request, likewise."""
 
-    max_batch_examples: int = 0
+    max_batch_examples: Count = 0
     """Most examples run at once: the largest piece of a request. 0: 1024, or ``merge_examples``
     where that is more, and no more than may be queued. Others wait while it runs, and a batch's
     memory grows with it."""
 
-    max_batch_ids: int = 0
+    max_batch_ids: Count = 0
     """Most ids looked up at once, likewise; one example that has more runs alone. 0: 2**20."""
 
-    merge_examples: int = 0
+    merge_examples: Count = 0
     """Requests are merged up to so many examples. A larger one runs alone. 0: 512, and never more
     than ``max_batch_examples``: beyond some hundreds an example costs no less, and all that are in
     a batch wait for it. Raise it where a model gains from more; 1: none are merged."""
 
-    max_queued_examples: int = 0
+    max_queued_examples: Count = 0
     """Examples waiting at once. Beyond this, requests are refused at once, not served late.
     0: eight of the largest requests, of 4096 examples and 2**20 ids at least."""
 
-    max_queued_ids: int = 0
+    max_queued_ids: Count = 0
     """Ids waiting at once, likewise."""
 
-    max_queued_bytes: int = 256 << 20
+    max_queued_bytes: Positive = 256 << 20
     """Memory of the messages waiting at once, in bytes, likewise. The batch that runs may hold as
     much again. Raise it where one message is large."""
 
-    max_inline_us: int = 500
+    max_inline_us: Count = 500
     """Longest batch, in microseconds, as predicted, that the thread which brings a request runs
     itself while the model is idle. 0: none. It reads no other request meanwhile; lower it where
     those behind notice."""
 
-    max_message_bytes: int = 64 << 20
+    max_message_bytes: Positive = 64 << 20
     """Largest message taken, in bytes, below 2**31."""
 
-    max_connections: int = 4096
+    max_connections: Count = 4096
     """Connections open at once. One more is hung up on as it comes; those that are there are
     served on. 0: as many as the process may open files. Raise it where more clients connect: each
     takes a file and some tens of kB."""
 
-    max_connection_calls: int = 10_000
+    max_connection_calls: Positive = 10_000
     """Calls open at once on one connection, at least 1. Clients hold further ones back until one
     ends. Raise it where one client has more requests in flight."""
 
-    stream_in_flight: int = 256
+    stream_in_flight: Positive = 256
     """Requests of one stream that are read and not answered yet, at least 1. Beyond it nothing more
     is read from the stream, and its client waits. Raise it where one stream carries a lot."""
 
-    connection_idle_seconds: float = 300.0
+    connection_idle_seconds: NotNegative = 300.0
     """How long a connection may be without a call before it is closed. 0: for ever."""
 
-    connection_age_seconds: float = 0.0
+    connection_age_seconds: NotNegative = 0.0
     """After about this long a connection is closed: what is open on it has 30 s to end, and clients
     connect again. 0: never. Set it where connections, not calls, are spread over servers, so that
     a new server gets its share."""
 
-    keepalive_seconds: float = 60.0
+    keepalive_seconds: NotNegative = 60.0
     """A client that has calls open and says nothing for this long is asked whether it is there, and
     hung up on after 20 s without an answer. 0: it is not asked."""
 
-    min_ping_seconds: float = 10.0
+    min_ping_seconds: NotNegative = 10.0
     """How often a client may ask (HTTP/2 ping) in turn, with calls open or without. Who asks sooner
     three times is hung up on. 0: as often as it likes."""
 
-    slow_request_ms: float = 0.0
+    slow_request_ms: NotNegative = 0.0
     """From this long on, in milliseconds, a request is kept for `Server.wait_slow`, and so for the
     log of ``embershard serve``. 0: none is."""
 
-    memory_budget: int = 0
+    memory_budget: Annotated[int, Range(0, (1 << 62) - 1)] = 0
     """Most bytes that the loaded versions may take together: tables that are copied
     (``tables="resident"``), vocabularies, programs, and what is loaded while another is served.
     Beyond it a version is not loaded. 0: 80 % of the memory that this process may use."""
 
-    load_mb_per_second: float = 200.0
+    load_mb_per_second: NotNegative = 200.0
     """How fast files are read while requests are answered, in 10^6 bytes a second: a version that
     is loaded later takes the disk and the processor from them. At the start they are read as fast
     as they can be. 0: always so."""
 
-    shadow_share: float = 0.0
+    shadow_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
     gets its answers; they are compared with those that are given. 0: none."""
 
@@ -187,19 +186,21 @@ class ServerOptions:
     """A file to make, for `embershard bench --replay`: sampled requests, whole, and what they were
     answered. Only its owner may read it, since it holds what users sent. Empty: none."""
 
-    record_requests: int = 10_000
+    record_requests: Positive = 10_000
     """Most requests in that file, at least 1. It also ends at 1 GiB."""
 
-    record_share: float = 1.0
+    record_share: Annotated[float, Range(0, 1)] = 1.0
     """Share of the requests that go there, above 0, at most 1. Lower it to spread the file over
     more time."""
 
-    drain_timeout_seconds: float = 30.0
+    drain_timeout_seconds: NotNegative = 30.0
     """How long a stopping server works on what it has accepted. 0: not at all."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port: expected 0..65535, got {self.port}")
+        for name, (kind, allowed) in _numbers().items():
+            _check_number(name, getattr(self, name), kind, allowed)
+        if self.record_share == 0:
+            raise ConfigError("record_share: expected above 0 and at most 1, got 0")
         if bool(self.tls_certificate) != bool(self.tls_key):
             given = "tls_certificate" if self.tls_certificate else "tls_key"
             raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {given}")
@@ -207,29 +208,32 @@ class ServerOptions:
             raise ConfigError("tls_client_ca: expected tls_certificate and tls_key with it")
         if self.tables not in get_args(TableResidency):
             raise ConfigError(f"tables: expected mmap or resident, got {self.tables!r}")
-        if not 0 <= self.threads <= 1024:
-            raise ConfigError(f"threads: expected 0..1024, got {self.threads}")
-        if not (self.sample_tolerance >= 0 and math.isfinite(self.sample_tolerance)):
-            raise ConfigError(
-                f"sample_tolerance: expected a finite number of at least 0,"
-                f" got {self.sample_tolerance}"
-            )
-        for name, least in LEAST.items():
-            if not least <= getattr(self, name) <= MOST:
-                raise ConfigError(f"{name}: expected {least}..{MOST}, got {getattr(self, name)}")
-        if not 0 <= self.memory_budget < 1 << 62:
-            raise ConfigError(f"memory_budget: expected 0..2**62, got {self.memory_budget}")
-        if not 0 <= self.shadow_share <= 1:
-            raise ConfigError(f"shadow_share: expected 0..1, got {self.shadow_share}")
-        if not 0 < self.record_share <= 1:
-            raise ConfigError(
-                f"record_share: expected above 0 and at most 1, got {self.record_share}"
-            )
-        for name in (
-            "slow_request_ms",
-            "drain_timeout_seconds",
-            "load_mb_per_second",
-            *SECONDS_OF_CONNECTIONS,
-        ):
-            if not 0 <= getattr(self, name) <= MOST:
-                raise ConfigError(f"{name}: expected 0..{MOST}, got {getattr(self, name)}")
+
+
+def native_keywords(options: ServerOptions) -> dict[str, object]:
+    """What the extension takes: all but Python's own, by their names."""
+    return {
+        each.name: getattr(options, each.name)
+        for each in fields(options)
+        if each.name not in PYTHONS_OWN
+    }
+
+
+@cache
+def _numbers() -> Mapping[str, tuple[type, Range]]:
+    """Options that are numbers: which, and between what."""
+    hints = get_type_hints(ServerOptions, include_extras=True)
+    return {
+        name: (hint.__origin__, hint.__metadata__[0])
+        for name, hint in hints.items()
+        if get_origin(hint) is Annotated
+    }
+
+
+def _check_number(name: str, value: object, kind: type, allowed: Range) -> None:
+    number = numbers.Integral if kind is int else numbers.Real
+    if isinstance(value, number) and allowed.least <= value <= allowed.most:
+        return
+    kinds = "a whole number, " if kind is int else "a number, "
+    what = "" if isinstance(value, number) else kinds
+    raise ConfigError(f"{name}: expected {what}{allowed.least}..{allowed.most}, got {value!r}")

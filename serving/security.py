@@ -10,28 +10,16 @@ from embershard.errors import ConfigError
 from embershard.serving._native import load_extension
 from embershard.serving.options import ServerOptions
 
-__all__ = ["check_security", "security_keywords"]
+__all__ = ["check_security"]
 
 Report = Callable[[str], None]
 
 
-def security_keywords(options: ServerOptions, *, report: Report) -> dict[str, object]:
-    """What the extension takes.
+def check_security(options: ServerOptions, *, report: Report) -> None:
+    """Refuse at once what would be refused after the tables are loaded.
 
     Args:
         report: gets a sentence when a file has changed and cannot be used. From any thread.
-    """
-    return {
-        "tls_certificate": options.tls_certificate,
-        "tls_key": options.tls_key,
-        "tls_client_ca": options.tls_client_ca,
-        "token_file": options.token_file,
-        "security_report": report,
-    }
-
-
-def check_security(options: ServerOptions, *, report: Report) -> None:
-    """Refuse at once what would be refused after the tables are loaded.
 
     Raises:
         ConfigError: a certificate, key or token that cannot be used, or a token that would cross
@@ -46,7 +34,13 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
         )
     if not options.token_file and not options.tls_certificate:
         return
-    problem = load_extension().check_security(**security_keywords(options, report=report))
+    problem = load_extension().check_security(
+        tls_certificate=options.tls_certificate,
+        tls_key=options.tls_key,
+        tls_client_ca=options.tls_client_ca,
+        token_file=options.token_file,
+        security_report=report,
+    )
     if problem:
         raise ConfigError(problem)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -11,9 +12,9 @@ from typing import Literal, Self
 from embershard.errors import ConfigError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent
-from embershard.serving.options import SECONDS_OF_CONNECTIONS, ServerOptions
+from embershard.serving.options import ServerOptions, native_keywords
 from embershard.serving.repository import ServedPackage, check_models, memory_limit
-from embershard.serving.security import check_security, security_keywords
+from embershard.serving.security import check_security
 from embershard.serving.snapshot import NativeSnapshot, Recorded, SlowRequest, Snapshot
 from embershard.serving.totals import Totals
 
@@ -75,40 +76,12 @@ class Server:
             repository=str(self._repository),
             models=models,
             version=str(version or ""),
-            memory_budget=self._options.memory_budget or memory_limit() * 8 // 10,
-            load_bytes_per_second=self._options.load_mb_per_second * 1e6,
-            load_report=_reporter(on_event),
-            shadow_share=self._options.shadow_share,
             fbgemm_folder=str(fbgemm_folder()),
-            plan=self._options.plan,
-            dense_program=self._options.dense_program,
-            resident=self._options.tables == "resident",
-            threads=self._options.threads,
-            sample_tolerance=self._options.sample_tolerance,
-            max_request_examples=self._options.max_request_examples,
-            max_request_ids=self._options.max_request_ids,
-            max_batch_examples=self._options.max_batch_examples,
-            max_batch_ids=self._options.max_batch_ids,
-            merge_examples=self._options.merge_examples,
-            max_queued_examples=self._options.max_queued_examples,
-            max_queued_ids=self._options.max_queued_ids,
-            max_queued_bytes=self._options.max_queued_bytes,
-            max_inline_us=self._options.max_inline_us,
-            host=self._options.host,
-            port=self._options.port,
-            default_timeout_ms=self._options.default_timeout_ms,
-            max_message_bytes=self._options.max_message_bytes,
-            stream_in_flight=self._options.stream_in_flight,
-            max_connections=self._options.max_connections,
+            load_report=_reporter(on_event),
             connections_report=LOG.warning,
-            max_connection_calls=self._options.max_connection_calls,
-            **{name: getattr(self._options, name) for name in SECONDS_OF_CONNECTIONS},
-            slow_request_ms=self._options.slow_request_ms,
-            record_path=self._options.record,
-            record_requests=self._options.record_requests,
-            record_share=self._options.record_share,
             record_report=LOG.error,
-            **security_keywords(self._options, report=LOG.error),
+            security_report=LOG.error,
+            **native_keywords(_with_budget(self._options)),
         )
         self._totals.snapshot(self._native.snapshot())  # None that was loaded is left out.
         self._state: Literal["serving", "draining", "stopped"] = "serving"
@@ -226,6 +199,10 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _with_budget(options: ServerOptions) -> ServerOptions:
+    return replace(options, memory_budget=options.memory_budget or memory_limit() * 8 // 10)
 
 
 def _reporter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,47 +14,46 @@ if TYPE_CHECKING:
 
 __all__ = ["add_serve"]
 
-# Options of the server that are numbers: flag, kind, placeholder, what help says.
+# Options of the server that are numbers: flag, placeholder, what help says. ServerOptions says the
+# rest.
 BATCHES = (
-    ("threads", int, "N", "threads of lookups and of the dense program; 0: one a core"),
-    ("max-batch-examples", int, "N", "most examples run at once; a larger request is cut; 0: 1024"),
-    ("max-batch-ids", int, "N", "most ids looked up at once, likewise; 0: 2**20"),
-    ("merge-examples", int, "N", "requests are merged up to so many examples; 0: 512"),
-    ("max-inline-us", int, "US", "longest batch run by the thread that brings it; 0: none"),
+    ("threads", "N", "threads of lookups and of the dense program; 0: one a core"),
+    ("max-batch-examples", "N", "most examples run at once; a larger request is cut; 0: 1024"),
+    ("max-batch-ids", "N", "most ids looked up at once, likewise; 0: 2**20"),
+    ("merge-examples", "N", "requests are merged up to so many examples; 0: 512"),
+    ("max-inline-us", "US", "longest batch run by the thread that brings it; 0: none"),
 )
 LIMITS = (
-    ("default-timeout-ms", int, "MS", "deadline of requests that state none"),
-    ("max-request-examples", int, "N", "most of one request; 0: what the package allows"),
-    ("max-request-ids", int, "N", "most of one request; 0: what the package allows"),
-    ("max-queued-examples", int, "N", "examples that may wait; 0: eight of the largest requests"),
-    ("max-queued-ids", int, "N", "ids that may wait; 0: eight of the largest requests"),
-    ("max-queued-bytes", int, "BYTES", "memory of the messages that may wait"),
-    ("max-message-bytes", int, "BYTES", "largest message taken"),
-    ("drain-timeout-seconds", float, "S", "how long a stopping server works on; 0: not at all"),
+    ("default-timeout-ms", "MS", "deadline of requests that state none"),
+    ("max-request-examples", "N", "most of one request; 0: what the package allows"),
+    ("max-request-ids", "N", "most of one request; 0: what the package allows"),
+    ("max-queued-examples", "N", "examples that may wait; 0: eight of the largest requests"),
+    ("max-queued-ids", "N", "ids that may wait; 0: eight of the largest requests"),
+    ("max-queued-bytes", "BYTES", "memory of the messages that may wait"),
+    ("max-message-bytes", "BYTES", "largest message taken"),
+    ("drain-timeout-seconds", "S", "how long a stopping server works on; 0: not at all"),
 )
 CONNECTIONS = (
-    ("max-connections", int, "N", "connections open at once; 0: as many as files may be"),
-    ("max-connection-calls", int, "N", "calls open at once on a connection"),
-    ("stream-in-flight", int, "N", "requests of a stream read before they are answered"),
-    ("connection-idle-seconds", float, "S", "closed after so long without a call; 0: never"),
-    ("connection-age-seconds", float, "S", "closed after so long; 0: never"),
-    ("keepalive-seconds", float, "S", "a silent client with calls open is asked; 0: not"),
-    ("min-ping-seconds", float, "S", "how often a client may ask; 0: as it likes"),
+    ("max-connections", "N", "connections open at once; 0: as many as files may be"),
+    ("max-connection-calls", "N", "calls open at once on a connection"),
+    ("stream-in-flight", "N", "requests of a stream read before they are answered"),
+    ("connection-idle-seconds", "S", "closed after so long without a call; 0: never"),
+    ("connection-age-seconds", "S", "closed after so long; 0: never"),
+    ("keepalive-seconds", "S", "a silent client with calls open is asked; 0: not"),
+    ("min-ping-seconds", "S", "how often a client may ask; 0: as it likes"),
 )
 START = (
     (
         "sample-tolerance",
-        float,
         "X",
         "largest difference allowed from the scores that the package says its samples have; "
         "100 times as much where the dense program is in bf16",
     ),
 )
-SECURITY = ("tls_certificate", "tls_key", "tls_client_ca", "token_file", "token_without_tls")
 VERSIONS = (
-    ("memory-budget", int, "BYTES", "most that loaded versions take; 0: 80 %% of the memory"),
-    ("load-mb-per-second", float, "MB", "how fast a later version is read; 0: at full speed"),
-    ("shadow-share", float, "S", "share of the requests copied to the version labelled shadow"),
+    ("memory-budget", "BYTES", "most that loaded versions take; 0: 80 %% of the memory"),
+    ("load-mb-per-second", "MB", "how fast a later version is read; 0: at full speed"),
+    ("shadow-share", "S", "share of the requests copied to the version labelled shadow"),
 )
 GROUPS = {
     "start": START,
@@ -106,13 +106,14 @@ def add_serve(commands: Any) -> None:
     )
     for title, flags in GROUPS.items():
         group = command.add_argument_group(title)
-        for flag, kind, placeholder, words in flags:
+        for flag, placeholder, words in flags:
             value = getattr(default, flag.replace("-", "_"))
-            words = (
-                f"{words} (default: {value:g})" if kind is float else f"{words} (default: {value})"
-            )
             group.add_argument(
-                f"--{flag}", type=kind, default=value, metavar=placeholder, help=words
+                f"--{flag}",
+                type=type(value),
+                default=value,
+                metavar=placeholder,
+                help=f"{words} (default: {value:.16g})",
             )
     _add_security(command.add_argument_group("security"))
     _add_watching(command.add_argument_group("metrics and logs"))
@@ -193,6 +194,7 @@ def _add_watching(group: Any) -> None:
     )
     add(
         "--slow-ms",
+        dest="slow_request_ms",
         type=float,
         default=0.0,
         metavar="MS",
@@ -227,24 +229,7 @@ def _add_recording(group: Any, default: ServerOptions) -> None:
 
 
 def _serve(given: argparse.Namespace) -> None:
-    run_server(given, _options(given))
-
-
-def _options(given: argparse.Namespace) -> ServerOptions:
     from embershard.serving import ServerOptions
 
-    numbers = [flag.replace("-", "_") for flags in GROUPS.values() for flag, *_ in flags]
-    return ServerOptions(
-        host=given.host,
-        port=given.port,
-        plan=given.plan,
-        dense_program=given.dense_program,
-        tables=given.tables,
-        **{name: getattr(given, name) for name in SECURITY},
-        slow_request_ms=given.slow_ms,
-        control=given.control,
-        record=given.record,
-        record_requests=given.record_requests,
-        record_share=given.record_share,
-        **{name: getattr(given, name) for name in numbers},
-    )
+    options = {each.name: getattr(given, each.name) for each in fields(ServerOptions)}
+    run_server(given, ServerOptions(**options))

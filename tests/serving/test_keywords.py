@@ -17,7 +17,7 @@ def predictor(tmp_path):
         "fbgemm_folder": str(fbgemm_folder()),
         "plan": "",
         "dense_program": "",
-        "resident": False,
+        "tables": "mmap",
         "threads": 1,
     }
 
@@ -32,7 +32,7 @@ def test_an_unknown_keyword_is_named_with_those_there_are(predictor):
     with pytest.raises(
         TypeError,
         match=r"^LocalPredictor: no keyword 'device', expected folder, fbgemm_folder, plan, "
-        r"dense_program, resident, threads$",
+        r"dense_program, tables, threads$",
     ):
         load_extension().LocalPredictor(**predictor, device="cpu:0")
 

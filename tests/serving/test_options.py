@@ -1,14 +1,43 @@
 """Options are valid once built."""
 
+import re
+from dataclasses import fields
+
 import pytest
 
 from embershard.errors import ConfigError
 from embershard.serving import ServerOptions
+from embershard.serving.options import native_keywords
 
 
 def test_the_defaults_are_those_of_the_command():
     options = ServerOptions()
     assert (options.host, options.port, options.default_timeout_ms) == ("127.0.0.1", 50051, 1000)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        pytest.param(
+            "threads", 1.5, "expected a whole number, 0..1024, got 1.5", id="half-a-thread"
+        ),
+        pytest.param("port", "80", "expected a whole number, 0..65535, got '80'", id="text"),
+        pytest.param(
+            "keepalive_seconds", None, "expected a number, 0..2147483647, got None", id="none"
+        ),
+    ],
+)
+def test_what_is_no_number_is_refused_by_name(option, value, words):
+    with pytest.raises(ConfigError, match=f"^{option}: {re.escape(words)}$"):
+        ServerOptions(**{option: value})
+
+
+def test_the_extension_is_given_every_option_but_pythons_own():
+    """By its name: the extension refuses one that it does not know, and one that is missing."""
+    given = native_keywords(ServerOptions(threads=3, tables="resident"))
+    names = {each.name for each in fields(ServerOptions)}
+    assert names - given.keys() == {"control", "drain_timeout_seconds", "token_without_tls"}
+    assert (given["threads"], given["tables"]) == (3, "resident")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +65,9 @@ def test_the_defaults_are_those_of_the_command():
         ("connection_age_seconds", [-1, float("nan"), float("inf")]),
         ("keepalive_seconds", [-1, float("nan"), float("inf")]),
         ("min_ping_seconds", [-1, float("nan"), float("inf")]),
+        ("memory_budget", [-1, 2**62]),
+        ("load_mb_per_second", [-1, float("nan"), float("inf")]),
+        ("shadow_share", [-1, 1.5, float("nan")]),
         ("record_requests", [0, 2**31]),
         ("record_share", [0, -1, 1.5, float("nan")]),
         ("slow_request_ms", [-1, float("nan"), float("inf")]),

@@ -10,14 +10,17 @@ namespace embershard {
 namespace {
 
 void Read(Keywords& keywords, ModelOptions* to) {
-  bool resident = false;
+  std::string tables;
   std::string fbgemm_folder;
   keywords.Read("fbgemm_folder", &fbgemm_folder);
   keywords.Read("plan", &to->package.plan);
   keywords.Read("dense_program", &to->dense_program);
-  keywords.Read("resident", &resident);
+  keywords.Read("tables", &tables);
   keywords.Read("threads", &to->threads);
-  to->package.residency = resident ? TableResidency::kResident : TableResidency::kMmap;
+  if (tables != "mmap" && tables != "resident") {
+    RaiseIfFailed(InvalidArgument("tables: expected mmap or resident, got '" + tables + "'"));
+  }
+  to->package.residency = tables == "resident" ? TableResidency::kResident : TableResidency::kMmap;
   to->fbgemm_folder = fbgemm_folder;
 }
 
@@ -78,7 +81,7 @@ void Read(Keywords& keywords, GrpcServerOptions* to) {
   keywords.Read("max_message_bytes", &to->max_message_bytes);
   keywords.Read("stream_in_flight", &to->stream_in_flight);
   Read(keywords, &to->connections);
-  keywords.Read("record_path", &to->record.path);
+  keywords.Read("record", &to->record.path);
   keywords.Read("record_requests", &to->record.max_requests);
   keywords.Read("record_share", &to->record.share);
   keywords.Read("record_report", &to->record.report);
@@ -103,7 +106,9 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   Read(keywords, &arguments.model);
   Read(keywords, &arguments.loader);
   Read(keywords, &arguments.server);
-  keywords.Read("load_bytes_per_second", &arguments.load_bytes_per_second);
+  double load_mb_per_second = 0;
+  keywords.Read("load_mb_per_second", &load_mb_per_second);
+  arguments.load_bytes_per_second = load_mb_per_second * 1e6;
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
   keywords.Read("shadow_share", &arguments.shadow_share);
   keywords.CheckAllRead();
