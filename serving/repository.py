@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +45,19 @@ def check_models(repository: Path, models: Sequence[str]) -> None:
 
 
 def memory_limit() -> int:
-    """Bytes of memory that this process may use: the machine's, or less in a container."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that this process may use: the machine's, or less in a container or where its
+    address space is bounded (``ulimit -v``)."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:
+        limits.append(addresses)
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        container = Path("/sys/fs/cgroup/memory.max").read_text().strip()
     except OSError:
-        return machine
-    return min(machine, int(limit)) if limit.isdigit() else machine
+        container = "max"
+    if container.isdigit():
+        limits.append(int(container))
+    return min(limits)
 
 
 def _no_models(folder: Path) -> str:
