@@ -1,5 +1,6 @@
 """A gRPC server in this process: describes a model, and answers as a test says."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,20 +42,31 @@ def answers(number: int, context: grpc.ServicerContext) -> pb.PredictResponse:
 
 @dataclass
 class FakePredictor:
-    """One thread answers, so that one slow answer delays all behind it."""
+    """One thread answers, so that one slow answer delays all behind it; a stream keeps one."""
 
     model: pb.GetModelResponse
     answer: Answer
     target: Target = field(default_factory=lambda: Target("", 0))
     requests: list[bytes] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def address(self) -> str:
         return f"{self.target.host}:{self.target.port}"
 
     def _predict(self, message: bytes, context: grpc.ServicerContext) -> pb.PredictResponse:
-        self.requests.append(message)
-        return self.answer(len(self.requests) - 1, context)
+        with self.lock:
+            number = len(self.requests)
+            self.requests.append(message)
+        return self.answer(number, context)
+
+    def _predict_stream(
+        self, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[pb.PredictResponse]:
+        for message in messages:
+            response = self._predict(message, context)
+            response.request_id = pb.PredictRequest.FromString(message).request_id
+            yield response
 
     def service(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
@@ -62,6 +74,9 @@ class FakePredictor:
             {
                 "Predict": grpc.unary_unary_rpc_method_handler(
                     self._predict, response_serializer=pb.PredictResponse.SerializeToString
+                ),
+                "PredictStream": grpc.stream_stream_rpc_method_handler(
+                    self._predict_stream, response_serializer=pb.PredictResponse.SerializeToString
                 ),
                 "GetModel": grpc.unary_unary_rpc_method_handler(
                     lambda message, context: self.model,
@@ -74,12 +89,16 @@ class FakePredictor:
 
 @contextmanager
 def fake_predictor(
-    answer: Answer = answers, model: pb.GetModelResponse | None = None
+    answer: Answer = answers, model: pb.GetModelResponse | None = None, *, threads: int = 1
 ) -> Iterator[FakePredictor]:
-    """Serves on a free port until the block ends."""
+    """Serves on a free port until the block ends.
+
+    Args:
+        threads: a call each, or a stream each.
+    """
     fake = FakePredictor(model or described(), answer)
-    with ThreadPoolExecutor(max_workers=1) as threads:
-        server = grpc.server(threads)
+    with ThreadPoolExecutor(max_workers=threads) as workers:
+        server = grpc.server(workers)
         server.add_generic_rpc_handlers((fake.service(),))
         port = server.add_insecure_port("127.0.0.1:0")
         fake.target = find_target(f"127.0.0.1:{port}")

@@ -101,10 +101,13 @@ def test_replayed_on_the_same_package_every_answer_is_the_recorded_one(repositor
     with serving(repository, "--threads", 1) as server:
         ended = replay(server, traffic[0], "--in-flight", 4)
         again = replay(server, traffic[0], "--rate", "recorded")
+        on_streams = replay(server, traffic[0], "--in-flight", 4, "--streams", 2)
     assert ended.returncode == 0, ended.stderr
     assert "answers    9 compared with the recorded ones, none differs" in ended.stdout
     assert "errors     3 of 30: INVALID_ARGUMENT 3" in ended.stdout
     assert "none differs" in again.stdout, again.stderr
+    assert "answers    9 compared with the recorded ones, none differs" in on_streams.stdout
+    assert "errors     3 of 30: INVALID_ARGUMENT 3" in on_streams.stdout
 
 
 def test_after_a_kill_all_that_was_written_is_there(repository, tmp_path):
