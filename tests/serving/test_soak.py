@@ -4,231 +4,44 @@ it was, and the metrics add up.
 """
 
 import os
-import random
 import re
-import socket
 import threading
 import time
 import urllib.request
-from collections import Counter
 from pathlib import Path
 
-import grpc
-import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from embershard._proto import predictor_pb2 as pb
 from tests.cli.running import serving
-from tests.serving.asking import named, outputs_of, random_request
-from tests.serving.failures.busy import predictor, until
-from tests.serving.refused import Code
-from tests.serving.test_hostile_clients import HALVES, PREFACE, SETTINGS
+from tests.serving.failures.busy import until
+from tests.serving.soak_clients import (
+    AGE_SECONDS,
+    BATCH_EXAMPLES,
+    CLIENTS,
+    CONNECTIONS,
+    MESSAGE_BYTES,
+    REQUEST_IDS,
+    WAIT_SECONDS,
+    Soak,
+)
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "10"))
 WARM_SHARE = 0.3
 """Of the time, before memory counts."""
 
 GROWTH_BYTES = 32 << 20
-MESSAGE_BYTES = 100_000
-WAIT_SECONDS = 60
-BATCH_EXAMPLES = 256
-SIZES = [*range(1, 36, 3), BATCH_EXAMPLES + 44]  # The last is cut into pieces.
-BODIES = [named(random_request(size, seed=size)).SerializeToString() for size in SIZES]
-TOO_MANY = pb.PredictRequest(num_examples=4097).SerializeToString()  # The package's own limit.
-# A field appended to a message is a field of it.
-OTHER_INPUT = pb.PredictRequest(dense=[pb.DenseValues(name="colour")]).SerializeToString()
-TOO_LARGE = bytes(MESSAGE_BYTES + 1)
-PRIORITIES = (pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH)
 NAMES_OF_PRIORITIES = ("batch", "interactive")
 REQUESTS = "embershard_requests_total"
-HURRIED = {Code.OK, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED}
 
-
-class Soak:
-    """Clients on threads of their own, until told to end; the first error of one ends them all."""
-
-    def __init__(self, address, local):
-        self.address = address
-        self.expected = [outputs_of(local.predict_merged([each])[0])["score"] for each in BODIES]
-        self.over = threading.Event()
-        self.errors = []
-        self.done = Counter()
-        self.lock = threading.Lock()
-
-    def count(self, what, times=1):
-        with self.lock:
-            self.done[what] += times
-
-    def run(self, name, client):
-        chance = random.Random(name)
-        try:
-            while not self.over.is_set():
-                client(self, chance)
-                self.count(name)
-        except Exception as error:  # Whatever it is, the test must hear of it.
-            self.errors.append(f"{name}: {error!r}")
-            self.over.set()
-
-    def connect(self):
-        host, port = self.address.rsplit(":", 1)
-        return socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)
-
-    def ask(self, channel, chance):
-        """Asks for one in earnest, and looks at the answer."""
-        place = chance.randrange(len(BODIES))
-        priority = pb.PredictRequest(priority=chance.choice(PRIORITIES)).SerializeToString()
-        self.check(place, predictor(channel)(BODIES[place] + priority, timeout=WAIT_SECONDS))
-
-    def check(self, place, answer):
-        got = outputs_of(answer)["score"]
-        assert np.abs(got - self.expected[place]).max() <= 1e-6
-        self.count("good")
-
-
-def good(soak, chance):
-    with grpc.insecure_channel(soak.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        for _ in range(200):
-            if not soak.over.is_set():
-                soak.ask(channel, chance)
-
-
-def reconnects(soak, chance):
-    with grpc.insecure_channel(soak.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        soak.ask(channel, chance)
-
-
-def opened(channel, messages):
-    stream = channel.stream_stream(
-        "/embershard.v1.Predictor/PredictStream",
-        request_serializer=pb.PredictRequest.SerializeToString,
-    )
-    return stream(iter(messages), timeout=WAIT_SECONDS)
-
-
-def of_a_stream(chance, count):
-    """Requests of both priorities, each under an id, which says what is asked."""
-    messages = []
-    for number in range(count):
-        place = chance.randrange(len(BODIES))
-        message = pb.PredictRequest.FromString(BODIES[place])
-        message.priority = chance.choice(PRIORITIES)
-        message.request_id = f"{number}/{place}"
-        messages.append(message)
-    return messages
-
-
-def streams(soak, chance):
-    """One among them is refused, alone."""
-    messages = of_a_stream(chance, 100)
-    bad = pb.PredictRequest.FromString(BODIES[0] + OTHER_INPUT)
-    bad.request_id = "bad"
-    messages.insert(chance.randrange(100), bad)
-    waiting = {message.request_id for message in messages}
-    with grpc.insecure_channel(soak.address) as channel:
-        for answer in opened(channel, messages):
-            found = pb.PredictResponse.FromString(answer)
-            waiting.remove(found.request_id)  # Each is answered once.
-            if found.request_id == "bad":
-                assert found.failure.code == Code.INVALID_ARGUMENT.value[0], found.failure
-                soak.count("refused")
-            else:
-                assert not found.HasField("failure"), found.failure
-                soak.check(int(found.request_id.partition("/")[2]), answer)
-    assert not waiting
-
-
-def leaves_streams(soak, chance):
-    with grpc.insecure_channel(soak.address) as channel:
-        call = opened(channel, of_a_stream(chance, 20))
-        next(call)
-        call.cancel()
-    soak.count("doubtful", 20)
-
-
-def says_half(soak, chance):
-    with soak.connect() as connection:
-        connection.sendall(chance.choice(HALVES).values[0])
-        if chance.random() < 0.5:
-            linger_none = b"\x01\0\0\0\0\0\0\0"
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_none)
-
-
-def sends_random_bytes(soak, chance):
-    start = chance.choice([b"", PREFACE, PREFACE + SETTINGS])
-    with soak.connect() as connection:
-        try:
-            connection.sendall(start + chance.randbytes(chance.randrange(20_000)))
-        except ConnectionError:  # Told to go before it had said everything.
-            return
-
-
-def sends_nonsense(soak, chance):
-    """Messages that are none, that have lost their end, that name an input of no model."""
-    whole = chance.choice(BODIES)
-    cut = whole[: -1 - chance.randrange(4)]  # Its last field is longer.
-    with grpc.insecure_channel(soak.address) as channel:
-        for message in (b"\xff" + chance.randbytes(500), cut):
-            call = predictor(channel).future(message, timeout=WAIT_SECONDS)
-            assert call.code() is Code.INVALID_ARGUMENT, call.code()
-            soak.count("refused")
-        call = predictor(channel).future(whole + OTHER_INPUT, timeout=WAIT_SECONDS)
-        assert call.code() is Code.INVALID_ARGUMENT, call.code()
-        soak.count("refused")
-
-
-def exceeds_limits(soak, _):
-    with grpc.insecure_channel(soak.address) as channel:
-        call = predictor(channel).future(TOO_MANY, timeout=WAIT_SECONDS)
-        assert call.code() is Code.INVALID_ARGUMENT, call.code()
-        soak.count("refused")
-        call = predictor(channel).future(TOO_LARGE, timeout=WAIT_SECONDS)
-        assert call.code() is Code.RESOURCE_EXHAUSTED, call.code()
-
-
-def hangs_up(soak, chance):
-    """Closing the channel ends its calls, answered or not."""
-    with grpc.insecure_channel(soak.address) as channel:
-        for _ in range(5):
-            predictor(channel).future(chance.choice(BODIES), timeout=WAIT_SECONDS)
-    soak.count("doubtful", 5)
-
-
-def cancels(soak, chance):
-    with grpc.insecure_channel(soak.address) as channel:
-        calls = [predictor(channel).future(chance.choice(BODIES), timeout=60) for _ in range(10)]
-        for call in calls:
-            call.cancel()
-    soak.count("doubtful", 10)
-
-
-def hurries(soak, chance):
-    with grpc.insecure_channel(soak.address) as channel:
-        for _ in range(10):
-            seconds = chance.choice([1e-5, 1e-4, 1e-3, 2e-3])
-            call = predictor(channel).future(chance.choice(BODIES), timeout=seconds)
-            assert call.code() in HURRIED, call.code()
-    soak.count("doubtful", 10)
-
-
-CLIENTS = {
-    "good-1": good,
-    "good-2": good,
-    **{
-        client.__name__: client
-        for client in (
-            reconnects,
-            streams,
-            leaves_streams,
-            says_half,
-            sends_random_bytes,
-            sends_nonsense,
-            exceeds_limits,
-            hangs_up,
-            cancels,
-            hurries,
-        )
-    },
+OPTIONS = {
+    "--threads": 1,
+    "--metrics-port": 0,
+    "--max-message-bytes": MESSAGE_BYTES,
+    "--max-batch-examples": BATCH_EXAMPLES,
+    "--max-request-ids": REQUEST_IDS,
+    "--max-connections": CONNECTIONS,
+    "--connection-age-seconds": AGE_SECONDS,
 }
 
 
@@ -286,13 +99,14 @@ def assert_adds_up(figures, done):
     assert sum(failures) == sum(ended.values())
     run = figures["embershard_batch_requests_sum",]  # Some were given up while they ran.
     assert ok <= run <= figures["embershard_request_examples_count",]
+    # Others than those who look may be turned away, and try again.
+    assert 0 < done["turned-away"] <= figures["embershard_connections_refused_total",]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_good_clients_are_served_right_whatever_others_do(repository, local):
-    options = ["--threads", 1, "--metrics-port", 0]
-    options += ["--max-message-bytes", MESSAGE_BYTES, "--max-batch-examples", BATCH_EXAMPLES]
+    options = [word for option in OPTIONS.items() for word in option]
     with serving(repository, *options) as server:
         metrics = server.process.stdout.readline().split()[-1]
         soak = Soak(server.address, local)
@@ -314,6 +128,7 @@ def test_good_clients_are_served_right_whatever_others_do(repository, local):
         grown = resident_bytes(server.process.pid) - warm
         figures = scraped(metrics)
     assert all(soak.done[name] for name in CLIENTS), soak.done
+    assert soak.done["told-to-go"]
     assert grown <= GROWTH_BYTES
     assert_adds_up(figures, soak.done)
     print(f"{dict(soak.done)}; memory grew by {grown >> 10} KiB")
