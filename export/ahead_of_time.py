@@ -89,7 +89,8 @@ def compile_ahead(
 
 def _main(parent: str, folder: str, out: str, dtype: str, cache: str) -> int:
     _end_with(int(parent))
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # Before the compiler is imported.
+    # Before the compiler is imported. Those that are killed leave scratch files, there as well.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TMPDIR"] = cache
     try:
         _compile(Package.open(folder), Path(out), cast(DenseDtype, dtype))
     except EmbershardError as error:
