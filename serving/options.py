@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from embershard.errors import ConfigError
 
@@ -230,10 +230,10 @@ def _numbers() -> Mapping[str, tuple[type, Range]]:
     }
 
 
-def _check_number(name: str, value: object, kind: type, allowed: Range) -> None:
-    number = numbers.Integral if kind is int else numbers.Real
-    if isinstance(value, number) and allowed.least <= value <= allowed.most:
+def _check_number(name: str, value: Any, kind: type, allowed: Range) -> None:
+    is_number = isinstance(value, numbers.Integral if kind is int else numbers.Real)
+    if is_number and allowed.least <= value <= allowed.most:
         return
     kinds = "a whole number, " if kind is int else "a number, "
-    what = "" if isinstance(value, number) else kinds
+    what = "" if is_number else kinds
     raise ConfigError(f"{name}: expected {what}{allowed.least}..{allowed.most}, got {value!r}")
