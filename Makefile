@@ -11,7 +11,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
 .PHONY: install format lint test test-python test-cpp test-gpu soak fuzz demo docs data
-.PHONY: bench bench-peers benchmark-programs
+.PHONY: bench bench-peers benchmark-programs tritonserver
 
 bin := .venv/bin
 cores := $(shell nproc)
@@ -88,13 +88,17 @@ demo: install
 	$(bin)/python examples/movielens/demo.py
 
 # BENCH=NAME... runs those alone.
-bench: benchmark-programs
+bench: benchmark-programs tritonserver
 	$(bin)/python -m benchmarks $(BENCH)
 
 # Against peers, in an environment of their own.
-bench-peers: benchmark-programs
+bench-peers: benchmark-programs tritonserver
 	scripts/bench_peers.sh
 	$(bin)/python -m benchmarks --peers $(BENCH)
+
+# Of a wheel, which brings a whole Triton.
+tritonserver: install
+	@scripts/install.sh triton
 
 benchmark-programs: install
 	cmake -G Ninja -S . -B build/benchmarks -DEMBERSHARD_BENCHMARKS=ON \

@@ -60,6 +60,9 @@ class Served:
     metrics: str = ""
     """Where its metrics are; of ours, served with ``--metrics-port``."""
 
+    others: tuple[int, ...] = ()
+    """Further processes whose CPU time counts as the server's."""
+
 
 @contextmanager
 def serving(command: Sequence[str | Path]) -> Iterator[Served]:
@@ -167,7 +170,8 @@ def send(
     Raises:
         RuntimeError: where ``all_ok``, a request was not answered OK.
     """
-    result = run_load(served.target, pool, load, server_processes=[served.process])
+    processes = [served.process, *served.others]
+    result = run_load(served.target, pool, load, server_processes=processes)
     if all_ok and (result.ok == 0 or result.ok < result.requests):
         raise RuntimeError(
             f"expected answers OK, got {dict(result.by_code)}: {dict(result.messages)}"

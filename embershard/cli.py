@@ -1,5 +1,5 @@
 """The command line: `embershard train | export | compile | plan | fetch | inspect | verify |
-serve | label | load | unload | predict | explain | bench`.
+triton-config | serve | label | load | unload | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -26,6 +26,7 @@ from embershard.commands import (
     add_predict,
     add_serve,
     add_train,
+    add_triton_config,
     add_unload,
     add_verify,
 )
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         add_fetch,
         add_inspect,
         add_verify,
+        add_triton_config,
         add_serve,
         add_label,
         add_load,

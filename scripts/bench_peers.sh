@@ -16,10 +16,11 @@ key=$(sha256sum constraints.txt scripts/bench_peers.sh | sha256sum | cut -d' ' -
 
 echo "bench-peers: $venv" >&2
 "${PYTHON:-python3}" -m venv --clear $venv
-grep -v "^torchmetrics==" constraints.txt > $venv/constraints.txt  # torchrec wants its own.
+grep -Ev "^(numpy|torchmetrics)==" constraints.txt > $venv/constraints.txt  # Others for peers.
 pip=($venv/bin/pip install --quiet --disable-pip-version-check -c $venv/constraints.txt)
 "${pip[@]}" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(pinned torch)"
-"${pip[@]}" "$(pinned fbgemm-gpu-cpu)" "$(pinned numpy)" "$(pinned grpcio)"
+# numpy: Triton's backend for Python knows none from 2.0 on.
+"${pip[@]}" "$(pinned fbgemm-gpu-cpu)" numpy==1.26.4 "$(pinned grpcio)"
 # torchrec names FBGEMM's CUDA distribution among its requirements: so without them, then those
 # that it imports.
 "${pip[@]}" --no-deps torchrec==1.8.0

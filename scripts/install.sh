@@ -4,6 +4,8 @@
 #   scripts/install.sh python     Python's packages and the generated messages: enough for lint
 #   scripts/install.sh browser    Chromium, for the tests of the status page (120 MB to download)
 #   scripts/install.sh fuzz       Debian's packages for C++, and clang with libFuzzer
+#   scripts/install.sh triton     the tritonserver of a wheel, for the tests of the backend (55 MB to
+#                                 download)
 #   scripts/install.sh            Python's, Debian's packages for C++, and the extension
 #
 # PYTHON       the Python to build on; python3 unless set
@@ -18,6 +20,7 @@ cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev li
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
 browser_packages=(chromium chromium-driver)
 fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)  # llvm: names of functions in findings.
+triton_wheel=nvidia-pytriton==0.7.0
 
 say() { printf 'install: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -130,6 +133,15 @@ extension_stage() {
   fi
 }
 
+# The wheel brings the libraries of the program, which needs nothing of what the wheel requires.
+triton_stage() {
+  if ! done_before triton "$triton_wheel"; then
+    say "tritonserver, of $triton_wheel"
+    $venv/bin/pip install --quiet --disable-pip-version-check --no-deps "$triton_wheel"
+    done_now triton "$triton_wheel"
+  fi
+}
+
 case ${1:-all} in
   python)
     system_stage python
@@ -138,10 +150,15 @@ case ${1:-all} in
   browser | fuzz)
     system_stage "$1"
     ;;
+  triton)
+    system_stage python
+    python_stage
+    triton_stage
+    ;;
   all)
     system_stage all
     python_stage
     extension_stage
     ;;
-  *) fail "unknown stage '$1'; known: python, browser, fuzz, all" ;;
+  *) fail "unknown stage '$1'; known: python, browser, fuzz, triton, all" ;;
 esac

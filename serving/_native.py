@@ -7,10 +7,13 @@ import importlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from embershard.errors import InternalError
 
-__all__ = ["fbgemm_folder", "load_extension"]
+__all__ = ["extension_folder", "fbgemm_folder", "load_extension"]
+
+_EXTENSION: Final = "embershard.serving._predictor"
 
 
 def load_extension() -> ModuleType:
@@ -24,9 +27,21 @@ def load_extension() -> ModuleType:
     library = _package_folder("torch") / "lib" / "libtorch.so"
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     try:
-        return importlib.import_module("embershard.serving._predictor")
+        return importlib.import_module(_EXTENSION)
     except ImportError as error:
         raise InternalError(f"the C++ extension does not load: {error}") from error
+
+
+def extension_folder() -> Path:
+    """Where the extension is installed, and what is built with it below. Loads nothing.
+
+    Raises:
+        InternalError: the extension is not installed.
+    """
+    spec = importlib.util.find_spec(_EXTENSION)
+    if spec is None or spec.origin is None:
+        raise InternalError(f"the C++ extension {_EXTENSION} is not installed")
+    return Path(spec.origin).parent
 
 
 def fbgemm_folder() -> Path:

@@ -1,6 +1,7 @@
 """Marks that skip where something is missing, and fail there when it is required.
 
 `needs_gpu` and REQUIRE_GPU=1: a CUDA device. `needs_browser` and REQUIRE_BROWSER=1: Chromium.
+`needs_triton` and REQUIRE_TRITON=1: tritonserver.
 And `file_limit`, a stand-in for a full disk.
 """
 
@@ -11,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from benchmarks.tritonserver import find_tritonserver
 from tests.serving.metrics.browser import is_installed as browser_installed
 
 
@@ -19,6 +21,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _need("REQUIRE_GPU", _sees_gpu, "torch sees no CUDA device")
     if item.get_closest_marker("needs_browser"):
         _need("REQUIRE_BROWSER", browser_installed, "no chromium and chromedriver are installed")
+    if item.get_closest_marker("needs_triton"):
+        words = "no tritonserver is installed: `scripts/install.sh triton` brings one"
+        _need("REQUIRE_TRITON", lambda: find_tritonserver() is not None, words)
 
 
 def _need(variable: str, met: Callable[[], bool], words: str) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.models.dlrm import DLRM, DLRM_DCN
 
-__all__ = ["batch_in", "model_in", "tables_in"]
+__all__ = ["batch_in", "keys_in", "model_in", "tables_in"]
 
 
 def tables_in(folder: Path) -> list[EmbeddingBagConfig]:
@@ -21,6 +21,12 @@ def tables_in(folder: Path) -> list[EmbeddingBagConfig]:
         EmbeddingBagConfig(**{**table, "pooling": PoolingType[table["pooling"]]})
         for table in _about(folder)["tables"]
     ]
+
+
+def keys_in(folder: Path) -> list[str]:
+    """Names of the sparse inputs, in the order of the workload."""
+    keys: list[str] = _about(folder)["keys"]
+    return keys
 
 
 def model_in(folder: Path, collection: nn.Module) -> nn.Module:
@@ -35,7 +41,7 @@ def batch_in(folder: Path, *, ids: torch.dtype = torch.int64) -> tuple[Tensor, K
     """Dense values, float32 [examples, dense], and ids of the given type."""
     batch = np.load(folder / "batch.npz")
     features = KeyedJaggedTensor(
-        keys=_about(folder)["keys"],
+        keys=keys_in(folder),
         values=torch.from_numpy(batch["values"]).to(ids),
         lengths=torch.from_numpy(batch["lengths"]),
     )

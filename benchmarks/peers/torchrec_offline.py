@@ -25,7 +25,7 @@ from torchrec.inference.modules import quantize_inference_model
 from benchmarks.child import answer
 from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
 
-__all__: list[str] = []
+__all__ = ["built", "scripted"]
 
 
 def main() -> None:
@@ -34,11 +34,11 @@ def main() -> None:
     assert mode in ("eager", "script", "bf16")
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if mode == "bf16" else torch.float32
-    model = quantize_inference_model(_built(folder).eval(), output_dtype=dtype)
+    model = quantize_inference_model(built(folder).eval(), output_dtype=dtype)
     for arch in (model.dense_arch, model.inter_arch, model.over_arch):
         arch.to(dtype)
     if mode != "eager":
-        model = _scripted(model)
+        model = scripted(model)
     dense, features = batch_in(folder, ids=torch.int64 if mode == "eager" else torch.int32)
     dense_inputs = dense.to(dtype)
 
@@ -54,14 +54,16 @@ def main() -> None:
     answer(run)
 
 
-def _built(folder: Path) -> nn.Module:
+def built(folder: Path) -> nn.Module:
+    """The model in float32, with the weights that lie in the folder."""
     collection = EmbeddingBagCollection(tables=tables_in(folder), device=torch.device("cpu"))
     model = model_in(folder, collection)
     model.load_state_dict(torch.load(folder / "state.pt", mmap=True))
     return model
 
 
-def _scripted(model: nn.Module) -> Any:
+def scripted(model: nn.Module) -> Any:
+    """A quantized model, traced, scripted and frozen, without FBGEMM's bounds check."""
     for module in model.modules():
         if hasattr(module, "bounds_check_mode_int"):
             setattr(module, "bounds_check_mode_int", BoundsCheckMode.NONE.value)  # noqa: B010

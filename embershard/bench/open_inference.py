@@ -26,20 +26,29 @@ INT64_PARAM = 2
 SIZES: Final = {"FP32": 4, "INT32": 4, "INT64": 8}
 
 
-def infer_requests(model: ServedModel, pool: Sequence[PooledRequest]) -> list[PooledRequest]:
+def infer_requests(
+    model: ServedModel, pool: Sequence[PooledRequest], *, first_dimension: bool = False
+) -> list[PooledRequest]:
     """The same requests as ``ModelInferRequest`` messages, with packed tensors in raw contents.
 
     Args:
         model: that they were drawn for.
         pool: packed ``PredictRequest`` messages.
+        first_dimension: whether each tensor has a 1 before its shape, as Triton wants it.
     """
     return [
-        replace(each, message=_infer_request(model, pb.PredictRequest.FromString(each.message)))
+        replace(
+            each,
+            message=_infer_request(
+                model, pb.PredictRequest.FromString(each.message), (1,) if first_dimension else ()
+            ),
+        )
         for each in pool
     ]
 
 
-def _infer_request(model: ServedModel, request: pb.PredictRequest) -> bytes:
+def _infer_request(model: ServedModel, request: pb.PredictRequest, before: Sequence[int]) -> bytes:
+    """``before``: dimensions before each shape."""
     example_width = sum(item.scope == "example" for item in model.dense)
     packed = request.packed
     tensors: list[tuple[str, str, bytes, int]] = []
@@ -58,16 +67,16 @@ def _infer_request(model: ServedModel, request: pb.PredictRequest) -> bytes:
             _bytes(MODEL_VERSION, str(model.version).encode()),
             _parameter("num_examples", request.num_examples),
             _parameter("priority", request.priority),
-            *(_bytes(INPUTS, _input(*tensor)) for tensor in tensors),
+            *(_bytes(INPUTS, _input(*tensor, before)) for tensor in tensors),
             *(_bytes(RAW_INPUT_CONTENTS, data) for _, _, data, _ in tensors),
         ]
     )
 
 
-def _input(name: str, datatype: str, data: bytes, columns: int) -> bytes:
+def _input(name: str, datatype: str, data: bytes, columns: int, before: Sequence[int]) -> bytes:
     """``columns``: of a matrix; 0 where there is one dimension."""
     values = len(data) // SIZES[datatype]
-    shape = [values // columns, columns] if columns else [values]
+    shape = [*before, *([values // columns, columns] if columns else [values])]
     return b"".join(
         [
             _bytes(NAME, name.encode()),

@@ -10,6 +10,7 @@ from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.planning import add_plan_command
 from embershard.commands.serving import add_serve
 from embershard.commands.training import add_export, add_train
+from embershard.commands.triton import add_triton_config
 
 __all__ = [
     "add_bench",
@@ -24,6 +25,7 @@ __all__ = [
     "add_predict",
     "add_serve",
     "add_train",
+    "add_triton_config",
     "add_unload",
     "add_verify",
 ]

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from embershard.commands.triton import write_config
+
 __all__ = ["add_export", "add_train"]
 
 CACHE_VARIABLE = "EMBERSHARD_CACHE"
@@ -101,6 +103,12 @@ def add_export(commands: Any) -> None:
         "weights are those of CHECKPOINT; imported from the current folder or what is installed "
         "(default: the model that CHECKPOINT names)",
     )
+    add(
+        "--triton",
+        action="store_true",
+        help="also have NVIDIA Triton serve it: write config.pbtxt beside the versions, as "
+        "`embershard triton-config` does",
+    )
     command.set_defaults(run=_export)
 
 
@@ -126,3 +134,5 @@ def _export(given: argparse.Namespace) -> None:
     print(describe_package(Package.open(out)), end="")
     print(dense_report(out), end="")
     print(f"wrote {out} from {source}")
+    if given.triton:
+        write_config(out)

@@ -99,3 +99,18 @@ def test_options_that_contradict_each_other_are_refused(options, words):
     with pytest.raises(InputError) as caught:
         LoadOptions(in_flight=1, **options)
     assert str(caught.value) == words
+
+
+def test_tensors_have_a_one_before_their_shapes_where_it_is_wanted():
+    ours = pb.PredictRequest(
+        num_examples=2, packed=pb.Packed(example_dense=bytes(16), lengths=bytes(8))
+    )
+    pooled = PooledRequest(ours.SerializeToString(), examples=2, ids=0)
+    price, likes, user = INPUTS[1], INPUTS[2], INPUTS[3]
+    (converted,) = infer_requests(model(price, likes, user), [pooled], first_dimension=True)
+    message = service_pb2.ModelInferRequest.FromString(converted.message)
+    assert {name: shape for name, (_, shape, _) in arrays(message).items()} == {
+        "DENSE": [1, 2, 2],
+        "LENGTHS": [1, 2],
+        "VALUES": [1, 0],
+    }

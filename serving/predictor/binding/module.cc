@@ -21,6 +21,7 @@
 #include "binding/errors.h"
 #include "binding/keywords.h"
 #include "binding/snapshot_dict.h"
+#include "binding/tensor_dict.h"
 #include "engine/engine.h"
 #include "engine/model_control.h"
 #include "engine/model_source.h"
@@ -263,6 +264,7 @@ PYBIND11_MODULE(_predictor, module) {
         RaiseIfFailed(Released([&] { return VerifyPackage(folder); }));
       },
       py::arg("folder"));
+  module.def("describe_tensors", &DescribeTensors, py::arg("manifest"));
 }
 
 }  // namespace embershard

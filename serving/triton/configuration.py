@@ -1,0 +1,144 @@
+"""``config.pbtxt``: what Triton must know of a model, in protobuf's text format.
+
+Tensors are those of the Open Inference Protocol (docs/wire.md), said by the same code as our own
+server says them. Triton merges requests only where all tensors have a first dimension in common,
+the requests' number; so each is sent with a 1 before its shape, which is not written here.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from embershard.errors import InputError
+from embershard.package import Package
+from embershard.serving._native import fbgemm_folder, load_extension
+from embershard.serving.triton.backend import BACKEND
+from embershard.serving.triton.options import TritonOptions
+
+__all__ = ["CONFIG_FILE", "model_config"]
+
+CONFIG_FILE: Final = "config.pbtxt"
+"""In the folder of the model, beside its versions."""
+
+_HEAD: Final = "# For NVIDIA Triton, by `embershard triton-config`. docs/triton.md is the manual."
+
+_FBGEMM_CALL: Final = b"ops.fbgemm."
+"""How TorchScript writes a call of one of FBGEMM's operators."""
+
+
+def model_config(package: Package, options: TritonOptions | None = None) -> str:
+    """The configuration of the package's model.
+
+    It holds for every version with the same inputs and outputs.
+
+    Args:
+        package: one version of the model.
+        options: None: the defaults.
+
+    Returns:
+        The text of ``config.pbtxt``.
+
+    Raises:
+        NotFoundError: the package has no plan of that name.
+        InputError: the package lies in the folder of another model.
+    """
+    options = options or TritonOptions()
+    manifest = package.manifest
+    folder = package.path.absolute().parent.name
+    if folder != manifest.model:
+        raise InputError(
+            f"{package.path}: expected it in a folder {manifest.model!r}, the model's name, which "
+            f"Triton takes from there; got {folder!r}"
+        )
+    package.plan(options.plan)
+    text = (package.path / "manifest.json").read_text()
+    tensors = load_extension().describe_tensors(text)
+    return "\n".join(
+        [
+            _HEAD,
+            f"name: {_quoted(manifest.model)}",
+            f"backend: {_quoted(BACKEND)}",
+            f"max_batch_size: {options.max_batch_requests}",
+            *_list("input", [_input(each) for each in tensors["inputs"]]),
+            *_list("output", [_tensor(each) for each in tensors["outputs"]]),
+            f"instance_group [ {{ kind: KIND_CPU count: {options.instances} }} ]",
+            *_batching(options),
+            *_parameters(_given(package, options)),
+            "",
+        ]
+    )
+
+
+def _batching(options: TritonOptions) -> Iterator[str]:
+    """Two priorities, as in our own protocol; a queue with an end."""
+    yield "dynamic_batching {"
+    if options.max_queue_delay_us:
+        yield f"  max_queue_delay_microseconds: {options.max_queue_delay_us}"
+    yield "  priority_levels: 2"
+    yield "  default_priority_level: 1"
+    yield "  default_queue_policy {"
+    yield "    timeout_action: REJECT"
+    if options.default_timeout_ms:
+        yield f"    default_timeout_microseconds: {options.default_timeout_ms * 1000}"
+        yield "    allow_timeout_override: true"
+    if options.max_queued_requests:
+        yield f"    max_queue_size: {options.max_queued_requests}"
+    yield "  }"
+    yield "}"
+
+
+def _given(package: Package, options: TritonOptions) -> dict[str, str]:
+    """The backend's parameters that are not its defaults."""
+    numbers = {
+        "max_batch_examples": options.max_batch_examples,
+        "max_batch_ids": options.max_batch_ids,
+        "threads": options.threads,
+    }
+    given = {name: str(value) for name, value in numbers.items() if value}
+    if options.plan:
+        given["plan"] = options.plan
+    if options.dense_program:
+        given["dense_program"] = options.dense_program
+    if options.tables != "mmap":
+        given["tables"] = options.tables
+    if _needs_fbgemm(package):
+        given["fbgemm"] = str(fbgemm_folder())
+    return given
+
+
+def _needs_fbgemm(package: Package) -> bool:
+    """Whether the dense program calls operators of FBGEMM's; a compiled one is made of it."""
+    with zipfile.ZipFile(package.path / package.manifest.torchscript.file) as archive:
+        code = [name for name in archive.namelist() if name.endswith(".py")]
+        return any(_FBGEMM_CALL in archive.read(name) for name in code)
+
+
+def _list(field: str, items: Sequence[str]) -> Iterator[str]:
+    yield f"{field} ["
+    for place, item in enumerate(items, start=1):
+        yield f"  {{ {item} }}{',' if place < len(items) else ''}"
+    yield "]"
+
+
+def _tensor(spec: Mapping[str, Any]) -> str:
+    dims = ", ".join(map(str, spec["shape"]))
+    return f"name: {_quoted(spec['name'])} data_type: TYPE_{spec['datatype']} dims: [ {dims} ]"
+
+
+def _input(spec: Mapping[str, Any]) -> str:
+    """Each may come in another way, or be left out; what is missing the backend says."""
+    ragged = " allow_ragged_batch: true" if -1 in spec["shape"] else ""
+    return f"{_tensor(spec)} optional: true{ragged}"
+
+
+def _parameters(given: Mapping[str, str]) -> Iterator[str]:
+    for name, value in sorted(given.items()):
+        yield (f"parameters {{ key: {_quoted(name)} value {{ string_value: {_quoted(value)} }} }}")
+
+
+def _quoted(text: str) -> str:
+    """As protobuf's text format writes strings: what JSON escapes, it escapes alike."""
+    return json.dumps(text, ensure_ascii=False)

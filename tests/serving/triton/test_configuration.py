@@ -1,0 +1,167 @@
+"""config.pbtxt: protobuf reads it, and it says what our own server says of the model."""
+
+import shutil
+
+import pytest
+import tritonclient.grpc as triton
+from google.protobuf import text_format
+from torch import nn
+from tritonclient.grpc import model_config_pb2
+
+from embershard.errors import ConfigError, InputError, NotFoundError
+from embershard.export import export_model
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import DenseInput, Identity, Package, Schema, SparseInput
+from embershard.serving.triton import TritonOptions, model_config, write_model_config
+from tests.house.sources import ROOT
+
+TYPES = {"FP32": "TYPE_FP32", "INT32": "TYPE_INT32", "INT64": "TYPE_INT64"}
+GOLDEN = ROOT / "tests" / "golden" / "format_0" / "tiny" / "1"
+EXAMPLE = ROOT / "model_repo" / "tiny"
+
+
+def parsed(text: str) -> model_config_pb2.ModelConfig:
+    """As Triton reads it: what it does not know is an error."""
+    return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+@pytest.fixture(scope="module")
+def config(package):
+    return parsed(model_config(Package.open(package)))
+
+
+def type_name(tensor):
+    return model_config_pb2.DataType.Name(tensor.data_type)
+
+
+def test_tensors_are_those_of_our_own_server(config, server):
+    with triton.InferenceServerClient(server.address) as client:
+        said = client.get_model_metadata("ranker")
+    for ours, theirs in ((config.input, said.inputs), (config.output, said.outputs)):
+        assert [(each.name, type_name(each), list(each.dims)) for each in ours] == [
+            (each.name, TYPES[each.datatype], list(each.shape)) for each in theirs
+        ]
+
+
+def test_every_input_may_be_left_out_and_those_of_any_size_may_differ(config):
+    assert all(each.optional for each in config.input)
+    ragged = {each.name for each in config.input if each.allow_ragged_batch}
+    assert ragged == {each.name for each in config.input if -1 in each.dims}
+    assert {"price", "item.values", "DENSE", "VALUES"} <= ragged
+    assert "age" not in ragged
+
+
+def test_requests_are_batched_by_default(config):
+    assert (config.name, config.backend) == ("ranker", "embershard")
+    assert config.max_batch_size == 256
+    batching = config.dynamic_batching
+    assert (batching.priority_levels, batching.default_priority_level) == (2, 1)
+    policy = batching.default_queue_policy
+    assert policy.default_timeout_microseconds == 1_000_000
+    assert policy.allow_timeout_override
+    assert policy.max_queue_size == 4096
+    assert len(config.instance_group) == 1
+    assert config.instance_group[0].count == 1
+    assert config.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_CPU
+    assert dict(config.parameters) == {}
+
+
+def test_options_are_said(package):
+    options = TritonOptions(
+        plan="2xcpu",
+        dense_program="cpu",
+        tables="resident",
+        threads=3,
+        instances=2,
+        max_batch_requests=32,
+        max_batch_examples=100,
+        max_batch_ids=9000,
+        max_queue_delay_us=250,
+        max_queued_requests=0,
+        default_timeout_ms=0,
+    )
+    config = parsed(model_config(Package.open(package), options))
+    assert {name: each.string_value for name, each in config.parameters.items()} == {
+        "plan": "2xcpu",
+        "dense_program": "cpu",
+        "tables": "resident",
+        "threads": "3",
+        "max_batch_examples": "100",
+        "max_batch_ids": "9000",
+    }
+    assert config.max_batch_size == 32
+    assert config.instance_group[0].count == 2
+    assert config.dynamic_batching.max_queue_delay_microseconds == 250
+    policy = config.dynamic_batching.default_queue_policy
+    assert (policy.max_queue_size, policy.default_timeout_microseconds) == (0, 0)
+    assert not policy.allow_timeout_override
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"threads": 1025}, "threads: expected 0..1024, got 1025"),
+        ({"instances": 0}, "instances: expected 1..2147483647, got 0"),
+        ({"max_batch_ids": -1}, "max_batch_ids: expected 0..2147483647, got -1"),
+        ({"tables": "ram"}, "tables: expected mmap or resident, got 'ram'"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_an_option_out_of_range_is_refused(option, words):
+    with pytest.raises(ConfigError) as caught:
+        TritonOptions(**option)
+    assert str(caught.value) == words
+
+
+def test_a_plan_that_is_not_there_is_refused(package):
+    with pytest.raises(NotFoundError, match="plan: expected one of default, 2xcpu, got 'none'"):
+        model_config(Package.open(package), TritonOptions(plan="none"))
+
+
+def test_a_package_in_the_folder_of_another_model_is_refused(package, tmp_path):
+    moved = shutil.copytree(package, tmp_path / "other" / "1")
+    with pytest.raises(InputError, match=r"expected it in a folder 'ranker'.*got 'other'"):
+        write_model_config(moved)
+    assert not (tmp_path / "other" / "config.pbtxt").exists()
+
+
+NAMES = ['say "hi"', "back\\slash", "é ü", "日本", "a'b", "%s {}", "tags[0]"]
+
+
+class Plain(nn.Module):
+    """Outputs named as its dense inputs are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = EmbeddingBagConfig(
+            name="items", num_embeddings=3, embedding_dim=4, feature_names=["item"]
+        )
+        self.embeddings = EmbeddingBagCollection([config])
+
+    def forward(self, dense, sparse):
+        item = self.embeddings(sparse)["item"].sum(dim=1)
+        return {name: dense[:, place] + item for place, name in enumerate(NAMES)}
+
+
+def test_any_name_is_read_back(tmp_path):
+    schema = Schema(
+        dense=[DenseInput(name) for name in NAMES],
+        sparse=[SparseInput("item", ids=Identity(3))],
+    )
+    out = export_model(Plain(), schema, tmp_path / "plain" / "1")
+    config = parsed(model_config(Package.open(out)))
+    assert [each.name for each in config.input] == [
+        *NAMES, "item.values", "item.lengths", "DENSE", "LENGTHS", "VALUES",
+    ]  # fmt: skip
+    assert [each.name for each in config.output] == NAMES
+
+
+def test_the_example_is_the_golden_package_with_its_configuration():
+    files = sorted(path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file())
+    example = sorted(
+        path.relative_to(EXAMPLE / "1") for path in (EXAMPLE / "1").rglob("*") if path.is_file()
+    )
+    assert example == files
+    for file in files:
+        assert (EXAMPLE / "1" / file).read_bytes() == (GOLDEN / file).read_bytes()
+    assert (EXAMPLE / "config.pbtxt").read_text() == model_config(Package.open(EXAMPLE / "1"))

@@ -1,0 +1,166 @@
+"""What a configuration may say, and what is wrong with one is said when Triton loads the model."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from embershard.serving.triton import TritonOptions, write_model_config
+from tests.serving.asking import named, random_request
+from tests.serving.asking import outputs_of as our_outputs_of
+from tests.serving.failures.busy import until
+from tests.serving.models import seal
+from tests.serving.triton.asking import inputs_of, outputs_of
+from tests.serving.triton.running import serving
+
+pytestmark = pytest.mark.needs_triton
+
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def loading_repository(tmp_path_factory):
+    return tmp_path_factory.mktemp("loading")
+
+
+@pytest.fixture(scope="module")
+def client(loading_repository):
+    """Of a Triton that serves nothing yet."""
+    with (
+        serving(loading_repository) as served,
+        triton.InferenceServerClient(served.grpc) as connected,
+    ):
+        yield connected
+        assert served.is_running(), "".join(served.log)
+
+
+@pytest.fixture
+def ranker(package, loading_repository, client):
+    """The package as version 1 of `ranker`, with its configuration; gone afterwards."""
+    copied = shutil.copytree(package, loading_repository / "ranker" / "1")
+    write_model_config(copied, TritonOptions(threads=1, default_timeout_ms=60_000))
+    yield copied
+    client.unload_model("ranker")
+    until(lambda: not is_there(client))  # What it has in memory, the next one would share.
+    shutil.rmtree(loading_repository / "ranker")
+
+
+def is_there(client):
+    states = {each.state for each in client.get_model_repository_index().models}
+    return bool(states - {"UNAVAILABLE", ""})
+
+
+def load(client):
+    client.load_model("ranker", client_timeout=WAIT_SECONDS)
+
+
+def assert_it_answers(client, local):
+    asked = random_request(6)
+    expected = our_outputs_of(local.predict_merged([named(asked).SerializeToString()])[0])
+    got = outputs_of(client.infer("ranker", inputs_of(asked), client_timeout=WAIT_SECONDS))
+    for name, values in expected.items():
+        np.testing.assert_allclose(got[name], values, rtol=0, atol=1e-6, strict=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(TritonOptions(), id="defaults"),
+        pytest.param(TritonOptions(plan="2xcpu", threads=2), id="two-devices"),
+        pytest.param(TritonOptions(tables="resident", instances=2), id="two-instances"),
+        pytest.param(TritonOptions(dense_program="cpu", max_batch_examples=4), id="small-batches"),
+        pytest.param(TritonOptions(default_timeout_ms=0, max_queued_requests=0), id="no-limits"),
+    ],
+)
+def test_options_are_taken(client, ranker, local, options):
+    write_model_config(ranker, options, force=True)
+    load(client)
+    assert_it_answers(client, local)
+
+
+def test_the_backend_alone_is_a_whole_configuration(client, ranker, local):
+    (ranker.parent / "config.pbtxt").write_text('backend: "embershard"\n')
+    load(client)
+    assert client.get_model_config("ranker").config.max_batch_size == 256
+    assert_it_answers(client, local)
+
+
+REFUSED = [
+    pytest.param(
+        'parameters { key: "plna" value { string_value: "2xcpu" } }',
+        "parameter 'plna': expected one of ",
+        id="an-unknown-parameter",
+    ),
+    pytest.param(
+        'parameters { key: "threads" value { string_value: "many" } }',
+        "parameter 'threads': expected a whole number in 1..1024, got 'many'",
+        id="no-number",
+    ),
+    pytest.param(
+        'parameters { key: "tables" value { string_value: "ram" } }',
+        "parameter 'tables': expected mmap or resident, got 'ram'",
+        id="another-residency",
+    ),
+    pytest.param(
+        'parameters { key: "plan" value { string_value: "9xcpu" } }',
+        "9xcpu",
+        id="no-such-plan",
+    ),
+    pytest.param(
+        'input [ { name: "colour" data_type: TYPE_FP32 dims: [ 1 ] } ]',
+        "config.pbtxt: input 'colour': the package has no such input",
+        id="another-models-input",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), REFUSED)
+def test_a_wrong_configuration_is_refused_and_a_right_one_loads_then(
+    client, ranker, local, line, words
+):
+    config = ranker.parent / "config.pbtxt"
+    good = config.read_text()
+    config.write_text(good.replace("parameters { key", "# parameters { key") + line + "\n")
+    with pytest.raises(InferenceServerException) as caught:
+        load(client)
+    assert words in caught.value.message()
+    config.write_text(good)
+    load(client)
+    assert_it_answers(client, local)
+
+
+def test_a_damaged_package_is_refused(client, ranker):
+    chunk = ranker / "tables/items/00000.safetensors"
+    data = bytearray(chunk.read_bytes())
+    data[-1] ^= 1
+    chunk.write_bytes(data)
+    with pytest.raises(InferenceServerException) as caught:
+        load(client)
+    assert "tables/items/00000.safetensors: sha256: expected " in caught.value.message()
+
+
+def test_a_package_of_another_name_is_refused(client, ranker, loading_repository):
+    other = shutil.copytree(ranker.parent, loading_repository / "other")
+    (other / "config.pbtxt").write_text('backend: "embershard"\n')
+    with pytest.raises(InferenceServerException) as caught:
+        client.load_model("other", client_timeout=WAIT_SECONDS)
+    words = "manifest.json: model: expected other (its folder), got ranker"
+    assert words in caught.value.message()
+
+
+def test_a_new_version_takes_over(client, ranker, local):
+    load(client)
+    second = shutil.copytree(ranker, ranker.parent / "2")
+    retell(second, 2)
+    client.load_model("ranker", client_timeout=WAIT_SECONDS)
+    answer = client.infer("ranker", inputs_of(random_request(3)), client_timeout=WAIT_SECONDS)
+    assert answer.get_response().model_version == "2"
+
+
+def retell(package, version):
+    """Gives a copy of a package another version."""
+    manifest = json.loads((package / "manifest.json").read_text())
+    seal(package, manifest | {"version": version})

@@ -1,0 +1,89 @@
+"""What our own server refuses, Triton refuses: the backend in the same words, Triton's core, which
+looks at names and fixed shapes before the backend does, in its own."""
+
+import re
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2_grpc
+from tritonclient.utils import InferenceServerException
+
+from tests.serving.open_inference.test_refusals import ARRAYS, SHARED, message
+from tests.serving.refused import GOOD, Code
+from tests.serving.triton.asking import inputs_of
+
+pytestmark = pytest.mark.needs_triton
+
+INVALID, NOT_FOUND = Code.INVALID_ARGUMENT, Code.NOT_FOUND
+
+# By the case's name: what Triton's core says of it.
+TRITONS_OWN = {
+    "unknown-sparse-feature": (INVALID, "unexpected inference input 'itm..*' for model 'ranker'"),
+    "unknown-dense-feature": (INVALID, "unexpected inference input 'prize' for model 'ranker'"),
+    "sparse-feature-sent-as-dense": (INVALID, "unexpected inference input 'item' for model"),
+    "feature-given-twice": (INVALID, "input 'item.values' already exists in request"),
+    "a-list-for-each-example-in-request-scope": (INVALID, "unexpected shape for input"),
+    "a-value-for-each-example-in-request-scope": (INVALID, "unexpected shape for input 'age'"),
+    "weights-on-an-unweighted-feature": (INVALID, "unexpected inference input 'item.weights'"),
+    "another-model": (NOT_FOUND, "unknown model: 'rankr' is not found"),
+    "unknown-output": (INVALID, "unexpected inference output 'scor' for model 'ranker'"),
+    "packed-missing-request-dense": (INVALID, "unexpected shape for input 'REQUEST_DENSE'"),
+}
+
+
+@pytest.fixture(scope="module")
+def infer(served):
+    """ModelInfer, with Triton's messages."""
+    with grpc.insecure_channel(served.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        yield lambda asked: stub.ModelInfer(asked, timeout=60)
+
+
+def with_first_dimension(asked):
+    for tensor in asked.inputs:
+        tensor.shape.insert(0, 1)
+    return asked
+
+
+@pytest.mark.parametrize(("refused", "is_packed"), SHARED)
+def test_is_refused(infer, fingerprint, refused, is_packed):
+    asked = message(refused, is_packed=is_packed, fingerprint=fingerprint)
+    with pytest.raises(grpc.RpcError) as caught:
+        infer(with_first_dimension(asked))
+    code, words = caught.value.code(), caught.value.details()
+    if refused.name in TRITONS_OWN:
+        expected, pattern = TRITONS_OWN[refused.name]
+        assert code is expected
+        assert re.search(pattern, words), words
+        return
+    for ours, theirs in ARRAYS.items():
+        words = words.replace(theirs, ours)
+    assert code is refused.code
+    assert refused.matches(words), words
+
+
+def test_most_cases_are_the_backends():
+    names = {case.values[0].name for case in SHARED}
+    assert set(TRITONS_OWN) <= names
+    assert len(names - set(TRITONS_OWN)) > 25
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        pytest.param(
+            "num_example",
+            3,
+            "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout'",
+            id="a-misspelt-parameter",
+        ),
+        pytest.param(
+            "num_examples", 4, "feature 'price': expected 4 values, got 3", id="another-count"
+        ),
+    ],
+)
+def test_parameters_are_heard(triton_client, name, value, words):
+    with pytest.raises(InferenceServerException) as caught:
+        triton_client.infer("ranker", inputs_of(GOOD), parameters={name: value})
+    assert caught.value.message() == words
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
