@@ -59,8 +59,9 @@ class ServerOptions:
     the process, in huge pages where the system gives them; for large tables under steady load."""
 
     threads: Annotated[int, Range(0, 1024)] = 0
-    """Threads of the lookups and, after them, inside the dense program. 0: as many as there are
-    cores. Lower it where other work shares the machine."""
+    """Threads of the lookups and, after them, inside the dense program. 0: as many as the
+    process has cores, of a container's CPU quota the whole ones. Lower it where other work shares
+    the machine."""
 
     tls_certificate: str = ""
     """A PEM file: this server's certificate and those between it and its root, in order. With

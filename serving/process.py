@@ -6,7 +6,13 @@ import resource
 
 from embershard.serving._native import load_extension
 
-__all__ = ["prepare_process"]
+__all__ = ["core_count", "prepare_process"]
+
+
+def core_count() -> int:
+    """How many threads have a core each: of the cores that this process may run on, no more than
+    its cgroups (v2) grant CPU time for. What ``threads=0`` means."""
+    return int(load_extension().core_count())
 
 
 def prepare_process() -> None:

@@ -185,6 +185,7 @@ def _listening(
 ) -> None:
     """Says where. Last on standard output: whoever reads it there asks at once."""
     from embershard.package.folder_checks import read_manifest
+    from embershard.serving.process import core_count
 
     packages = server.packages
     defaults = [each for each in packages if each.is_default]
@@ -194,7 +195,7 @@ def _listening(
         "address": server.address,
         "plan": options.plan or read_manifest(defaults[0].folder).default_plan,
         "tables": options.tables,
-        "threads": options.threads or os.cpu_count() or 1,
+        "threads": options.threads or core_count(),
     }
     if metrics:
         metrics.show(server)

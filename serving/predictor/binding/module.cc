@@ -16,6 +16,7 @@
 
 #include "base/bus_error.h"
 #include "base/clock.h"
+#include "base/core_count.h"
 #include "base/freed_memory.h"
 #include "binding/arguments.h"
 #include "binding/errors.h"
@@ -252,6 +253,7 @@ void DefineLocalPredictor(py::module_& module) {
 PYBIND11_MODULE(_predictor, module) {
   DefineServer(module);
   DefineLocalPredictor(module);
+  module.def("core_count", [] { return CoreCount(); });
   module.def("explain_bus_errors", &ExplainBusErrors);
   module.def("keep_freed_memory", &KeepFreedMemory);
   // Why the files cannot be used; empty where they can.

@@ -46,7 +46,7 @@ class DenseProgram {
 };
 
 struct DenseProgramOptions {
-  // Threads that one run may use inside torch. 0: as many as there are cores. torch
+  // Threads that one run may use inside torch. 0: CoreCount(). torch
   // keeps such a count for each thread: a thread that calls Run() is left with this one.
   int threads = 0;
 };

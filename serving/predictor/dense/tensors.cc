@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
-#include <thread>
 #include <type_traits>
+
+#include "base/core_count.h"
 
 namespace embershard {
 namespace {
@@ -73,8 +74,6 @@ Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
   return {};
 }
 
-int ThreadsOf(int threads) {
-  return threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
+int ThreadsOf(int threads) { return threads > 0 ? threads : CoreCount(); }
 
 }  // namespace embershard

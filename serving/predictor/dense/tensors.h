@@ -27,7 +27,7 @@ at::Tensor RequestOfExample(const DenseProgramInputs& inputs);
 Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
                   const DenseProgramInputs& inputs, std::vector<float>* values);
 
-// `threads`, or as many as there are cores where it is 0.
+// `threads`, or CoreCount() where it is 0.
 int ThreadsOf(int threads);
 
 }  // namespace embershard

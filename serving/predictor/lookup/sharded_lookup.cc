@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <exception>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/core_count.h"
 #include "lookup/batch_cut.h"
 #include "lookup/lookup_device.h"
 #include "lookup/lookup_part.h"
@@ -133,8 +133,7 @@ Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
   if (!parts.ok()) return parts.status();
   const std::vector<uint64_t> bytes = BytesOfDevices(package);
   const std::vector<size_t> threads = ThreadsOfDevices(
-      bytes, options.threads > 0 ? static_cast<size_t>(options.threads)
-                                 : std::max(1U, std::thread::hardware_concurrency()));
+      bytes, static_cast<size_t>(options.threads > 0 ? options.threads : CoreCount()));
   const auto own = static_cast<size_t>(
       std::ranges::find_if(threads, [](size_t each) { return each > 0; }) - threads.begin());
   const BagSumsKernel& kernel = options.kernel != nullptr ? *options.kernel : BestBagSums();

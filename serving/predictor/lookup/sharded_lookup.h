@@ -16,7 +16,7 @@ namespace embershard {
 
 struct ShardedLookupOptions {
   // Threads for all devices together, the one that calls Run() among them: at least one a
-  // device. 0, the default: as many as there are cores.
+  // device. 0, the default: CoreCount().
   int threads = 0;
 
   // A batch of fewer bytes to read and write is done by the thread that calls Run(): waking
