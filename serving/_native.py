@@ -44,9 +44,10 @@ def extension_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def fbgemm_folder() -> Path:
-    """Where FBGEMM's operator libraries are installed."""
-    return _package_folder("fbgemm_gpu")
+def fbgemm_folder() -> str:
+    """Where FBGEMM's operator libraries are installed, for dense programs that use some. Empty
+    where they are not."""
+    return str(_package_folder("fbgemm_gpu")) if importlib.util.find_spec("fbgemm_gpu") else ""
 
 
 def _package_folder(name: str) -> Path:

@@ -38,7 +38,7 @@ class LocalPredictor:
         """
         self._native = load_extension().LocalPredictor(
             folder=str(package),
-            fbgemm_folder=str(fbgemm_folder()),
+            fbgemm_folder=fbgemm_folder(),
             plan=plan,
             dense_program=dense_program,
             tables=tables,

@@ -76,7 +76,7 @@ class Server:
             repository=str(self._repository),
             models=models,
             version=str(version or ""),
-            fbgemm_folder=str(fbgemm_folder()),
+            fbgemm_folder=fbgemm_folder(),
             load_report=_reporter(on_event),
             connections_report=LOG.warning,
             record_report=LOG.error,

@@ -22,6 +22,7 @@ ALLOWED = {
     "bench": ["base"],
 }
 ALLOWED["grpc"] = [*ALLOWED["engine"], "engine"]
+ALLOWED["example"] = [*ALLOWED["engine"], "engine"]
 ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
 ALLOWED["triton"] = ALLOWED["grpc"]  # Of the engine, what needs no queue: a test below says which.
 

@@ -14,7 +14,7 @@ def predictor(tmp_path):
     """Keywords that LocalPredictor takes; the folder holds no package."""
     return {
         "folder": str(tmp_path),
-        "fbgemm_folder": str(fbgemm_folder()),
+        "fbgemm_folder": fbgemm_folder(),
         "plan": "",
         "dense_program": "",
         "tables": "mmap",

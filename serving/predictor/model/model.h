@@ -40,8 +40,7 @@ class Model {
 struct ModelOptions {
   PackageOptions package;
 
-  // Threads of the lookups, and inside the dense program after them. 0: as many as there are
-  // cores.
+  // Threads of the lookups, and inside the dense program after them. 0: CoreCount().
   int threads = 0;
 
   // Target of the dense program. Empty: a compiled one that fits this machine where the package

@@ -108,6 +108,14 @@ class PackageModel final : public Model {
   std::vector<std::vector<float>*> outputs_;
 };
 
+// A program that did not load for want of FBGEMM says so.
+Status Explained(const Status& status, const ModelOptions& options) {
+  const bool wants_fbgemm = status.message().find("fbgemm::") != std::string::npos;
+  if (!wants_fbgemm || !options.fbgemm_folder.empty()) return status;
+  return BadPackage(status.message() +
+                    "; it uses operators of FBGEMM, which is not installed here (fbgemm-gpu-cpu)");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
@@ -131,7 +139,7 @@ Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> p
   if (!choice.ok()) return choice.status();
   auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
       package->folder() / choice->file, package->schema(), {.threads = options.threads});
-  if (!program.ok()) return program.status();
+  if (!program.ok()) return Explained(program.status(), options);
   return std::unique_ptr<Model>(std::make_unique<PackageModel>(
       std::move(package), std::move(*lookup), std::move(*program),
       /*rounds_layers=*/choice->compiled && choice->type == DenseType::kBfloat16));

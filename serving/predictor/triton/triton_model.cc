@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <limits>
 #include <string_view>
-#include <thread>
 #include <utility>
 
+#include "base/core_count.h"
 #include "batching/batching_options.h"
 #include "package/refusal.h"
 #include "triton/errors.h"
@@ -92,9 +92,7 @@ Status CheckIsOf(const Manifest& manifest, const Facts& facts) {
 }
 
 // All instances together have as many threads as there are cores, and at least one each.
-int ShareOfCores(int instances) {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / instances);
-}
+int ShareOfCores(int instances) { return std::max(1, CoreCount() / instances); }
 
 ModelOptions OptionsOf(const ModelConfig& config) {
   ModelOptions options;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 
+#include "base/core_count.h"
 #include "triton/backend_fixture.h"
 
 namespace embershard {
@@ -32,7 +32,7 @@ TEST_F(BackendLifeTest, ThePackageLiesInTheVersionsFolder) {
   EXPECT_EQ(opened_.string(), "/models/fake/3");
   EXPECT_EQ(options_.package.plan, "");
   EXPECT_EQ(options_.package.residency, TableResidency::kMmap);
-  EXPECT_EQ(options_.threads, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_EQ(options_.threads, CoreCount());
   EXPECT_EQ(options_.fbgemm_folder.string(), "");
   EXPECT_EQ(FakeTriton::log().back(),
             "model 'fake', version 3: batches of up to 1024 examples and 1048576 ids");

@@ -1,0 +1,125 @@
+#include "engine/named_request.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batching/door.h"
+#include "engine/asking.h"
+
+namespace embershard {
+namespace {
+
+constexpr std::chrono::seconds kLong(60);
+
+// GoodInputs() by name, in another order; what is left out there is left out here.
+NamedInputs Named() {
+  return {.num_examples = 2,
+          .dense = {{"price", {1.5F, 2.5F}}, {"age", {30.0F}}},
+          .sparse = {{"genre", {{4, 1000}, {}}, {{0.5F, 2.0F}, {}}},
+                     {"user", {{7}}},
+                     {"item", {{101}, {205}}},
+                     {"history", {{3, 9}}}}};
+}
+
+std::unique_ptr<Engine> Started() { return StartWith(std::make_unique<FakeModel>()); }
+
+Status Refused(const NamedInputs& inputs) {
+  return PredictNamed(Started().get(), inputs, kLong).status();
+}
+
+TEST(PredictNamed, GivesTheOutputsByName) {
+  const auto outputs = PredictNamed(Started().get(), Named(), kLong);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+  EXPECT_EQ(*outputs, (NamedOutputs{{"score", kGoodScores}, {"profile", kGoodProfile}}));
+}
+
+TEST(PredictNamed, GivesOnlyTheOutputsWanted) {
+  NamedInputs inputs = Named();
+  inputs.outputs = {"profile"};
+  const auto outputs = PredictNamed(Started().get(), inputs, kLong);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().message();
+  EXPECT_EQ(*outputs, (NamedOutputs{{"profile", kGoodProfile}}));
+}
+
+TEST(PredictNamed, TakesTheLongestTimeoutThereIs) {
+  EXPECT_TRUE(PredictNamed(Started().get(), Named(), Clock::duration::max()).ok());
+}
+
+TEST(PredictNamed, IsTooLateWhereThereIsNoTime) {
+  const Status status = PredictNamed(Started().get(), Named(), Clock::duration::zero()).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
+}
+
+TEST(PredictNamed, IsRefusedByAnEngineThatHasStopped) {
+  const auto engine = Started();
+  engine->Stop();
+  const Status status = PredictNamed(engine.get(), Named(), kLong).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.message();
+}
+
+TEST(PredictNamed, SaysWhatTheDoorSays) {
+  NamedInputs inputs = Named();
+  inputs.sparse[2].lists[1][0] = -5;
+  const Status status = Refused(inputs);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "feature 'item': id -5 at example 1, position 0 is not in 0..1999 (policy: reject)");
+}
+
+TEST(PredictNamed, RefusesANameThatIsNotThere) {
+  NamedInputs inputs = Named();
+  inputs.dense[0].name = "prize";
+  EXPECT_EQ(Refused(inputs).code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(Refused(inputs).message().find("prize"), std::string::npos)
+      << Refused(inputs).message();
+  inputs = Named();
+  inputs.sparse[1].name = "users";
+  EXPECT_NE(Refused(inputs).message().find("users"), std::string::npos)
+      << Refused(inputs).message();
+  inputs = Named();
+  inputs.outputs = {"score", "scores"};
+  EXPECT_EQ(Refused(inputs).code(), StatusCode::kNotFound);
+}
+
+TEST(PredictNamed, RefusesAnInputThatIsGivenTwice) {
+  NamedInputs inputs = Named();
+  inputs.dense.push_back({"age", {31.0F}});
+  EXPECT_EQ(Refused(inputs).message(), GivenTwice("age").message());
+  inputs = Named();
+  inputs.sparse.push_back({"user", {{8}}});
+  EXPECT_EQ(Refused(inputs).message(), GivenTwice("user").message());
+}
+
+TEST(PredictNamed, RefusesWeightsThatDoNotGoWithTheIds) {
+  NamedInputs inputs = Named();
+  inputs.sparse[0].weights.pop_back();
+  EXPECT_EQ(Refused(inputs).message(),
+            "feature 'genre': expected weights for 2 lists, got them for 1");
+  inputs = Named();
+  inputs.sparse[0].weights = {{0.5F}, {2.0F}};  // As many in all.
+  EXPECT_EQ(Refused(inputs).message(),
+            "feature 'genre': list 0: expected 2 weights, one for each id, got 1");
+}
+
+TEST(MakeRequest, KeepsWhatItIsMadeOf) {
+  const auto engine = Started();
+  auto inputs = std::make_unique<NamedInputs>(Named());
+  auto request = MakeRequest(*engine, *inputs);
+  inputs.reset();
+  ASSERT_TRUE(request.ok()) << request.status().message();
+  EXPECT_GT((*request)->held_bytes, 0U);
+  const auto promise = std::make_shared<std::promise<Answer>>();
+  (*request)->answer = [promise](Status status, Response response) {
+    promise->set_value({std::move(status), std::move(response)});
+  };
+  engine->Predict(std::move(*request));
+  ExpectGood(promise->get_future().get());
+}
+
+}  // namespace
+}  // namespace embershard
