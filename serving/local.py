@@ -43,6 +43,7 @@ class LocalPredictor:
             dense_program=dense_program,
             tables=tables,
             threads=threads,
+            slots=1,
         )
 
     def get_model(self) -> bytes:

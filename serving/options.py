@@ -63,6 +63,11 @@ class ServerOptions:
     process has cores, of a container's CPU quota the whole ones. Lower it where other work shares
     the machine."""
 
+    slots: Annotated[int, Range(0, 1024)] = 0
+    """Batches that run at once, with equal shares of the threads. 0: one a thread, which answers
+    most requests, and soonest under load. Lower it where one request is so large that it needs more
+    threads to be in time. Each slot takes memory for a batch."""
+
     tls_certificate: str = ""
     """A PEM file: this server's certificate and those between it and its root, in order. With
     ``tls_key``, all connections are TLS. New files hold for the next connection. Empty: none."""

@@ -18,6 +18,7 @@ __all__ = ["add_serve"]
 # rest.
 BATCHES = (
     ("threads", "N", "threads of lookups and of the dense program; 0: one a core"),
+    ("slots", "N", "batches run at once, which share the threads; 0: one a thread"),
     ("max-batch-examples", "N", "most examples run at once; a larger request is cut; 0: 1024"),
     ("max-batch-ids", "N", "most ids looked up at once, likewise; 0: 2**20"),
     ("merge-examples", "N", "requests are merged up to so many examples; 0: 512"),

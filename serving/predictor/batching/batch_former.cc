@@ -64,6 +64,11 @@ bool IsDueBefore(const std::unique_ptr<Request>& one, const std::unique_ptr<Requ
   return one->deadline < other->deadline;
 }
 
+// Whether it, or a piece of it, may run now.
+bool IsReady(const Request& request) {
+  return request.pieces == nullptr || request.pieces->has_next();
+}
+
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
 
 }  // namespace
@@ -85,7 +90,7 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& fo
   }
   if (IsExpired(*request, now)) return Admission::kExpired;
   if (!HasRoom(*request, size)) return Admission::kQueueFull;
-  const bool next = empty() && !forecast.runs();
+  const bool next = empty() && !forecast.is_full();
   if (!next && EndOf(*request, forecast, now) > request->deadline) return Admission::kNoTime;
   const Request& added = *request;
   LineOf(added).Add(request);
@@ -123,7 +128,10 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
     // As much as it has may come between its pieces.
     if (request.pieces != nullptr) AddTo(&work, SizeLeft(request));
   }
-  if (is_batch || queued_batch_.examples == 0) return Latest(forecast.EndOf(work, now), now);
+  Clock::time_point alone = now;  // Its pieces run one after the other, whatever else is free.
+  if (request.pieces != nullptr) alone = forecast.EndInTurn(SizeLeft(request), now);
+  const auto end_of = [&] { return Latest(std::max(forecast.EndOf(work, now), alone), now); };
+  if (is_batch || queued_batch_.examples == 0) return end_of();
   const BatchSize others = WorkOf(queued_batch_);
   TakeFrom(&work, others);
   // Of the others those that fill its batches up, and those whose turn comes meanwhile.
@@ -134,7 +142,7 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
   work.requests += others.requests * share / others.examples;
   work.examples += share;
   work.ids += others.ids * share / others.examples;
-  return Latest(forecast.EndOf(work, now), now);
+  return end_of();
 }
 
 std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const Forecast& forecast,
@@ -152,7 +160,7 @@ Due BatchFormer::Take(Clock::time_point now) {
   room.ids = options_.max_batch_ids;
   WaitingLine* first = &interactive_;
   WaitingLine* second = &batch_;
-  if (passed_over_ >= kPassedOver) std::swap(first, second);
+  if (IsTurnOfBatch()) std::swap(first, second);
   WaitingLine* const large = IsTurnOfLarge() ? &large_ : nullptr;
   bool has_piece = false;
   try {
@@ -179,8 +187,17 @@ Due BatchFormer::Take(Clock::time_point now) {
   return due;
 }
 
+bool BatchFormer::can_take() const {
+  return !interactive_.empty() || (!large_.empty() && IsReady(large_.first())) ||
+         (!batch_.empty() && IsReady(batch_.first()));
+}
+
+bool BatchFormer::IsTurnOfBatch() const {
+  return passed_over_ >= kPassedOver && !batch_.empty() && IsReady(batch_.first());
+}
+
 bool BatchFormer::IsTurnOfLarge() const {
-  if (large_.empty() || (passed_over_ >= kPassedOver && !batch_.empty())) return false;
+  if (large_.empty() || !IsReady(large_.first()) || IsTurnOfBatch()) return false;
   if (interactive_.empty()) return true;
   return !after_large_ && large_.first().deadline <= interactive_.first().deadline;
 }
@@ -202,7 +219,7 @@ bool BatchFormer::TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize*
   Batch* part = IsExpired(first, now) ? &due->expired : &due->batch;
   QueueSize size;
   if (part == &due->batch) {
-    if (pieces != nullptr && !pieces->has_next()) return false;
+    if (!IsReady(first)) return false;
     size = SizeOf(pieces != nullptr ? pieces->next() : first);
     // One that does not fit ends the batch: none is overtaken for ever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;

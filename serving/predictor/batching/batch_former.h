@@ -27,6 +27,7 @@ enum class Admission {
 
 // What leaves the queue at one moment. Each of the requests is still to be answered.
 struct Due {
+  size_t slot = 0;                  // In which the batch runs, where it is a queue's.
   Batch batch;                      // To run.
   Batch expired;                    // Not worth running: the deadline has passed.
   Batch abandoned;                  // Not worth running: the client has left.
@@ -63,10 +64,13 @@ class BatchFormer {
   // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. Of a
   // request that is cut one piece leaves, and never in two batches in a row while other
   // interactive ones wait; the request itself stays until it is answered. At least one request or
-  // piece leaves when any waits. What is no longer worth running takes no room in a batch. Never
+  // piece leaves. What is no longer worth running takes no room in a batch. Never
   // throws.
-  // REQUIRES: every piece that was taken before has been answered.
+  // REQUIRES: can_take().
   Due Take(Clock::time_point now);
+
+  // Whether anything may leave: not where all that waits is cut and a piece of it runs.
+  bool can_take() const;
 
   // After how long there will be room and time for one that Add() has refused, if nothing else
   // comes. Zero where nothing is known.
@@ -93,7 +97,8 @@ class BatchFormer {
   // When a request will have run, at the latest.
   Clock::time_point EndOf(const Request& request, const Forecast& forecast,
                           Clock::time_point now) const;
-  // Whether the next batch begins with a piece of an interactive request.
+  // Whether the next batch begins with a kBatch request, or with a piece of an interactive one.
+  bool IsTurnOfBatch() const;
   bool IsTurnOfLarge() const;
   // Counts how often kBatch ones were left.
   void CountPassedOver(const Batch& batch);

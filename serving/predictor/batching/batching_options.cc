@@ -67,6 +67,7 @@ Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limi
   if (options.max_queued_bytes == 0) {
     return InvalidArgument("max_queued_bytes: expected at least 1, got 0");
   }
+  if (options.slots == 0) return InvalidArgument("slots: expected at least 1, got 0");
   return options;
 }
 

@@ -44,6 +44,9 @@ struct BatchingOptions {
   // model is idle: two hand-overs between threads fewer. 0: none. That thread reads no other
   // request meanwhile; lower it where those behind notice.
   std::chrono::microseconds max_inline{500};
+
+  // Batches that run at once, at least 1: as many as the model has slots.
+  size_t slots = 1;
 };
 
 // The options without zeros, for a package that allows one request `package`. Refuses a queue

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 namespace embershard {
@@ -28,10 +29,20 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
       former_(options),
+      running_(options.slots),
+      free_(options.slots),
       forecast_(options),
-      wake_(Clock::time_point::min()),
-      thread_([this] { Loop(); }),
-      watch_([this] { Watch(); }) {}
+      wake_(Clock::time_point::min()) {
+  std::iota(free_.rbegin(), free_.rend(), size_t{0});
+  threads_.reserve(options.slots);
+  try {
+    while (threads_.size() < options.slots) threads_.emplace_back([this] { Loop(); });
+    watch_ = std::thread([this] { Watch(); });
+  } catch (...) {
+    Stop();
+    throw;
+  }
+}
 
 BatchingQueue::~BatchingQueue() { Stop(); }
 
@@ -49,10 +60,10 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   if (may_run_inline && ShouldRunInline()) {
     if (sooner) deadline_.notify_one();
     RunOne(&lock);
-    if (stopping_ || !former_.empty()) changed_.notify_one();
+    if (CanRun() || IsDone()) changed_.notify_one();
     return Admission::kAccepted;
   }
-  const bool wakes = !busy_;  // Who is busy looks for more by itself, or wakes the thread.
+  const bool wakes = CanRun();  // Who is busy looks for more by itself, or wakes a thread.
   lock.unlock();
   if (wakes) changed_.notify_one();
   if (sooner) deadline_.notify_one();
@@ -64,11 +75,25 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
   return former_.RetryAfter(refused, forecast_, now_());
 }
 
+bool BatchingQueue::CanRun() const {
+  if (free_.empty() || !former_.can_take()) return false;
+  if (IsIdle()) return true;
+  const auto predicted = ForecastOfAll();
+  if (predicted.count() == 0 || predicted >= kWorthASlot) return true;
+  const Clock::time_point now = now_();
+  return forecast_.FirstEnd(now) - now >= kWorthASlot;
+}
+
 bool BatchingQueue::ShouldRunInline() const {
-  const QueueSize& queued = former_.queued();
-  if (busy_ || queued.pieces != 1) return false;
-  const auto predicted = forecast_.OfBatch({1, queued.examples, queued.ids});
+  if (!IsIdle() || former_.queued().pieces != 1) return false;
+  const auto predicted = ForecastOfAll();
   return predicted.count() > 0 && predicted <= max_inline_;
+}
+
+std::chrono::nanoseconds BatchingQueue::ForecastOfAll() const {
+  const QueueSize& queued = former_.queued();
+  return forecast_.OfBatch(
+      {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids});
 }
 
 void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
@@ -77,14 +102,15 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
     for (const auto& request : *part) Unlink(request.get());
   }
   if (due.failed != nullptr) Unlink(due.failed.get());
-  running_.Begin(due.batch);
-  forecast_.RunBegins(SizeOf(due.batch), now_());
-  busy_ = true;
+  const size_t slot = due.slot = free_.back();
+  free_.pop_back();
+  running_[slot].Begin(due.batch);
+  forecast_.RunBegins(slot, SizeOf(due.batch), now_());
   lock->unlock();
   run_batch_(std::move(due), this);
   lock->lock();
-  busy_ = false;
-  forecast_.RunEnds(now_());  // The next batch waits for the answers, too.
+  free_.push_back(slot);
+  forecast_.RunEnds(slot, now_());  // The next batch waits for the answers, too.
 }
 
 void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
@@ -109,9 +135,9 @@ bool BatchingQueue::IsWanted(const Request& request) const {
   return request.answer && request.deadline > now_();
 }
 
-void BatchingQueue::EndRun() {
+void BatchingQueue::EndRun(size_t slot) {
   const std::lock_guard lock(mutex_);
-  running_.End();
+  running_[slot].End();
 }
 
 void BatchingQueue::Stop() {
@@ -119,15 +145,15 @@ void BatchingQueue::Stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
+  changed_.notify_all();
   std::call_once(joined_, [this] {
-    thread_.join();
+    for (std::thread& thread : threads_) thread.join();
     {
       const std::lock_guard lock(mutex_);
       stopped_ = true;
     }
     deadline_.notify_one();
-    watch_.join();
+    if (watch_.joinable()) watch_.join();
   });
 }
 
@@ -139,10 +165,11 @@ QueueSize BatchingQueue::queued() const {
 void BatchingQueue::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return !busy_ && (stopping_ || !former_.empty()); });
-    if (former_.empty()) return;
+    changed_.wait(lock, [this] { return CanRun() || IsDone(); });
+    if (IsDone()) break;
     RunOne(&lock);
   }
+  changed_.notify_all();
 }
 
 void BatchingQueue::Watch() {
@@ -157,7 +184,8 @@ void BatchingQueue::Watch() {
       lock.lock();
       continue;
     }
-    wake_ = std::min(former_.next_deadline(), running_.next_deadline());
+    wake_ = former_.next_deadline();
+    for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
     if (wake_ - now < kLongestSleep) {
       deadline_.wait_for(lock, wake_ - now);
     } else {
@@ -167,8 +195,10 @@ void BatchingQueue::Watch() {
 }
 
 std::optional<Late> BatchingQueue::TakeExpired(Clock::time_point now) {
-  if (Request* const expired = running_.FirstExpired(now); expired != nullptr) {
-    return Late(expired, StatusReason::kUnstated);
+  for (RunningBatch& batch : running_) {
+    if (Request* const expired = batch.FirstExpired(now); expired != nullptr) {
+      return Late(expired, StatusReason::kUnstated);
+    }
   }
   if (std::unique_ptr<Request> expired = former_.TakeExpired(now); expired != nullptr) {
     return Late(std::move(expired), StatusReason::kUnstated);

@@ -1,10 +1,11 @@
-// Feeds a BatchFormer the real time, from any thread, and has one batch run at a time. An idle
-// model runs what there is at once; while it is busy, requests gather.
+// Feeds a BatchFormer the real time, from any thread, and has as many batches run at a time as
+// there are slots. An idle model runs what there is at once, and a further slot does but for a
+// little that another will soon be free for; else requests gather.
 //
 //   thread         what it does
 //   any            Submit(): leaves a request here; where the model is idle and has little to do
 //                  for it, runs it
-//   the queue's    runs batches of what has gathered
+//   the queue's    one a slot: run batches of what has gathered
 //   the watch's    answers those whose deadline passes while they wait, or while they run
 
 #ifndef EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
@@ -17,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "batching/batch_former.h"
 #include "batching/forecast.h"
@@ -29,9 +31,9 @@ namespace embershard {
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
 class BatchingQueue {
  public:
-  // Called one batch at a time, with at least one request, on the queue's thread or from
-  // Submit(). Must answer every request in it that
-  // has an `answer` when EndRun() has returned, which it must call in between: what is in
+  // Called one batch at a time in each slot, with at least one request, on a thread of the queue's
+  // or from Submit(). Must answer every request in it that has an `answer` when
+  // EndRun(due.slot) has returned, which it must call in between: what is in
   // due.batch is not to be answered, and must not go, before that. Must not throw.
   using RunBatch = std::function<void(Due due, BatchingQueue* queue)>;
   // Answers one that is late. Any thread, at any time; must not throw.
@@ -63,8 +65,8 @@ class BatchingQueue {
   // For RunBatch: whether a request of the batch has not been answered, and has time left.
   bool IsWanted(const Request& request) const;
 
-  // For RunBatch: the model has done with the batch.
-  void EndRun();
+  // For RunBatch: the model has done with the batch of this slot.
+  void EndRun(size_t slot);
 
   // Refuses new requests, runs the accepted ones, and returns when the last has
   // been answered. Safe to call more than once, but not from `run_batch`.
@@ -77,8 +79,19 @@ class BatchingQueue {
   void Loop();
   void Watch();
   // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
-  // not busy_.
+  // CanRun().
   void RunOne(std::unique_lock<std::mutex>* lock);
+  // Work that a further slot begins for while others run. Less waits as long as this for one of
+  // them, and is merged with what comes meanwhile.
+  static constexpr std::chrono::microseconds kWorthASlot{500};
+
+  // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
+  bool CanRun() const;
+  bool IsIdle() const { return free_.size() == running_.size(); }
+  // How long what waits will take as one batch; zero where that is not known.
+  std::chrono::nanoseconds ForecastOfAll() const;
+  // Whether all has been run, and no more will come. REQUIRES: mutex_ is held.
+  bool IsDone() const { return stopping_ && former_.empty() && IsIdle(); }
   // Whether all that waits is better run at once by who brings it. REQUIRES: mutex_ is held.
   bool ShouldRunInline() const;
   // One whose deadline has passed. REQUIRES: mutex_ is held.
@@ -90,18 +103,18 @@ class BatchingQueue {
   const Now now_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;   // Signalled when there is something to run, or to stop.
-  std::condition_variable deadline_;  // Signalled when wake_ becomes earlier, or to stop.
-  BatchFormer former_;                // Guarded by mutex_.
-  RunningBatch running_;              // Guarded by mutex_.
-  Forecast forecast_;                 // Guarded by mutex_.
-  bool busy_ = false;                 // Guarded by mutex_. A batch is run, or answered.
-  Clock::time_point wake_;            // Guarded by mutex_. When the watch looks next.
-  bool stopping_ = false;             // Guarded by mutex_.
-  bool stopped_ = false;              // Guarded by mutex_. All have been answered.
+  std::condition_variable changed_;    // Signalled when CanRun() or IsDone() may have become true.
+  std::condition_variable deadline_;   // Signalled when wake_ becomes earlier, or to stop.
+  BatchFormer former_;                 // Guarded by mutex_.
+  std::vector<RunningBatch> running_;  // Guarded by mutex_. By slot.
+  std::vector<size_t> free_;  // Guarded by mutex_. Slots in which none is run, or answered.
+  Forecast forecast_;         // Guarded by mutex_.
+  Clock::time_point wake_;    // Guarded by mutex_. When the watch looks next.
+  bool stopping_ = false;     // Guarded by mutex_.
+  bool stopped_ = false;      // Guarded by mutex_. All have been answered.
 
   std::once_flag joined_;
-  std::thread thread_;  // Last, so that Loop() and Watch() see every field built.
+  std::vector<std::thread> threads_;  // Last, so that Loop() and Watch() see every field built.
   std::thread watch_;
 };
 

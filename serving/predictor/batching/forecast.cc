@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 
 namespace embershard {
 namespace {
@@ -16,27 +17,67 @@ uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by;
 
 }  // namespace
 
-void Forecast::RunBegins(const BatchSize& size, Clock::time_point now) {
-  running_ = size;
-  since_ = now;
+void Forecast::RunBegins(size_t slot, const BatchSize& size, Clock::time_point now) {
+  running_[slot] = {.size = size, .since = now};
 }
 
-void Forecast::RunEnds(Clock::time_point now) {
-  if (runs()) costs_.Learn(running_, now - since_, now);
-  running_ = {};
+void Forecast::RunEnds(size_t slot, Clock::time_point now) {
+  const Running& ran = running_[slot];
+  if (IsRun(ran)) costs_.Learn(ran.size, now - ran.since, now);
+  running_[slot] = {};
+}
+
+bool Forecast::is_full() const { return std::ranges::all_of(running_, IsRun); }
+
+Clock::time_point Forecast::FirstEnd(Clock::time_point now) const {
+  Clock::time_point first = Clock::time_point::max();
+  for (const Running& each : running_) {
+    if (IsRun(each)) first = std::min(first, EndOfRun(each, now, now - BatchCosts::kMemory));
+  }
+  return first;
+}
+
+Clock::time_point Forecast::EndOfRun(const Running& running, Clock::time_point now,
+                                     Clock::time_point of_late) const {
+  return std::max(now, running.since + costs_.Predict(running.size, of_late));
 }
 
 Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) const {
   const Clock::time_point of_late = now - BatchCosts::kMemory;
+  const Batches batches = BatchesOf(work, of_late);
+  FindFree(now, of_late);
+  // In turn to the slot that is free first, which then is free last.
+  std::ranges::make_heap(free_, std::greater());
   Clock::time_point end = now;
-  if (runs()) end = std::max(end, since_ + costs_.Predict(running_, of_late));
-  const uint64_t batches =
+  for (uint64_t i = 0; i < batches.count; ++i) {
+    std::ranges::pop_heap(free_, std::greater());
+    end = free_.back() += batches.each;
+    std::ranges::push_heap(free_, std::greater());
+  }
+  return end;
+}
+
+Clock::time_point Forecast::EndInTurn(const BatchSize& work, Clock::time_point now) const {
+  const Clock::time_point of_late = now - BatchCosts::kMemory;
+  const Batches batches = BatchesOf(work, of_late);
+  FindFree(now, of_late);
+  return *std::ranges::min_element(free_) + batches.each * static_cast<int64_t>(batches.count);
+}
+
+Forecast::Batches Forecast::BatchesOf(const BatchSize& work, Clock::time_point of_late) const {
+  const uint64_t count =
       DivideUp(work.requests, std::min(Fit(work.requests, work.examples, options_.merge_examples),
                                        Fit(work.requests, work.ids, options_.max_batch_ids)));
-  const BatchSize each = {.requests = DivideUp(work.requests, batches),
-                          .examples = DivideUp(work.examples, batches),
-                          .ids = DivideUp(work.ids, batches)};
-  return end + costs_.Predict(each, of_late) * static_cast<int64_t>(batches);
+  const BatchSize each = {.requests = DivideUp(work.requests, count),
+                          .examples = DivideUp(work.examples, count),
+                          .ids = DivideUp(work.ids, count)};
+  return {.count = count, .each = costs_.Predict(each, of_late)};
+}
+
+void Forecast::FindFree(Clock::time_point now, Clock::time_point of_late) const {
+  for (size_t slot = 0; slot < running_.size(); ++slot) {
+    free_[slot] = IsRun(running_[slot]) ? EndOfRun(running_[slot], now, of_late) : now;
+  }
 }
 
 }  // namespace embershard

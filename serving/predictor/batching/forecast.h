@@ -4,6 +4,9 @@
 #define EMBERSHARD_BATCHING_FORECAST_H_
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "base/clock.h"
 #include "batching/batch_costs.h"
@@ -15,12 +18,14 @@ namespace embershard {
 class Forecast {
  public:
   // REQUIRES: options as CompleteOptions() gives them.
-  explicit Forecast(const BatchingOptions& options) : options_(options) {}
+  explicit Forecast(const BatchingOptions& options)
+      : options_(options), running_(options.slots), free_(options.slots) {}
 
-  // A batch begins to run, and has run. One at a time.
-  void RunBegins(const BatchSize& size, Clock::time_point now);
-  void RunEnds(Clock::time_point now);
-  bool runs() const { return running_.requests > 0; }
+  // A batch begins to run in a slot, and has run. One at a time in each.
+  void RunBegins(size_t slot, const BatchSize& size, Clock::time_point now);
+  void RunEnds(size_t slot, Clock::time_point now);
+  // Whether one runs in every slot.
+  bool is_full() const;
 
   // How long one batch will take, however long ago such a one ran; zero where none has.
   std::chrono::nanoseconds OfBatch(const BatchSize& size) const {
@@ -28,15 +33,41 @@ class Forecast {
   }
 
   // When `work` will have run if it is next: behind what runs now, in as many batches as it makes
-  // where all its requests are of one size. Judged by batches of late; `now` where there are none.
+  // where all its requests are of one size, each in the slot that is free first. Judged by batches
+  // of late; `now` where there are none.
   // REQUIRES: at least one request.
   Clock::time_point EndOf(const BatchSize& work, Clock::time_point now) const;
 
+  // When the first of those that run will have, but not before `now`; max() where none runs.
+  // Judged by batches of late.
+  Clock::time_point FirstEnd(Clock::time_point now) const;
+
+  // As EndOf(), of work whose batches run one after the other, in one slot.
+  Clock::time_point EndInTurn(const BatchSize& work, Clock::time_point now) const;
+
  private:
+  struct Running {
+    BatchSize size;  // All zero: nothing runs.
+    Clock::time_point since;
+  };
+  static bool IsRun(const Running& running) { return running.size.requests > 0; }
+  struct Batches {
+    uint64_t count = 0;
+    std::chrono::nanoseconds each{0};
+  };
+
+  // How many batches `work` makes, and how long they take.
+  Batches BatchesOf(const BatchSize& work, Clock::time_point of_late) const;
+  // When a batch that runs will have.
+  Clock::time_point EndOfRun(const Running& running, Clock::time_point now,
+                             Clock::time_point of_late) const;
+  // Fills free_: when each slot is free.
+  void FindFree(Clock::time_point now, Clock::time_point of_late) const;
+
   const BatchingOptions options_;
   BatchCosts costs_;
-  BatchSize running_;  // All zero: nothing runs.
-  Clock::time_point since_;
+  std::vector<Running> running_;                 // By slot.
+  mutable std::vector<Clock::time_point> free_;  // EndOf()'s own, kept for its memory.
 };
 
 }  // namespace embershard

@@ -96,6 +96,7 @@ std::unique_ptr<Request> RequestPieces::TakeNext(const std::shared_ptr<RequestPi
   left_.examples -= next_->num_examples;
   left_.ids -= next_->num_ids - request_ids_;
   left_.requests = PiecesOf(left_);
+  has_next_.store(false, std::memory_order_relaxed);
   return std::move(next_);
 }
 
@@ -156,6 +157,7 @@ void RequestPieces::CutNext() {
 
 void RequestPieces::End(Status status, Response response) {
   AddTiming(response.timing);
+  const bool is_last = rest_.num_examples == 0;
   if (status.ok()) {
     try {
       Join(std::move(response));
@@ -164,7 +166,10 @@ void RequestPieces::End(Status status, Response response) {
       status = OutOfMemory();
     }
   }
-  if (status.ok() && has_next()) return;
+  if (status.ok() && !is_last) {
+    has_next_.store(true, std::memory_order_release);  // From here on all is the next one's.
+    return;
+  }
   const std::unique_ptr<Request> whole = take_whole_(*this);
   if (whole == nullptr) return;
   joined_.num_ids = num_ids_;

@@ -8,6 +8,7 @@
 #ifndef EMBERSHARD_BATCHING_REQUEST_PIECES_H_
 #define EMBERSHARD_BATCHING_REQUEST_PIECES_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,8 +33,8 @@ inline bool IsLarger(const Request& request, const PieceBudget& budget) {
          (request.num_examples > budget.examples || request.num_ids > budget.ids);
 }
 
-// What is the whole's and what its pieces share. A piece keeps it alive. The queue's lock stands
-// between two pieces, and so between all that this class does.
+// What is the whole's and what its pieces share. A piece keeps it alive. From where a piece is
+// taken until it has run, all but has_next() and left() is for that piece alone.
 class RequestPieces {
  public:
   // Gives up the whole, which is to be answered; null where it has been.
@@ -47,7 +48,7 @@ class RequestPieces {
                 TakeWhole take_whole);
 
   // Whether a piece may be taken: there is none while one runs.
-  bool has_next() const { return next_ != nullptr; }
+  bool has_next() const { return has_next_.load(std::memory_order_acquire); }
   const Request& next() const { return *next_; }
 
   // What no batch has taken yet. `requests`: into how many pieces it makes, as far as is known.
@@ -79,6 +80,7 @@ class RequestPieces {
   uint64_t piece_ids_;        // Most ids of a piece in example scope.
   Request rest_;              // What is not cut yet; its views begin at its first example.
   std::unique_ptr<Request> next_;
+  std::atomic<bool> has_next_ = true;  // Hands next_ over to the queue.
   BatchSize left_;
   bool begun_ = false;  // A piece has run.
   Response joined_;

@@ -17,6 +17,7 @@ void Read(Keywords& keywords, ModelOptions* to) {
   keywords.Read("dense_program", &to->dense_program);
   keywords.Read("tables", &tables);
   keywords.Read("threads", &to->threads);
+  keywords.Read("slots", &to->slots);
   if (tables != "mmap" && tables != "resident") {
     RaiseIfFailed(InvalidArgument("tables: expected mmap or resident, got '" + tables + "'"));
   }

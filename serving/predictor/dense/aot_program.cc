@@ -40,10 +40,13 @@ std::vector<at::Tensor> AtLeastOne(std::vector<at::Tensor> inputs) {
 
 class AotProgram final : public DenseProgram {
  public:
-  AotProgram(const std::filesystem::path& file, const Schema& schema, int threads)
-      : loader_(file.string(), "model", /*run_single_threaded=*/true),
+  // `options` without zeros.
+  AotProgram(const std::filesystem::path& file, const Schema& schema,
+             const DenseProgramOptions& options)
+      : loader_(file.string(), "model", /*run_single_threaded=*/options.slots == 1,
+                /*num_runners=*/static_cast<size_t>(options.slots)),
         schema_(schema),
-        threads_(threads) {}
+        threads_(options.threads) {}
 
   Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) override {
     try {
@@ -94,7 +97,9 @@ Result<std::unique_ptr<DenseProgram>> LoadAotProgram(const std::filesystem::path
                                                      const DenseProgramOptions& options) {
   const std::string where = (file.parent_path().filename() / file.filename()).string() + ": ";
   try {
-    auto program = std::make_unique<AotProgram>(file, schema, ThreadsOf(options.threads));
+    auto program = std::make_unique<AotProgram>(
+        file, schema,
+        DenseProgramOptions{.threads = ThreadsOf(options.threads), .slots = options.slots});
     const Status tried = TryOnce(*program, schema);
     if (!tried.ok()) return BadPackage(where + tried.message());
     return std::unique_ptr<DenseProgram>(std::move(program));

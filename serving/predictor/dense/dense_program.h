@@ -40,8 +40,8 @@ class DenseProgram {
   virtual ~DenseProgram() = default;
 
   // Writes each output of the schema, in order, into `outputs[i]`, resized to
-  // [R or B] x width. Inputs are read only. One call at a time. A program that
-  // throws or gives a wrong shape is answered kInternal with the output's name.
+  // [R or B] x width. Inputs are read only. As many calls at a time as it was loaded
+  // for. A program that throws or gives a wrong shape is answered kInternal with the output's name.
   virtual Status Run(const DenseProgramInputs& inputs, std::span<std::vector<float>*> outputs) = 0;
 };
 
@@ -49,6 +49,9 @@ struct DenseProgramOptions {
   // Threads that one run may use inside torch. 0: CoreCount(). torch
   // keeps such a count for each thread: a thread that calls Run() is left with this one.
   int threads = 0;
+
+  // Runs at a time, at least 1.
+  int slots = 1;
 };
 
 // Torch-free on this side. kBadPackage when the file is not a program of the shape

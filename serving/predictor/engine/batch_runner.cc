@@ -57,12 +57,45 @@ void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_i
 
 }  // namespace
 
+// A place that is nobody else's.
+class BatchRunner::Taken {
+ public:
+  explicit Taken(BatchRunner* runner) : runner_(runner) {
+    std::unique_lock lock(runner_->mutex_);
+    runner_->freed_.wait(lock, [this] { return !runner_->free_.empty(); });
+    place_ = runner_->free_.back();
+    runner_->free_.pop_back();
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  ~Taken() {
+    {
+      const std::lock_guard lock(runner_->mutex_);
+      runner_->free_.push_back(place_);
+    }
+    runner_->freed_.notify_one();
+  }
+
+  Place* place() const { return place_; }
+
+ private:
+  BatchRunner* const runner_;
+  Place* place_ = nullptr;
+};
+
+BatchRunner::BatchRunner(Model* model) : model_(model), places_(model->slots()) {
+  for (size_t number = places_.size(); number-- > 0;) {
+    places_[number].slot.number = number;
+    free_.push_back(&places_[number]);
+  }
+}
+
 Result<std::vector<Result<Response>>> BatchRunner::Run(
     std::span<const std::unique_ptr<Request>> requests, BatchTimes* times) {
-  const std::lock_guard lock(mutex_);
+  const Taken taken(this);
   *times = {.start = Clock::now()};
   try {
-    return RunUnguarded(requests, times);
+    return RunIn(taken.place(), requests, times);
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   } catch (const std::exception& error) {
@@ -70,30 +103,31 @@ Result<std::vector<Result<Response>>> BatchRunner::Run(
   }
 }
 
-Result<std::vector<Result<Response>>> BatchRunner::RunUnguarded(
-    std::span<const std::unique_ptr<Request>> requests, BatchTimes* times) {
+Result<std::vector<Result<Response>>> BatchRunner::RunIn(
+    Place* place, std::span<const std::unique_ptr<Request>> requests, BatchTimes* times) {
   const Schema& schema = model_->manifest().schema;
-  BuildBatch(*model_, requests, &slot_, &unknown_ids_);
-  slot_.lookup_us = slot_.dense_us = 0;
-  const Status ran = model_->Run(slot_);
-  times->lookup_us = slot_.lookup_us;
-  times->dense_us = slot_.dense_us;
+  auto& [slot, unknown_ids] = *place;
+  BuildBatch(*model_, requests, &slot, &unknown_ids);
+  slot.lookup_us = slot.dense_us = 0;
+  const Status ran = model_->Run(slot);
+  times->lookup_us = slot.lookup_us;
+  times->dense_us = slot.dense_us;
   if (!ran.ok()) return ran;
-  if (Status status = CheckOutputs(schema, slot_); !status.ok()) return status;
+  if (Status status = CheckOutputs(schema, slot); !status.ok()) return status;
 
   std::vector<Response> responses(requests.size());
   size_t first_example = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
-    responses[i].outputs = CutOutputs(schema, slot_, *requests[i], i, first_example);
-    responses[i].unknown_ids = std::move(unknown_ids_[i]);
+    responses[i].outputs = CutOutputs(schema, slot, *requests[i], i, first_example);
+    responses[i].unknown_ids = std::move(unknown_ids[i]);
     if (requests[i]->first_example > 0) DropRequestIds(schema, &responses[i].unknown_ids);
     first_example += requests[i]->num_examples;
   }
   const Clock::time_point end = Clock::now();
   for (size_t i = 0; i < requests.size(); ++i) {
     responses[i].timing = {.queue_us = MicrosecondsBetween(requests[i]->arrival, times->start),
-                           .lookup_us = slot_.lookup_us,
-                           .dense_us = slot_.dense_us,
+                           .lookup_us = slot.lookup_us,
+                           .dense_us = slot.dense_us,
                            .total_us = MicrosecondsBetween(requests[i]->arrival, end)};
   }
   std::vector<Result<Response>> checked;

@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_ENGINE_BATCH_RUNNER_H_
 #define EMBERSHARD_ENGINE_BATCH_RUNNER_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,27 +27,36 @@ struct BatchTimes {
   int reruns = 0;  // Runs of parts of it, after it had failed. Their time is in the two above.
 };
 
-// Thread-safe; runs one batch at a time.
+// Thread-safe; runs one batch at a time in each of the model's slots.
 class BatchRunner {
  public:
   // Does not own `model`, which must outlive it.
-  explicit BatchRunner(Model* model) : model_(model) {}
+  explicit BatchRunner(Model* model);
 
-  // The responses to checked requests, in their order, run as one batch. A request for which
-  // the model gave a NaN or an infinity has that for its status; any other failure is that of
-  // the whole batch. Fills `times` in any case. Never throws.
+  // The responses to checked requests, in their order, run as one batch, once a slot is free. A
+  // request for which the model gave a NaN or an infinity has that for its status; any other
+  // failure is that of the whole batch. Fills `times` in any case. Never throws.
   Result<std::vector<Result<Response>>> Run(std::span<const std::unique_ptr<Request>> requests,
                                             BatchTimes* times);
 
  private:
-  Result<std::vector<Result<Response>>> RunUnguarded(
-      std::span<const std::unique_ptr<Request>> requests, BatchTimes* times);
+  // One batch's memory.
+  struct Place {
+    Slot slot;
+    std::vector<std::vector<UnknownIdCount>> unknown_ids;  // By request.
+  };
+  class Taken;
+
+  Result<std::vector<Result<Response>>> RunIn(Place* place,
+                                              std::span<const std::unique_ptr<Request>> requests,
+                                              BatchTimes* times);
 
   Model* const model_;
+  std::vector<Place> places_;  // Each for who has taken it from free_.
 
-  std::mutex mutex_;                                      // Held while a batch runs.
-  Slot slot_;                                             // Guarded by mutex_.
-  std::vector<std::vector<UnknownIdCount>> unknown_ids_;  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  std::vector<Place*> free_;  // Guarded by mutex_. The last is the one used last.
 };
 
 }  // namespace embershard

@@ -39,17 +39,18 @@ void DueRunner::Run(Due due, BatchingQueue* held) {
   try {
     AnswerLeft(&due.expired, StatusReason::kUnstated);
     AnswerLeft(&due.abandoned, StatusReason::kAbandoned);
-    if (!due.batch.empty()) RunBatch(&due.batch, &held);
+    if (!due.batch.empty()) RunBatch(&due, &held);
   } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
   }
-  if (held != nullptr) held->EndRun();
+  if (held != nullptr) held->EndRun(due.slot);
   for (Batch* part : {&due.expired, &due.abandoned, &due.batch}) {
     for (auto& request : *part) AnswerFailed(request);
   }
   AnswerFailed(due.failed);
 }
 
-void DueRunner::RunBatch(Batch* batch, BatchingQueue** held) {
+void DueRunner::RunBatch(Due* due, BatchingQueue** held) {
+  Batch* const batch = &due->batch;
   BatchTimes times;
   Result<std::vector<Result<Response>>> responses = runner_->Run(*batch, &times);
   if (!responses.ok() && batch->size() > 1) {
@@ -58,7 +59,7 @@ void DueRunner::RunBatch(Batch* batch, BatchingQueue** held) {
     };
     responses = RunInHalves(runner_, *batch, responses.status(), wanted, &times);
   }
-  if (*held != nullptr) std::exchange(*held, nullptr)->EndRun();
+  if (*held != nullptr) std::exchange(*held, nullptr)->EndRun(due->slot);
   CountRun(*batch, responses, times);
   for (size_t i = 0; i < batch->size(); ++i) {
     Status status = responses.ok() ? (*responses)[i].status() : responses.status();

@@ -31,7 +31,7 @@ class DueRunner {
 
  private:
   // Those that are answered leave null.
-  void RunBatch(Batch* batch, BatchingQueue** held);
+  void RunBatch(Due* due, BatchingQueue** held);
   // Those that ran but were answered before do not count as answered.
   void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
                 const BatchTimes& times);

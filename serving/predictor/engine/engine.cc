@@ -139,9 +139,9 @@ void Engine::State::RunInPieces(std::unique_ptr<Request> whole) {
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
-  const Result<BatchingOptions> batching =
-      CompleteOptions(options.batching, model->manifest().limits);
+  Result<BatchingOptions> batching = CompleteOptions(options.batching, model->manifest().limits);
   if (!batching.ok()) return batching.status();
+  batching->slots = model->slots();
   auto state = std::make_unique<State>(std::move(model), *batching);
   Status status = CheckSamples(*state->model, options.sample_tolerance, &state->batch_runner);
   if (!status.ok()) return status;

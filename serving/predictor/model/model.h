@@ -29,8 +29,11 @@ class Model {
   // were made with.
   virtual bool rounds_layers() const { return false; }
 
+  // How many batches run at once, each in a slot of another number. At least 1.
+  virtual size_t slots() const { return 1; }
+
   // Runs the batch in `slot`: reads what the builder filled, fills the rest. One
-  // call at a time. Never throws.
+  // call at a time in each slot. Never throws.
   virtual Status Run(Slot& slot) = 0;
 
   // What its devices hold and have done since it was loaded. Any thread, at any time.
@@ -42,6 +45,9 @@ struct ModelOptions {
 
   // Threads of the lookups, and inside the dense program after them. 0: CoreCount().
   int threads = 0;
+
+  // Batches that run at once, with equal shares of the threads, one at least. 0: one a thread.
+  int slots = 1;
 
   // Target of the dense program. Empty: a compiled one that fits this machine where the package
   // has some; see ChooseProgram.

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/core_count.h"
 #include "base/processor.h"
 #include "dense/aot_program.h"
 #include "dense/dense_program.h"
@@ -16,26 +19,28 @@ namespace {
 
 class PackageModel final : public Model {
  public:
-  PackageModel(std::shared_ptr<const Package> package, std::unique_ptr<Lookup> lookup,
+  // `lookups`: one for each slot, over the same tables. `program` takes as many calls at once.
+  PackageModel(std::shared_ptr<const Package> package, std::vector<std::unique_ptr<Lookup>> lookups,
                std::unique_ptr<DenseProgram> program, bool rounds_layers)
-      : package_(std::move(package)),
-        lookup_(std::move(lookup)),
-        program_(std::move(program)),
-        rounds_layers_(rounds_layers) {}
+      : package_(std::move(package)), program_(std::move(program)), rounds_layers_(rounds_layers) {
+    for (auto& lookup : lookups) lanes_.push_back({.lookup = std::move(lookup)});
+  }
 
   const Manifest& manifest() const override { return package_->manifest(); }
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
   const std::vector<SampleRequest>& samples() const override { return package_->samples(); }
 
   bool rounds_layers() const override { return rounds_layers_; }
+  size_t slots() const override { return lanes_.size(); }
 
   Status Run(Slot& slot) override {
     try {
+      Lane& lane = lanes_[slot.number];
       const Clock::time_point start = Clock::now();
-      if (Status status = RunLookup(slot); !status.ok()) return status;
+      if (Status status = RunLookup(slot, &lane); !status.ok()) return status;
       const Clock::time_point looked_up = Clock::now();
       slot.lookup_us = MicrosecondsBetween(start, looked_up);
-      if (Status status = RunProgram(slot); !status.ok()) return status;
+      if (Status status = RunProgram(slot, &lane); !status.ok()) return status;
       slot.dense_us = MicrosecondsBetween(looked_up, Clock::now());
       return {};
     } catch (const std::exception& error) {
@@ -43,47 +48,69 @@ class PackageModel final : public Model {
     }
   }
 
-  std::vector<DeviceLoad> device_loads() const override { return lookup_->device_loads(); }
+  std::vector<DeviceLoad> device_loads() const override {
+    std::vector<DeviceLoad> sums = lanes_[0].lookup->device_loads();
+    for (size_t i = 1; i < lanes_.size(); ++i) {
+      const std::vector<DeviceLoad> loads = lanes_[i].lookup->device_loads();
+      for (size_t device = 0; device < sums.size(); ++device) {
+        sums[device].lookup_ns += loads[device].lookup_ns;
+        sums[device].batches += loads[device].batches;
+        sums[device].rows += loads[device].rows;
+      }
+    }
+    return sums;
+  }
 
  private:
-  Status RunLookup(Slot& slot) {
+  // What one slot's runs need beside it.
+  struct Lane {
+    std::unique_ptr<Lookup> lookup;
+
+    // Views of the slot, kept for their memory.
+    std::vector<JaggedRows> sparse = {};
+    std::vector<LookupMatrix> vectors = {};
+    std::vector<SequenceInput> sequences = {};
+    std::vector<std::vector<float>*> outputs = {};
+  };
+
+  Status RunLookup(Slot& slot, Lane* lane) {
     const Schema& schema = package_->schema();
     slot.request_pooled.resize(slot.requests * schema.request_pooled_columns);
     slot.example_pooled.resize(slot.examples * schema.example_pooled_columns);
-    sparse_.clear();
+    lane->sparse.clear();
     for (const SlotSparse& input : slot.sparse) {
-      sparse_.push_back({.rows = input.rows.data(),
-                         .offsets = input.offsets.data(),
-                         .weights = input.weights.data()});
+      lane->sparse.push_back({.rows = input.rows.data(),
+                              .offsets = input.offsets.data(),
+                              .weights = input.weights.data()});
     }
     slot.sequences.resize(schema.sequences.size());
-    vectors_.clear();
+    lane->vectors.clear();
     for (size_t i = 0; i < schema.sequences.size(); ++i) {
       const SequenceSpec& sequence = schema.sequences[i];
       const auto dim = static_cast<size_t>(sequence.dim);
       const size_t ids = slot.sparse[sequence.sparse_input].rows.size();
       slot.sequences[i].resize(ids * dim);
-      vectors_.push_back({.values = slot.sequences[i].data(), .bags = ids, .columns = dim});
+      lane->vectors.push_back({.values = slot.sequences[i].data(), .bags = ids, .columns = dim});
     }
-    return lookup_->Run(sparse_, {.request = {.values = slot.request_pooled.data(),
-                                              .bags = slot.requests,
-                                              .columns = schema.request_pooled_columns},
-                                  .example = {.values = slot.example_pooled.data(),
-                                              .bags = slot.examples,
-                                              .columns = schema.example_pooled_columns},
-                                  .sequences = vectors_});
+    return lane->lookup->Run(lane->sparse, {.request = {.values = slot.request_pooled.data(),
+                                                        .bags = slot.requests,
+                                                        .columns = schema.request_pooled_columns},
+                                            .example = {.values = slot.example_pooled.data(),
+                                                        .bags = slot.examples,
+                                                        .columns = schema.example_pooled_columns},
+                                            .sequences = lane->vectors});
   }
 
-  Status RunProgram(Slot& slot) {
+  Status RunProgram(Slot& slot, Lane* lane) {
     slot.outputs.resize(package_->schema().outputs.size());
-    outputs_.clear();
-    for (SlotOutput& output : slot.outputs) outputs_.push_back(&output.values);
-    sequences_.clear();
+    lane->outputs.clear();
+    for (SlotOutput& output : slot.outputs) lane->outputs.push_back(&output.values);
+    lane->sequences.clear();
     for (size_t i = 0; i < slot.sequences.size(); ++i) {
       const SlotSparse& lists = slot.sparse[package_->schema().sequences[i].sparse_input];
-      sequences_.push_back({.values = slot.sequences[i].data(),
-                            .ids = lists.rows.size(),
-                            .offsets = lists.offsets.data()});
+      lane->sequences.push_back({.values = slot.sequences[i].data(),
+                                 .ids = lists.rows.size(),
+                                 .offsets = lists.offsets.data()});
     }
     return program_->Run({.requests = slot.requests,
                           .examples = slot.examples,
@@ -92,20 +119,14 @@ class PackageModel final : public Model {
                           .example_dense = slot.example_dense.data(),
                           .example_pooled = slot.example_pooled.data(),
                           .request_of_example = slot.request_of_example.data(),
-                          .sequences = sequences_},
-                         outputs_);
+                          .sequences = lane->sequences},
+                         lane->outputs);
   }
 
-  const std::shared_ptr<const Package> package_;  // First: the lookup reads its tables.
-  const std::unique_ptr<Lookup> lookup_;
+  const std::shared_ptr<const Package> package_;  // First: the lookups read its tables.
   const std::unique_ptr<DenseProgram> program_;
   const bool rounds_layers_;
-
-  // Views of the slot, kept for their memory.
-  std::vector<JaggedRows> sparse_;
-  std::vector<LookupMatrix> vectors_;
-  std::vector<SequenceInput> sequences_;
-  std::vector<std::vector<float>*> outputs_;
+  std::vector<Lane> lanes_;  // By slot.
 };
 
 // A program that did not load for want of FBGEMM says so.
@@ -114,6 +135,18 @@ Status Explained(const Status& status, const ModelOptions& options) {
   if (!wants_fbgemm || !options.fbgemm_folder.empty()) return status;
   return BadPackage(status.message() +
                     "; it uses operators of FBGEMM, which is not installed here (fbgemm-gpu-cpu)");
+}
+
+// How many batches run at once, and the threads of each.
+struct Shares {
+  int slots = 1;
+  int threads = 1;
+};
+
+Shares SharesOf(const ModelOptions& options) {
+  const int threads = options.threads > 0 ? options.threads : CoreCount();
+  const int slots = options.slots > 0 ? options.slots : threads;
+  return {.slots = slots, .threads = std::max(1, threads / slots)};
 }
 
 }  // namespace
@@ -127,8 +160,13 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
 
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options) {
-  auto lookup = MakeShardedLookup(*package, {.threads = options.threads});
-  if (!lookup.ok()) return lookup.status();
+  const Shares shares = SharesOf(options);
+  std::vector<std::unique_ptr<Lookup>> lookups;
+  for (int slot = 0; slot < shares.slots; ++slot) {
+    auto lookup = MakeShardedLookup(*package, {.threads = shares.threads});
+    if (!lookup.ok()) return lookup.status();
+    lookups.push_back(std::move(*lookup));
+  }
   if (!options.fbgemm_folder.empty()) {
     Status status = LoadFbgemmOperators(options.fbgemm_folder);
     if (!status.ok()) return status;
@@ -138,10 +176,11 @@ Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> p
                     {.torch = TorchVersion(), .instructions = ProcessorFlags()});
   if (!choice.ok()) return choice.status();
   auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      package->folder() / choice->file, package->schema(), {.threads = options.threads});
+      package->folder() / choice->file, package->schema(),
+      {.threads = shares.threads, .slots = shares.slots});
   if (!program.ok()) return Explained(program.status(), options);
   return std::unique_ptr<Model>(std::make_unique<PackageModel>(
-      std::move(package), std::move(*lookup), std::move(*program),
+      std::move(package), std::move(lookups), std::move(*program),
       /*rounds_layers=*/choice->compiled && choice->type == DenseType::kBfloat16));
 }
 

@@ -26,6 +26,9 @@ struct SlotOutput {
 };
 
 struct Slot {
+  // Which of the model's slots this is, below Model::slots(): always the same.
+  size_t number = 0;
+
   // Filled by the builder.
   size_t requests = 0;                      // R
   size_t examples = 0;                      // B

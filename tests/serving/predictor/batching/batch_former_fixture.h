@@ -56,9 +56,9 @@ using Counts = std::vector<uint32_t>;
 // A model that is busy for another 5 ms, and takes 10 ms for any batch.
 inline Forecast Busy() {
   Forecast forecast(Small());
-  forecast.RunBegins({1, 1, 1}, kStart - std::chrono::milliseconds(15));
-  forecast.RunEnds(kStart - std::chrono::milliseconds(5));
-  forecast.RunBegins({1, 1, 1}, kStart - std::chrono::milliseconds(5));
+  forecast.RunBegins(0, {1, 1, 1}, kStart - std::chrono::milliseconds(15));
+  forecast.RunEnds(0, kStart - std::chrono::milliseconds(5));
+  forecast.RunBegins(0, {1, 1, 1}, kStart - std::chrono::milliseconds(5));
   return forecast;
 }
 

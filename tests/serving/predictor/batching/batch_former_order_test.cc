@@ -50,7 +50,7 @@ TEST(BatchFormer, RefusesWhatWouldNotHaveRunByItsDeadline) {
 TEST(BatchFormer, AcceptsWhatNothingIsBeforeWhateverTheForecastSays) {
   BatchFormer former(Small());
   Forecast idle = Busy();
-  idle.RunEnds(kStart);
+  idle.RunEnds(0, kStart);
   EXPECT_EQ(AddDueIn(&former, 1, 1, idle), Admission::kAccepted);
   EXPECT_EQ(AddDueIn(&former, 1, 2, idle), Admission::kNoTime);
 }
@@ -58,7 +58,7 @@ TEST(BatchFormer, AcceptsWhatNothingIsBeforeWhateverTheForecastSays) {
 TEST(BatchFormer, AcceptsAnythingInTimeWhileNothingIsKnown) {
   BatchFormer former(Small());
   Forecast forecast(Small());
-  forecast.RunBegins({1, 1, 1}, kStart);
+  forecast.RunBegins(0, {1, 1, 1}, kStart);
   EXPECT_EQ(AddDueIn(&former, 10, 1, forecast), Admission::kAccepted);
   EXPECT_EQ(AddDueIn(&former, 10, 1, forecast), Admission::kAccepted);
 }

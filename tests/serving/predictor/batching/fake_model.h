@@ -106,6 +106,8 @@ class FakeModel final : public Model {
   std::function<void(Slot*)> after_run = [](Slot*) {};
   // What rounds_layers() gives.
   bool rounds = false;
+  // What slots() gives.
+  size_t num_slots = 1;
   // What device_loads() gives.
   std::function<std::vector<DeviceLoad>()> loads = [] { return std::vector<DeviceLoad>(); };
 
@@ -114,6 +116,7 @@ class FakeModel final : public Model {
   const std::vector<SampleRequest>& samples() const override { return samples_; }
 
   bool rounds_layers() const override { return rounds; }
+  size_t slots() const override { return num_slots; }
   std::vector<DeviceLoad> device_loads() const override { return loads(); }
 
   Status Run(Slot& slot) override {

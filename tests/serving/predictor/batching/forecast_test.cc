@@ -19,13 +19,14 @@ BatchingOptions Small() {
 
 // Batches of `size` take so long, as was seen just before kStart.
 void Teach(Forecast* forecast, const BatchSize& size, milliseconds took) {
-  forecast->RunBegins(size, kStart - took);
-  forecast->RunEnds(kStart);
+  forecast->RunBegins(0, size, kStart - took);
+  forecast->RunEnds(0, kStart);
 }
 
 TEST(Forecast, KnowsNothingAtFirst) {
   const Forecast forecast(Small());
-  EXPECT_FALSE(forecast.runs());
+  EXPECT_FALSE(forecast.is_full());
+  EXPECT_EQ(forecast.FirstEnd(kStart), Clock::time_point::max());
   EXPECT_EQ(forecast.OfBatch({1, 1, 1}).count(), 0);
   EXPECT_EQ(forecast.EndOf({9, 90, 900}, kStart), kStart);
 }
@@ -53,13 +54,36 @@ TEST(Forecast, CountsOnlyWholeRequestsIntoABatch) {
 TEST(Forecast, AddsWhatIsLeftOfTheBatchThatRuns) {
   Forecast forecast(Small());
   Teach(&forecast, {1, 8, 64}, milliseconds(7));
-  forecast.RunBegins({1, 8, 64}, kStart);
-  EXPECT_TRUE(forecast.runs());
+  forecast.RunBegins(0, {1, 8, 64}, kStart);
+  EXPECT_TRUE(forecast.is_full());
   EXPECT_EQ(forecast.EndOf({1, 8, 64}, kStart + milliseconds(2)), kStart + milliseconds(7 + 7));
   // One that takes longer than foreseen may end at any moment.
   EXPECT_EQ(forecast.EndOf({1, 8, 64}, kStart + milliseconds(9)), kStart + milliseconds(9 + 7));
-  forecast.RunEnds(kStart + milliseconds(9));
-  EXPECT_FALSE(forecast.runs());
+  forecast.RunEnds(0, kStart + milliseconds(9));
+  EXPECT_FALSE(forecast.is_full());
+}
+
+TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
+  BatchingOptions options = Small();
+  options.slots = 2;
+  Forecast forecast(options);
+  Teach(&forecast, {1, 10, 64}, milliseconds(7));
+  forecast.RunBegins(0, {1, 10, 64}, kStart);
+  EXPECT_FALSE(forecast.is_full());
+  // Slot 1 from now on: until 10, behind which another one would end at 17.
+  const Clock::time_point now = kStart + milliseconds(3);
+  EXPECT_EQ(forecast.EndOf({1, 10, 64}, now), kStart + milliseconds(10));
+  // Slot 0 from 7 on.
+  EXPECT_EQ(forecast.EndOf({2, 20, 128}, now), kStart + milliseconds(14));
+  EXPECT_EQ(forecast.EndOf({3, 30, 192}, now), kStart + milliseconds(17));
+  EXPECT_EQ(forecast.FirstEnd(now), kStart + milliseconds(7));
+  EXPECT_EQ(forecast.FirstEnd(kStart + milliseconds(8)), kStart + milliseconds(8));
+  EXPECT_EQ(forecast.EndInTurn({3, 30, 192}, now), kStart + milliseconds(3 + 3 * 7));
+  forecast.RunBegins(1, {1, 10, 64}, now);
+  EXPECT_TRUE(forecast.is_full());
+  EXPECT_EQ(forecast.EndOf({1, 10, 64}, now), kStart + milliseconds(14));
+  forecast.RunEnds(0, kStart + milliseconds(7));
+  EXPECT_FALSE(forecast.is_full());
 }
 
 TEST(Forecast, OfLateMeansWithinASecondForWhatWaitsAndEverForOneBatch) {

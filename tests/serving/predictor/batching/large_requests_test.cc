@@ -164,6 +164,30 @@ TEST_F(LargeRequests, PassRequestsOfPriorityBatchOverLikeOthers) {
   EXPECT_EQ(Take(), Counts{10});
 }
 
+TEST_F(LargeRequests, LeaveTheOtherSlotsToOthersWhileAPieceRuns) {
+  ASSERT_EQ(Add(30), Admission::kAccepted);
+  ASSERT_EQ(Add(15, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
+  Due first = former_.Take(kStart);
+  ASSERT_EQ(first.batch.size(), 1U);
+  EXPECT_EQ(first.batch[0]->num_examples, 10U);
+  EXPECT_TRUE(former_.can_take());
+  Due second = former_.Take(kStart);
+  ASSERT_EQ(second.batch.size(), 1U);
+  EXPECT_EQ(second.batch[0]->priority, Priority::kBatch);
+  EXPECT_FALSE(former_.can_take());
+  EXPECT_FALSE(former_.empty());
+  for (int i = 0; i <= BatchFormer::kPassedOver; ++i) {
+    ASSERT_EQ(Add(4), Admission::kAccepted);
+    EXPECT_EQ(Take(), Counts{4});
+  }
+  EXPECT_FALSE(former_.can_take());
+  first.batch[0]->answer({}, {});
+  EXPECT_TRUE(former_.can_take());
+  EXPECT_EQ(Take(), Counts{10});
+  second.batch[0]->answer({}, {});
+  EXPECT_EQ(Take(), Counts{7});
+}
+
 TEST_F(LargeRequests, LeaveWholeAtTheirDeadlineAndWithTheirClient) {
   ASSERT_EQ(Add(20, kStart + milliseconds(10)), Admission::kAccepted);
   EXPECT_EQ(former_.next_deadline(), kStart + milliseconds(10));
@@ -199,9 +223,9 @@ Forecast Slow() {
   Forecast forecast(Small());
   for (const uint64_t examples : {5, 9}) {
     for (int i = 0; i < 2; ++i) {
-      forecast.RunBegins({.requests = 1, .examples = examples, .ids = 20},
+      forecast.RunBegins(0, {.requests = 1, .examples = examples, .ids = 20},
                          kStart - milliseconds(8));
-      forecast.RunEnds(kStart);
+      forecast.RunEnds(0, kStart);
     }
   }
   return forecast;

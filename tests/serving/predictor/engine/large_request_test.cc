@@ -84,6 +84,19 @@ TEST(LargeRequest, IsAnsweredAsIfItHadRunWhole) {
   EXPECT_EQ(cut->Snapshot().telemetry.batches, 1U + 2 + 10 + 63);
 }
 
+TEST(LargeRequest, IsAnsweredWholeWhereOthersRunBesideItsPieces) {
+  auto model = LargeModel();
+  model->num_slots = 3;
+  const auto engine = StartWith(std::move(model), Cutting(7));
+  std::vector<std::future<Answer>> answers;
+  std::vector<uint32_t> sizes;
+  for (uint32_t i = 0; i < 300; ++i) {
+    sizes.push_back(i % 3 == 0 ? 1 + i % 90 : 1 + i % 5);
+    answers.push_back(Predict(engine.get(), LargeInputs(sizes.back())));
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) ExpectWhole(answers[i].get(), sizes[i]);
+}
+
 TEST(LargeRequest, CountsAsOneRequestWithItsUnknownIdsOnce) {
   const auto engine = StartWith(LargeModel(), Cutting(10));
   const Answer answer = Predict(engine.get(), LargeInputs(30, true)).get();

@@ -1,0 +1,250 @@
+// Batches that run at once.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "batching/batching_queue.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+BatchingOptions Small(size_t examples, size_t queued, size_t slots) {
+  return {.max_batch_examples = examples,
+          .max_batch_ids = 1,
+          .merge_examples = examples,
+          .max_queued_examples = queued,
+          .max_queued_ids = 1,
+          .slots = slots};
+}
+
+std::unique_ptr<Request> Waiting(uint32_t examples) {
+  auto request = std::make_unique<Request>();
+  request->num_examples = examples;
+  request->may_run_inline = false;
+  return request;
+}
+
+// A clock that stands but where it is told to pass.
+class Standing {
+ public:
+  BatchingQueue::Now now() {
+    return [this] { return Clock::time_point(std::chrono::microseconds(microseconds_)); };
+  }
+  void Pass(int64_t microseconds) { microseconds_ += microseconds; }
+
+ private:
+  std::atomic<int64_t> microseconds_ = 1'000'000'000;
+};
+
+// Batches that take a millisecond, and stand still in their slots until they are let go.
+class Held {
+ public:
+  BatchingQueue::RunBatch run() {
+    return [this](const Due& due, BatchingQueue* queue) {
+      {
+        const std::lock_guard lock(mutex_);
+        std::vector<uint32_t>& batch = runs_.emplace_back(due.slot, std::vector<uint32_t>()).second;
+        for (const auto& request : due.batch) batch.push_back(request->num_examples);
+        ++begun_;
+      }
+      EXPECT_TRUE(WaitFor([&] { return open_[due.slot].load(); }));
+      clock_.Pass(1000);
+      queue->EndRun(due.slot);
+    };
+  }
+
+  BatchingQueue::Now now() { return clock_.now(); }
+
+  void WaitUntilBegun(int runs) {
+    EXPECT_TRUE(WaitFor([&] { return begun_ >= runs; }));
+  }
+  void Open(size_t slot) { open_[slot] = true; }
+
+  // Slots, and how many examples the requests of their batches had, in the order of beginning.
+  using Runs = std::vector<std::pair<size_t, std::vector<uint32_t>>>;
+  Runs runs() {
+    const std::lock_guard lock(mutex_);
+    return runs_;
+  }
+
+ private:
+  Standing clock_;
+  std::mutex mutex_;
+  Runs runs_;  // Guarded by mutex_.
+  std::atomic<int> begun_ = 0;
+  std::array<std::atomic<bool>, 8> open_{};
+};
+
+void AnswerLate(const Late& /*late*/) { ADD_FAILURE() << "nothing here is late"; }
+
+void Submit(BatchingQueue* queue, uint32_t examples) {
+  std::unique_ptr<Request> request = Waiting(examples);
+  EXPECT_EQ(queue->Submit(request), Admission::kAccepted);
+}
+
+TEST(Slots, AFreeOneRunsAtOnceAndWhileAllAreBusyRequestsGather) {
+  Held held;
+  BatchingQueue queue(Small(100, 100, 2), held.run(), AnswerLate, held.now());
+  Submit(&queue, 1);
+  held.WaitUntilBegun(1);
+  Submit(&queue, 2);
+  held.WaitUntilBegun(2);
+  Submit(&queue, 3);
+  Submit(&queue, 4);
+  EXPECT_EQ(queue.queued().requests, 2U);
+  held.Open(1);
+  held.WaitUntilBegun(3);
+  held.Open(0);
+  queue.Stop();
+  EXPECT_EQ(held.runs(), (Held::Runs{{0, {1}}, {1, {2}}, {1, {3, 4}}}));
+}
+
+// Runs one batch of one example that takes so long.
+void Teach(BatchingQueue* queue, std::atomic<int64_t>* takes, int64_t microseconds,
+           const std::atomic<int>& ended) {
+  const int before = ended;
+  *takes = microseconds;
+  Submit(queue, 1);
+  EXPECT_TRUE(WaitFor([&] { return ended > before; }));
+}
+
+TEST(Slots, ALittleWaitsForOneThatIsSoonFree) {
+  Standing clock;
+  std::atomic<bool> holds = false;
+  std::atomic<int> begun = 0;
+  std::atomic<int> ended = 0;
+  std::atomic<int64_t> takes = 0;
+  std::atomic<size_t> largest = 0;
+  BatchingQueue queue(
+      Small(100, 100, 2),
+      [&](const Due& due, BatchingQueue* running) {
+        ++begun;
+        if (largest < due.batch.size()) largest = due.batch.size();
+        clock.Pass(takes);
+        EXPECT_TRUE(WaitFor([&] { return !holds; }));
+        running->EndRun(due.slot);
+        ++ended;
+      },
+      AnswerLate, clock.now());
+  Teach(&queue, &takes, 300, ended);
+  Teach(&queue, &takes, 300, ended);
+  takes = 0;
+  holds = true;
+  Submit(&queue, 1);
+  EXPECT_TRUE(WaitFor([&] { return begun == 3; }));
+  Submit(&queue, 1);
+  Submit(&queue, 1);
+  EXPECT_EQ(queue.queued().requests, 2U);
+  holds = false;
+  queue.Stop();
+  EXPECT_EQ(begun, 4);
+  EXPECT_EQ(largest, 2U);
+}
+
+TEST(Slots, StopWaitsForAllOfThem) {
+  Held held;
+  std::atomic<bool> stopped = false;
+  BatchingQueue queue(Small(1, 100, 3), held.run(), AnswerLate, held.now());
+  for (int i = 0; i < 3; ++i) {
+    Submit(&queue, 1);
+    held.WaitUntilBegun(i + 1);
+  }
+  Submit(&queue, 1);
+  std::thread stopping([&] {
+    queue.Stop();
+    stopped = true;
+  });
+  held.Open(2);  // Which also runs the fourth.
+  held.WaitUntilBegun(4);
+  held.Open(0);
+  EXPECT_FALSE(stopped);  // Slot 1 stands still.
+  held.Open(1);
+  stopping.join();
+  EXPECT_EQ(held.runs().size(), 4U);
+}
+
+TEST(Slots, DeadlinesHoldInEachOfThem) {
+  Held held;
+  std::atomic<int> late = 0;
+  BatchingQueue queue(Small(1, 100, 2), held.run(), [&late](const Late& each) {
+    EXPECT_TRUE(each.runs);
+    ++late;
+  });
+  for (int i = 0; i < 2; ++i) {
+    std::unique_ptr<Request> request = Waiting(1);
+    request->deadline = Clock::now() + std::chrono::milliseconds(200);
+    request->answer = [](const Status&, const Response&) {};
+    EXPECT_EQ(queue.Submit(request), Admission::kAccepted);
+    held.WaitUntilBegun(i + 1);
+  }
+  EXPECT_TRUE(WaitFor([&] { return late == 2; }));
+  held.Open(0);
+  held.Open(1);
+}
+
+class ManyThreads : public testing::TestWithParam<size_t> {};
+
+TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
+  BatchingOptions options = Small(16, 64, GetParam());
+  std::vector<std::atomic<int>> in_slot(options.slots);
+  constexpr int kThreads = 8;
+  constexpr int kEach = 2000;
+  std::atomic<int> came_out = 0;
+  std::atomic<int> accepted = 0;
+  std::vector<std::atomic<int>> times(kThreads * kEach);
+  std::vector<Ticket> tickets(kThreads * kEach);
+  {
+    BatchingQueue queue(
+        options,
+        [&in_slot](const Due& due, BatchingQueue* running) {
+          EXPECT_EQ(++in_slot[due.slot], 1);
+          running->EndRun(due.slot);
+          for (const Batch* part : {&due.batch, &due.expired}) {
+            for (const auto& request : *part) {
+              if (request->answer) request->answer({}, {});
+            }
+          }
+          --in_slot[due.slot];
+        },
+        [](const Late& late) { late.answer({}, {}); });
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kEach; ++i) {
+          // Every third has next to no time, every fifth is taken back; the last eighth meets a
+          // stopped queue.
+          const auto mine = static_cast<size_t>(t * kEach + i);
+          auto request = Waiting(1 + static_cast<uint32_t>(i % 3));
+          request->ticket = &tickets[mine];
+          if (i % 3 == 0) request->deadline = Clock::now() + std::chrono::microseconds(5);
+          request->answer = [&times, &came_out, mine](Status, Response) {
+            ++times[mine];
+            ++came_out;
+          };
+          if (queue.Submit(request) == Admission::kAccepted) ++accepted;
+          if (i % 5 == 0) queue.Cancel(&tickets[mine], StatusReason::kAbandoned);
+          if (t == 0 && i == kEach * 7 / 8) queue.Stop();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_EQ(came_out, accepted);
+  for (const auto& count : times) EXPECT_LE(count, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Slots, ManyThreads, testing::Values(1, 3));
+
+}  // namespace
+}  // namespace embershard
