@@ -19,6 +19,7 @@ def predictor(tmp_path):
         "dense_program": "",
         "tables": "mmap",
         "threads": 1,
+        "slots": 1,
     }
 
 
@@ -32,7 +33,7 @@ def test_an_unknown_keyword_is_named_with_those_there_are(predictor):
     with pytest.raises(
         TypeError,
         match=r"^LocalPredictor: no keyword 'device', expected folder, fbgemm_folder, plan, "
-        r"dense_program, tables, threads$",
+        r"dense_program, tables, threads, slots$",
     ):
         load_extension().LocalPredictor(**predictor, device="cpu:0")
 
