@@ -188,6 +188,11 @@ class ServerOptions:
     owner) decides what is served. Empty: none, and SIGHUP alone has the repository looked at
     again."""
 
+    remote_orders: bool = False
+    """Whether clients may have models loaded and unloaded over the port (the Open Inference
+    Protocol's RepositoryModelLoad and RepositoryModelUnload): who may call then decides what is
+    served to all. On other than loopback addresses it needs ``token_file`` or ``tls_client_ca``."""
+
     record: str = ""
     """A file to make, for `embershard bench --replay`: sampled requests, whole, and what they were
     answered. Only its owner may read it, since it holds what users sent. Empty: none."""

@@ -23,7 +23,7 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
 
     Raises:
         ConfigError: a certificate, key or token that cannot be used, or a token that would cross
-            a network in the open.
+            a network in the open; orders that anyone on a network could give.
     """
     plain = options.token_file and not options.tls_certificate and not options.token_without_tls
     if plain and not _is_loopback(options.host):
@@ -31,6 +31,12 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
             f"token_file: {options.host} is no loopback address, and without TLS who listens on "
             "the network can take the token; give tls_certificate and tls_key, or "
             "token_without_tls where something else does TLS"
+        )
+    guarded = options.token_file or options.tls_client_ca
+    if options.remote_orders and not guarded and not _is_loopback(options.host):
+        raise ConfigError(
+            f"remote_orders: {options.host} is no loopback address, and anyone who reaches it could "
+            "unload models; give token_file or tls_client_ca"
         )
     if not options.token_file and not options.tls_certificate:
         return

@@ -62,7 +62,8 @@ class Server:
             OverloadedError: more than the memory budget.
             UnavailableError: the address cannot be listened on.
             ConfigError: the file to record into exists, or its folder does not; a certificate, key
-                or token that cannot be used; a token that would come without TLS from elsewhere.
+                or token that cannot be used; a token that would come without TLS from elsewhere;
+                orders that anyone could give.
             RequestError: a version of another form.
         """
         self._options = options or ServerOptions()

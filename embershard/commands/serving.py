@@ -151,6 +151,12 @@ def _add_security(group: Any) -> None:
         action="store_true",
         help="let the token come in the open from other machines: where a proxy does TLS",
     )
+    add(
+        "--remote-orders",
+        action="store_true",
+        help="let clients load and unload models over the port (Open Inference Protocol); on other "
+        "than loopback addresses it needs --token-file or --tls-client-ca",
+    )
 
 
 def _add_versions(add: Any, default: ServerOptions) -> None:

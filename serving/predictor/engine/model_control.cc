@@ -19,20 +19,26 @@ Status ModelControl::Start() {
 }
 
 void ModelControl::Refresh(Done done) {
-  Give([](ModelLoader* loader, double*) { return loader->Refresh(); }, std::move(done));
+  Give({.action = [](ModelLoader* loader, double*) { return loader->Refresh(); },
+        .done = std::move(done),
+        .abandoned = Never});
 }
 
-void ModelControl::Load(const std::string& model, int64_t version, Swap swap, Done done) {
-  Give(
-      [=](ModelLoader* loader, double* unserved_seconds) {
-        return loader->Load(model, version, swap, unserved_seconds);
-      },
-      std::move(done));
+void ModelControl::Load(const std::string& model, int64_t version, Swap swap, Done done,
+                        Abandoned abandoned) {
+  Give({.action =
+            [=](ModelLoader* loader, double* unserved_seconds) {
+              return loader->Load(model, version, swap, unserved_seconds);
+            },
+        .done = std::move(done),
+        .abandoned = std::move(abandoned)});
 }
 
-void ModelControl::Unload(const std::string& model, int64_t version, Done done) {
-  Give([=](ModelLoader* loader, double*) { return loader->Unload(model, version); },
-       std::move(done));
+void ModelControl::Unload(const std::string& model, int64_t version, Done done,
+                          Abandoned abandoned) {
+  Give({.action = [=](ModelLoader* loader, double*) { return loader->Unload(model, version); },
+        .done = std::move(done),
+        .abandoned = std::move(abandoned)});
 }
 
 void ModelControl::Stop() {
@@ -47,7 +53,7 @@ void ModelControl::Stop() {
   });
 }
 
-void ModelControl::Give(Action action, Done done) {
+void ModelControl::Give(Order order) {
   Status refused;
   {
     const std::lock_guard lock(mutex_);
@@ -57,10 +63,10 @@ void ModelControl::Give(Action action, Done done) {
       refused = {StatusCode::kResourceExhausted,
                  std::to_string(kOrdersMax) + " orders are waiting; try again after a pause"};
     } else {
-      orders_.push_back({.action = std::move(action), .done = std::move(done)});
+      orders_.push_back(std::move(order));
     }
   }
-  if (!refused.ok()) return done({.status = std::move(refused)});
+  if (!refused.ok()) return order.done({.status = std::move(refused)});
   changed_.notify_all();
 }
 
@@ -76,7 +82,14 @@ void ModelControl::Run() {
     LoadOutcome outcome;
     const Clock::time_point start = Clock::now();
     try {
-      outcome.status = refused ? ShuttingDown() : order.action(&loader_, &outcome.unserved_seconds);
+      if (refused) {
+        outcome.status = ShuttingDown();
+      } else if (order.abandoned()) {
+        outcome.status = {StatusCode::kDeadlineExceeded, "who gave the order has left",
+                          StatusReason::kAbandoned};
+      } else {
+        outcome.status = order.action(&loader_, &outcome.unserved_seconds);
+      }
     } catch (const std::exception& error) {  // Memory has run out: what was served still is.
       outcome.status = Internal(std::string("loading failed: ") + error.what());
     }

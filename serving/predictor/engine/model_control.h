@@ -31,6 +31,11 @@ class ModelControl {
   // neither throw nor wait.
   using Done = std::function<void(const LoadOutcome&)>;
 
+  // Whether whoever gave an order has left. Asked once, on the control's thread, when its turn comes;
+  // must neither throw nor wait. What nobody waits for any more is not begun (kAbandoned).
+  using Abandoned = std::function<bool()>;
+  static bool Never() { return false; }
+
   // Does not own `served`, which must outlive it.
   ModelControl(ServedModels* served, std::unique_ptr<ModelSource> source,
                ModelLoaderOptions options);
@@ -43,8 +48,9 @@ class ModelControl {
 
   // As in ModelLoader. kResourceExhausted: too many orders wait; kUnavailable: it has stopped.
   void Refresh(Done done);
-  void Load(const std::string& model, int64_t version, Swap swap, Done done);
-  void Unload(const std::string& model, int64_t version, Done done);
+  void Load(const std::string& model, int64_t version, Swap swap, Done done,
+            Abandoned abandoned = Never);
+  void Unload(const std::string& model, int64_t version, Done done, Abandoned abandoned = Never);
   Result<std::vector<ServedVersion>> Index() const { return loader_.Index(); }
 
   // Gives up what is being loaded, refuses what waits, returns. Safe to call more than once, but
@@ -56,9 +62,10 @@ class ModelControl {
   struct Order {
     Action action;
     Done done;
+    Abandoned abandoned;
   };
 
-  void Give(Action action, Done done);
+  void Give(Order order);
   void Run();
 
   const std::unique_ptr<ModelSource> source_;

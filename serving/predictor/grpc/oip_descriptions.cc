@@ -137,9 +137,9 @@ void DescribeStatistics(const Engine& engine, inference::ModelStatistics* statis
   Set(good, 0, calls->mutable_compute_output());
 }
 
-void DescribeRepository(const ServedModels& served, bool only_ready,
+void DescribeRepository(const std::vector<ServedVersion>& versions, bool only_ready,
                         inference::RepositoryIndexResponse* message) {
-  for (const ServedVersion& version : served.List()) {
+  for (const ServedVersion& version : versions) {
     if (only_ready && version.state != VersionState::kReady) continue;
     inference::RepositoryIndexResponse::ModelIndex* const model = message->add_models();
     model->set_name(version.model);

@@ -3,6 +3,8 @@
 #ifndef EMBERSHARD_GRPC_OIP_DESCRIPTIONS_H_
 #define EMBERSHARD_GRPC_OIP_DESCRIPTIONS_H_
 
+#include <vector>
+
 #include "engine/engine.h"
 #include "engine/served_models.h"
 #include "inference/open_inference.pb.h"
@@ -24,7 +26,7 @@ void DescribeConfig(const Engine& engine, uint64_t default_timeout_us,
 void DescribeStatistics(const Engine& engine, inference::ModelStatistics* statistics);
 
 // `only_ready`: leaves out the others.
-void DescribeRepository(const ServedModels& served, bool only_ready,
+void DescribeRepository(const std::vector<ServedVersion>& versions, bool only_ready,
                         inference::RepositoryIndexResponse* message);
 
 }  // namespace embershard

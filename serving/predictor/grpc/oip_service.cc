@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "grpc/message_parser.h"
 #include "grpc/oip_descriptions.h"
 #include "grpc/predict_call.h"
 #include "grpc/status_map.h"
@@ -12,41 +13,67 @@
 namespace embershard {
 namespace {
 
+using Bytes = grpc::ByteBuffer;
+using Context = grpc::CallbackServerContext;
+using Reactor = grpc::ServerUnaryReactor;
+
 constexpr char kNoSharedMemory[] =
     "shared memory is not served here: send tensors with the request";
-constexpr char kNoOrders[] = "this server was told at its start what to serve";
 constexpr char kNoSettings[] = "trace and log settings are flags of the server, not calls";
 
 std::unique_ptr<WireMessages> MakeOipMessages() {
   return std::make_unique<OipMessages>(/*on_stream=*/true);
 }
 
-// Ends a call with what `answer` returns, a Status.
-template <class Answer>
-grpc::ServerUnaryReactor* Now(grpc::CallbackServerContext* context, Answer answer) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  Status status;
-  try {
-    status = answer();
-  } catch (const std::exception& error) {  // Only memory can run out.
-    status = Internal(std::string("the call failed: ") + error.what());
-  }
-  reactor->Finish(ToGrpcStatus(status));
+Reactor* End(Context* context, const grpc::Status& status) {
+  Reactor* const reactor = context->DefaultReactor();
+  reactor->Finish(status);
   return reactor;
 }
 
-grpc::ServerUnaryReactor* Unserved(grpc::CallbackServerContext* context, const char* why) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, why));
-  return reactor;
+// Ends a call at once. `answer` is given the request, fills the response and returns a Status.
+template <class Request, class Response, class Answer>
+Reactor* Now(Context* context, const Bytes* message, Bytes* bytes, Answer answer) {
+  Status status;
+  try {
+    Request request;
+    Response response;
+    // The message is gRPC's own, and no constant.
+    status = ParseMessage(const_cast<Bytes*>(message), &request);
+    if (status.ok()) status = answer(request, &response);
+    if (status.ok()) *bytes = WriteMessage(response);
+  } catch (const std::exception& error) {  // Only memory can run out.
+    status = Internal(std::string("the call failed: ") + error.what());
+  }
+  return End(context, ToGrpcStatus(status));
+}
+
+// Has `give` hand over the order that the message is.
+template <class Request, class Response, class Give>
+Reactor* Ordered(Context* context, const Bytes* message, Bytes* bytes, Give give) {
+  try {
+    Request request;
+    const Status status = ParseMessage(const_cast<Bytes*>(message), &request);
+    if (!status.ok()) return End(context, ToGrpcStatus(status));
+    *bytes = WriteMessage(Response());
+    return give(request);
+  } catch (const std::exception& error) {  // As above.
+    return End(context, ToGrpcStatus(Internal(std::string("the call failed: ") + error.what())));
+  }
+}
+
+Reactor* Unserved(Context* context, const char* why) {
+  return End(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, why));
 }
 
 }  // namespace
 
-OipService::OipService(ServedModels* served, const GrpcServerOptions& options)
+OipService::OipService(ServedModels* served, ModelControl* control,
+                       const GrpcServerOptions& options)
     : served_(served),
       options_(options),
       handler_(served, nullptr, options.default_timeout),
+      orders_(served, control, options.remote_orders),
       streams_(&handler_, MakeOipMessages, StreamOptionsOf(options)) {}
 
 void OipService::RefuseNew() {
@@ -59,53 +86,49 @@ void OipService::WaitUntilDone(Clock::time_point deadline) {
   calls_.WaitUntilIdle(deadline);
 }
 
-OipService::Reactor* OipService::ServerLive(Context* context, const inference::ServerLiveRequest*,
-                                            inference::ServerLiveResponse* response) {
-  return Now(context, [response] {
-    response->set_live(true);
-    return Status();
-  });
+Reactor* OipService::ServerLive(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+      context, message, answer, [](const auto&, auto* response) {
+        response->set_live(true);
+        return Status();
+      });
 }
 
-OipService::Reactor* OipService::ServerReady(Context* context, const inference::ServerReadyRequest*,
-                                             inference::ServerReadyResponse* response) {
-  return Now(context, [this, response] {
-    response->set_ready(!calls_.refuses() && !served_->List().empty());
-    return Status();
-  });
+Reactor* OipService::ServerReady(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+      context, message, answer, [this](const auto&, auto* response) {
+        response->set_ready(!calls_.refuses() && !served_->List().empty());
+        return Status();
+      });
 }
 
-OipService::Reactor* OipService::ModelReady(Context* context,
-                                            const inference::ModelReadyRequest* request,
-                                            inference::ModelReadyResponse* response) {
-  return Now(context, [this, request, response] {
-    const bool found = FindOip(*served_, request->name(), request->version()).ok();
-    response->set_ready(found && !calls_.refuses());
-    return Status();
-  });
+Reactor* OipService::ModelReady(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+      context, message, answer, [this](const auto& request, auto* response) {
+        const bool found = FindOip(*served_, request.name(), request.version()).ok();
+        response->set_ready(found && !calls_.refuses());
+        return Status();
+      });
 }
 
-OipService::Reactor* OipService::ServerMetadata(Context* context,
-                                                const inference::ServerMetadataRequest*,
-                                                inference::ServerMetadataResponse* response) {
-  return Now(context, [response] {
-    DescribeServer(response);
-    return Status();
-  });
+Reactor* OipService::ServerMetadata(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      context, message, answer, [](const auto&, auto* response) {
+        DescribeServer(response);
+        return Status();
+      });
 }
 
-OipService::Reactor* OipService::ModelMetadata(Context* context,
-                                               const inference::ModelMetadataRequest* request,
-                                               inference::ModelMetadataResponse* response) {
-  return Now(context, [this, request, response] {
-    const auto engine = FindOip(*served_, request->name(), request->version());
-    if (engine.ok()) DescribeModel(**engine, *served_, response);
-    return engine.status();
-  });
+Reactor* OipService::ModelMetadata(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+      context, message, answer, [this](const auto& request, auto* response) {
+        const auto engine = FindOip(*served_, request.name(), request.version());
+        if (engine.ok()) DescribeModel(**engine, *served_, response);
+        return engine.status();
+      });
 }
 
-OipService::Reactor* OipService::ModelInfer(Context* context, const grpc::ByteBuffer* message,
-                                            grpc::ByteBuffer* answer) {
+Reactor* OipService::ModelInfer(Context* context, const Bytes* message, Bytes* answer) {
   return PredictCall::Start(&handler_, &calls_, options_.retry_pushback, context,
                             std::make_shared<OipMessages>(/*on_stream=*/false), message, answer);
 }
@@ -114,91 +137,82 @@ OipService::StreamReactor* OipService::ModelStreamInfer(Context* context) {
   return streams_.Open(context);
 }
 
-OipService::Reactor* OipService::ModelConfig(Context* context,
-                                             const inference::ModelConfigRequest* request,
-                                             inference::ModelConfigResponse* response) {
-  return Now(context, [this, request, response] {
-    const auto engine = FindOip(*served_, request->name(), request->version());
-    const std::chrono::microseconds timeout = options_.default_timeout;
-    if (engine.ok()) {
-      DescribeConfig(**engine, static_cast<uint64_t>(timeout.count()), response->mutable_config());
-    }
-    return engine.status();
-  });
+Reactor* OipService::ModelConfig(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+      context, message, answer, [this](const auto& request, auto* response) {
+        const auto engine = FindOip(*served_, request.name(), request.version());
+        const std::chrono::microseconds timeout = options_.default_timeout;
+        if (engine.ok()) {
+          DescribeConfig(**engine, static_cast<uint64_t>(timeout.count()),
+                         response->mutable_config());
+        }
+        return engine.status();
+      });
 }
 
-OipService::Reactor* OipService::ModelStatistics(Context* context,
-                                                 const inference::ModelStatisticsRequest* request,
-                                                 inference::ModelStatisticsResponse* response) {
-  return Now(context, [this, request, response]() -> Status {
-    if (request->name().empty()) {
-      for (const auto& engine : served_->Engines()) {
-        DescribeStatistics(*engine, response->add_model_stats());
-      }
-      return {};
-    }
-    const auto engine = FindOip(*served_, request->name(), request->version());
-    if (engine.ok()) DescribeStatistics(**engine, response->add_model_stats());
-    return engine.status();
-  });
+Reactor* OipService::ModelStatistics(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      context, message, answer, [this](const auto& request, auto* response) -> Status {
+        if (request.name().empty()) {
+          for (const auto& engine : served_->Engines()) {
+            DescribeStatistics(*engine, response->add_model_stats());
+          }
+          return {};
+        }
+        const auto engine = FindOip(*served_, request.name(), request.version());
+        if (engine.ok()) DescribeStatistics(**engine, response->add_model_stats());
+        return engine.status();
+      });
 }
 
-OipService::Reactor* OipService::RepositoryIndex(Context* context,
-                                                 const inference::RepositoryIndexRequest* request,
-                                                 inference::RepositoryIndexResponse* response) {
-  return Now(context, [this, request, response] {
-    DescribeRepository(*served_, request->ready(), response);
-    return Status();
-  });
+Reactor* OipService::RepositoryIndex(Context* context, const Bytes* message, Bytes* answer) {
+  return Now<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      context, message, answer, [this](const auto& request, auto* response) {
+        return orders_.Index(request, response);
+      });
 }
 
-OipService::Reactor* OipService::RepositoryModelLoad(Context* context,
-                                                     const inference::RepositoryModelLoadRequest*,
-                                                     inference::RepositoryModelLoadResponse*) {
-  return Unserved(context, kNoOrders);
+Reactor* OipService::RepositoryModelLoad(Context* context, const Bytes* message, Bytes* answer) {
+  return Ordered<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+      context, message, answer,
+      [&](const auto& request) { return orders_.Load(context, request, &calls_); });
 }
 
-OipService::Reactor* OipService::RepositoryModelUnload(
-    Context* context, const inference::RepositoryModelUnloadRequest*,
-    inference::RepositoryModelUnloadResponse*) {
-  return Unserved(context, kNoOrders);
+Reactor* OipService::RepositoryModelUnload(Context* context, const Bytes* message, Bytes* answer) {
+  return Ordered<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
+      context, message, answer,
+      [&](const auto& request) { return orders_.Unload(context, request, &calls_); });
 }
 
-OipService::Reactor* OipService::SystemSharedMemoryStatus(Context* context, const Nothing*,
-                                                          Nothing*) {
+Reactor* OipService::SystemSharedMemoryStatus(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSharedMemory);
 }
 
-OipService::Reactor* OipService::SystemSharedMemoryRegister(Context* context, const Nothing*,
-                                                            Nothing*) {
+Reactor* OipService::SystemSharedMemoryRegister(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSharedMemory);
 }
 
-OipService::Reactor* OipService::SystemSharedMemoryUnregister(Context* context, const Nothing*,
-                                                              Nothing*) {
+Reactor* OipService::SystemSharedMemoryUnregister(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSharedMemory);
 }
 
-OipService::Reactor* OipService::CudaSharedMemoryStatus(Context* context, const Nothing*,
-                                                        Nothing*) {
+Reactor* OipService::CudaSharedMemoryStatus(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSharedMemory);
 }
 
-OipService::Reactor* OipService::CudaSharedMemoryRegister(Context* context, const Nothing*,
-                                                          Nothing*) {
+Reactor* OipService::CudaSharedMemoryRegister(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSharedMemory);
 }
 
-OipService::Reactor* OipService::CudaSharedMemoryUnregister(Context* context, const Nothing*,
-                                                            Nothing*) {
+Reactor* OipService::CudaSharedMemoryUnregister(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSharedMemory);
 }
 
-OipService::Reactor* OipService::TraceSetting(Context* context, const Nothing*, Nothing*) {
+Reactor* OipService::TraceSetting(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSettings);
 }
 
-OipService::Reactor* OipService::LogSettings(Context* context, const Nothing*, Nothing*) {
+Reactor* OipService::LogSettings(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSettings);
 }
 

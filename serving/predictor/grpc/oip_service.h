@@ -5,8 +5,10 @@
 #define EMBERSHARD_GRPC_OIP_SERVICE_H_
 
 #include "base/clock.h"
+#include "engine/model_control.h"
 #include "engine/served_models.h"
 #include "grpc/oip_messages.h"
+#include "grpc/oip_orders.h"
 #include "grpc/open_calls.h"
 #include "grpc/predict_handler.h"
 #include "grpc/predict_streams.h"
@@ -19,23 +21,23 @@ namespace oip {
 
 using Rpcs = inference::GRPCInferenceService;
 
-// All methods by callbacks; requests come as bytes, so that one which is no ModelInferRequest is
-// refused as others are, and fails alone on a stream.
-using Questions = Rpcs::WithCallbackMethod_ServerLive<
-    Rpcs::WithCallbackMethod_ServerReady<Rpcs::WithCallbackMethod_ModelReady<
-        Rpcs::WithCallbackMethod_ServerMetadata<Rpcs::WithCallbackMethod_ModelMetadata<
-            Rpcs::WithCallbackMethod_ModelConfig<Rpcs::WithCallbackMethod_ModelStatistics<
-                Rpcs::WithCallbackMethod_RepositoryIndex<Rpcs::Service>>>>>>>>;
-using Orders = Rpcs::WithCallbackMethod_RepositoryModelLoad<
-    Rpcs::WithCallbackMethod_RepositoryModelUnload<Questions>>;
-using SharedMemory = Rpcs::WithCallbackMethod_SystemSharedMemoryStatus<
-    Rpcs::WithCallbackMethod_SystemSharedMemoryRegister<
-        Rpcs::WithCallbackMethod_SystemSharedMemoryUnregister<
-            Rpcs::WithCallbackMethod_CudaSharedMemoryStatus<
-                Rpcs::WithCallbackMethod_CudaSharedMemoryRegister<
-                    Rpcs::WithCallbackMethod_CudaSharedMemoryUnregister<Orders>>>>>>;
+// All methods by callbacks, and all messages come as bytes: what is none is refused in words, and
+// what would take far more memory than bytes is not parsed.
+using Questions = Rpcs::WithRawCallbackMethod_ServerLive<
+    Rpcs::WithRawCallbackMethod_ServerReady<Rpcs::WithRawCallbackMethod_ModelReady<
+        Rpcs::WithRawCallbackMethod_ServerMetadata<Rpcs::WithRawCallbackMethod_ModelMetadata<
+            Rpcs::WithRawCallbackMethod_ModelConfig<Rpcs::WithRawCallbackMethod_ModelStatistics<
+                Rpcs::WithRawCallbackMethod_RepositoryIndex<Rpcs::Service>>>>>>>>;
+using Orders = Rpcs::WithRawCallbackMethod_RepositoryModelLoad<
+    Rpcs::WithRawCallbackMethod_RepositoryModelUnload<Questions>>;
+using SharedMemory = Rpcs::WithRawCallbackMethod_SystemSharedMemoryStatus<
+    Rpcs::WithRawCallbackMethod_SystemSharedMemoryRegister<
+        Rpcs::WithRawCallbackMethod_SystemSharedMemoryUnregister<
+            Rpcs::WithRawCallbackMethod_CudaSharedMemoryStatus<
+                Rpcs::WithRawCallbackMethod_CudaSharedMemoryRegister<
+                    Rpcs::WithRawCallbackMethod_CudaSharedMemoryUnregister<Orders>>>>>>;
 using Settings =
-    Rpcs::WithCallbackMethod_TraceSetting<Rpcs::WithCallbackMethod_LogSettings<SharedMemory>>;
+    Rpcs::WithRawCallbackMethod_TraceSetting<Rpcs::WithRawCallbackMethod_LogSettings<SharedMemory>>;
 using Base =
     Rpcs::WithRawCallbackMethod_ModelInfer<Rpcs::WithRawCallbackMethod_ModelStreamInfer<Settings>>;
 
@@ -44,55 +46,45 @@ using Base =
 // As PredictorService: handlers never wait for the model.
 class OipService final : public oip::Base {
  public:
-  // Does not own `served`, which must outlive it.
-  OipService(ServedModels* served, const GrpcServerOptions& options);
+  // Owns neither, which must outlive it. `control`: as OipOrders takes it.
+  OipService(ServedModels* served, ModelControl* control, const GrpcServerOptions& options);
 
   // As PredictorService's. From the first on it says that it is not ready.
   void RefuseNew();
   void WaitUntilDone(Clock::time_point deadline);
 
+  using Bytes = grpc::ByteBuffer;
   using Context = grpc::CallbackServerContext;
   using Reactor = grpc::ServerUnaryReactor;
-  using StreamReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
-  using Nothing = inference::Unserved;
+  using StreamReactor = grpc::ServerBidiReactor<Bytes, Bytes>;
 
-  Reactor* ServerLive(Context* context, const inference::ServerLiveRequest*,
-                      inference::ServerLiveResponse* response) override;
-  Reactor* ServerReady(Context* context, const inference::ServerReadyRequest*,
-                       inference::ServerReadyResponse* response) override;
-  Reactor* ModelReady(Context* context, const inference::ModelReadyRequest* request,
-                      inference::ModelReadyResponse* response) override;
-  Reactor* ServerMetadata(Context* context, const inference::ServerMetadataRequest*,
-                          inference::ServerMetadataResponse* response) override;
-  Reactor* ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
-                         inference::ModelMetadataResponse* response) override;
-  Reactor* ModelInfer(Context* context, const grpc::ByteBuffer* message,
-                      grpc::ByteBuffer* answer) override;
+  Reactor* ServerLive(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* ServerReady(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* ModelReady(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* ServerMetadata(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* ModelMetadata(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* ModelInfer(Context* context, const Bytes* message, Bytes* answer) override;
   StreamReactor* ModelStreamInfer(Context* context) override;
-  Reactor* ModelConfig(Context* context, const inference::ModelConfigRequest* request,
-                       inference::ModelConfigResponse* response) override;
-  Reactor* ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
-                           inference::ModelStatisticsResponse* response) override;
-  Reactor* RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
-                           inference::RepositoryIndexResponse* response) override;
-  Reactor* RepositoryModelLoad(Context* context, const inference::RepositoryModelLoadRequest*,
-                               inference::RepositoryModelLoadResponse*) override;
-  Reactor* RepositoryModelUnload(Context* context, const inference::RepositoryModelUnloadRequest*,
-                                 inference::RepositoryModelUnloadResponse*) override;
+  Reactor* ModelConfig(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* ModelStatistics(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* RepositoryIndex(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* RepositoryModelLoad(Context* context, const Bytes* message, Bytes* answer) override;
+  Reactor* RepositoryModelUnload(Context* context, const Bytes* message, Bytes* answer) override;
 
-  Reactor* SystemSharedMemoryStatus(Context* context, const Nothing*, Nothing*) override;
-  Reactor* SystemSharedMemoryRegister(Context* context, const Nothing*, Nothing*) override;
-  Reactor* SystemSharedMemoryUnregister(Context* context, const Nothing*, Nothing*) override;
-  Reactor* CudaSharedMemoryStatus(Context* context, const Nothing*, Nothing*) override;
-  Reactor* CudaSharedMemoryRegister(Context* context, const Nothing*, Nothing*) override;
-  Reactor* CudaSharedMemoryUnregister(Context* context, const Nothing*, Nothing*) override;
-  Reactor* TraceSetting(Context* context, const Nothing*, Nothing*) override;
-  Reactor* LogSettings(Context* context, const Nothing*, Nothing*) override;
+  Reactor* SystemSharedMemoryStatus(Context* context, const Bytes*, Bytes*) override;
+  Reactor* SystemSharedMemoryRegister(Context* context, const Bytes*, Bytes*) override;
+  Reactor* SystemSharedMemoryUnregister(Context* context, const Bytes*, Bytes*) override;
+  Reactor* CudaSharedMemoryStatus(Context* context, const Bytes*, Bytes*) override;
+  Reactor* CudaSharedMemoryRegister(Context* context, const Bytes*, Bytes*) override;
+  Reactor* CudaSharedMemoryUnregister(Context* context, const Bytes*, Bytes*) override;
+  Reactor* TraceSetting(Context* context, const Bytes*, Bytes*) override;
+  Reactor* LogSettings(Context* context, const Bytes*, Bytes*) override;
 
  private:
   ServedModels* const served_;
   const GrpcServerOptions options_;
   const PredictHandler handler_;
+  const OipOrders orders_;
   OpenCalls calls_;
   PredictStreams streams_;
 };

@@ -41,13 +41,14 @@ Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
 }  // namespace
 
 struct GrpcServer::State {
-  State(std::shared_ptr<ServedModels> models, const GrpcServerOptions& options,
-        std::unique_ptr<Recorder> recorder, std::unique_ptr<Security> security)
+  State(std::shared_ptr<ServedModels> models, ModelControl* control,
+        const GrpcServerOptions& options, std::unique_ptr<Recorder> recorder,
+        std::unique_ptr<Security> security)
       : served(std::move(models)),
         recorder(std::move(recorder)),
         security(std::move(security)),
         service(served.get(), this->recorder.get(), options),
-        oip(served.get(), options),
+        oip(served.get(), control, options),
         torchrec(served.get(), options),
         connections(options.connections.max_connections, options.connections.report) {}
 
@@ -65,7 +66,8 @@ struct GrpcServer::State {
 };
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedModels> served,
-                                                      const GrpcServerOptions& options) {
+                                                      const GrpcServerOptions& options,
+                                                      ModelControl* control) {
   Result<std::unique_ptr<Security>> security = Security::Open(options.security);
   if (!security.ok()) return security.status();
   Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
@@ -75,7 +77,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   // A library of Abseil that was built with assertions, as Debian's is, looks for cycles at each
   // lock that gRPC takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  auto state = std::make_unique<State>(std::move(served), options, std::move(*recorder),
+  auto state = std::make_unique<State>(std::move(served), control, options, std::move(*recorder),
                                        std::move(*security));
   state->listener = std::move(*listener);
   grpc::EnableDefaultHealthCheckService(true);

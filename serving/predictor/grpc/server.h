@@ -18,6 +18,8 @@
 
 namespace embershard {
 
+class ModelControl;
+
 struct GrpcServerOptions {
   // A name or address of this machine. "0.0.0.0" lets other machines in.
   std::string host = "127.0.0.1";
@@ -57,6 +59,10 @@ struct GrpcServerOptions {
 
   // Who is let in.
   SecurityOptions security = {};
+
+  // Whether clients that are let in may have models loaded and unloaded, and so decide what is
+  // served to all. Turn it on where they should.
+  bool remote_orders = false;
 };
 
 // Thread-safe.
@@ -64,9 +70,11 @@ class GrpcServer {
  public:
   // Listens and serves. kUnavailable when the address cannot be listened on; as
   // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then;
-  // as CheckSecurity().
+  // as CheckSecurity(). `control`: what clients ask for the repository, and order where
+  // `remote_orders` lets them; not owned, and must outlive the server. Null: what is served stays.
   static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<ServedModels> served,
-                                                   const GrpcServerOptions& options);
+                                                   const GrpcServerOptions& options,
+                                                   ModelControl* control = nullptr);
 
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

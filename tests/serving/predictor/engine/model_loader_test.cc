@@ -2,52 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <future>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "batching/fake_model.h"
+#include "engine/fake_source.h"
 #include "engine/model_control.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
-
-// A repository of fake models, whose versions are broken, large or slow as a test says.
-class FakeSource final : public ModelSource {
- public:
-  RepositoryModels there = {{"ranker", {1}}};
-  std::map<std::string, Labels> labels;
-  std::set<int64_t> broken;
-  std::map<int64_t, MemoryParts> memory;
-  std::vector<int64_t> loaded;
-  std::function<void()> before_load = [] {};
-
-  Result<RepositoryModels> List() const override { return there; }
-  Result<Labels> ReadLabels(const std::string& model) const override {
-    const auto found = labels.find(model);
-    return found != labels.end() ? found->second : Labels();
-  }
-  Result<MemoryParts> Memory(const std::string&, int64_t version) const override {
-    const auto found = memory.find(version);
-    return found != memory.end() ? found->second : MemoryParts();
-  }
-  Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version, bool) override {
-    before_load();
-    loaded.push_back(version);
-    if (broken.contains(version)) return BadPackage("manifest.json: sha256: expected a, got b");
-    Manifest manifest = FakeManifest();
-    manifest.model = model;
-    manifest.version = version;
-    return std::unique_ptr<Model>(std::make_unique<FakeModel>(std::move(manifest)));
-  }
-  void Stop() override {}
-};
 
 class ModelLoaderTest : public ::testing::Test {
  protected:
@@ -215,6 +181,27 @@ TEST(ModelControl, OrdersAreCarriedOutInTurnAndRefusedOnceItHasStopped) {
   Status refused;
   control.Refresh([&refused](const LoadOutcome& outcome) { refused = outcome.status; });
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+}
+
+TEST(ModelControl, AnOrderThatNobodyWaitsForAnyMoreIsNotCarriedOut) {
+  ServedModels served;
+  auto source = std::make_unique<FakeSource>();
+  FakeSource* const there = source.get();
+  ModelControl control(&served, std::move(source), {});
+  ASSERT_TRUE(control.Start().ok());
+  there->there["ranker"] = {1, 2};
+  std::promise<Status> first;
+  std::promise<Status> second;
+  const auto left = [] { return true; };
+  control.Load("ranker", 0, Swap::kBeside, [&](const auto& of) { first.set_value(of.status); }, left);
+  control.Unload("ranker", 0, [&](const auto& of) { second.set_value(of.status); }, left);
+  for (std::promise<Status>* const refused : {&first, &second}) {
+    const Status status = refused->get_future().get();
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(status.reason(), StatusReason::kAbandoned);
+  }
+  EXPECT_EQ(there->loaded, (std::vector<int64_t>{1}));
+  EXPECT_TRUE(served.Find("ranker", 1, "").ok());
 }
 
 }  // namespace

@@ -1,0 +1,206 @@
+"""Load and unload by Triton's own client, unmodified, over a repository that changes."""
+
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from embershard.errors import ConfigError
+from embershard.package.labels import write_label
+from embershard.serving import Server, ServerOptions
+from tests.cli.running import serving
+from tests.serving.open_inference.tensors import infer_inputs
+from tests.serving.test_versions import spoil_digest
+from tests.serving.versions import STEP, publish
+
+OPTIONS = {"port": 0, "threads": 1}
+TAKEN = ServerOptions(**OPTIONS, remote_orders=True)
+TOKEN = "one-token-of-a-test_0123456789"
+CALLERS = 8
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Versions 1 and 2."""
+    folder = tmp_path_factory.mktemp("published")
+    for version in (1, 2):
+        publish(folder, version)
+    return folder
+
+
+@pytest.fixture
+def repository(published, tmp_path):
+    """Version 1, in a copy that a test may change."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    copy(published, folder, 1)
+    return folder
+
+
+def copy(published, repository, version):
+    folder = repository / "ranker" / str(version)
+    folder.parent.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-r", str(published / "ranker" / str(version)), str(folder)], check=True)
+    return folder
+
+
+def infer(client, **how):
+    """Which version answered, by what it says and by its score."""
+    arrays = {
+        "price": np.array([5.0], np.float32),
+        "item.values": np.array([3], np.int64),
+        "item.lengths": np.array([1], np.int32),
+    }
+    result = client.infer("ranker", infer_inputs(arrays), **how)
+    version = int(result.get_response().model_version)
+    assert round(float(result.as_numpy("score")[0]) / STEP) == version
+    return version
+
+
+def index(client, **how):
+    return {
+        each.version: (each.state, each.reason)
+        for each in client.get_model_repository_index(**how).models
+    }
+
+
+def refused(call, *arguments, **named):
+    with pytest.raises(InferenceServerException) as caught:
+        call(*arguments, **named)
+    return caught.value.status().removeprefix("StatusCode."), caught.value.message()
+
+
+READY = ("READY", "")
+NOT_LOADED = ("UNAVAILABLE", "not loaded")
+
+
+def test_a_version_that_has_come_is_loaded_and_answers(published, repository):
+    with Server(repository, options=TAKEN) as server, client_of(server) as client:
+        assert infer(client) == 1
+        copy(published, repository, 2)
+        assert index(client) == {"1": READY, "2": NOT_LOADED}
+        client.load_model("ranker")
+        assert index(client) == {"1": NOT_LOADED, "2": READY}
+        assert infer(client) == 2
+        write_label(repository, "ranker", "stable", 1)
+        client.load_model("ranker")
+        assert infer(client) == 1
+
+
+def client_of(server):
+    return triton.InferenceServerClient(server.address)
+
+
+def test_the_last_model_is_unloaded_and_comes_back(repository):
+    with Server(repository, options=TAKEN) as server, client_of(server) as client:
+        client.unload_model("ranker", unload_dependents=True)
+        assert client.is_server_live()
+        assert not client.is_server_ready()
+        assert not client.is_model_ready("ranker")
+        assert index(client) == {"1": NOT_LOADED}
+        assert refused(infer, client) == ("NOT_FOUND", "no model is served here now")
+        words = "model 'ranker' is not served here"
+        assert refused(client.unload_model, "ranker") == ("NOT_FOUND", words)
+        client.load_model("ranker")
+        assert client.is_server_ready()
+        assert infer(client) == 1
+
+
+def test_a_damaged_package_leaves_the_old_one_serving(published, repository):
+    with Server(repository, options=TAKEN) as server, client_of(server) as client:
+        spoil_digest(copy(published, repository, 2))
+        code, words = refused(client.load_model, "ranker")
+        assert code == "INTERNAL"
+        assert words.startswith("model 'ranker' version 2: programs/dense.pt: sha256: expected ")
+        assert words.endswith("; model 'ranker' version 1 serves on")
+        assert infer(client) == 1
+        listed = index(client)
+        assert listed["1"] == READY
+        assert listed["2"][0] == "UNAVAILABLE"
+        assert listed["2"][1] in words
+
+
+def test_what_cannot_be_ordered_is_refused(repository):
+    with Server(repository, options=TAKEN) as server, client_of(server) as client:
+        words = "model 'finder' is not in the repository"
+        assert refused(client.load_model, "finder") == ("NOT_FOUND", words)
+        words = "parameter 'config': expected none, since the package says all of a model"
+        assert refused(client.load_model, "ranker", config="{}") == ("INVALID_ARGUMENT", words)
+        assert infer(client) == 1
+
+
+def test_loads_at_once_are_all_carried_out_while_requests_are_answered(published, repository):
+    failed = []
+
+    def load(server):
+        try:
+            with client_of(server) as client:
+                client.load_model("ranker")
+                assert infer(client) == 2
+        except Exception as error:
+            failed.append(error)
+
+    with Server(repository, options=TAKEN) as server, client_of(server) as client:
+        copy(published, repository, 2)
+        callers = [threading.Thread(target=load, args=(server,)) for _ in range(CALLERS)]
+        for each in callers:
+            each.start()
+        while any(each.is_alive() for each in callers):
+            assert infer(client) in (1, 2)
+        assert infer(client) == 2
+    assert failed == []
+
+
+def test_orders_are_not_taken_unless_the_server_was_told_so(published, repository):
+    copy(published, repository, 2)
+    with (
+        Server(repository, options=ServerOptions(**OPTIONS)) as server,
+        client_of(server) as client,
+    ):
+        for order in (client.load_model, client.unload_model):
+            code, words = refused(order, "ranker")
+            assert code == "UNIMPLEMENTED"
+            assert "embershard serve --remote-orders has it take them" in words
+        assert index(client) == {"1": NOT_LOADED, "2": READY}
+        assert infer(client) == 2
+
+
+def test_orders_need_the_token_that_every_call_needs(repository, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    options = ServerOptions(**OPTIONS, remote_orders=True, token_file=str(token))
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with Server(repository, options=options) as server, client_of(server) as client:
+        for given in (None, {"authorization": f"Bearer {TOKEN}x"}):
+            for order in (client.load_model, client.unload_model):
+                assert refused(order, "ranker", headers=given)[0] == "UNAUTHENTICATED"
+            assert refused(client.get_model_repository_index, headers=given)[0] == "UNAUTHENTICATED"
+        assert infer(client, headers=headers) == 1
+        client.unload_model("ranker", headers=headers)
+        client.load_model("ranker", headers=headers)
+        assert infer(client, headers=headers) == 1
+
+
+def test_orders_that_anyone_on_a_network_could_give_are_refused_at_the_start(repository, tmp_path):
+    options = {**OPTIONS, "host": "0.0.0.0", "remote_orders": True}
+    words = r"^remote_orders: 0\.0\.0\.0 is no loopback address.*token_file or tls_client_ca"
+    with pytest.raises(ConfigError, match=words):
+        Server(repository, options=ServerOptions(**options))
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    guarded = ServerOptions(**options, token_file=str(token), token_without_tls=True)
+    with Server(repository, options=guarded) as server:
+        assert server.state == "serving"
+
+
+def test_the_command_has_a_flag_for_it(repository):
+    with (
+        serving(repository, "--threads", 1, "--remote-orders") as server,
+        triton.InferenceServerClient(server.address) as client,
+    ):
+        client.unload_model("ranker")
+        client.load_model("ranker")
+        assert infer(client) == 1

@@ -1,0 +1,55 @@
+// A repository of fake models, whose versions are broken, large or slow as a test says.
+
+#ifndef EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
+#define EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batching/fake_model.h"
+#include "engine/model_source.h"
+
+namespace embershard {
+
+// What is in the public fields may change while nothing is being loaded.
+class FakeSource final : public ModelSource {
+ public:
+  RepositoryModels there = {{"ranker", {1}}};
+  std::map<std::string, Labels> labels;
+  std::set<int64_t> broken;
+  std::map<int64_t, MemoryParts> memory;
+  std::vector<int64_t> loaded;
+  std::function<void()> before_load = [] {};
+
+  Result<RepositoryModels> List() const override { return there; }
+  Result<Labels> ReadLabels(const std::string& model) const override {
+    const auto found = labels.find(model);
+    return found != labels.end() ? found->second : Labels();
+  }
+  Result<MemoryParts> Memory(const std::string&, int64_t version) const override {
+    const auto found = memory.find(version);
+    return found != memory.end() ? found->second : MemoryParts();
+  }
+  Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version, bool) override {
+    before_load();
+    loaded.push_back(version);
+    if (broken.contains(version)) return BadPackage("manifest.json: sha256: expected a, got b");
+    Manifest manifest = FakeManifest();
+    manifest.model = model;
+    manifest.version = version;
+    return std::unique_ptr<Model>(std::make_unique<FakeModel>(std::move(manifest)));
+  }
+  std::atomic<bool> has_stopped = false;
+  void Stop() override { has_stopped = true; }
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
