@@ -4,7 +4,7 @@
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
-#   make fuzz      clang's fuzzers of requests and packages, FUZZ_SECONDS=600 each
+#   make fuzz      clang's fuzzers of requests (every protocol) and packages, FUZZ_SECONDS=600 each
 #   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
 #   make lint      ruff, mypy, clang-format;  make format  mends what can be mended
 
@@ -72,7 +72,7 @@ fuzz:
 	cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DCMAKE_BUILD_TYPE=Debug \
 	  -DEMBERSHARD_SANITIZER=address -DEMBERSHARD_FUZZ=ON >/dev/null
 	cmake --build build/fuzz --parallel $(cores) --target fuzz_programs
-	@for name in request package; do \
+	@for name in request oip torchrec package; do \
 	  set -ex; \
 	  mkdir -p build/fuzz/corpus/$$name build/fuzz/findings; \
 	  build/fuzz/tests/fuzz/$${name}_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 \

@@ -37,19 +37,22 @@ Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_
 }
 
 Result<std::shared_ptr<Engine>> OipMessages::Find(const ServedModels& served) const {
-  return FindOip(served, asked_.model_name(), asked_.model_version());
+  return FindOip(served, messages_.asked().model_name(), messages_.asked().model_version());
 }
 
-std::chrono::nanoseconds OipMessages::timeout() const { return TimeoutOf(asked_.parameters()); }
+std::chrono::nanoseconds OipMessages::timeout() const {
+  return TimeoutOf(messages_.asked().parameters());
+}
 
 Status OipMessages::Parse(const Engine& engine, Request* request) {
-  request->held_bytes = asked_.SpaceUsedLong();
-  const Result<RequestParameters> parameters = ReadParameters(asked_.parameters());
+  const inference::ModelInferRequest& asked = messages_.asked();
+  request->held_bytes = messages_.held_bytes();
+  const Result<RequestParameters> parameters = ReadParameters(asked.parameters());
   if (!parameters.ok()) return parameters.status();
-  const Result<std::vector<std::string_view>> outputs = OutputNames(asked_);
+  const Result<std::vector<std::string_view>> outputs = OutputNames(asked);
   if (!outputs.ok()) return outputs.status();
   OipInputs inputs;
-  if (Status status = inputs.Read(asked_); !status.ok()) return status;
+  if (Status status = inputs.Read(asked); !status.ok()) return status;
   is_batch_of_one_ = engine.tensors().IsBatchOfOne(inputs.tensors());
   const Status status = engine.tensors().Parse({.inputs = inputs.tensors(),
                                                 .outputs = *outputs,
@@ -63,10 +66,10 @@ Status OipMessages::Parse(const Engine& engine, Request* request) {
 
 void OipMessages::Fill(const Engine& engine, const Response& answer) {
   const Manifest& manifest = engine.manifest();
-  inference::ModelInferResponse& filled = *answer_.mutable_infer_response();
+  inference::ModelInferResponse& filled = *messages_.answer().mutable_infer_response();
   filled.set_model_name(manifest.model);
   filled.set_model_version(std::to_string(manifest.version));
-  filled.set_id(asked_.id());
+  filled.set_id(messages_.asked().id());
   for (const ResponseOutput& output : answer.outputs) {
     const OutputTensor tensor = engine.tensors().Answer(output, examples_, is_batch_of_one_);
     inference::ModelInferResponse::InferOutputTensor* const described = filled.add_outputs();
@@ -84,10 +87,10 @@ void OipMessages::Fill(const Engine& engine, const Response& answer) {
 }
 
 void OipMessages::Fail(const grpc::Status& status, std::chrono::milliseconds pushback) {
-  answer_.set_error_message(status.error_message());
-  inference::ModelInferResponse& failed = *answer_.mutable_infer_response();
+  messages_.answer().set_error_message(status.error_message());
+  inference::ModelInferResponse& failed = *messages_.answer().mutable_infer_response();
   failed.Clear();
-  failed.set_id(asked_.id());
+  failed.set_id(messages_.asked().id());
   auto& parameters = *failed.mutable_parameters();
   parameters[kFinal].set_bool_param(true);
   parameters["code"].set_int64_param(status.error_code());

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "grpc/message_parser.h"
+#include "grpc/arena_messages.h"
 #include "grpc/wire_messages.h"
 #include "inference/open_inference.pb.h"
 
@@ -27,22 +27,24 @@ class OipMessages final : public WireMessages {
   std::chrono::nanoseconds timeout() const override;
   Status Parse(const Engine& engine, Request* request) override;
   void Fill(const Engine& engine, const Response& answer) override;
-  std::string_view id() const override { return asked_.id(); }
+  std::string_view id() const override { return messages_.asked().id(); }
   uint32_t examples() const override { return examples_; }
   Priority priority() const override { return priority_; }
-  uint64_t bytes_received() const override { return asked_.ByteSizeLong(); }
-  uint64_t bytes_sent() const override { return answer_.infer_response().ByteSizeLong(); }
+  uint64_t bytes_received() const override { return messages_.received_bytes(); }
+  uint64_t bytes_sent() const override {
+    return messages_.answer().infer_response().ByteSizeLong();
+  }
   void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
-  Status Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_); }
+  Status Read(grpc::ByteBuffer* bytes) override { return messages_.Read(bytes); }
   void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
   grpc::ByteBuffer Write() const override {
-    return on_stream_ ? WriteMessage(answer_) : WriteMessage(answer_.infer_response());
+    const inference::ModelStreamInferResponse& answer = messages_.answer();
+    return on_stream_ ? WriteMessage(answer) : WriteMessage(answer.infer_response());
   }
 
  private:
   const bool on_stream_;
-  inference::ModelInferRequest asked_;
-  inference::ModelStreamInferResponse answer_;
+  ArenaMessages<inference::ModelInferRequest, inference::ModelStreamInferResponse> messages_;
   uint32_t examples_ = 0;  // Once parsed, as the priority.
   Priority priority_ = Priority::kInteractive;
   bool is_batch_of_one_ = false;  // So are the outputs.

@@ -25,17 +25,21 @@ class PredictMessages final : public WireMessages {
   Priority priority() const override {
     return asked_.priority() == v1::PRIORITY_BATCH ? Priority::kBatch : Priority::kInteractive;
   }
-  uint64_t bytes_received() const override { return asked_.ByteSizeLong(); }
+  uint64_t bytes_received() const override { return received_bytes_; }
   uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }
   void Record(Recorder* recorder, const Status& status,
               std::chrono::system_clock::time_point arrival) const override;
-  Status Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_); }
+  Status Read(grpc::ByteBuffer* bytes) override {
+    received_bytes_ = bytes->Length();
+    return ParseMessage(bytes, &asked_);
+  }
   void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
   grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
 
  private:
   v1::PredictRequest asked_;
   v1::PredictResponse answer_;
+  uint64_t received_bytes_ = 0;
 };
 
 }  // namespace embershard

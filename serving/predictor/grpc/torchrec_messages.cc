@@ -24,13 +24,16 @@ Result<std::shared_ptr<Engine>> TorchRecMessages::Find(const ServedModels& serve
 }
 
 Status TorchRecMessages::Parse(const Engine& engine, Request* request) {
-  return ParseTorchRec(asked_, engine.manifest().schema, engine.limits(), &ids_, request);
+  const Status status = ParseTorchRec(messages_.asked(), engine.manifest().schema, engine.limits(),
+                                      &ids_, request);
+  request->held_bytes = messages_.held_bytes() + ids_.capacity() * sizeof(int64_t);
+  return status;
 }
 
 void TorchRecMessages::Fill(const Engine& engine, const Response& answer) {
   const Schema& schema = engine.manifest().schema;
   const size_t by_default = DefaultOutput(schema);
-  auto& predictions = *answer_.mutable_predictions();
+  auto& predictions = *messages_.answer().mutable_predictions();
   for (const ResponseOutput& output : answer.outputs) {
     const bool is_default = output.output == by_default;
     predictions[is_default ? kDefault : schema.outputs[output.output].name].mutable_data()->Add(

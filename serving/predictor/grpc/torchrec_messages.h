@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "grpc/message_parser.h"
+#include "grpc/arena_messages.h"
 #include "grpc/wire_messages.h"
 #include "torchrec/predictor.pb.h"
 
@@ -25,23 +25,22 @@ class TorchRecMessages final : public WireMessages {
   void Fill(const Engine& engine, const Response& answer) override;
   std::string_view id() const override { return {}; }
   uint32_t examples() const override {
-    return static_cast<uint32_t>(std::max(0, asked_.batch_size()));
+    return static_cast<uint32_t>(std::max(0, messages_.asked().batch_size()));
   }
   Priority priority() const override { return Priority::kInteractive; }
-  uint64_t bytes_received() const override { return asked_.ByteSizeLong(); }
-  uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }
+  uint64_t bytes_received() const override { return messages_.received_bytes(); }
+  uint64_t bytes_sent() const override { return messages_.answer().ByteSizeLong(); }
 
   // Recordings hold our own protocol's requests.
   void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
 
-  Status Read(grpc::ByteBuffer* bytes) override { return ParseMessage(bytes, &asked_); }
+  Status Read(grpc::ByteBuffer* bytes) override { return messages_.Read(bytes); }
   void Fail(const grpc::Status&, std::chrono::milliseconds) override {}  // No streams here.
-  grpc::ByteBuffer Write() const override { return WriteMessage(answer_); }
+  grpc::ByteBuffer Write() const override { return WriteMessage(messages_.answer()); }
 
  private:
-  predictor::PredictionRequest asked_;
-  predictor::PredictionResponse answer_;
-  std::vector<int64_t> ids_;  // Those of asked_, in 64 bits.
+  ArenaMessages<predictor::PredictionRequest, predictor::PredictionResponse> messages_;
+  std::vector<int64_t> ids_;  // Those of the request, in 64 bits.
 };
 
 }  // namespace embershard

@@ -197,7 +197,6 @@ Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, con
   const SparseFeatures& weighted = message.id_score_list_features();
   ids->clear();
   ids->reserve((plain.values().size() + weighted.values().size()) / sizeof(int32_t));
-  request->held_bytes = message.SpaceUsedLong() + ids->capacity() * sizeof(int64_t);
   request->dense.assign(schema.dense.size(), {});
   request->sparse.assign(schema.sparse.size(), {});
   if (message.has_float_features()) {

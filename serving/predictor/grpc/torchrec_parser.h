@@ -13,7 +13,7 @@
 
 namespace embershard {
 
-// Fills num_examples, held_bytes, all outputs and the views, which lie over `message` and `ids`:
+// Fills num_examples, all outputs and the views, which lie over `message` and `ids`:
 // its ids, in 64 bits. The manifest's order is that of the features:
 //
 //   float_features           dense inputs

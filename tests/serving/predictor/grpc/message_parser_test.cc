@@ -5,6 +5,7 @@
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ std::string Repeated(const std::string& text, int times) {
 
 constexpr char kNotARequest[] = "the message is not a PredictRequest";
 constexpr char kTooMany[] = "the message: expected at most 65536 fields, got more";
+constexpr char kTooManyValues[] =
+    "the message: expected at most 2097152 values in varints, which can come as bytes, got more";
 
 void ExpectRefused(const std::string& bytes, const std::string& message) {
   grpc::ByteBuffer buffer = Bytes(bytes);
@@ -104,6 +107,82 @@ TEST(ParseMessage, CountsTheFieldsOfEveryProtocolAtAnyDepth) {
   }
   grpc::ByteBuffer garbage = Bytes("\xff\xff");
   EXPECT_EQ(ParseMessage(&garbage, &sent).message(), "the message is not a ModelInferRequest");
+}
+
+// What packed varints of any kind take is bounded by their number.
+using Contents = inference::InferTensorContents;
+
+void ExpectValuesBounded(const std::function<void(Contents*, int)>& add) {
+  for (const int more : {0, 1}) {
+    inference::ModelInferRequest sent;
+    // In two inputs: the message has one room for all.
+    add(sent.add_inputs()->mutable_contents(), 1000);
+    add(sent.add_inputs()->mutable_contents(), kMessageValuesMax - 1000 + more);
+    grpc::ByteBuffer buffer = Bytes(sent.SerializeAsString(), 1 << 14);
+    inference::ModelInferRequest request;
+    const Status status = ParseMessage(&buffer, &request);
+    EXPECT_EQ(status.code(), more == 0 ? StatusCode::kOk : StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), more == 0 ? "" : kTooManyValues);
+    EXPECT_EQ(request.inputs_size(), more == 0 ? 2 : 0);
+  }
+}
+
+TEST(ParseMessage, RefusesMoreVarintsThanMemoryIsToBeTakenFor) {
+  ExpectValuesBounded([](Contents* to, int values) {
+    to->mutable_int64_contents()->Resize(values, 0);  // A byte each, eight once parsed.
+  });
+  ExpectValuesBounded([](Contents* to, int values) {
+    to->mutable_int64_contents()->Resize(values, -1);  // Ten bytes each.
+  });
+  ExpectValuesBounded(
+      [](Contents* to, int values) { to->mutable_bool_contents()->Resize(values, true); });
+  ExpectValuesBounded(
+      [](Contents* to, int values) { to->mutable_uint_contents()->Resize(values, 300); });
+}
+
+TEST(ParseMessage, BoundsShapesToo) {
+  inference::ModelInferRequest sent;
+  sent.add_inputs()->mutable_shape()->Resize(kMessageValuesMax + 1, 1);
+  grpc::ByteBuffer buffer = Bytes(sent.SerializeAsString(), 1 << 14);
+  inference::ModelInferRequest request;
+  EXPECT_EQ(ParseMessage(&buffer, &request).message(), kTooManyValues);
+}
+
+TEST(ParseMessage, FloatsAndBytesAreNoVarints) {
+  inference::ModelInferRequest sent;
+  auto* const contents = sent.add_inputs()->mutable_contents();
+  contents->mutable_fp32_contents()->Resize(kMessageValuesMax + 1, 0);
+  sent.add_raw_input_contents(std::string(kMessageValuesMax + 1, 1));
+  grpc::ByteBuffer buffer = Bytes(sent.SerializeAsString(), 1 << 14);
+  inference::ModelInferRequest request;
+  EXPECT_TRUE(ParseMessage(&buffer, &request).ok());
+  EXPECT_EQ(request.inputs(0).contents().fp32_contents_size(), kMessageValuesMax + 1);
+}
+
+TEST(ParseMessage, CountsTheFieldsThatTheTypeHasNot) {
+  inference::ModelInferRequest sent;
+  sent.set_id("mine");
+  auto* const input = sent.add_inputs();
+  input->add_shape(3);
+  for (google::protobuf::Message* const message :
+       {static_cast<google::protobuf::Message*>(&sent),
+        static_cast<google::protobuf::Message*>(input)}) {
+    message->GetReflection()->MutableUnknownFields(message)->AddVarint(900, 1);
+    message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(901, "later");
+  }
+  // Fields of ours by their numbers, of another type: an id that is a number, a shape of floats.
+  const std::string bytes = sent.SerializeAsString() + "\x18\x01" + "\x2a\x05\x1d\x01\x02\x03\x04";
+  grpc::ByteBuffer buffer = Bytes(bytes);
+  inference::ModelInferRequest request;
+  size_t unknown_fields = 0;
+  ASSERT_TRUE(ParseMessage(&buffer, &request, &unknown_fields).ok());
+  EXPECT_EQ(unknown_fields, 6U);
+  EXPECT_EQ(request.inputs_size(), 2);
+  // A shape that is not packed is one all the same.
+  grpc::ByteBuffer loose = Bytes(std::string("\x2a\x04\x18\x02\x18\x03"));
+  ASSERT_TRUE(ParseMessage(&loose, &request, &unknown_fields).ok());
+  EXPECT_EQ(unknown_fields, 0U);
+  EXPECT_EQ(request.inputs(0).shape_size(), 2);
 }
 
 }  // namespace
