@@ -9,7 +9,7 @@ from embershard.errors import InputError
 
 __all__ = ["PROTOCOLS", "LoadOptions", "Protocol"]
 
-Protocol = Literal["embershard", "oip"]
+Protocol = Literal["embershard", "oip", "torchrec"]
 
 PROTOCOLS: Final = get_args(Protocol)
 
@@ -56,7 +56,8 @@ class LoadOptions:
     """Requests go over so many streams (PredictStream), in turn. 0: a call for each (Predict)."""
 
     protocol: Protocol = "embershard"
-    """That requests are sent in: our own, or "oip", the Open Inference Protocol, as calls."""
+    """That requests are sent in: our own, or, as calls, "oip", the Open Inference Protocol, or
+    "torchrec", that of TorchRec's inference server."""
 
     seed: int = 0
 

@@ -1,7 +1,4 @@
-"""Drawn requests in the Open Inference Protocol, so that one load measures both protocols.
-
-The few fields are written by hand: no Python code is generated for that protocol.
-"""
+"""Drawn requests in the Open Inference Protocol, so that one load measures both protocols."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from embershard._proto import predictor_pb2 as pb
+from embershard.bench.fields import bytes_field, number_field, packed_field
 from embershard.bench.pool import PooledRequest
 from embershard.client import ServedModel
 
@@ -63,12 +61,12 @@ def _infer_request(model: ServedModel, request: pb.PredictRequest, before: Seque
         tensors.append(("WEIGHTS", "FP32", packed.weights, 0))
     return b"".join(
         [
-            _bytes(MODEL_NAME, model.name.encode()),
-            _bytes(MODEL_VERSION, str(model.version).encode()),
+            bytes_field(MODEL_NAME, model.name.encode()),
+            bytes_field(MODEL_VERSION, str(model.version).encode()),
             _parameter("num_examples", request.num_examples),
             _parameter("priority", request.priority),
-            *(_bytes(INPUTS, _input(*tensor, before)) for tensor in tensors),
-            *(_bytes(RAW_INPUT_CONTENTS, data) for _, _, data, _ in tensors),
+            *(bytes_field(INPUTS, _input(*tensor, before)) for tensor in tensors),
+            *(bytes_field(RAW_INPUT_CONTENTS, data) for _, _, data, _ in tensors),
         ]
     )
 
@@ -79,27 +77,14 @@ def _input(name: str, datatype: str, data: bytes, columns: int, before: Sequence
     shape = [*before, *([values // columns, columns] if columns else [values])]
     return b"".join(
         [
-            _bytes(NAME, name.encode()),
-            _bytes(DATATYPE, datatype.encode()),
-            _bytes(SHAPE, b"".join(map(_varint, shape))),
+            bytes_field(NAME, name.encode()),
+            bytes_field(DATATYPE, datatype.encode()),
+            packed_field(SHAPE, shape),
         ]
     )
 
 
 def _parameter(key: str, value: int) -> bytes:
-    number = _varint(INT64_PARAM << 3) + _varint(value)
-    return _bytes(PARAMETERS, _bytes(KEY, key.encode()) + _bytes(VALUE, number))
+    number = number_field(INT64_PARAM, value)
+    return bytes_field(PARAMETERS, bytes_field(KEY, key.encode()) + bytes_field(VALUE, number))
 
-
-def _bytes(field: int, data: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    """REQUIRES: at least 0."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -17,6 +17,7 @@ from embershard.bench.open_inference import MODEL_INFER
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import cpu_seconds
 from embershard.bench.target import PREDICT, PREDICT_STREAM, Target
+from embershard.bench.torchrec import TORCHREC_PREDICT
 from embershard.errors import InputError
 
 __all__ = ["Progress", "RunResult", "run_load"]
@@ -165,9 +166,11 @@ def run_load(
 
 
 def _method(options: LoadOptions) -> str:
-    if options.protocol == "oip":
-        return MODEL_INFER
-    return PREDICT_STREAM if options.streams else PREDICT
+    if options.streams:
+        return PREDICT_STREAM
+    return {"embershard": PREDICT, "oip": MODEL_INFER, "torchrec": TORCHREC_PREDICT}[
+        options.protocol
+    ]
 
 
 def _times(pool: Sequence[PooledRequest]) -> tuple[list[float], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions
@@ -17,12 +18,19 @@ from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
 from embershard.bench.target import Target, ask_model, find_target, try_method, try_requests
+from embershard.bench.torchrec import TORCHREC_PREDICT, torchrec_requests
 from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
 from embershard.errors import InputError, UnavailableError
 from embershard.words import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
+
+TRANSLATIONS: Final = {
+    "oip": (MODEL_INFER, infer_requests),
+    "torchrec": (TORCHREC_PREDICT, torchrec_requests),
+}
+"""Of drawn requests: the method that they are for, and the translation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,16 +234,18 @@ def _in_protocol(
     """The requests in the protocol of the load; the first few are tried in another one than ours.
 
     Raises:
-        InputError: a recording in another protocol.
+        InputError: a recording in another protocol; a request that it cannot say.
         RequestError, NotFoundError, InternalError: the server refuses such requests.
     """
-    if options.load.protocol == "embershard":
+    protocol = options.load.protocol
+    if protocol == "embershard":
         return sent.pool
     if options.replay is not None:
-        raise InputError("replay: sends and compares our own protocol, got protocol 'oip'")
-    pool = infer_requests(model, sent.pool)
+        raise InputError(f"replay: sends and compares our own protocol, got protocol {protocol!r}")
+    method, translated = TRANSLATIONS[protocol]
+    pool = translated(model, sent.pool)
     patience = max(5.0, options.load.timeout_seconds)
-    try_method(target, MODEL_INFER, pool[: len(sent.tried)], timeout_seconds=patience)
+    try_method(target, method, pool[: len(sent.tried)], timeout_seconds=patience)
     return pool
 
 

@@ -96,7 +96,7 @@ def add_bench(commands: Any) -> None:
     add("--threads", type=int, help="each sends, and has one that receives (default: 1)")
     add("--connections", type=int, help="of each thread (default: 1)")
     add("--streams", type=int, metavar="N", help="send on so many (default: a call a request)")
-    add("--protocol", metavar="embershard|oip", help="oip: Open Inference (default: embershard)")
+    add("--protocol", metavar="embershard|oip|torchrec", help="to send in (default: embershard)")
     add("--server-pid", type=int, metavar="PID", help="(default: who listens on a local port)")
     add("--json", type=Path, metavar="FILE", help="write the report there; -: to standard output")
     add("--svg", type=Path, metavar="FILE", help="draw the latency distribution; or -")

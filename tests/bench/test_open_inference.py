@@ -86,12 +86,19 @@ def test_what_a_model_does_not_have_is_not_sent():
     ("options", "words"),
     [
         pytest.param(
-            {"protocol": "http"}, "protocol: expected one of embershard, oip, got 'http'", id="name"
+            {"protocol": "http"},
+            "protocol: expected one of embershard, oip, torchrec, got 'http'",
+            id="name",
         ),
         pytest.param(
             {"protocol": "oip", "streams": 1},
             "streams: expected none with protocol 'oip'",
             id="streams",
+        ),
+        pytest.param(
+            {"protocol": "torchrec", "streams": 1},
+            "streams: expected none with protocol 'torchrec'",
+            id="streams-of-torchrec",
         ),
     ],
 )
