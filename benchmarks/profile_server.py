@@ -18,8 +18,16 @@ from pathlib import Path
 from benchmarks.children import ROOT
 from benchmarks.packages import package_of
 from benchmarks.rooms_of_stacks import shares
-from benchmarks.servers import embershard_serve, noop_server, requests_of, send, serving
+from benchmarks.servers import (
+    embershard_serve,
+    in_protocol,
+    noop_server,
+    requests_of,
+    send,
+    serving,
+)
 from embershard.bench import LoadOptions, RunResult
+from embershard.bench.load_options import PROTOCOLS
 from embershard.data import WORKLOADS, workload
 
 SYMBOLS = "build/extension/serving/predictor/binding/_predictor*.so"
@@ -38,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--examples", type=int, help="of a request (default: the workload's)")
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1, help="of the dense program (default: 1)")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="embershard")
     parser.add_argument("--no-model", action="store_true", help="only what is around the model")
     parser.add_argument("--seconds", type=float, default=6.0)
     options = parser.parse_args(arguments)
@@ -52,10 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         duration_seconds=WARMUP_SECONDS + options.seconds,
         warmup_seconds=WARMUP_SECONDS,
         timeout_seconds=60,
+        protocol=options.protocol,
     )
     results: list[RunResult] = []
     command = embershard_serve(package, "--threads", str(options.threads))
     with serving(noop_server(package) if options.no_model else command) as served:
+        pool = in_protocol(served, pool, options.protocol)
         sender = threading.Thread(
             target=lambda: results.append(send(served, pool, load)), daemon=True
         )
@@ -65,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not results:
         return 1
     without = ", no model" if options.no_model else ""
-    print(f"{profiled.name}{without}, {examples} examples, {options.in_flight} in flight")
+    words = f"{examples} examples, {options.in_flight} in flight, {options.protocol}"
+    print(f"{profiled.name}{without}, {words}")
     print(report(text, results[0]))
     return 0
 

@@ -19,8 +19,10 @@ from benchmarks.packages import message
 from benchmarks.programs import program
 from embershard.bench import LoadOptions, RunResult, run_load
 from embershard.bench.load_options import Protocol
+from embershard.bench.open_inference import infer_requests
 from embershard.bench.pool import PooledRequest
-from embershard.bench.target import Target, find_target
+from embershard.bench.target import Target, ask_model, find_target
+from embershard.bench.torchrec import torchrec_requests
 from embershard.data import Workload
 from embershard.package import Package, SampleRequest
 
@@ -31,6 +33,7 @@ __all__ = [
     "cores_used",
     "echo_server",
     "embershard_serve",
+    "in_protocol",
     "noop_server",
     "per_cpu_second",
     "pooled",
@@ -151,6 +154,20 @@ def requests_of(
     """Requests of a workload, one of each size, for the load tool to send in turn."""
     random = np.random.default_rng(seed)
     return pooled([workload.request(random, size) for size in sizes], package)
+
+
+def in_protocol(
+    served: Served, pool: list[PooledRequest], protocol: Protocol
+) -> list[PooledRequest]:
+    """Requests of our own protocol, for the model that a server has, in another one."""
+    model = ask_model(served.target, "", timeout_seconds=PATIENCE_SECONDS)
+    match protocol:
+        case "embershard":
+            return pool
+        case "oip":
+            return infer_requests(model, pool)
+        case "torchrec":
+            return torchrec_requests(model, pool)
 
 
 def pooled(requests: Sequence[SampleRequest], package: Path) -> list[PooledRequest]:

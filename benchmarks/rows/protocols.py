@@ -7,19 +7,15 @@ from benchmarks.blocks import interleaved
 from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.packages import package_of
 from benchmarks.servers import (
-    PATIENCE_SECONDS,
     closed_loop,
     cores_used,
+    in_protocol,
     noop_server,
     per_cpu_second,
     requests_of,
     serving,
 )
-from embershard.bench.load_options import Protocol
-from embershard.bench.open_inference import infer_requests
-from embershard.bench.pool import PooledRequest
-from embershard.bench.target import ask_model
-from embershard.bench.torchrec import torchrec_requests
+from embershard.bench.load_options import PROTOCOLS
 from embershard.data import workload
 
 __all__ = ["measure"]
@@ -40,19 +36,17 @@ def _beside_ours(examples: int) -> list[Row]:
     package = package_of(small)
     pool = requests_of(small, package, [examples] * 1000)
     with serving(noop_server(package)) as served:
-        model = ask_model(served.target, "", timeout_seconds=PATIENCE_SECONDS)
-        protocols: list[tuple[Protocol, list[PooledRequest]]] = [
-            ("embershard", pool),
-            ("oip", infer_requests(model, pool)),
-            ("torchrec", torchrec_requests(model, pool)),
-        ]
         sides = [
             closed_loop(
-                served, requests, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS, protocol=protocol
+                served,
+                in_protocol(served, pool, protocol),
+                in_flight=IN_FLIGHT,
+                seconds=BLOCK_SECONDS,
+                protocol=protocol,
             )
-            for protocol, requests in protocols
+            for protocol in PROTOCOLS
         ]
-        (ours, *others), watch = interleaved(sides, blocks=BLOCKS)
+        (ours, oip, torchrec), watch = interleaved(sides, blocks=BLOCKS)
     return [
         paired_row(
             About(
@@ -66,9 +60,8 @@ def _beside_ours(examples: int) -> list[Row]:
             Series(method, [per_cpu_second(each) / examples for each in theirs]),
             watch=watch,
         )
-        for (name, method), theirs in zip(
-            (("oip", "ModelInfer, packed"), ("torchrec", "TorchRec's Predict")),
-            others,
-            strict=True,
+        for name, method, theirs in (
+            ("oip", "ModelInfer, packed", oip),
+            ("torchrec", "TorchRec's Predict", torchrec),
         )
     ]
