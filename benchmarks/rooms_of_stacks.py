@@ -23,8 +23,9 @@ OURS = "embershard::"
 # Classes and functions of ours. The innermost of them on a stack tells the room, whatever it calls.
 BY_NAME: dict[str, tuple[str, ...]] = {
     "grpc and protobuf": ("PredictorService", "v1", "Listener", "Recorder", "PredictSerialized"),
-    "parse": ("RequestParser", "SplitPacked", "SplitRequestDense",
-              "SplitExampleDense", "SplitSparse"),
+    "parse": ("RequestParser", "SplitPacked", "SplitRequestDense", "SplitExampleDense",
+              "SplitSparse", "Counter", "OipMessages", "OipInputs", "TensorMap",
+              "TorchRecMessages", "ParseTorchRec"),
     "door": ("CheckRequest", "CheckNumExamples", "CheckDense", "CheckIds", "CheckWeights",
              "FirstNotFinite", "SumLengths", "FindKept"),
     "lookup": ("ShardedLookup", "LookupDevice", "DeviceThread", "BatchCut", "PieceSums",
@@ -34,7 +35,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {
               "BuildRequestOfExample", "CopyLists", "CopyRun", "IdentityMap", "HashMap",
               "VocabMap", "Vocabulary"),
     "queue": ("BatchingQueue", "BatchFormer", "Admit", "Accept", "Predict", "PredictMerged"),
-    "answer": ("FillResponse", "CutOutputs", "CheckFinite", "BatchRunner", "Answer",
+    "answer": ("FillResponse", "Fill", "CutOutputs", "CheckFinite", "BatchRunner", "Answer",
                "AnswerFailed", "AnswerLate", "DueRunner", "RunInHalves"),
     "telemetry": ("Telemetry", "BucketedHistogram", "SlowLog", "CountRun", "Snapshot"),
 }  # fmt: skip

@@ -1,5 +1,5 @@
 """The command line: `embershard train | export | compile | plan | fetch | inspect | verify |
-triton-config | serve | label | load | unload | predict | explain | bench`.
+sign | triton-config | serve | label | load | unload | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -25,6 +25,7 @@ from embershard.commands import (
     add_plan_command,
     add_predict,
     add_serve,
+    add_sign,
     add_train,
     add_triton_config,
     add_unload,
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         add_fetch,
         add_inspect,
         add_verify,
+        add_sign,
         add_triton_config,
         add_serve,
         add_label,

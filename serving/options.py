@@ -87,6 +87,10 @@ class ServerOptions:
     """Whether a token may come over connections that are not TLS from other machines, where who
     listens can take it. For servers behind a proxy that does TLS."""
 
+    trusted_key: str = ""
+    """A PEM file of public keys (Ed25519). A version is loaded, now or later, only if the signature
+    beside it, which ``embershard sign`` writes, is by one of them. Empty: none is asked for."""
+
     default_timeout_ms: Positive = 1000
     """Deadline of a request whose client states none, in milliseconds, at least 1."""
 

@@ -22,8 +22,8 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
         report: gets a sentence when a file has changed and cannot be used. From any thread.
 
     Raises:
-        ConfigError: a certificate, key or token that cannot be used, or a token that would cross
-            a network in the open; orders that anyone on a network could give.
+        ConfigError: a certificate, key, token or trusted key that cannot be used; a token that
+            would cross a network in the open; orders that anyone on a network could give.
     """
     plain = options.token_file and not options.tls_certificate and not options.token_without_tls
     if plain and not _is_loopback(options.host):
@@ -38,15 +38,17 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
             f"remote_orders: {options.host} is no loopback address, and anyone who reaches it could "
             "unload models; give token_file or tls_client_ca"
         )
-    if not options.token_file and not options.tls_certificate:
-        return
-    problem = load_extension().check_security(
-        tls_certificate=options.tls_certificate,
-        tls_key=options.tls_key,
-        tls_client_ca=options.tls_client_ca,
-        token_file=options.token_file,
-        security_report=report,
-    )
+    problem = ""
+    if options.trusted_key:
+        problem = load_extension().check_trusted_key(options.trusted_key)
+    if not problem and (options.token_file or options.tls_certificate):
+        problem = load_extension().check_security(
+            tls_certificate=options.tls_certificate,
+            tls_key=options.tls_key,
+            tls_client_ca=options.tls_client_ca,
+            token_file=options.token_file,
+            security_report=report,
+        )
     if problem:
         raise ConfigError(problem)
 

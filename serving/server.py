@@ -56,7 +56,7 @@ class Server:
 
         Raises:
             NotFoundError: no such model, version, label or plan.
-            PackageError: a package is damaged, lies in folders of another name than its manifest
+            PackageError: a package is damaged, is not signed by a trusted key, lies in folders of another name than its manifest
                 says, or its samples give other scores; or labels that cannot be read.
             PlanError: the plan is for devices that are not served here.
             OverloadedError: more than the memory budget.

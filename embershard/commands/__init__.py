@@ -9,6 +9,7 @@ from embershard.commands.fetching import add_fetch
 from embershard.commands.packages import add_inspect, add_verify
 from embershard.commands.planning import add_plan_command
 from embershard.commands.serving import add_serve
+from embershard.commands.signing import add_sign
 from embershard.commands.training import add_export, add_train
 from embershard.commands.triton import add_triton_config
 
@@ -24,6 +25,7 @@ __all__ = [
     "add_plan_command",
     "add_predict",
     "add_serve",
+    "add_sign",
     "add_train",
     "add_triton_config",
     "add_unload",

@@ -28,6 +28,12 @@ def add_fetch(commands: Any) -> None:
         default=0,
         help="which of the model's versions to fetch (default: the highest)",
     )
+    add(
+        "--trusted-key",
+        type=Path,
+        metavar="PEM",
+        help="public keys (Ed25519), one of which must have signed the package (default: any)",
+    )
     command.set_defaults(run=_fetch)
 
 
@@ -41,6 +47,7 @@ def _fetch(given: argparse.Namespace) -> None:
             given.repository,
             model=given.model,
             version=given.model_version,
+            trusted_key=given.trusted_key or "",
             progress=progress,
         )
     here = fetched.reused_bytes + fetched.resumed_bytes

@@ -60,14 +60,22 @@ def add_verify(commands: Any) -> None:
         help="also load the package as a server does, and compare the scores of its samples with "
         "those that it says they have",
     )
+    command.add_argument(
+        "--trusted-key",
+        type=Path,
+        metavar="PEM",
+        help="public keys (Ed25519), one of which must have signed the package",
+    )
     command.set_defaults(run=_verify)
 
 
 def _verify(given: argparse.Namespace) -> None:
     from embershard.console import verify_bar
-    from embershard.package import verify_package
+    from embershard.package import check_signature, verify_package
 
     folder = package_folder(given.package)
+    if given.trusted_key:
+        check_signature(folder, given.trusted_key)
     with verify_bar(str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest

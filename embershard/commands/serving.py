@@ -157,6 +157,13 @@ def _add_security(group: Any) -> None:
         help="let clients load and unload models over the port (Open Inference Protocol); on other "
         "than loopback addresses it needs --token-file or --tls-client-ca",
     )
+    add(
+        "--trusted-key",
+        default="",
+        metavar="PEM",
+        help="public keys (Ed25519): load only versions that one of them has signed, see embershard "
+        "sign (default: all)",
+    )
 
 
 def _add_versions(add: Any, default: ServerOptions) -> None:

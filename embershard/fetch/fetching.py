@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from embershard.errors import InputError, PackageError
+from embershard.errors import InputError, NotFoundError, PackageError
 from embershard.fetch.choosing import choose_version
 from embershard.fetch.files import FileBringer
 from embershard.fetch.local_files import files_by_digest
@@ -22,6 +22,7 @@ from embershard.package.folder_checks import read_manifest
 from embershard.package.manifest import Manifest
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 from embershard.package.sealing import sync, sync_tree
+from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.strict_json import BYTES_MAX
 
 __all__ = ["FetchProgress", "Fetched", "fetch_package"]
@@ -57,6 +58,7 @@ def fetch_package(
     *,
     model: str = "",
     version: int = 0,
+    trusted_key: str | Path = "",
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Fetched:
@@ -70,16 +72,18 @@ def fetch_package(
         repository: folder of models; made if missing.
         model: empty: the only one there.
         version: 0: the highest one there.
+        trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
+            its signature comes along. Empty: it needs none.
         pause: waits so many seconds before another attempt.
 
     Returns:
         Where it lies. One that was there already is left as it is.
 
     Raises:
-        ConfigError: no URL, or one for which a Python package is missing.
+        ConfigError: no URL, or one for which a Python package is missing; no such keys.
         NotFoundError: no such model or version, or one without one of its files.
         UnavailableError: no answer after some attempts.
-        PackageError: what is on the far side is damaged.
+        PackageError: what is on the far side is damaged, or not signed by a trusted key.
         InputError: another version of that number is here, another fetch of it is at work, or
             the disk is full.
     """
@@ -88,13 +92,16 @@ def fetch_package(
     out = Path(repository) / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
     digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=BYTES_MAX)
+    signature = _trusted_signature(source, f"{model}/{version}", digest_line, trusted_key)
     if out.exists():
         _check_same(out, digest_line, source)
+        _keep(out, signature)
         return _fetched(model, version, out)
     work.mkdir(parents=True, exist_ok=True)
     with _locked(work):
         if out.exists():  # Another fetch has been faster.
             _check_same(out, digest_line, source)
+            _keep(out, signature)
             return _fetched(model, version, out)
         manifest = _fetch_manifest(source, work / "package", model, version, digest_line)
         bringer = FileBringer(
@@ -110,6 +117,7 @@ def fetch_package(
         bringer.check_room(manifest.files)
         for file, spec in sorted(manifest.files.items()):
             bringer.bring(file, spec)
+        _keep(out, signature)  # First: a server that asks for it finds it with the version.
         _publish(work / "package", out)
         shutil.rmtree(work)
     return _fetched(model, version, out, bringer)
@@ -124,6 +132,26 @@ def _fetched(model: str, version: int, out: Path, bringer: FileBringer | None = 
         reused_bytes=bringer.reused_bytes if bringer else 0,
         resumed_bytes=bringer.resumed_bytes if bringer else 0,
     )
+
+
+def _trusted_signature(
+    source: Source, version: str, digest_line: bytes, trusted_key: str | Path
+) -> bytes | None:
+    """None where none is asked for."""
+    if not trusted_key:
+        return None
+    try:
+        signature = source.read(f"{version}.sig", bytes_max=SIGNATURE_BYTES)
+    except NotFoundError:
+        signature = None
+    name = f"{source.url}/{version}.sig"
+    check_signed(name, signature, digest_line, Path(trusted_key))
+    return signature
+
+
+def _keep(out: Path, signature: bytes | None) -> None:
+    if signature is not None:
+        write_signature(out, signature)
 
 
 def _check_same(out: Path, digest_line: bytes, source: Source) -> None:

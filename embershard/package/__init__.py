@@ -12,6 +12,7 @@ from embershard.package.row_format import RowFormat
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import DenseInput, Schema, SparseInput
 from embershard.package.schema_json import schema_from_json, schema_to_json, vocabulary_files
+from embershard.package.signing import check_signature, sign_package
 from embershard.package.verifier import verify_package
 from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 from embershard.package.writer import PackageContents, PackageWriter
@@ -34,6 +35,7 @@ __all__ = [
     "Vocabulary",
     "add_plan",
     "add_program",
+    "check_signature",
     "default_limits",
     "describe_package",
     "hash_string",
@@ -45,6 +47,7 @@ __all__ = [
     "read_vocabulary",
     "schema_from_json",
     "schema_to_json",
+    "sign_package",
     "verify_package",
     "vocabulary_files",
     "write_samples",

@@ -22,9 +22,10 @@ from embershard.errors import (
 from embershard.fetch import fetch_package
 from embershard.fetch import files as files_module
 from embershard.fetch import source as source_module
-from embershard.package import Package, verify_package
+from embershard.package import Package, check_signature, sign_package, verify_package
 from tests.cli.running import run
 from tests.fetch.conftest import ROWS, publish
+from tests.package.keys import write_keys
 
 
 @pytest.fixture
@@ -383,3 +384,23 @@ def test_the_command_says_what_it_did(far, here):
     failed = run("fetch", f"file://{far}", here, "--model", "large")
     assert failed.returncode == 1
     assert failed.stderr.startswith("embershard fetch: NotFoundError: file://")
+
+
+def test_a_fetch_that_asks_for_a_signature_brings_it_along(tmp_path, here):
+    there = tmp_path / "there"
+    keys, stranger = write_keys(tmp_path), write_keys(tmp_path, "stranger")
+    package = publish(there)
+    with pytest.raises(PackageError, match=r"small/1\.sig: file: expected a signature by a key"):
+        fetch(there.as_uri(), here, trusted_key=keys.public)
+    sign_package(package, stranger.private)
+    with pytest.raises(PackageError, match=r"small/1\.sig: signature: expected one of manifest"):
+        fetch(there.as_uri(), here, trusted_key=keys.public)
+    assert not here.exists()
+    signature = sign_package(package, keys.private)
+    fetch(there.as_uri(), here, trusted_key=keys.public)
+    assert (here / "small" / "1.sig").read_bytes() == signature.read_bytes()
+    check_signature(here / "small" / "1", keys.public)
+    # One that is here already gets it, too.
+    (here / "small" / "1.sig").unlink()
+    fetch(there.as_uri(), here, trusted_key=keys.public)
+    check_signature(here / "small" / "1", keys.public)

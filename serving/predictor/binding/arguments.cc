@@ -1,10 +1,13 @@
 #include "binding/arguments.h"
 
 #include <functional>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "binding/errors.h"
 #include "binding/keywords.h"
+#include "package/trusted_keys.h"
 
 namespace embershard {
 namespace {
@@ -90,6 +93,16 @@ void Read(Keywords& keywords, GrpcServerOptions* to) {
   Read(keywords, &to->security);
 }
 
+// Null where none is asked for.
+std::shared_ptr<const TrustedKeys> ReadTrustedKey(Keywords& keywords) {
+  std::string path;
+  keywords.Read("trusted_key", &path);
+  if (path.empty()) return nullptr;
+  auto keys = TrustedKeys::Read(path);
+  RaiseIfFailed(keys.status());
+  return *keys;
+}
+
 }  // namespace
 
 PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given) {
@@ -113,6 +126,7 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   arguments.load_bytes_per_second = load_mb_per_second * 1e6;
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
   keywords.Read("shadow_share", &arguments.shadow_share);
+  arguments.model.package.trusted = ReadTrustedKey(keywords);
   keywords.CheckAllRead();
   return arguments;
 }

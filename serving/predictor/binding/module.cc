@@ -31,6 +31,7 @@
 #include "grpc/server.h"
 #include "model/model.h"
 #include "package/package.h"
+#include "package/trusted_keys.h"
 
 namespace embershard {
 namespace {
@@ -260,6 +261,13 @@ PYBIND11_MODULE(_predictor, module) {
   module.def("check_security", [](const py::kwargs& given) {
     return ToPythonText(CheckSecurity(SecurityOptionsFrom(given)).message());
   });
+  // Likewise of a file of public keys.
+  module.def(
+      "check_trusted_key",
+      [](const std::string& path) {
+        return ToPythonText(TrustedKeys::Read(path).status().message());
+      },
+      py::arg("path"));
   module.def(
       "verify_package",
       [](const std::string& folder) {

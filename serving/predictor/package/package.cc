@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -36,11 +37,17 @@ Result<std::string> ReadOwnFile(const PackageFolder& folder, const char* name) {
   return bytes;
 }
 
-// The digest comes first: nothing of a manifest means anything before.
-Result<Manifest> ReadManifest(const PackageFolder& folder) {
+using CheckLine = std::function<Status(const std::string& line)>;
+
+Status TakeAny(const std::string&) { return {}; }
+
+// The digest comes first: nothing of a manifest means anything before. `check` is shown the line
+// that has it, before anything else is read.
+Result<Manifest> ReadManifest(const PackageFolder& folder, const CheckLine& check = TakeAny) {
   constexpr size_t kDigits = 64;
   Result<std::string> line = ReadOwnFile(folder, kManifestDigestFile);
   if (!line.ok()) return line.status();
+  if (Status status = check(*line); !status.ok()) return status;
   Result<std::string> text = ReadOwnFile(folder, kManifestFile);
   if (!text.ok()) return text.status();
   const std::string listed = line->substr(0, kDigits);
@@ -158,7 +165,9 @@ Result<std::unique_ptr<Package>> Package::OpenOnce(const std::filesystem::path& 
                                                    const PackageOptions& options) {
   Result<PackageFolder> folder = PackageFolder::Open(path, options.control);
   if (!folder.ok()) return folder.status();
-  Result<Manifest> manifest = ReadManifest(*folder);
+  Result<Manifest> manifest = ReadManifest(*folder, [&](const std::string& line) -> Status {
+    return options.trusted == nullptr ? Status() : CheckSignature(path, line, *options.trusted);
+  });
   if (!manifest.ok()) return manifest.status();
   if (Status status = folder->CheckFiles(*manifest); !status.ok()) return status;
 

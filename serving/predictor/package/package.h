@@ -19,6 +19,7 @@
 #include "package/plan.h"
 #include "package/samples.h"
 #include "package/tables.h"
+#include "package/trusted_keys.h"
 
 namespace embershard {
 
@@ -35,13 +36,16 @@ struct PackageOptions {
 
   // How fast large files are read. Null: as fast as they can be.
   ReadControl* control = nullptr;
+
+  // Who must have signed the package. Null: it needs no signature.
+  std::shared_ptr<const TrustedKeys> trusted = nullptr;
 };
 
 // Immutable once opened: any thread may read.
 class Package {
  public:
-  // Checks the manifest's digest, the manifest, every size and every sha256 before
-  // it returns. Refusals are kBadPackage with file and field (kNotFound: no such
+  // Checks the signature, where one is asked for, the manifest's digest, the manifest, every size
+  // and every sha256 before it returns. Refusals are kBadPackage with file and field (kNotFound: no such
   // plan). A plan may be added meanwhile.
   static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
                                                const PackageOptions& options);

@@ -1,0 +1,103 @@
+#include "package/trusted_keys.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/file_stamp.h"
+#include "package/manifest_checks.h"
+#include "package/refusal.h"
+
+namespace embershard {
+namespace {
+
+constexpr size_t kFileBytesMax = 1 << 16;
+
+struct Freed {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+using Key = std::unique_ptr<EVP_PKEY, Freed>;
+
+const unsigned char* BytesOf(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
+
+bool HasSigned(EVP_PKEY* key, std::string_view bytes, std::string_view signature) {
+  const std::unique_ptr<EVP_MD_CTX, Freed> context(EVP_MD_CTX_new());
+  return context != nullptr &&
+         EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key) == 1 &&
+         EVP_DigestVerify(context.get(), BytesOf(signature), signature.size(), BytesOf(bytes),
+                          bytes.size()) == 1;
+}
+
+}  // namespace
+
+struct TrustedKeys::Keys {
+  std::string path;
+  std::vector<Key> keys;
+};
+
+Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& path) {
+  const Result<std::string> text = ReadSmallFile(path, kFileBytesMax);
+  if (!text.ok()) return text.status();
+  const std::unique_ptr<BIO, Freed> pem(
+      BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
+  auto keys = std::make_unique<Keys>();
+  keys->path = path;
+  ERR_clear_error();
+  bool is_ed25519 = true;
+  while (Key key{PEM_read_bio_PUBKEY(pem.get(), nullptr, nullptr, nullptr)}) {
+    is_ed25519 = is_ed25519 && EVP_PKEY_id(key.get()) == EVP_PKEY_ED25519;
+    keys->keys.push_back(std::move(key));
+  }
+  const bool is_whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;  // The end.
+  ERR_clear_error();
+  if (!is_whole || !is_ed25519 || keys->keys.empty()) {
+    return InvalidArgument(path + ": expected public keys in PEM, at least one, all Ed25519");
+  }
+  return std::shared_ptr<const TrustedKeys>(new TrustedKeys(std::move(keys)));
+}
+
+TrustedKeys::TrustedKeys(std::unique_ptr<Keys> keys) : keys_(std::move(keys)) {}
+TrustedKeys::~TrustedKeys() = default;
+
+const std::string& TrustedKeys::path() const { return keys_->path; }
+
+bool TrustedKeys::HaveSigned(std::string_view bytes, std::string_view signature) const {
+  bool found = false;
+  for (const Key& key : keys_->keys) found = found || HasSigned(key.get(), bytes, signature);
+  ERR_clear_error();
+  return found;
+}
+
+std::filesystem::path SignatureFile(const std::filesystem::path& package) {
+  std::filesystem::path file = package;
+  file += ".sig";
+  return file;
+}
+
+Status CheckSignature(const std::filesystem::path& package, std::string_view signed_bytes,
+                      const TrustedKeys& keys) {
+  const std::filesystem::path file = SignatureFile(package);
+  const std::string name = file.filename().string();
+  const Result<std::string> signature = ReadSmallFile(file, kFileBytesMax);
+  if (!signature.ok()) {
+    return Refusal(name, "file", "a signature by a key in " + keys.path(), "none");
+  }
+  if (signature->size() != TrustedKeys::kSignatureBytes) {
+    return Refusal(name, "bytes", std::to_string(TrustedKeys::kSignatureBytes),
+                   std::to_string(signature->size()));
+  }
+  if (keys.HaveSigned(signed_bytes, *signature)) return {};
+  return Refusal(name, "signature",
+                 std::string("one of ") + kManifestDigestFile + " by a key in " + keys.path(),
+                 "another");
+}
+
+}  // namespace embershard

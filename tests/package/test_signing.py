@@ -1,0 +1,141 @@
+"""Signatures: those of ours are OpenSSL's, and what is not signed by a trusted key is refused."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from embershard.errors import ConfigError, PackageError
+from embershard.package import check_signature, sign_package
+from tests.cli.running import ROOT, run
+from tests.package.keys import private_pem, public_pem, write_keys
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "format_0" / "tiny" / "1"
+
+
+@pytest.fixture
+def package(tmp_path):
+    folder = tmp_path / "tiny" / "1"
+    shutil.copytree(GOLDEN, folder)
+    return folder
+
+
+@pytest.fixture
+def keys(tmp_path):
+    return write_keys(tmp_path)
+
+
+def test_a_signature_lies_beside_the_package_and_is_of_its_digest(package, keys):
+    file = sign_package(package, keys.private)
+    assert file == package.parent / "1.sig"
+    assert sorted(each.name for each in package.parent.iterdir()) == ["1", "1.sig"]
+    # Raises where it is another.
+    keys.key.public_key().verify(file.read_bytes(), (package / "manifest.sha256").read_bytes())
+    check_signature(package, keys.public)
+
+
+def test_signatures_of_openssl_are_the_same(package, keys, tmp_path):
+    by_openssl = tmp_path / "by-openssl.sig"
+    signed = package / "manifest.sha256"
+    command = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", str(keys.private)]
+    files = ["-in", str(signed), "-out", str(by_openssl)]
+    subprocess.run([*command, *files], check=True, timeout=60)
+    # Ed25519 signatures are deterministic.
+    assert by_openssl.read_bytes() == sign_package(package, keys.private).read_bytes()
+
+
+def test_any_of_several_keys_will_do(package, keys, tmp_path):
+    other = write_keys(tmp_path, "other")
+    both = tmp_path / "both.pem"
+    both.write_bytes(other.public.read_bytes() + keys.public.read_bytes())
+    sign_package(package, keys.private)
+    check_signature(package, both)
+
+
+def test_what_is_not_signed_by_a_trusted_key_is_refused(package, keys, tmp_path):
+    with pytest.raises(PackageError, match=r"^1\.sig: file: expected a signature .*, got none$"):
+        check_signature(package, keys.public)
+    stranger = write_keys(tmp_path, "stranger")
+    file = sign_package(package, stranger.private)
+    with pytest.raises(PackageError, match=r"^1\.sig: signature: expected one of manifest\.sha256"):
+        check_signature(package, keys.public)
+    file.write_bytes(b"short")
+    with pytest.raises(PackageError, match=r"^1\.sig: bytes: expected 64, got 5$"):
+        check_signature(package, keys.public)
+
+
+def test_a_package_that_has_changed_needs_a_new_signature(package, keys):
+    sign_package(package, keys.private)
+    line = (package / "manifest.sha256").read_text()
+    (package / "manifest.sha256").write_text("0" * 64 + line[64:])
+    with pytest.raises(PackageError, match=r"signature: expected one of manifest\.sha256"):
+        check_signature(package, keys.public)
+    with pytest.raises(PackageError, match=r"manifest\.json: sha256"):
+        sign_package(package, keys.private)  # Nobody signs what is damaged.
+
+
+@pytest.mark.parametrize("text", ["none", "another-kind", "password", "public", "no-pem", "empty"])
+def test_what_is_no_private_key_is_refused(package, keys, tmp_path, text):
+    file = tmp_path / "some.key"
+    other = ec.generate_private_key(ec.SECP256R1())
+    contents = {
+        "another-kind": private_pem(other),
+        "password": private_pem(keys.key, serialization.BestAvailableEncryption(b"secret")),
+        "public": keys.public.read_bytes(),
+        "no-pem": b"no key",
+        "empty": b"",
+    }
+    if text in contents:
+        file.write_bytes(contents[text])
+    with pytest.raises(ConfigError, match=r"some\.key: (expected a PEM private key|No such file)"):
+        sign_package(package, file)
+    assert not (package.parent / "1.sig").exists()
+
+
+@pytest.mark.parametrize("text", ["another-kind", "both-kinds", "private", "half", "empty"])
+def test_what_are_no_public_keys_is_refused(package, keys, tmp_path, text):
+    sign_package(package, keys.private)
+    good, other = keys.public.read_bytes(), public_pem(ec.generate_private_key(ec.SECP256R1()))
+    file = tmp_path / "trusted.pem"
+    file.write_bytes(
+        {
+            "another-kind": other,
+            "both-kinds": good + other,
+            "private": keys.private.read_bytes(),
+            "half": good + good[:40],
+            "empty": b"",
+        }[text]
+    )
+    with pytest.raises(ConfigError, match=r"trusted\.pem: expected public keys in PEM, at least"):
+        check_signature(package, file)
+
+
+def test_the_commands_sign_and_verify(package, keys, tmp_path):
+    unsigned = run("verify", package, "--trusted-key", keys.public)
+    assert unsigned.returncode == 1
+    assert "PackageError: 1.sig: file: expected a signature" in unsigned.stderr
+    signed = run("sign", package, "--key", keys.private)
+    assert signed.stdout == f"signed: {package.parent / '1.sig'}\n"
+    assert run("verify", package, "--trusted-key", keys.public).returncode == 0
+    assert run("verify", package).returncode == 0
+    other = write_keys(tmp_path, "other")
+    assert run("verify", package, "--trusted-key", other.public).returncode == 1
+
+
+def test_without_cryptography_it_says_what_is_missing(package, keys):
+    program = (
+        "import sys\n"
+        "sys.modules['cryptography'] = None\n"
+        "from embershard.cli import main\n"
+        f"sys.exit(main(['sign', {str(package)!r}, '--key', {str(keys.private)!r}]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    words = "signatures need the package cryptography: pip install 'embershard[sign]'"
+    assert words in done.stderr
