@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "grpc/answer_now.h"
 #include "grpc/oip_descriptions.h"
 #include "grpc/order_call.h"
 #include "grpc/status_map.h"
@@ -43,19 +44,13 @@ Status Check(const inference::RepositoryModelUnloadRequest& request) {
   return {};
 }
 
-grpc::ServerUnaryReactor* End(grpc::CallbackServerContext* context, const grpc::Status& status) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
-
 }  // namespace
 
 grpc::ServerUnaryReactor* OipOrders::Load(grpc::CallbackServerContext* context,
                                           const inference::RepositoryModelLoadRequest& request,
                                           OpenCalls* calls) const {
-  if (!taken_) return End(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
-  if (Status status = Check(request); !status.ok()) return End(context, ToGrpcStatus(status));
+  if (!taken_) return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
+  if (Status status = Check(request); !status.ok()) return EndNow(context, ToGrpcStatus(status));
   return OrderCall::Start(
       context, calls, [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
         control_->Load(request.model_name(), 0, Swap::kBeside, std::move(done),
@@ -66,8 +61,8 @@ grpc::ServerUnaryReactor* OipOrders::Load(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* OipOrders::Unload(grpc::CallbackServerContext* context,
                                             const inference::RepositoryModelUnloadRequest& request,
                                             OpenCalls* calls) const {
-  if (!taken_) return End(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
-  if (Status status = Check(request); !status.ok()) return End(context, ToGrpcStatus(status));
+  if (!taken_) return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
+  if (Status status = Check(request); !status.ok()) return EndNow(context, ToGrpcStatus(status));
   return OrderCall::Start(
       context, calls, [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
         control_->Unload(request.model_name(), 0, std::move(done), std::move(abandoned));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "grpc/answer_now.h"
 #include "grpc/message_parser.h"
 #include "grpc/oip_descriptions.h"
 #include "grpc/predict_call.h"
@@ -25,45 +26,22 @@ std::unique_ptr<WireMessages> MakeOipMessages() {
   return std::make_unique<OipMessages>(/*on_stream=*/true);
 }
 
-Reactor* End(Context* context, const grpc::Status& status) {
-  Reactor* const reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
-
-// Ends a call at once. `answer` is given the request, fills the response and returns a Status.
-template <class Request, class Response, class Answer>
-Reactor* Now(Context* context, const Bytes* message, Bytes* bytes, Answer answer) {
-  Status status;
-  try {
-    Request request;
-    Response response;
-    // The message is gRPC's own, and no constant.
-    status = ParseMessage(const_cast<Bytes*>(message), &request);
-    if (status.ok()) status = answer(request, &response);
-    if (status.ok()) *bytes = WriteMessage(response);
-  } catch (const std::exception& error) {  // Only memory can run out.
-    status = Internal(std::string("the call failed: ") + error.what());
-  }
-  return End(context, ToGrpcStatus(status));
-}
-
 // Has `give` hand over the order that the message is.
 template <class Request, class Response, class Give>
 Reactor* Ordered(Context* context, const Bytes* message, Bytes* bytes, Give give) {
   try {
     Request request;
     const Status status = ParseMessage(const_cast<Bytes*>(message), &request);
-    if (!status.ok()) return End(context, ToGrpcStatus(status));
+    if (!status.ok()) return EndNow(context, ToGrpcStatus(status));
     *bytes = WriteMessage(Response());
     return give(request);
   } catch (const std::exception& error) {  // As above.
-    return End(context, ToGrpcStatus(Internal(std::string("the call failed: ") + error.what())));
+    return EndNow(context, ToGrpcStatus(Internal(std::string("the call failed: ") + error.what())));
   }
 }
 
 Reactor* Unserved(Context* context, const char* why) {
-  return End(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, why));
+  return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, why));
 }
 
 }  // namespace
@@ -87,7 +65,7 @@ void OipService::WaitUntilDone(Clock::time_point deadline) {
 }
 
 Reactor* OipService::ServerLive(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+  return AnswerNow<inference::ServerLiveRequest, inference::ServerLiveResponse>(
       context, message, answer, [](const auto&, auto* response) {
         response->set_live(true);
         return Status();
@@ -95,7 +73,7 @@ Reactor* OipService::ServerLive(Context* context, const Bytes* message, Bytes* a
 }
 
 Reactor* OipService::ServerReady(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+  return AnswerNow<inference::ServerReadyRequest, inference::ServerReadyResponse>(
       context, message, answer, [this](const auto&, auto* response) {
         response->set_ready(!calls_.refuses() && !served_->List().empty());
         return Status();
@@ -103,7 +81,7 @@ Reactor* OipService::ServerReady(Context* context, const Bytes* message, Bytes* 
 }
 
 Reactor* OipService::ModelReady(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+  return AnswerNow<inference::ModelReadyRequest, inference::ModelReadyResponse>(
       context, message, answer, [this](const auto& request, auto* response) {
         const bool found = FindOip(*served_, request.name(), request.version()).ok();
         response->set_ready(found && !calls_.refuses());
@@ -112,7 +90,7 @@ Reactor* OipService::ModelReady(Context* context, const Bytes* message, Bytes* a
 }
 
 Reactor* OipService::ServerMetadata(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+  return AnswerNow<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
       context, message, answer, [](const auto&, auto* response) {
         DescribeServer(response);
         return Status();
@@ -120,7 +98,7 @@ Reactor* OipService::ServerMetadata(Context* context, const Bytes* message, Byte
 }
 
 Reactor* OipService::ModelMetadata(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+  return AnswerNow<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
       context, message, answer, [this](const auto& request, auto* response) {
         const auto engine = FindOip(*served_, request.name(), request.version());
         if (engine.ok()) DescribeModel(**engine, *served_, response);
@@ -138,7 +116,7 @@ OipService::StreamReactor* OipService::ModelStreamInfer(Context* context) {
 }
 
 Reactor* OipService::ModelConfig(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+  return AnswerNow<inference::ModelConfigRequest, inference::ModelConfigResponse>(
       context, message, answer, [this](const auto& request, auto* response) {
         const auto engine = FindOip(*served_, request.name(), request.version());
         const std::chrono::microseconds timeout = options_.default_timeout;
@@ -151,7 +129,7 @@ Reactor* OipService::ModelConfig(Context* context, const Bytes* message, Bytes* 
 }
 
 Reactor* OipService::ModelStatistics(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+  return AnswerNow<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
       context, message, answer, [this](const auto& request, auto* response) -> Status {
         if (request.name().empty()) {
           for (const auto& engine : served_->Engines()) {
@@ -166,7 +144,7 @@ Reactor* OipService::ModelStatistics(Context* context, const Bytes* message, Byt
 }
 
 Reactor* OipService::RepositoryIndex(Context* context, const Bytes* message, Bytes* answer) {
-  return Now<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+  return AnswerNow<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
       context, message, answer, [this](const auto& request, auto* response) {
         return orders_.Index(request, response);
       });

@@ -1,13 +1,11 @@
 #include "grpc/predictor_service.h"
 
-#include <exception>
 #include <memory>
-#include <string>
 #include <utility>
 
+#include "grpc/answer_now.h"
 #include "grpc/predict_call.h"
 #include "grpc/responses.h"
-#include "grpc/status_map.h"
 
 namespace embershard {
 namespace {
@@ -36,17 +34,11 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PredictorService::P
 }
 
 grpc::ServerUnaryReactor* PredictorService::GetModel(grpc::CallbackServerContext* context,
-                                                     const v1::GetModelRequest* message,
-                                                     v1::GetModelResponse* response) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  Status status;
-  try {
-    status = Describe(*message, response);
-  } catch (const std::exception& error) {  // Only memory can run out.
-    status = Internal(std::string("the call failed: ") + error.what());
-  }
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+                                                     const grpc::ByteBuffer* message,
+                                                     grpc::ByteBuffer* answer) {
+  return AnswerNow<v1::GetModelRequest, v1::GetModelResponse>(
+      context, message, answer,
+      [this](const auto& request, auto* response) { return Describe(request, response); });
 }
 
 Status PredictorService::Describe(const v1::GetModelRequest& message,

@@ -20,7 +20,7 @@ namespace embershard {
 // no PredictRequest fails alone.
 using PredictorServiceBase =
     v1::Predictor::WithRawCallbackMethod_Predict<v1::Predictor::WithRawCallbackMethod_PredictStream<
-        v1::Predictor::WithCallbackMethod_GetModel<v1::Predictor::Service>>>;
+        v1::Predictor::WithRawCallbackMethod_GetModel<v1::Predictor::Service>>>;
 
 // Handlers run on gRPC's threads and never wait for the model. A call is finished when its
 // request is answered: at its deadline, and when its client leaves, at the latest. Its messages
@@ -46,8 +46,8 @@ class PredictorService final : public PredictorServiceBase {
       grpc::CallbackServerContext* context) override;
 
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
-                                     const v1::GetModelRequest* message,
-                                     v1::GetModelResponse* response) override;
+                                     const grpc::ByteBuffer* message,
+                                     grpc::ByteBuffer* answer) override;
 
  private:
   Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
