@@ -35,8 +35,8 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
     guarded = options.token_file or options.tls_client_ca
     if options.remote_orders and not guarded and not _is_loopback(options.host):
         raise ConfigError(
-            f"remote_orders: {options.host} is no loopback address, and anyone who reaches it could "
-            "unload models; give token_file or tls_client_ca"
+            f"remote_orders: {options.host} is no loopback address, and anyone who reaches it "
+            "could unload models; give token_file or tls_client_ca"
         )
     problem = ""
     if options.trusted_key:

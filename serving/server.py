@@ -56,8 +56,9 @@ class Server:
 
         Raises:
             NotFoundError: no such model, version, label or plan.
-            PackageError: a package is damaged, is not signed by a trusted key, lies in folders of another name than its manifest
-                says, or its samples give other scores; or labels that cannot be read.
+            PackageError: a package is damaged, is not signed by a trusted key, lies in folders of
+                another name than its manifest says, or its samples give other scores; or labels
+                that cannot be read.
             PlanError: the plan is for devices that are not served here.
             OverloadedError: more than the memory budget.
             UnavailableError: the address cannot be listened on.

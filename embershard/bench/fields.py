@@ -1,5 +1,5 @@
-"""Fields of protobuf messages, written by hand: no Python code is generated for other protocols than
-our own."""
+"""Fields of protobuf messages, written by hand: no Python code is generated for other protocols
+than our own."""
 
 from __future__ import annotations
 

@@ -87,4 +87,3 @@ def _input(name: str, datatype: str, data: bytes, columns: int, before: Sequence
 def _parameter(key: str, value: int) -> bytes:
     number = number_field(INT64_PARAM, value)
     return bytes_field(PARAMETERS, bytes_field(KEY, key.encode()) + bytes_field(VALUE, number))
-

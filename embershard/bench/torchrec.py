@@ -90,9 +90,7 @@ def _dense_of(model: ServedModel, request: pb.PredictRequest) -> NDArray[np.floa
     return dense
 
 
-def _lists_of(
-    model: ServedModel, request: pb.PredictRequest
-) -> list[tuple[ServedInput, _Lists]]:
+def _lists_of(model: ServedModel, request: pb.PredictRequest) -> list[tuple[ServedInput, _Lists]]:
     """Cut from the packed arrays, each for all examples."""
     lengths = np.frombuffer(request.packed.lengths, "<i4")
     values = np.frombuffer(request.packed.values, "<i8")

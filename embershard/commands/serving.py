@@ -161,8 +161,8 @@ def _add_security(group: Any) -> None:
         "--trusted-key",
         default="",
         metavar="PEM",
-        help="public keys (Ed25519): load only versions that one of them has signed, see embershard "
-        "sign (default: all)",
+        help="public keys (Ed25519): load only versions that one of them has signed, see "
+        "embershard sign (default: all)",
     )
 
 

@@ -1,5 +1,5 @@
-"""Signatures: ``<repository>/<model>/<version>.sig``, Ed25519 (RFC 8032) over ``manifest.sha256``, from
-which every byte of a package follows. docs/security.md says what they are worth."""
+"""Signatures: ``<repository>/<model>/<version>.sig``, Ed25519 (RFC 8032) over ``manifest.sha256``,
+from which every byte of a package follows. docs/security.md says what they are worth."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_stack_belongs_to_a_room(frames, room):
 
 FOLDERS = {
     "grpc and protobuf": ("grpc",),
-    "parse": ("grpc", "batching"),
+    "parse": ("grpc", "batching", "tensors"),
     "door": ("batching",),
     "lookup": ("lookup",),
     "dense": ("dense",),

@@ -42,19 +42,19 @@ void Ask(bool on_stream, const uint8_t* data, size_t size) {
   const auto answered = fuzz::Run<ModelInferRequest>(&messages, data, size);
   if (!answered) return;
   inference::ModelStreamInferResponse response;
-  const bool is_message =
-      on_stream ? response.ParseFromString(answered->bytes)
-                : response.mutable_infer_response()->ParseFromString(answered->bytes);
+  const bool is_message = on_stream
+                              ? response.ParseFromString(answered->bytes)
+                              : response.mutable_infer_response()->ParseFromString(answered->bytes);
   Expect(is_message && response.error_message().empty(), "an answer is a message");
   ExpectAnswer(*answered, response.infer_response());
 }
 
-constexpr const char* kNames[] = {"age",    "price", "item.values",   "item.lengths", "tag.values",
-                                  "DENSE",  "VALUES", "genre.weights", "LENGTHS",      "score",
-                                  "profile", "",      "nobody"};
+constexpr const char* kNames[] = {
+    "age",           "price",   "item.values", "item.lengths", "tag.values", "DENSE", "VALUES",
+    "genre.weights", "LENGTHS", "score",       "profile",      "",           "nobody"};
 constexpr const char* kTypes[] = {"FP32", "INT32", "INT64", "BYTES", ""};
-constexpr const char* kKeys[] = {"num_examples", "priority", "timeout", "sequence_id",
-                                 "sequence_end", "unknown"};
+constexpr const char* kKeys[] = {"num_examples", "priority",     "timeout",
+                                 "sequence_id",  "sequence_end", "unknown"};
 constexpr int64_t kNumbers[] = {0, 1, 2, 3, 8, -1, 1 << 20, INT64_MAX, INT64_MIN};
 
 template <class T, size_t N>

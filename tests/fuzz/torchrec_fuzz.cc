@@ -21,8 +21,9 @@ void ExpectAnswer(const fuzz::Answered& answered) {
   predictor::PredictionResponse response;
   Expect(response.ParseFromString(answered.bytes), "an answer is a message");
   Expect(response.predictions_size() == 2 && answered.outputs.size() == 2, "every output is sent");
-  Expect(response.predictions().at("default").data_size() == static_cast<int>(answered.num_examples),
-         "a score for each example");
+  Expect(
+      response.predictions().at("default").data_size() == static_cast<int>(answered.num_examples),
+      "a score for each example");
   Expect(response.predictions().at("profile").data_size() == 2, "and one profile");
 }
 

@@ -1,5 +1,5 @@
-"""The protocols of others behind TLS and a token, and from clients that would compress: who comes in
-gets the scores of our own protocol, who does not is told why, and nobody else notices."""
+"""The protocols of others behind TLS and a token, and from clients that would compress: who comes
+in gets the scores of our own protocol, who does not is told why, and nobody else notices."""
 
 import queue
 
@@ -211,7 +211,6 @@ def test_a_client_that_compresses_is_told_that_it_may_not(server, inputs, expect
         oip.start_stream(
             lambda result, error: answers.put((result, error)), compression_algorithm=algorithm
         )
-        oip.async_stream_infer("ranker", inputs)
         result, error = answers.get(timeout=60)
         assert result is None
         assert error.status() == "StatusCode.UNIMPLEMENTED"

@@ -79,7 +79,11 @@ def test_later_loads_are_held_to_it_while_the_old_version_serves(repository, key
             assert str(caught.value).endswith("model 'ranker' version 1 serves on")
             assert version_of(ask(client)) == 1
 
-        for order in (server.refresh, lambda: server.load("ranker"), lambda: server.load("ranker", 2)):
+        for order in (
+            server.refresh,
+            lambda: server.load("ranker"),
+            lambda: server.load("ranker", 2),
+        ):
             refused(order, NOT_SIGNED)
         sign_package(package(repository, 2), write_keys(tmp_path, "stranger").private)
         refused(server.refresh, OTHERWISE)

@@ -73,7 +73,8 @@ class Server {
     const Status loaded = Released([this] { return control_->Start(); });
     if (!loaded.ok()) End();
     RaiseIfFailed(loaded);
-    auto server = Released([&] { return GrpcServer::Start(served_, arguments.server, control_.get()); });
+    auto server =
+        Released([&] { return GrpcServer::Start(served_, arguments.server, control_.get()); });
     if (!server.ok()) End();
     server_ = ValueOrRaise(std::move(server));
   }

@@ -31,8 +31,8 @@ class ModelControl {
   // neither throw nor wait.
   using Done = std::function<void(const LoadOutcome&)>;
 
-  // Whether whoever gave an order has left. Asked once, on the control's thread, when its turn comes;
-  // must neither throw nor wait. What nobody waits for any more is not begun (kAbandoned).
+  // Whether whoever gave an order has left. Asked once, on the control's thread, when its turn
+  // comes; must neither throw nor wait. What nobody waits for any more is not begun (kAbandoned).
   using Abandoned = std::function<bool()>;
   static bool Never() { return false; }
 

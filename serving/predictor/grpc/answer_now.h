@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_GRPC_ANSWER_NOW_H_
 #define EMBERSHARD_GRPC_ANSWER_NOW_H_
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 

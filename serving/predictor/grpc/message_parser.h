@@ -16,8 +16,8 @@ namespace embershard {
 // Fields of a message and of the messages in it. One of two bytes may take a hundred and more once
 // it is parsed.
 inline constexpr int kMessageFieldsMax = 1 << 16;
-// Whole numbers in its packed fields. One of a byte on the wire takes 8 once it is parsed, and up to
-// four times that on the way.
+// Whole numbers in its packed fields. One of a byte on the wire takes 8 once it is parsed, and up
+// to four times that on the way.
 inline constexpr int kMessageValuesMax = 1 << 21;
 
 // Empties `bytes`. kInvalidArgument where they are none, or one of too many fields or values; then

@@ -21,8 +21,8 @@ constexpr char kDependents[] = "unload_dependents";
 
 Status CheckRepository(const std::string& name) {
   if (name.empty()) return {};
-  return InvalidArgument("repository_name: expected none, since a server has one repository, got '" +
-                         name + "'");
+  return InvalidArgument(
+      "repository_name: expected none, since a server has one repository, got '" + name + "'");
 }
 
 Status Refuse(const std::string& key) {
@@ -51,11 +51,11 @@ grpc::ServerUnaryReactor* OipOrders::Load(grpc::CallbackServerContext* context,
                                           OpenCalls* calls) const {
   if (!taken_) return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
   if (Status status = Check(request); !status.ok()) return EndNow(context, ToGrpcStatus(status));
-  return OrderCall::Start(
-      context, calls, [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
-        control_->Load(request.model_name(), 0, Swap::kBeside, std::move(done),
-                       std::move(abandoned));
-      });
+  return OrderCall::Start(context, calls,
+                          [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
+                            control_->Load(request.model_name(), 0, Swap::kBeside, std::move(done),
+                                           std::move(abandoned));
+                          });
 }
 
 grpc::ServerUnaryReactor* OipOrders::Unload(grpc::CallbackServerContext* context,

@@ -145,9 +145,8 @@ Reactor* OipService::ModelStatistics(Context* context, const Bytes* message, Byt
 
 Reactor* OipService::RepositoryIndex(Context* context, const Bytes* message, Bytes* answer) {
   return AnswerNow<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
-      context, message, answer, [this](const auto& request, auto* response) {
-        return orders_.Index(request, response);
-      });
+      context, message, answer,
+      [this](const auto& request, auto* response) { return orders_.Index(request, response); });
 }
 
 Reactor* OipService::RepositoryModelLoad(Context* context, const Bytes* message, Bytes* answer) {

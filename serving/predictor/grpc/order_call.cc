@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/engine.h"
+#include "grpc/answer_now.h"
 #include "grpc/status_map.h"
 
 namespace embershard {
@@ -36,11 +37,7 @@ class OrderCall::Link {
 
 grpc::ServerUnaryReactor* OrderCall::Start(grpc::CallbackServerContext* context, OpenCalls* calls,
                                            const Give& give) {
-  if (!calls->Enter()) {
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(ShuttingDown()));
-    return reactor;
-  }
+  if (!calls->Enter()) return EndNow(context, ToGrpcStatus(ShuttingDown()));
   auto* const call = new OrderCall(calls);
   const std::shared_ptr<Link> link = call->link_;
   try {

@@ -24,8 +24,8 @@ Result<std::shared_ptr<Engine>> TorchRecMessages::Find(const ServedModels& serve
 }
 
 Status TorchRecMessages::Parse(const Engine& engine, Request* request) {
-  const Status status = ParseTorchRec(messages_.asked(), engine.manifest().schema, engine.limits(),
-                                      &ids_, request);
+  const Status status =
+      ParseTorchRec(messages_.asked(), engine.manifest().schema, engine.limits(), &ids_, request);
   request->held_bytes = messages_.held_bytes() + ids_.capacity() * sizeof(int64_t);
   return status;
 }

@@ -45,8 +45,8 @@ struct PackageOptions {
 class Package {
  public:
   // Checks the signature, where one is asked for, the manifest's digest, the manifest, every size
-  // and every sha256 before it returns. Refusals are kBadPackage with file and field (kNotFound: no such
-  // plan). A plan may be added meanwhile.
+  // and every sha256 before it returns. Refusals are kBadPackage with file and field (kNotFound: no
+  // such plan). A plan may be added meanwhile.
   static Result<std::unique_ptr<Package>> Open(const std::filesystem::path& folder,
                                                const PackageOptions& options);
 

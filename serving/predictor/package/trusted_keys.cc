@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/x509.h>
 
 #include <utility>
 #include <vector>
@@ -23,6 +24,35 @@ struct Freed {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
 };
 using Key = std::unique_ptr<EVP_PKEY, Freed>;
+
+// What stands between a line that begins and one that ends, of any kind.
+class PemBlock {
+ public:
+  // Takes the next one; none at the end, and where one is broken: OpenSSL's last error tells.
+  explicit PemBlock(BIO* pem) { PEM_read_bio(pem, &name_, &header_, &data_, &size_); }
+  PemBlock(const PemBlock&) = delete;
+  PemBlock& operator=(const PemBlock&) = delete;
+  ~PemBlock() {
+    OPENSSL_free(name_);
+    OPENSSL_free(header_);
+    OPENSSL_free(data_);
+  }
+
+  explicit operator bool() const { return name_ != nullptr; }
+
+  // Null: it is none.
+  Key PublicKey() const {
+    if (std::string_view(name_) != PEM_STRING_PUBLIC) return nullptr;
+    const unsigned char* data = data_;
+    return Key(d2i_PUBKEY(nullptr, &data, size_));
+  }
+
+ private:
+  char* name_ = nullptr;
+  char* header_ = nullptr;
+  unsigned char* data_ = nullptr;
+  long size_ = 0;  // NOLINT: OpenSSL's own type.
+};
 
 const unsigned char* BytesOf(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.data());
@@ -51,14 +81,15 @@ Result<std::shared_ptr<const TrustedKeys>> TrustedKeys::Read(const std::string& 
   auto keys = std::make_unique<Keys>();
   keys->path = path;
   ERR_clear_error();
-  bool is_ed25519 = true;
-  while (Key key{PEM_read_bio_PUBKEY(pem.get(), nullptr, nullptr, nullptr)}) {
-    is_ed25519 = is_ed25519 && EVP_PKEY_id(key.get()) == EVP_PKEY_ED25519;
+  bool all_good = true;
+  while (const PemBlock block{pem.get()}) {
+    Key key = block.PublicKey();
+    all_good = all_good && key != nullptr && EVP_PKEY_id(key.get()) == EVP_PKEY_ED25519;
     keys->keys.push_back(std::move(key));
   }
   const bool is_whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;  // The end.
   ERR_clear_error();
-  if (!is_whole || !is_ed25519 || keys->keys.empty()) {
+  if (!is_whole || !all_good || keys->keys.empty()) {
     return InvalidArgument(path + ": expected public keys in PEM, at least one, all Ed25519");
   }
   return std::shared_ptr<const TrustedKeys>(new TrustedKeys(std::move(keys)));

@@ -17,8 +17,8 @@ class TrustedKeys {
  public:
   static constexpr size_t kSignatureBytes = 64;
 
-  // The public keys in a PEM file, at least one. kInvalidArgument, with its path, where it has none,
-  // or one of another kind.
+  // The public keys in a PEM file, at least one. kInvalidArgument, with its path, where it has
+  // none, or one of another kind.
   static Result<std::shared_ptr<const TrustedKeys>> Read(const std::string& path);
 
   TrustedKeys(const TrustedKeys&) = delete;

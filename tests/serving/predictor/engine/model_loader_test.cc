@@ -193,7 +193,8 @@ TEST(ModelControl, AnOrderThatNobodyWaitsForAnyMoreIsNotCarriedOut) {
   std::promise<Status> first;
   std::promise<Status> second;
   const auto left = [] { return true; };
-  control.Load("ranker", 0, Swap::kBeside, [&](const auto& of) { first.set_value(of.status); }, left);
+  control.Load(
+      "ranker", 0, Swap::kBeside, [&](const auto& of) { first.set_value(of.status); }, left);
   control.Unload("ranker", 0, [&](const auto& of) { second.set_value(of.status); }, left);
   for (std::promise<Status>* const refused : {&first, &second}) {
     const Status status = refused->get_future().get();

@@ -58,8 +58,8 @@ class OipOrdersTest : public ::testing::Test {
   explicit OipOrdersTest(bool remote_orders = true) {
     auto source = std::make_unique<FakeSource>();
     source_ = source.get();
-    control_ = std::make_unique<ModelControl>(served_.get(), std::move(source),
-                                              ModelLoaderOptions());
+    control_ =
+        std::make_unique<ModelControl>(served_.get(), std::move(source), ModelLoaderOptions());
     const Status loaded = control_->Start();
     EXPECT_TRUE(loaded.ok()) << loaded.message();
     GrpcServerOptions options;
@@ -67,9 +67,8 @@ class OipOrdersTest : public ::testing::Test {
     auto server = GrpcServer::Start(served_, options, control_.get());
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
-    stub_ = GRPCInferenceService::NewStub(
-        grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
-                            grpc::InsecureChannelCredentials()));
+    stub_ = GRPCInferenceService::NewStub(grpc::CreateChannel(
+        "127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials()));
   }
 
   ~OipOrdersTest() override {

@@ -48,8 +48,8 @@ class OrderCallTest : public ::testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&orders_);
     server_ = builder.BuildAndStart();
-    stub_ = predictor::Predictor::NewStub(grpc::CreateChannel(
-        "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()));
+    stub_ = predictor::Predictor::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                                              grpc::InsecureChannelCredentials()));
   }
 
   ~OrderCallTest() override { server_->Shutdown(); }
@@ -57,9 +57,8 @@ class OrderCallTest : public ::testing::Test {
   // Calls, and gives the order that came of it.
   Order Call(std::chrono::seconds timeout = std::chrono::seconds(30)) {
     context_.set_deadline(std::chrono::system_clock::now() + timeout);
-    stub_->async()->Predict(&context_, &request_, &response_, [this](grpc::Status status) {
-      ended_.set_value(std::move(status));
-    });
+    stub_->async()->Predict(&context_, &request_, &response_,
+                            [this](grpc::Status status) { ended_.set_value(std::move(status)); });
     std::future<Order> given = orders_.given.get_future();
     if (given.wait_for(std::chrono::seconds(30)) == std::future_status::ready) return given.get();
     ADD_FAILURE() << "no order came";
