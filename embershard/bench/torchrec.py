@@ -54,7 +54,11 @@ class _Lists:
     weights: NDArray[np.float32]
 
     def repeated(self, times: int) -> _Lists:
-        return _Lists(*(np.tile(each, times) for each in (self.lengths, self.values, self.weights)))
+        return _Lists(
+            lengths=np.tile(self.lengths, times),
+            values=np.tile(self.values, times),
+            weights=np.tile(self.weights, times),
+        )
 
 
 def _request(model: ServedModel, request: pb.PredictRequest) -> bytes:
