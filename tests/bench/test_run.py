@@ -1,7 +1,6 @@
 """Runs against a server that stalls, fails, or is slow: what is counted, and when it ends."""
 
 import threading
-import time
 
 import grpc
 import pytest
@@ -41,14 +40,28 @@ def test_an_open_loop_counts_a_stall_on_every_request_scheduled_in_it():
     assert result.latency.percentile_seconds(99) >= 0.75 * STALL_SECONDS
 
 
-def test_a_closed_loop_sees_the_same_stall_once():
-    with fake_predictor(stalls_once) as fake:
-        options = LoadOptions(in_flight=1, max_requests=400, warmup_seconds=0, timeout_seconds=20)
+def test_a_closed_loop_sends_nothing_while_it_waits_for_the_same_stall():
+    """So it is one slow answer among hundreds. Another thread of the server sees what comes."""
+    came = []
+
+    def stalls(number, context):
+        if number == STALLED:
+            threading.Event().wait(STALL_SECONDS)
+            came.append(len(fake.requests) - 1 - STALLED)
+        return answers(number, context)
+
+    with fake_predictor(stalls, threads=2) as fake:
+        options = LoadOptions(
+            in_flight=1,
+            max_requests=400,
+            duration_seconds=100,
+            warmup_seconds=0,
+            timeout_seconds=60,
+        )
         result = run_load(fake.target, POOL, options)
+    assert came == [0]
     assert result.ok == 400
     assert result.latency.max_seconds >= STALL_SECONDS
-    assert over(result, STALL_SECONDS) == 1
-    assert result.latency.percentile_seconds(99) < STALL_SECONDS / 2
 
 
 def test_failures_are_counted_by_code_with_their_first_message():
@@ -77,19 +90,16 @@ def test_a_run_ends_by_itself_against_a_server_that_never_answers():
     free = threading.Event()
 
     def answer(number, context):
-        free.wait(60)
+        free.wait(600)  # Longer than the test may take.
         return answers(number, context)
 
     with fake_predictor(answer) as fake:
-        begin = time.monotonic()
         options = LoadOptions(
             rate=100, duration_seconds=0.5, warmup_seconds=0.2, timeout_seconds=0.5
         )
         result = run_load(fake.target, POOL, options)
-        took = time.monotonic() - begin
         free.set()
     assert set(result.by_code) == {"DEADLINE_EXCEEDED"}
-    assert took < 20  # 1.2 s, and a crowded machine.
 
 
 def test_the_warm_up_is_sent_and_not_counted():
@@ -121,11 +131,10 @@ def test_an_exception_while_watching_ends_the_run():
         raise EnoughError
 
     with fake_predictor() as fake:
-        options = LoadOptions(rate=50, duration_seconds=60, timeout_seconds=20)
-        begin = time.monotonic()
+        # Longer than the test may take.
+        options = LoadOptions(rate=50, duration_seconds=3600, timeout_seconds=20)
         with pytest.raises(EnoughError):
             run_load(fake.target, POOL, options, progress=interrupt)
-    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ void BatchingQueue::Watch() {
     }
     wake_ = former_.next_deadline();
     for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
-    if (wake_ - now < kLongestSleep) {
+    if (wake_ < now + kLongestSleep) {
       deadline_.wait_for(lock, wake_ - now);
     } else {
       deadline_.wait_for(lock, kLongestSleep);

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,20 @@ auto Released(Action action) {
   return action();
 }
 
+// What `action` gives or, where the system has no memory or no thread left for it, that.
+template <class Given, class Action>
+Given OrExhausted(Action action) {
+  try {
+    return action();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kResourceExhausted, "loading: the memory has run out");
+  } catch (const std::system_error& error) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        std::string("loading: the system gives no more threads or memory: ") + error.what());
+  }
+}
+
 // Loads FBGEMM, opens the package, runs its samples.
 Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& predictor) {
   Result<std::unique_ptr<Model>> loaded = LoadPackageModel(predictor.folder, predictor.model);
@@ -70,11 +86,15 @@ class Server {
             std::make_unique<RepositorySource>(arguments.repository, arguments.model,
                                                arguments.load_bytes_per_second),
             arguments.loader)) {
-    const Status loaded = Released([this] { return control_->Start(); });
+    const Status loaded =
+        Released([this] { return OrExhausted<Status>([this] { return control_->Start(); }); });
     if (!loaded.ok()) End();
     RaiseIfFailed(loaded);
-    auto server =
-        Released([&] { return GrpcServer::Start(served_, arguments.server, control_.get()); });
+    using Started = Result<std::unique_ptr<GrpcServer>>;
+    auto server = Released([&] {
+      return OrExhausted<Started>(
+          [&] { return GrpcServer::Start(served_, arguments.server, control_.get()); });
+    });
     if (!server.ok()) End();
     server_ = ValueOrRaise(std::move(server));
   }
@@ -199,7 +219,10 @@ class Server {
 class LocalPredictor {
  public:
   explicit LocalPredictor(const PredictorArguments& arguments)
-      : served_(ValueOrRaise(Released([&] { return ServePackage(arguments); }))) {}
+      : served_(ValueOrRaise(Released([&] {
+          return OrExhausted<Result<std::shared_ptr<ServedModels>>>(
+              [&] { return ServePackage(arguments); });
+        }))) {}
 
   ~LocalPredictor() {
     Released([this] { served_.reset(); });

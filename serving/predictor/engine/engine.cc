@@ -150,7 +150,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
   state->queue = std::make_unique<BatchingQueue>(
       *batching,
       [running](Due due, BatchingQueue* queue) { running->due_runner.Run(std::move(due), queue); },
-      [running](Late late) { running->due_runner.AnswerLate(std::move(late)); });
+      [running](Late late) { running->due_runner.AnswerLate(std::move(late)); }, options.now);
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 

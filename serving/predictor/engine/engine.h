@@ -3,9 +3,11 @@
 #ifndef EMBERSHARD_ENGINE_ENGINE_H_
 #define EMBERSHARD_ENGINE_ENGINE_H_
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
@@ -25,6 +27,10 @@ struct EngineOptions {
   // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = kSampleTolerance;
+
+  // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
+  // backwards. For tests, which bring their own.
+  std::function<Clock::time_point()> now = Clock::now;
 };
 
 // What is answered from Engine::Stop() on.

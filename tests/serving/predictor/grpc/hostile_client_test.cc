@@ -148,9 +148,8 @@ TEST(HostileClient, MayStayWithoutDelayingTheServersEnd) {
   busy.Send(BeginningOfALargeMessage() + BeginningOfACall(3, "/grpc.health.v1.Health/Watch") +
             Frame(kData, kEndOfStream, 3, std::string(5, '\0')));
   EXPECT_TRUE(WaitFor([&busy] { return busy.Got(kData); }));
-  const Clock::time_point start = Clock::now();
-  serving.server()->Drain(std::chrono::seconds(60));
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  // Where they delayed it, this test would not end in the time that it has.
+  serving.server()->Drain(std::chrono::hours(1));
 }
 
 TEST(HostileClient, IsHungUpOnAfterAWhileWithoutACall) {

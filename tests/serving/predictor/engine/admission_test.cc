@@ -1,0 +1,156 @@
+// What is refused because its deadline would pass first, with a clock and a model that the tests
+// move: every batch takes exactly as long as they say.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/asking.h"
+#include "engine/engine.h"
+#include "engine/stepped.h"
+
+namespace embershard {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Clock::time_point kStart{std::chrono::hours(1)};
+
+// The dense values alone.
+FakeInputs OfExamples(uint32_t examples) {
+  return {.num_examples = examples,
+          .dense = {{30}, std::vector<float>(examples, 1), {}},
+          .sparse = std::vector<FakeLists>(5),
+          .outputs_wanted = {0, 1}};
+}
+
+// An engine that runs two examples a batch: one request of GoodInputs().
+class AdmissionTest : public testing::Test {
+ protected:
+  ~AdmissionTest() override { stepped_.LetAllGo(); }
+
+  std::future<Answer> Submit(const FakeInputs& inputs, Priority priority,
+                             Clock::time_point deadline = Clock::time_point::max()) {
+    auto [request, answer] = Ask(inputs);
+    request->priority = priority;
+    request->deadline = deadline;
+    engine_->Predict(std::move(request));
+    return std::move(answer);
+  }
+
+  // One runs alone and takes so long.
+  void Teach(const FakeInputs& inputs, Priority priority, milliseconds took) {
+    auto answer = Submit(inputs, priority);
+    stepped_.WaitUntilRunning();
+    clock_.Advance(took);
+    now_ += took;
+    stepped_.LetGo();
+    EXPECT_TRUE(answer.get().status.ok());
+  }
+
+  // Like Submit(), and it runs when this returns: all that came before has ended.
+  std::future<Answer> Begin(const FakeInputs& inputs) {
+    auto answer = Submit(inputs, Priority::kInteractive);
+    stepped_.WaitUntilRunning();
+    return answer;
+  }
+
+  // The same request at the same moment, due so much later.
+  std::future<Answer> DueIn(milliseconds left, Priority priority = Priority::kInteractive) {
+    return Submit(GoodInputs(), priority, now_ + left);
+  }
+
+  size_t waiting() const { return engine_->Snapshot().queued.requests; }
+
+  Clock::time_point now_ = kStart;
+  SteppedClock clock_{kStart};
+  SteppedModel stepped_;
+  const std::unique_ptr<Engine> engine_ =
+      StartWith(stepped_.model(), {.batching = {.merge_examples = 2}, .now = clock_.now()});
+};
+
+void ExpectNoTime(const Answer& answer, size_t examples_waiting, milliseconds retry_after) {
+  EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(answer.status.reason(), StatusReason::kNoTime);
+  EXPECT_EQ(answer.status.message(),
+            "the deadline would pass first: " + std::to_string(examples_waiting) +
+                " examples are waiting; try again after a pause");
+  // Costs are kept in 24 bits.
+  EXPECT_NEAR(std::chrono::duration<double>(answer.response.retry_after).count(),
+              std::chrono::duration<double>(retry_after).count(), 1e-5);
+}
+
+TEST_F(AdmissionTest, RefusesAtOnceWhatWouldEndTooLateAndSaysAfterHowLongItWouldNot) {
+  Teach(GoodInputs(), Priority::kInteractive, milliseconds(100));
+  auto running = Begin(GoodInputs());
+  // 100 ms for what runs, 100 for itself, and a quarter: 250.
+  ExpectNoTime(DueIn(milliseconds(240)).get(), 0, milliseconds(10));
+  EXPECT_EQ(waiting(), 0U);
+  auto first = DueIn(milliseconds(260));
+  EXPECT_EQ(waiting(), 1U);
+  // Behind that one: 100 more, and a quarter: 375.
+  ExpectNoTime(DueIn(milliseconds(370)).get(), 2, milliseconds(5));
+  auto second = DueIn(milliseconds(380));
+  // One that is due earlier goes before both, and is judged without them.
+  auto third = DueIn(milliseconds(255));
+  EXPECT_EQ(waiting(), 3U);
+  stepped_.LetAllGo();
+  for (auto* answer : {&running, &first, &second, &third}) ExpectGood(answer->get());
+}
+
+TEST_F(AdmissionTest, CountsWhatHasPassedOfTheBatchThatRuns) {
+  Teach(GoodInputs(), Priority::kInteractive, milliseconds(100));
+  auto running = Begin(GoodInputs());
+  clock_.Advance(milliseconds(60));
+  now_ += milliseconds(60);
+  // 40 are left, and 100 of its own: 175 with a quarter.
+  ExpectNoTime(DueIn(milliseconds(170)).get(), 0, milliseconds(5));
+  auto waits = DueIn(milliseconds(180));
+  EXPECT_EQ(waiting(), 1U);
+  stepped_.LetAllGo();
+  ExpectGood(running.get());
+  ExpectGood(waits.get());
+}
+
+TEST_F(AdmissionTest, OfPriorityBatchWaitsBehindAllAndDelaysNoInteractiveOne) {
+  Teach(GoodInputs(), Priority::kInteractive, milliseconds(100));
+  auto running = Begin(GoodInputs());
+  std::vector<std::future<Answer>> batch;
+  for (int i = 0; i < 5; ++i) batch.push_back(DueIn(milliseconds(800), Priority::kBatch));
+  ASSERT_EQ(waiting(), 5U);
+  // Of priority batch it would be the seventh: 700, 875 with a quarter.
+  ExpectNoTime(DueIn(milliseconds(870), Priority::kBatch).get(), 10, milliseconds(5));
+  // Of the other it is the next, as if the five were not there: 250.
+  ExpectNoTime(DueIn(milliseconds(240)).get(), 10, milliseconds(10));
+  auto interactive = DueIn(milliseconds(260));
+  EXPECT_EQ(waiting(), 6U);
+  stepped_.LetGo();
+  ExpectGood(running.get());
+  stepped_.WaitUntilRunning();
+  stepped_.LetGo();
+  ASSERT_EQ(interactive.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  ExpectGood(interactive.get());
+  stepped_.LetAllGo();
+  for (auto& answer : batch) ExpectGood(answer.get());
+}
+
+TEST_F(AdmissionTest, WhatLargeRequestsOfPriorityBatchTookIsNotExpectedOfSmallOnes) {
+  Teach(GoodInputs(), Priority::kInteractive, milliseconds(10));
+  Teach(OfExamples(8), Priority::kBatch, milliseconds(700));
+  auto running = Begin(GoodInputs());
+  // 10 and 10, and a quarter: 25.
+  ExpectNoTime(DueIn(milliseconds(20)).get(), 0, milliseconds(5));
+  auto waits = DueIn(milliseconds(30));
+  EXPECT_EQ(waiting(), 1U);
+  stepped_.LetAllGo();
+  ExpectGood(running.get());
+  ExpectGood(waits.get());
+}
+
+}  // namespace
+}  // namespace embershard

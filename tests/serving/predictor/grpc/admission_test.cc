@@ -1,0 +1,91 @@
+// What clients see of a request that is refused because its deadline would pass first. The
+// engine's clock is the test's, and so far behind that no deadline of a client is near.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "engine/stepped.h"
+#include "grpc/predict_stream_fixture.h"
+#include "grpc/serving_fixture.h"
+#include "grpc/status_map.h"
+#include "testing/wait_for.h"
+
+namespace embershard {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+constexpr char kWords[] =
+    "the deadline would pass first: 0 examples are waiting; try again after a pause";
+
+// A model that has taken an hour for a batch; by the engine's clock it is two hours ago. Behind a
+// second one the next would end now, and with a quarter of the two hours more in half an hour:
+// later than the 30 s that clients wait here.
+class GrpcAdmissionTest : public testing::Test {
+ protected:
+  GrpcAdmissionTest() {
+    Call first(serving_.stub(), NamedMessage());
+    stepped_.WaitUntilRunning();
+    clock_.Advance(hours(1));
+    stepped_.LetGo();
+    ExpectGood(first.Wait(), first.response());
+  }
+  ~GrpcAdmissionTest() override { stepped_.LetAllGo(); }
+
+  uint64_t Count(Outcome outcome) { return Counted(&serving_).Count(outcome); }
+
+  SteppedClock clock_{Clock::now() - hours(3)};
+  SteppedModel stepped_;
+  Serving serving_{stepped_.model(), {.batching = {}, .now = clock_.now()}};
+};
+
+// Of the half hour the clients' 30 s are no part, nor what the test itself has taken.
+void ExpectPushback(long milliseconds) {
+  EXPECT_GT(milliseconds, 1'000'000);
+  EXPECT_LE(milliseconds, 30 * 60'000 - 30'000 + 1);
+}
+
+TEST_F(GrpcAdmissionTest, ACallIsRefusedAtOnceWithThePauseAfterWhichToRetry) {
+  Call running(serving_.stub(), NamedMessage());
+  stepped_.WaitUntilRunning();
+  Call refused(serving_.stub(), NamedMessage());
+  EXPECT_EQ(refused.Wait().error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused.Wait().error_message(), kWords);
+  const auto& metadata = refused.context().GetServerTrailingMetadata();
+  const auto pushback = metadata.find(kRetryPushbackKey);
+  ASSERT_NE(pushback, metadata.end());
+  ExpectPushback(std::stol(std::string(pushback->second.data(), pushback->second.size())));
+  EXPECT_FALSE(running.Done());
+  EXPECT_EQ(Count(Outcome::kNoTime), 1U);
+
+  stepped_.LetAllGo();
+  ExpectGood(running.Wait(), running.response());
+  // Before an idle model nobody is refused, whatever the last batch took.
+  EXPECT_TRUE(WaitFor([this] {
+    v1::PredictResponse response;
+    return serving_.Predict(NamedMessage(), &response).ok();
+  }));
+}
+
+TEST_F(GrpcAdmissionTest, ARequestOfAStreamIsRefusedAloneWithThePauseInItsAnswer) {
+  Stream stream(serving_.stub());
+  ASSERT_TRUE(stream.Write(Asking("runs")));
+  stepped_.WaitUntilRunning();
+  v1::PredictRequest hurried = Asking("hurried");
+  hurried.set_timeout_ms(30'000);
+  ASSERT_TRUE(stream.Write(hurried));
+  const v1::PredictResponse answer = stream.Read();
+  ExpectFailure("hurried", StatusCode::RESOURCE_EXHAUSTED, answer);
+  EXPECT_EQ(answer.failure().message(), kWords);
+  ExpectPushback(answer.failure().retry_pushback_ms());
+  EXPECT_EQ(Count(Outcome::kNoTime), 1U);
+  stepped_.LetAllGo();
+  ExpectGoodFor("runs", stream.Read());
+}
+
+}  // namespace
+}  // namespace embershard
