@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -11,6 +12,9 @@ namespace embershard {
 namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// So that nobody who changes the process's mappings waits long.
+constexpr size_t kPopulatedAtOnce = size_t{1} << 20;
 
 Status MapFailed(const char* what, size_t size_bytes) {
   return Internal(std::string("cannot ") + what + " " + std::to_string(size_bytes) +
@@ -75,6 +79,18 @@ Status AddressRange::MapAgain(size_t offset, size_t size_bytes, const AddressRan
                         base_ + offset);
   if (mapped == MAP_FAILED) return MapFailed("map again", size_bytes);
   return {};
+}
+
+void AddressRange::Populate(size_t offset, size_t size_bytes) const {
+#ifdef MADV_POPULATE_READ
+  for (size_t done = 0; done < size_bytes; done += kPopulatedAtOnce) {
+    const size_t piece = std::min(size_bytes - done, kPopulatedAtOnce);
+    if (madvise(base_ + offset + done, piece, MADV_POPULATE_READ) != 0) return;
+  }
+#else
+  (void)offset;
+  (void)size_bytes;
+#endif
 }
 
 Status AddressRange::Seal(size_t offset, size_t size_bytes) {

@@ -115,6 +115,9 @@ class TableLoad {
     if (Status status = range->MapMemory(memory_begin, memory_bytes); !status.ok()) return status;
     for (size_t i = 0; i < chunks_.size(); ++i) {
       if (Status status = Fill(i, &*range); !status.ok()) return status;
+      if (residency_ == TableResidency::kMmap) {
+        range->Populate(chunks_[i].offset, WholePages(chunks_[i].data_bytes()));
+      }
     }
     if (Status status = range->Seal(memory_begin, memory_bytes); !status.ok()) return status;
     auto whole = std::make_shared<const AddressRange>(std::move(*range));

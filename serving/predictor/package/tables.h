@@ -21,8 +21,8 @@
 namespace embershard {
 
 enum class TableResidency {
-  kMmap,      // File pages, read on first use, shared between processes. Where the system's
-              // pages are larger than the format's 4096 bytes, the same as kResident.
+  kMmap,      // File pages, shared between processes; read again where the system took some back.
+              // Where its pages are larger than the format's 4096 bytes, the same as kResident.
   kResident,  // Private memory, read at load, huge pages where the system gives them.
 };
 

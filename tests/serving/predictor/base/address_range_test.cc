@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <fstream>
@@ -44,6 +46,33 @@ TEST(AddressRange, MapsFilesBehindOneAnother) {
   // The files are closed by now; what they hold is there, and zeros behind it.
   EXPECT_EQ(std::memcmp(range->base(), "page 0\0", 7), 0);
   EXPECT_EQ(std::memcmp(range->base() + PageBytes(), "page 1\0", 7), 0);
+}
+
+// How often this thread had to wait for a page.
+long Faults() {
+  rusage usage;
+  EXPECT_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+TEST(AddressRange, WhoReadsPopulatedPagesWaitsForNone) {
+  constexpr size_t kPages = 1000;
+  const testing::ScratchFolder folder;
+  const std::string path = folder.path() / "pages";
+  std::ofstream(path) << std::string(kPages * PageBytes(), 'x');
+  Result<AddressRange> range = AddressRange::Reserve(kPages * PageBytes());
+  ASSERT_TRUE(range.ok());
+  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(range->MapFile(0, kPages * PageBytes(), file, 0).ok());
+  if (madvise(range->base(), PageBytes(), MADV_POPULATE_READ) != 0) GTEST_SKIP() << "an old Linux";
+  range->Populate(0, kPages * PageBytes());
+  const long populated = Faults();
+  size_t found = 0;
+  for (size_t page = 0; page < kPages; ++page) {
+    found += range->base()[page * PageBytes()] == std::byte{'x'} ? 1 : 0;
+  }
+  EXPECT_EQ(found, kPages);
+  EXPECT_LT(Faults() - populated, 5);  // The code itself may have to be brought.
 }
 
 TEST(AddressRange, MovesWithWhatIsMapped) {
