@@ -1,11 +1,10 @@
-"""Versions change under load: no error, no answer of two versions, no memory lost."""
+"""Versions are loaded, labelled and let go; what fails leaves the old one serving."""
 
 import json
 import random
 import signal
 import subprocess
 import sys
-import threading
 
 import grpc
 import pytest
@@ -20,14 +19,11 @@ from embershard.errors import (
 )
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
-from embershard.serving.metrics.history import resident_bytes
 from tests.serving.models import seal
 from tests.serving.test_health import SERVING, service
 from tests.serving.versions import STEP, publish
 
-SWAPS = 200
 KILLS = 20
-GROWTH_BYTES = 32 << 20
 OPTIONS = ServerOptions(port=0, threads=1)
 
 
@@ -54,54 +50,6 @@ def ask(client, item=3, price=5.0, **which):
 def version_of(answer):
     """Which version gave the score, by the score."""
     return round(float(answer["score"][0]) / STEP)
-
-
-class Load:
-    """Threads that ask without a pause, and see that each answer is of the version it names."""
-
-    def __init__(self, address, threads=2):
-        self.address, self.over = address, threading.Event()
-        self.errors, self.seen = [], {}
-        self.threads = [threading.Thread(target=self.run, args=(n,)) for n in range(threads)]
-
-    def run(self, seed):
-        chance = random.Random(seed)
-        try:
-            with Client(self.address, timeout_seconds=60, max_attempts=1) as client:
-                while not self.over.is_set():
-                    answer = ask(client, item=chance.randrange(2000), price=chance.random())
-                    if version_of(answer) != answer.version:
-                        raise AssertionError(f"{answer.version} gave {answer['score']}")
-                    self.seen[answer.version] = self.seen.get(answer.version, 0) + 1
-        except Exception as error:
-            self.errors.append(error)
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
-
-
-def test_200_swaps_under_load(repository):
-    with Server(repository, options=OPTIONS) as server, Load(server.address) as load:
-        resident = 0.0
-        for swap in range(SWAPS):
-            write_label(repository, "ranker", "stable", 1 + swap % 2)
-            server.refresh()
-            assert [each.version for each in server.packages if each.is_default] == [1 + swap % 2]
-            if swap == SWAPS // 4:
-                resident = resident_bytes()
-        grown = resident_bytes() - resident
-    assert load.errors == []
-    assert load.seen.keys() == {1, 2}
-    assert min(load.seen.values()) > 0
-    assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB"
-    assert server.answered() == sum(load.seen.values())
 
 
 def spoil_digest(package):

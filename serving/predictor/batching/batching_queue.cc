@@ -23,7 +23,7 @@ BatchSize SizeOf(const Batch& batch) {
 }  // namespace
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
-                             AnswerLate answer_late, Now now)
+                             AnswerLate answer_late, Now now, std::function<void()> begin)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
@@ -36,6 +36,10 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
   std::iota(free_.rbegin(), free_.rend(), size_t{0});
   threads_.reserve(options.slots);
   try {
+    threads_.emplace_back([this, begin = std::move(begin)] {
+      if (begin) begin();
+      Loop();
+    });
     while (threads_.size() < options.slots) threads_.emplace_back([this] { Loop(); });
     watch_ = std::thread([this] { Watch(); });
   } catch (...) {

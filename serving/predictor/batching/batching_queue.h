@@ -41,9 +41,10 @@ class BatchingQueue {
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
-  // REQUIRES: options as CompleteOptions() gives them.
+  // `begin`, where there is one, is called once, on a thread of the queue's, before it runs
+  // anything. REQUIRES: options as CompleteOptions() gives them.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
-                Now now = Clock::now);
+                Now now = Clock::now, std::function<void()> begin = {});
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue();  // Calls Stop().

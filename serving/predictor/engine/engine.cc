@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <future>
 #include <limits>
 #include <string>
 #include <utility>
@@ -67,7 +68,10 @@ struct Engine::State {
   // Runs what is larger than a batch without the queue. It has been checked.
   void RunInPieces(std::unique_ptr<Request> whole);
 
-  const std::unique_ptr<Model> model;
+  // Returns when the queue's thread has run the samples.
+  Status StartQueue(const EngineOptions& options);
+
+  std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
   const Limits limits;
   const PieceBudget budget;
@@ -136,27 +140,54 @@ void Engine::State::RunInPieces(std::unique_ptr<Request> whole) {
   }
 }
 
+Status Engine::State::StartQueue(const EngineOptions& options) {
+  const auto warmed = std::make_shared<std::promise<Status>>();
+  std::future<Status> checked = warmed->get_future();
+  queue = std::make_unique<BatchingQueue>(
+      batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
+      [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now,
+      [this, tolerance = options.sample_tolerance, warmed] {
+        warmed->set_value(RunIn(
+            nullptr, [this, tolerance] { return CheckMerged(*model, tolerance, &batch_runner); }));
+      });
+  return checked.get();
+}
+
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
-                                              const EngineOptions& options) {
+                                              const EngineOptions& options,
+                                              Background* background) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
   Result<BatchingOptions> batching = CompleteOptions(options.batching, model->manifest().limits);
   if (!batching.ok()) return batching.status();
   batching->slots = model->slots();
   auto state = std::make_unique<State>(std::move(model), *batching);
-  Status status = CheckSamples(*state->model, options.sample_tolerance, &state->batch_runner);
-  if (!status.ok()) return status;
-  state->loads_at_start = state->model->device_loads();
   State* const running = state.get();
-  state->queue = std::make_unique<BatchingQueue>(
-      *batching,
-      [running](Due due, BatchingQueue* queue) { running->due_runner.Run(std::move(due), queue); },
-      [running](Late late) { running->due_runner.AnswerLate(std::move(late)); }, options.now);
+  const float tolerance = options.sample_tolerance;
+  Status checked = RunIn(background, [running, tolerance] {
+    // Not the one that serves: whoever frees memory of a thread that gives way may wait for it.
+    BatchRunner runner(running->model.get());
+    return CheckSamples(*running->model, tolerance, &runner);
+  });
+  if (checked.ok()) checked = running->StartQueue(options);
+  if (!checked.ok()) {
+    (void)RunIn(background, [&state] {  // What it holds takes time to give back.
+      state.reset();
+      return Status();
+    });
+    return checked;
+  }
+  state->loads_at_start = state->model->device_loads();
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Engine::~Engine() { Stop(); }
+
+std::unique_ptr<Model> Engine::End(std::unique_ptr<Engine> engine) {
+  engine->Stop();
+  return std::move(engine->state_->model);
+}
 
 const Manifest& Engine::manifest() const { return state_->model->manifest(); }
 

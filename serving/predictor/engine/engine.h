@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "batching/batching_options.h"
@@ -40,11 +41,16 @@ Status ShuttingDown();
 class Engine {
  public:
   // Runs the model's samples first (warm-up), alone and merged, and compares their
-  // outputs: kBadPackage when they differ by more than the tolerance. Refuses
-  // options out of range (kInvalidArgument).
+  // outputs: kBadPackage when they differ by more than the tolerance. That is done in
+  // `background`, unless that is null; then once more, merged, on the thread that will run batches,
+  // whose first one takes longer. Refuses options out of range (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
-                                               const EngineOptions& options);
+                                               const EngineOptions& options,
+                                               Background* background = nullptr);
   ~Engine();  // Calls Stop().
+
+  // Ends an engine, and gives back its model: what takes long to end.
+  static std::unique_ptr<Model> End(std::unique_ptr<Engine> engine);
 
   const Manifest& manifest() const;
 

@@ -180,18 +180,18 @@ Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& c
 Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t version,
                                                bool gently) {
   const Clock::time_point start = Clock::now();
-  const VersionKey key(model, version);
-  SetState(key, VersionState::kLoading, "");
+  states_.Set(model, version, VersionState::kLoading, "");
   Held held;
   const Status status = [&]() -> Status {
-    Result<MemoryParts> parts = source_->Memory(model, version);
-    if (!parts.ok()) return parts.status();
-    if (Status fits = CheckMemory(*parts); !fits.ok()) return fits;
-    Result<std::unique_ptr<Model>> opened = source_->Load(model, version, gently);
+    Background* const background = gently ? served_->background() : nullptr;
+    MemoryParts parts;
+    const Status fits = RunIn(background, [&] { return CheckMemory(model, version, &parts); });
+    if (!fits.ok()) return fits;
+    Result<std::unique_ptr<Model>> opened = source_->Load(model, version, background);
     if (!opened.ok()) return opened.status();
-    auto engine = Engine::Start(std::move(*opened), options_.engine);
+    auto engine = Engine::Start(std::move(*opened), options_.engine, background);
     if (!engine.ok()) return engine.status();
-    held = {.engine = served_->Own(std::move(*engine)), .memory = std::move(*parts)};
+    held = {.engine = served_->Own(std::move(*engine)), .memory = std::move(parts)};
     return {};
   }();
   LoadEvent event = {.what = status.ok() ? "loaded" : "load_failed",
@@ -199,7 +199,8 @@ Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t
                      .version = version,
                      .seconds = SecondsSince(start),
                      .message = status.message()};
-  SetState(key, status.ok() ? VersionState::kReady : VersionState::kFailed, status.message());
+  states_.Set(model, version, status.ok() ? VersionState::kReady : VersionState::kFailed,
+              status.message());
   options_.report(event);
   if (status.ok()) return held;
   return Status(status.code(), VersionText(model, version) + ": " + status.message(),
@@ -243,7 +244,11 @@ void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kep
   (void)served_->WaitForEnds(HeldEngines(), Clock::now() + kGiveWayMax);
 }
 
-Status ModelLoader::CheckMemory(const MemoryParts& parts) const {
+Status ModelLoader::CheckMemory(const std::string& model, int64_t version,
+                                MemoryParts* parts) const {
+  Result<MemoryParts> found = source_->Memory(model, version);
+  if (!found.ok()) return found.status();
+  *parts = std::move(*found);
   if (options_.memory_budget == 0) return {};
   MemoryParts taken;
   for (const auto& [name, versions] : held_) {
@@ -254,7 +259,7 @@ Status ModelLoader::CheckMemory(const MemoryParts& parts) const {
   uint64_t before = 0;
   for (const auto& [digest, bytes] : taken) before += bytes;
   uint64_t more = 0;
-  for (const auto& [digest, bytes] : parts) more += taken.contains(digest) ? 0 : bytes;
+  for (const auto& [digest, bytes] : *parts) more += taken.contains(digest) ? 0 : bytes;
   if (before + more <= options_.memory_budget) return {};
   return {StatusCode::kResourceExhausted,
           "memory: expected at most " + std::to_string(options_.memory_budget) +
@@ -268,40 +273,10 @@ size_t ModelLoader::HeldEngines() const {
   return engines;
 }
 
-void ModelLoader::SetState(const VersionKey& key, VersionState state, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  states_.insert_or_assign(key, std::pair(state, reason));
-}
-
 Result<std::vector<ServedVersion>> ModelLoader::Index() const {
   const Result<RepositoryModels> models = source_->List();
   if (!models.ok()) return models.status();
-  std::map<VersionKey, ServedVersion> index;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [model, there] : *models) {
-      for (const int64_t version : there) {
-        ServedVersion entry = {.model = model,
-                               .version = version,
-                               .labels = {},
-                               .state = VersionState::kUnloaded,
-                               .reason = "not loaded",
-                               .engine = nullptr};
-        const auto known = states_.find({model, version});
-        if (known != states_.end() && known->second.first != VersionState::kReady) {
-          entry.state = known->second.first;
-          entry.reason = known->second.second;
-        }
-        index.emplace(VersionKey(model, version), std::move(entry));
-      }
-    }
-  }
-  for (ServedVersion& served : served_->List()) {
-    index.insert_or_assign(VersionKey(served.model, served.version), std::move(served));
-  }
-  std::vector<ServedVersion> listed;
-  for (auto& [key, entry] : index) listed.push_back(std::move(entry));
-  return listed;
+  return states_.List(*models, served_->List());
 }
 
 }  // namespace embershard

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "engine/model_source.h"
 #include "engine/served_models.h"
 #include "engine/version_choice.h"
+#include "engine/version_states.h"
 
 namespace embershard {
 
@@ -85,7 +85,6 @@ class ModelLoader {
     MemoryParts memory;
   };
   using Versions = std::map<int64_t, Held>;
-  using VersionKey = std::pair<std::string, int64_t>;
 
   // Brings one model in line. Its failures do not touch what it serves.
   Status Align(const std::string& model, const std::vector<int64_t>& there, bool gently);
@@ -101,9 +100,9 @@ class ModelLoader {
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
   // Lets go of all versions of the model but those in `kept`, and waits until they have ended.
   void GiveWay(const std::string& model, const std::set<int64_t>& kept);
-  Status CheckMemory(const MemoryParts& parts) const;
+  // Whether it fits beside what is held, and what it takes.
+  Status CheckMemory(const std::string& model, int64_t version, MemoryParts* parts) const;
   size_t HeldEngines() const;
-  void SetState(const VersionKey& key, VersionState state, const std::string& reason);
 
   ServedModels* const served_;
   ModelSource* const source_;
@@ -113,9 +112,7 @@ class ModelLoader {
   std::map<std::string, std::set<int64_t>> also_;  // Versions that somebody asked for.
   std::set<std::string> unloaded_;                 // Models that somebody unloaded.
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_: of versions that are being loaded, or could not be.
-  std::map<VersionKey, std::pair<VersionState, std::string>> states_;
+  VersionStates states_;  // Thread-safe.
 };
 
 }  // namespace embershard

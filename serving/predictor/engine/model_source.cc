@@ -21,10 +21,11 @@ Result<MemoryParts> RepositorySource::Memory(const std::string& model, int64_t v
 }
 
 Result<std::unique_ptr<Model>> RepositorySource::Load(const std::string& model, int64_t version,
-                                                      bool gently) {
+                                                      Background* background) {
   ModelOptions options = options_;
   options.package.loaded = &loaded_;
-  options.package.control = gently ? &gently_ : &at_once_;
+  options.package.control = background != nullptr ? &gentle_ : &at_once_;
+  options.background = background;
   return LoadPackageModel(VersionFolder(repository_, model, version), options);
 }
 

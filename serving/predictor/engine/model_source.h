@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/background.h"
 #include "base/read_control.h"
 #include "base/status.h"
 #include "model/model.h"
@@ -30,9 +31,10 @@ class ModelSource {
   // What the version takes of the memory. kBadPackage where it says it is another one.
   virtual Result<MemoryParts> Memory(const std::string& model, int64_t version) const = 0;
 
-  // Opens and checks it whole. `gently`: no faster than leaves those who are served undisturbed.
+  // Opens and checks it whole. `background`: where that is done, no faster than leaves those who
+  // are served undisturbed; null: on the calling thread, as fast as it can be.
   virtual Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
-                                              bool gently) = 0;
+                                              Background* background) = 0;
 
   // Has every Load() fail, now and later. Any thread.
   virtual void Stop() = 0;
@@ -41,12 +43,13 @@ class ModelSource {
 // A folder of <model>/<version>/. What several versions have in common is in memory once.
 class RepositorySource final : public ModelSource {
  public:
-  // `bytes_per_second`: how fast is gently. 0: as fast as it can be.
+  // `bytes_per_second`: at most as fast are files read in the background. 0: as fast as they can
+  // be.
   RepositorySource(std::filesystem::path repository, const ModelOptions& options,
                    double bytes_per_second)
       : repository_(std::move(repository)),
         options_(options),
-        gently_(bytes_per_second),
+        gentle_(bytes_per_second),
         at_once_(0) {}
 
   Result<RepositoryModels> List() const override { return ListRepository(repository_); }
@@ -55,16 +58,16 @@ class RepositorySource final : public ModelSource {
   }
   Result<MemoryParts> Memory(const std::string& model, int64_t version) const override;
   Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
-                                      bool gently) override;
+                                      Background* background) override;
   void Stop() override {
-    gently_.Stop();
+    gentle_.Stop();
     at_once_.Stop();
   }
 
  private:
   const std::filesystem::path repository_;
   const ModelOptions options_;
-  ReadControl gently_;
+  ReadControl gentle_;
   ReadControl at_once_;
   LoadedChunks loaded_;
 };

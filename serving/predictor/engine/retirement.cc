@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
+
 namespace embershard {
 
 struct Retirement::Queue {
@@ -19,12 +21,14 @@ struct Retirement::Queue {
   std::condition_variable changed;               // Signalled when the fields below change.
   std::vector<std::unique_ptr<Engine>> retired;  // Guarded by mutex. Room for all is reserved.
   size_t owned = 0;                              // Guarded by mutex. That have not ended.
+  size_t waiting = 0;                            // Guarded by mutex. Who waits for ends.
   bool closed = false;                           // Guarded by mutex.
   std::atomic<uint64_t> answered = 0;
 };
 
-Retirement::Retirement()
-    : queue_(std::make_shared<Queue>()), thread_([queue = queue_] { Run(queue); }) {}
+Retirement::Retirement(Background* background)
+    : queue_(std::make_shared<Queue>()),
+      thread_([queue = queue_, background] { Run(queue, background); }) {}
 
 Retirement::~Retirement() {
   {
@@ -46,12 +50,16 @@ std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine) {
 
 bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
   std::unique_lock lock(queue_->mutex);
-  return queue_->changed.wait_until(lock, deadline, [&] { return queue_->owned <= most; });
+  ++queue_->waiting;
+  const bool ended =
+      queue_->changed.wait_until(lock, deadline, [&] { return queue_->owned <= most; });
+  --queue_->waiting;
+  return ended;
 }
 
 uint64_t Retirement::answered() const { return queue_->answered; }
 
-void Retirement::Run(const std::shared_ptr<Queue>& queue) {
+void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background) {
   std::unique_lock lock(queue->mutex);
   while (true) {
     queue->changed.wait(
@@ -59,10 +67,17 @@ void Retirement::Run(const std::shared_ptr<Queue>& queue) {
     if (queue->retired.empty()) return;
     std::unique_ptr<Engine> engine = std::move(queue->retired.back());
     queue->retired.pop_back();
+    const bool hurry = queue->closed || queue->waiting > 0;
     lock.unlock();
     engine->Stop();
     queue->answered += engine->telemetry().Read().Count(Outcome::kOk);
-    engine.reset();
+    // What serving threads have allocated ends here: who frees it has the lock of their memory.
+    std::unique_ptr<Model> model = Engine::End(std::move(engine));
+    (void)RunIn(hurry ? nullptr : background, [&model] {
+      model.reset();
+      return Status();
+    });
+    model.reset();  // Where there was no thread for it.
     lock.lock();
     --queue->owned;
     queue->changed.notify_all();

@@ -8,17 +8,20 @@
 #include <memory>
 #include <thread>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 
 namespace embershard {
 
 // The last one to let go of an engine may be one of its own threads, with the answer that it
-// gives, and an engine that ends waits for its threads. So engines end on the thread of this.
+// gives, and an engine that ends waits for its threads. So engines stop on the thread of this, and
+// give their memory back in the background; or there, too, where somebody waits for it.
 // Thread-safe.
 class Retirement {
  public:
-  Retirement();
+  // Does not own `background`, which must outlive it.
+  explicit Retirement(Background* background);
   Retirement(const Retirement&) = delete;
   Retirement& operator=(const Retirement&) = delete;
   // Waits until every engine has been let go and has ended: of a request that is answered and still
@@ -37,7 +40,7 @@ class Retirement {
 
  private:
   struct Queue;
-  static void Run(const std::shared_ptr<Queue>& queue);
+  static void Run(const std::shared_ptr<Queue>& queue, Background* background);
 
   const std::shared_ptr<Queue> queue_;
   std::thread thread_;  // Last, so that Run() sees every field built.

@@ -102,30 +102,47 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
   return {};
 }
 
-}  // namespace
+using Requests = std::vector<std::unique_ptr<Request>>;
 
-Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
-  const Manifest& manifest = model.manifest();
-  if (model.rounds_layers()) {
-    tolerance *= kBfloat16LayerTolerances;
-  } else if (manifest.program.type == DenseType::kBfloat16) {
-    tolerance *= kBfloat16Tolerances;
-  }
-  std::vector<std::unique_ptr<Request>> requests;
+// Views over the model's samples, one for each.
+Result<Requests> RequestsOfSamples(const Model& model) {
+  Requests requests;
   for (const SampleRequest& sample : model.samples()) {
     Result<std::unique_ptr<Request>> request = RequestOf(model, sample);
     if (!request.ok()) {
-      return BadPackage(SampleText(manifest, requests.size()) + request.status().message());
+      return BadPackage(SampleText(model.manifest(), requests.size()) + request.status().message());
     }
     requests.push_back(std::move(*request));
   }
-  const std::span<const std::unique_ptr<Request>> all(requests);
+  return requests;
+}
+
+float AllowedOf(const Model& model, float tolerance) {
+  if (model.rounds_layers()) return tolerance * kBfloat16LayerTolerances;
+  const bool bfloat16 = model.manifest().program.type == DenseType::kBfloat16;
+  return bfloat16 ? tolerance * kBfloat16Tolerances : tolerance;
+}
+
+}  // namespace
+
+Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
+  const Result<Requests> requests = RequestsOfSamples(model);
+  if (!requests.ok()) return requests.status();
+  const std::span<const std::unique_ptr<Request>> all(*requests);
+  const float allowed = AllowedOf(model, tolerance);
   for (size_t i = 0; i < all.size(); ++i) {
-    Status status = CheckBatch(model, all.subspan(i, 1), i, tolerance, runner);
+    Status status = CheckBatch(model, all.subspan(i, 1), i, allowed, runner);
     if (!status.ok()) return status;
   }
   if (all.size() < 2) return {};
-  return CheckBatch(model, all, 0, tolerance, runner);
+  return CheckBatch(model, all, 0, allowed, runner);
+}
+
+Status CheckMerged(const Model& model, float tolerance, BatchRunner* runner) {
+  const Result<Requests> requests = RequestsOfSamples(model);
+  if (!requests.ok()) return requests.status();
+  if (requests->empty()) return {};
+  return CheckBatch(model, *requests, 0, AllowedOf(model, tolerance), runner);
 }
 
 }  // namespace embershard

@@ -19,6 +19,9 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // door refuses a sample; a model that fails gives its own status.
 Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner);
 
+// The same of all samples merged, and of nothing else: for a thread whose first batch it is.
+Status CheckMerged(const Model& model, float tolerance, BatchRunner* runner);
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_ENGINE_SELF_CHECK_H_

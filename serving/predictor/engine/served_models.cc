@@ -1,7 +1,10 @@
 #include "engine/served_models.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+
+#include "package/labels.h"
 
 namespace embershard {
 namespace {
@@ -52,9 +55,10 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
 }  // namespace
 
 ServedModels::ServedModels(Clock::duration slow_request, double shadow_share)
-    : telemetry_({.slow_request = slow_request}),
-      shadow_(this, shadow_share),
-      models_(std::make_shared<const Models>()) {}
+    : retirement_(&background_),
+      telemetry_({.slow_request = slow_request}),
+      models_(std::make_shared<const Models>()),
+      shadow_(this, shadow_share) {}
 
 std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
                                                Clock::duration slow_request) {
@@ -120,6 +124,20 @@ Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64
   if (found != models->end()) return FindVersion(found->second, version, label);
   return NotFound("model '" + std::string(model) + "' is not served here, expected " +
                   ModelsText(*models));
+}
+
+ShadowVersion ServedModels::FindShadow(std::string_view model) const {
+  const std::shared_ptr<const Models> models = Now();
+  const auto found = models->find(model);
+  if (found == models->end()) return {};
+  const auto& [name, versions, default_version, labels] = found->second;
+  const auto labelled = labels.find(kShadowLabel);
+  if (labelled == labels.end()) return {};
+  const int64_t version = labelled->second;
+  const auto labels_of_it = std::ranges::count_if(
+      labels, [version](const auto& label) { return label.second == version; });
+  return {.engine = versions.at(version),
+          .only_shadow = version != default_version && labels_of_it == 1};
 }
 
 std::optional<ServedModel> ServedModels::Model(std::string_view name) const {

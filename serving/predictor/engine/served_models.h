@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/engine.h"
@@ -74,6 +75,9 @@ class ServedModels {
   Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
                                        std::string_view label) const;
 
+  // What is labelled shadow of the model of that name.
+  ShadowVersion FindShadow(std::string_view model) const;
+
   // The model of that name, if it is served.
   std::optional<ServedModel> Model(std::string_view name) const;
 
@@ -100,6 +104,9 @@ class ServedModels {
   // Hands requests to engines. See Shadow.
   Shadow& shadow() { return shadow_; }
 
+  // Where versions are loaded and end while others are served.
+  Background* background() { return &background_; }
+
   // Calls that found no version, slow calls of all versions, open streams.
   Telemetry& telemetry() { return telemetry_; }
 
@@ -113,9 +120,9 @@ class ServedModels {
   // REQUIRES: changing_ is held.
   void Exchange(std::shared_ptr<const Models> models);
 
-  Retirement retirement_;  // First: the models' engines end there.
+  Background background_;  // First: engines end there,
+  Retirement retirement_;  // when this says so.
   Telemetry telemetry_;
-  Shadow shadow_;
 
   std::mutex changing_;  // Held while a model is changed.
   Watcher watcher_;      // Guarded by changing_. May be null.
@@ -123,6 +130,8 @@ class ServedModels {
   // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
   mutable std::mutex copying_;
   std::shared_ptr<const Models> models_;  // Guarded by copying_. Never null.
+
+  Shadow shadow_;  // Last: its thread reads the fields above.
 };
 
 }  // namespace embershard

@@ -10,7 +10,6 @@
 
 #include "base/split_mix.h"
 #include "engine/served_models.h"
-#include "package/labels.h"
 
 namespace embershard {
 namespace {
@@ -74,8 +73,16 @@ class Shadow::Comparison {
   Outputs shadowed_;  // Guarded by mutex_.
 };
 
+Shadow::Shadow(const ServedModels* served, double share)
+    : served_(served),
+      share_(share),
+      runner_(share <= 0 ? nullptr : std::make_unique<CopyRunner>([served](const Engine& engine) {
+        const ShadowVersion now = served->FindShadow(engine.manifest().model);
+        return now.engine.get() == &engine && now.only_shadow;
+      })) {}
+
 void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
-  const std::shared_ptr<Engine> shadow = share_ > 0 ? Find(*engine) : nullptr;
+  const auto [shadow, only_shadow] = share_ > 0 ? Find(*engine) : ShadowVersion();
   if (shadow == nullptr) return engine->Predict(std::move(request));
   Telemetry& telemetry = shadow->telemetry();
   const bool same = shadow->manifest().schema.fingerprint == engine->manifest().schema.fingerprint;
@@ -106,14 +113,14 @@ void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
   };
   engine->Predict(std::move(request));
   telemetry.CountShadowSent();
+  if (only_shadow) return runner_->Give(shadow, std::move(copy));
   shadow->Predict(std::move(copy));
 }
 
-std::shared_ptr<Engine> Shadow::Find(const Engine& engine) {
-  if (!Sampled()) return nullptr;
-  auto found = served_->Find(engine.manifest().model, 0, kShadowLabel);
-  if (!found.ok() || found->get() == &engine) return nullptr;
-  return std::move(*found);
+ShadowVersion Shadow::Find(const Engine& engine) {
+  if (!Sampled()) return {};
+  ShadowVersion found = served_->FindShadow(engine.manifest().model);
+  return found.engine.get() == &engine ? ShadowVersion() : found;
 }
 
 bool Shadow::Sampled() {

@@ -10,11 +10,18 @@
 #include <memory>
 
 #include "batching/request.h"
+#include "engine/copy_runner.h"
 #include "engine/engine.h"
 
 namespace embershard {
 
 class ServedModels;
+
+// The version of a model that is labelled shadow.
+struct ShadowVersion {
+  std::shared_ptr<Engine> engine;  // Null: there is none.
+  bool only_shadow = false;        // It is not the default, and has no other label.
+};
 
 // Counted in the telemetry of the shadow version. Thread-safe.
 class Shadow {
@@ -23,11 +30,12 @@ class Shadow {
   static constexpr size_t kUnderWayMax = 256;
 
   // Does not own `served`, which must outlive it. `share`: of the requests, 0 .. 1.
-  Shadow(const ServedModels* served, double share) : served_(served), share_(share) {}
+  Shadow(const ServedModels* served, double share);
 
-  // As engine->Predict(); and behind that, perhaps, a copy at priority batch for the shadow version
-  // of the same model, where its inputs and outputs are the same. `engine` need not outlive the
-  // answer.
+  // As engine->Predict(); and behind that, perhaps, a copy for the shadow version of the same
+  // model, where its inputs and outputs are the same. It runs in the time that all other threads
+  // leave; where the version answers others, too, in its queue, at priority batch. `engine` need
+  // not outlive the answer.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
 
  private:
@@ -35,13 +43,14 @@ class Shadow {
 
   bool Sampled();
   // The shadow version, where the request is in the sample and there is one.
-  std::shared_ptr<Engine> Find(const Engine& engine);
+  ShadowVersion Find(const Engine& engine);
 
   const ServedModels* const served_;
   const double share_;
   std::atomic<uint64_t> seen_ = 0;
   // Shared with the copies, which may outlive this.
   const std::shared_ptr<std::atomic<size_t>> under_way_ = std::make_shared<std::atomic<size_t>>(0);
+  const std::unique_ptr<CopyRunner> runner_;  // Null: share_ is 0.
 };
 
 }  // namespace embershard

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/background.h"
 #include "base/status.h"
 #include "lookup/lookup.h"
 #include "model/slot.h"
@@ -56,6 +57,10 @@ struct ModelOptions {
   // Where the fbgemm_gpu Python package is installed. Empty: no operator of FBGEMM is loaded, and a
   // dense program that uses some is refused.
   std::filesystem::path fbgemm_folder;
+
+  // Where what is read and computed at loading is done. Null: on the calling thread. The model's
+  // own threads are started by that one in either case.
+  Background* background = nullptr;
 };
 
 // Opens and checks the package and makes it runnable. Its samples are run by the

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/background.h"
 #include "base/clock.h"
 #include "base/core_count.h"
 #include "base/processor.h"
@@ -149,13 +150,42 @@ Shares SharesOf(const ModelOptions& options) {
   return {.slots = slots, .threads = std::max(1, threads / slots)};
 }
 
+struct LoadedProgram {
+  std::unique_ptr<DenseProgram> program;
+  bool rounds_layers = false;
+};
+
+Status LoadProgram(const Package& package, const ModelOptions& options, const Shares& shares,
+                   LoadedProgram* loaded) {
+  if (!options.fbgemm_folder.empty()) {
+    Status status = LoadFbgemmOperators(options.fbgemm_folder);
+    if (!status.ok()) return status;
+  }
+  const Result<ProgramChoice> choice =
+      ChooseProgram(package.manifest(), options.dense_program,
+                    {.torch = TorchVersion(), .instructions = ProcessorFlags()});
+  if (!choice.ok()) return choice.status();
+  auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
+      package.folder() / choice->file, package.schema(),
+      {.threads = shares.threads, .slots = shares.slots});
+  if (!program.ok()) return Explained(program.status(), options);
+  *loaded = {.program = std::move(*program),
+             .rounds_layers = choice->compiled && choice->type == DenseType::kBfloat16};
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options) {
-  Result<std::unique_ptr<Package>> package = Package::Open(folder, options.package);
-  if (!package.ok()) return package.status();
-  return MakePackageModel(std::move(*package), options);
+  std::unique_ptr<Package> package;
+  const Status opened = RunIn(options.background, [&] {
+    Result<std::unique_ptr<Package>> found = Package::Open(folder, options.package);
+    if (found.ok()) package = std::move(*found);
+    return found.status();
+  });
+  if (!opened.ok()) return opened;
+  return MakePackageModel(std::move(package), options);
 }
 
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
@@ -167,21 +197,12 @@ Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> p
     if (!lookup.ok()) return lookup.status();
     lookups.push_back(std::move(*lookup));
   }
-  if (!options.fbgemm_folder.empty()) {
-    Status status = LoadFbgemmOperators(options.fbgemm_folder);
-    if (!status.ok()) return status;
-  }
-  const Result<ProgramChoice> choice =
-      ChooseProgram(package->manifest(), options.dense_program,
-                    {.torch = TorchVersion(), .instructions = ProcessorFlags()});
-  if (!choice.ok()) return choice.status();
-  auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      package->folder() / choice->file, package->schema(),
-      {.threads = shares.threads, .slots = shares.slots});
-  if (!program.ok()) return Explained(program.status(), options);
+  LoadedProgram loaded;
+  const Status read =
+      RunIn(options.background, [&] { return LoadProgram(*package, options, shares, &loaded); });
+  if (!read.ok()) return read;
   return std::unique_ptr<Model>(std::make_unique<PackageModel>(
-      std::move(package), std::move(lookups), std::move(*program),
-      /*rounds_layers=*/choice->compiled && choice->type == DenseType::kBfloat16));
+      std::move(package), std::move(lookups), std::move(loaded.program), loaded.rounds_layers));
 }
 
 }  // namespace embershard

@@ -26,6 +26,7 @@ class FakeSource final : public ModelSource {
   std::set<int64_t> broken;
   std::map<int64_t, MemoryParts> memory;
   std::vector<int64_t> loaded;
+  std::vector<bool> in_background;  // Of these, which.
   std::function<void()> before_load = [] {};
 
   Result<RepositoryModels> List() const override { return there; }
@@ -37,9 +38,11 @@ class FakeSource final : public ModelSource {
     const auto found = memory.find(version);
     return found != memory.end() ? found->second : MemoryParts();
   }
-  Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version, bool) override {
+  Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
+                                      Background* background) override {
     before_load();
     loaded.push_back(version);
+    in_background.push_back(background != nullptr);
     if (broken.contains(version)) return BadPackage("manifest.json: sha256: expected a, got b");
     Manifest manifest = FakeManifest();
     manifest.model = model;

@@ -75,6 +75,17 @@ TEST_F(ModelLoaderTest, OneThatFailsLeavesTheOldServing) {
   EXPECT_EQ(Found("ranker"), 2);
 }
 
+TEST_F(ModelLoaderTest, LoadsInTheBackgroundWhileAnotherVersionServes) {
+  Start();
+  source_.there["ranker"] = {1, 2};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  source_.there["ranker"] = {1, 2, 3};
+  ASSERT_TRUE(Load("ranker", 0, Swap::kReplace).ok());  // Nobody serves meanwhile.
+  ASSERT_TRUE(Load("ranker", 1).ok());
+  EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2, 3, 1}));
+  EXPECT_EQ(source_.in_background, (std::vector<bool>{false, true, false, true}));
+}
+
 TEST_F(ModelLoaderTest, LabelsMoveAndStayWhereTheirNewVersionFails) {
   source_.there["ranker"] = {1, 2, 3};
   source_.labels["ranker"] = {{"stable", 1}, {"canary", 2}};

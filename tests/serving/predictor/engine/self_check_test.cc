@@ -1,6 +1,7 @@
 #include "engine/self_check.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <functional>
 #include <limits>
@@ -8,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/background.h"
 #include "batching/fake_model.h"
+#include "engine/asking.h"
 #include "engine/engine.h"
 
 namespace embershard {
@@ -21,12 +24,42 @@ Status StartStatus(
   return Engine::Start(std::move(model), {}).status();
 }
 
-TEST(SelfCheck, RunsEachSampleAloneAndAllMerged) {
+TEST(SelfCheck, RunsEachSampleAloneAndAllMergedAndAgainForTheQueuesThread) {
   std::vector<size_t> sizes;
   const Status status = StartStatus({GoodSample(), GoodSample()},
                                     [&sizes](Slot* slot) { sizes.push_back(slot->requests); });
   EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(sizes, (std::vector<size_t>{1, 1, 2}));
+  EXPECT_EQ(sizes, (std::vector<size_t>{1, 1, 2, 2}));
+}
+
+TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
+  std::vector<int> policies;  // Of the threads that run the model.
+  auto model = std::make_unique<FakeModel>(FakeManifest(),
+                                           std::vector<SampleRequest>{GoodSample(), GoodSample()});
+  model->after_run = [&policies](Slot*) { policies.push_back(sched_getscheduler(0)); };
+  Background background;
+  auto engine = Engine::Start(std::move(model), {}, &background);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  auto [request, answer] = Ask(GoodInputs());
+  request->may_run_inline = false;  // So that the engine's own thread runs it.
+  (*engine)->Predict(std::move(request));
+  ExpectGood(answer.get());
+  const int here = sched_getscheduler(0);
+  EXPECT_EQ(policies, (std::vector<int>{SCHED_IDLE, SCHED_IDLE, SCHED_IDLE, here, here}));
+}
+
+TEST(SelfCheck, OneThatFailsInTheBackgroundEndsThere) {
+  SampleRequest wrong = GoodSample();
+  wrong.outputs[0][1] = 256.5;
+  auto model =
+      std::make_unique<FakeModel>(FakeManifest(), std::vector<SampleRequest>{std::move(wrong)});
+  int policy = -1;
+  const auto tell = [&policy](void*) { policy = sched_getscheduler(0); };
+  model->loads = [end = std::shared_ptr<void>(nullptr, tell)] { return std::vector<DeviceLoad>(); };
+  Background background;
+  EXPECT_EQ(Engine::Start(std::move(model), {}, &background).status().code(),
+            StatusCode::kBadPackage);
+  EXPECT_EQ(policy, SCHED_IDLE);
 }
 
 TEST(SelfCheck, RefusesAPackageWhoseSamplesGiveOtherOutputs) {

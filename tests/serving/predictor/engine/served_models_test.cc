@@ -1,6 +1,7 @@
 #include "engine/served_models.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <memory>
@@ -133,6 +134,38 @@ TEST(ServedModels, AnEngineThatIsReplacedEndsBehindItsLastAnswer) {
   open.notify_all();
   EXPECT_TRUE(answer.get().status.ok());
   EXPECT_TRUE(WaitFor([&watched] { return watched.expired(); }));
+}
+
+TEST(ServedModels, AnEngineGivesItsMemoryBackInTheBackground) {
+  ServedModels served;
+  std::atomic<int> policy = -1;  // Of the thread that the model ends on.
+  auto model = Version("fake", 1);
+  const auto tell = [&policy](void*) { policy = sched_getscheduler(0); };
+  model->loads = [end = std::shared_ptr<void>(nullptr, tell)] { return std::vector<DeviceLoad>(); };
+  served.Own(StartWith(std::move(model))).reset();
+  ASSERT_TRUE(WaitFor([&policy] { return policy != -1; }));
+  EXPECT_EQ(policy, SCHED_IDLE);
+}
+
+TEST(ServedModels, KnowsWhetherItsShadowIsNothingElse) {
+  ServedModels served;
+  EXPECT_EQ(served.FindShadow("ranker").engine, nullptr);
+  ServedModel ranker = Of(&served, "ranker", {1, 2});
+  ranker.default_version = 1;
+  served.Serve(ranker);
+  EXPECT_EQ(served.FindShadow("ranker").engine, nullptr);
+  ranker.labels = {{"shadow", 2}, {"stable", 1}};
+  served.Serve(ranker);
+  EXPECT_EQ(served.FindShadow("ranker").engine->manifest().version, 2);
+  EXPECT_TRUE(served.FindShadow("ranker").only_shadow);
+  ranker.labels = {{"canary", 2}, {"shadow", 2}};
+  served.Serve(ranker);
+  EXPECT_FALSE(served.FindShadow("ranker").only_shadow);
+  ranker.labels = {{"shadow", 2}};
+  ranker.default_version = 2;
+  served.Serve(ranker);
+  EXPECT_EQ(served.FindShadow("ranker").engine->manifest().version, 2);
+  EXPECT_FALSE(served.FindShadow("ranker").only_shadow);
 }
 
 TEST(ServedModels, WhatIsFoundWhileVersionsChangeIsWhole) {

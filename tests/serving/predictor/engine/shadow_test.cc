@@ -1,11 +1,14 @@
 #include "engine/shadow.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <chrono>
 #include <future>
 #include <latch>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -33,15 +36,20 @@ class Shadowing {
   explicit Shadowing(std::unique_ptr<FakeModel> shadow, double share = 1) : served_({}, share) {
     stable_ = served_.Own(StartWith(std::make_unique<FakeModel>()));
     shadow_ = served_.Own(StartWith(std::move(shadow)));
+    Serve(kStable);
+  }
+
+  void Serve(int64_t default_version) {
     served_.Serve({.name = "fake",
                    .versions = {{kStable, stable_}, {kShadowed, shadow_}},
-                   .default_version = kStable,
+                   .default_version = default_version,
                    .labels = {{"shadow", kShadowed}}});
   }
 
   Answer Ask() { return Begin().get(); }
-  std::future<Answer> Begin() {
+  std::future<Answer> Begin(Clock::time_point deadline = Clock::time_point::max()) {
     auto [request, answer] = embershard::Ask(GoodInputs());
+    request->deadline = deadline;
     served_.shadow().Predict(stable_.get(), std::move(request));
     return std::move(answer);
   }
@@ -115,6 +123,95 @@ TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
   EXPECT_GE(shadowing.Counted().shadow_dropped, asked - Shadow::kUnderWayMax);
   EXPECT_EQ(shadowing.Counted().shadow_sent + shadowing.Counted().shadow_dropped, asked);
   open.count_down();
+}
+
+// A shadow whose first batch stands still until it is let go, and what it runs.
+class Standing {
+ public:
+  std::unique_ptr<FakeModel> model() {
+    auto model = ShadowModel();
+    model->before_run = [this](const Slot& slot) {
+      if (Count(slot.requests) > 1) return Status();
+      running_.count_down();
+      open_.wait();
+      return Status();
+    };
+    return model;
+  }
+  void WaitUntilRunning() { running_.wait(); }
+  void Open() { open_.count_down(); }
+
+  // How many requests each batch had.
+  std::vector<size_t> Batches() {
+    const std::lock_guard lock(mutex_);
+    return batches_;
+  }
+  // By which policy the thread ran that each was run by.
+  std::vector<int> Policies() {
+    const std::lock_guard lock(mutex_);
+    return policies_;
+  }
+
+ private:
+  size_t Count(size_t requests) {
+    const std::lock_guard lock(mutex_);
+    batches_.push_back(requests);
+    policies_.push_back(sched_getscheduler(0));
+    return batches_.size();
+  }
+
+  std::latch running_{1};
+  std::latch open_{1};
+  std::mutex mutex_;
+  std::vector<size_t> batches_;  // Guarded by mutex_.
+  std::vector<int> policies_;    // Guarded by mutex_.
+};
+
+TEST(Shadow, ItsCopiesRunInTheTimeThatOthersLeaveInSmallBatches) {
+  Standing standing;
+  Shadowing shadowing(standing.model());
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  standing.WaitUntilRunning();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
+  standing.Open();
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 21; }));
+  EXPECT_EQ(standing.Batches(), (std::vector<size_t>{1, 8, 8, 4}));
+  EXPECT_EQ(standing.Policies(), std::vector<int>(4, SCHED_IDLE));
+}
+
+TEST(Shadow, OneThatAnswersOthersTooGetsItsCopiesInItsQueue) {
+  Standing standing;
+  standing.Open();
+  Shadowing shadowing(standing.model());
+  shadowing.Serve(kShadowed);  // Who asks for version 3 gets it, who asks for none gets 4.
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
+  EXPECT_EQ(standing.Policies(), (std::vector<int>{sched_getscheduler(0)}));
+}
+
+TEST(Shadow, OneThatIsPromotedRunsNoMoreOfItsCopies) {
+  Standing standing;
+  Shadowing shadowing(standing.model());
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  standing.WaitUntilRunning();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
+  shadowing.Serve(kShadowed);
+  standing.Open();
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 20; }));
+  EXPECT_EQ(standing.Batches(), (std::vector<size_t>{1}));
+}
+
+TEST(Shadow, ACopyWhoseDeadlinePassesBeforeItsTurnIsNotRun) {
+  Standing standing;
+  Shadowing shadowing(standing.model());
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  standing.WaitUntilRunning();
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(20);
+  (void)shadowing.Begin(deadline).get();  // On a slow day too late itself, which says nothing.
+  ASSERT_TRUE(WaitFor([deadline] { return Clock::now() > deadline; }));
+  standing.Open();
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 1; }));
+  EXPECT_EQ(standing.Batches(), (std::vector<size_t>{1}));
 }
 
 TEST(Shadow, OneOfAnotherSchemaGetsNothing) {

@@ -1,16 +1,20 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/background.h"
 #include "model/model.h"
 #include "testing/package_builder.h"
 #include "testing/scratch_folder.h"
 #include "testing/test_table.h"
+#include "testing/wait_for.h"
 
 namespace embershard {
 namespace {
@@ -109,6 +113,33 @@ TEST_F(PackageModelTest, RunsTheLookupAndTheProgramOverASlot) {
   ASSERT_EQ(slot.outputs[2].values.size(), 8);
   EXPECT_EQ(slot.outputs[2].values[0], static_cast<float>(2 * users_.row(3)[0]));
   EXPECT_EQ(slot.outputs[2].values[4], 0);
+}
+
+// Threads of this process.
+size_t ThreadsThatGiveWay() {
+  size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const pid_t thread = std::stoi(task.path().filename().string());
+    if (sched_getscheduler(thread) == SCHED_IDLE) ++count;
+  }
+  return count;
+}
+
+TEST_F(PackageModelTest, LoadedInTheBackgroundItsOwnThreadsDoNotGiveWay) {
+  Builder().Write(folder_.path());
+  auto background = std::make_unique<Background>();
+  ModelOptions options;
+  options.threads = 2;  // One of them is the model's own.
+  options.fbgemm_folder = EMBERSHARD_FBGEMM_FOLDER;
+  options.background = background.get();
+  auto model = LoadPackageModel(folder_.path(), options);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_GE(ThreadsThatGiveWay(), 1U);
+  background.reset();  // What the dense program started there for itself ends with it.
+  EXPECT_TRUE(WaitFor([] { return ThreadsThatGiveWay() == 0; }));
+  Slot slot = SlotOfThree();
+  EXPECT_TRUE((*model)->Run(slot).ok());
+  EXPECT_EQ(ThreadsThatGiveWay(), 0U);
 }
 
 TEST_F(PackageModelTest, ASlotMayBeUsedAgainForASmallerBatch) {

@@ -1,0 +1,56 @@
+// Work that nobody is to notice: it runs in the time that all other threads leave.
+
+#ifndef EMBERSHARD_BASE_BACKGROUND_H_
+#define EMBERSHARD_BASE_BACKGROUND_H_
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/status.h"
+
+namespace embershard {
+
+// Has the calling thread give way to every other one of the machine from now on (SCHED_IDLE, which
+// holds for what it reads from disks, too), and the threads that it starts as well: without
+// privileges none of them can be raised again. False where the system knows no such thing.
+bool GiveWayToOthers();
+
+// A thread that gives way, which begins with its first work. Thread-safe.
+//
+// A lock that it holds may be held for long, since others take its processor away. Work that takes
+// locks of threads which serve holds them for moments only. Threads that serve are started
+// elsewhere.
+class Background {
+ public:
+  Background() = default;
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+  ~Background();  // REQUIRES: nobody runs anything any more.
+
+  // Runs `work` on the thread, behind what others gave before, waits for its end, and gives what it
+  // gives. kInternal where it throws, or where no thread can be had: it has not begun then.
+  // REQUIRES: not called by `work`.
+  Status Run(const std::function<Status()>& work);
+
+ private:
+  void Loop();
+
+  std::mutex turn_;  // Held by whose work runs.
+
+  std::mutex mutex_;
+  std::condition_variable changed_;                // Signalled when the fields below change.
+  const std::function<Status()>* work_ = nullptr;  // Guarded by mutex_. Null: done.
+  Status ended_;                                   // Guarded by mutex_. What the work gave.
+  bool stopping_ = false;                          // Guarded by mutex_.
+
+  std::thread thread_;  // Guarded by turn_.
+};
+
+// Runs `work` in the background; on the calling thread where `background` is null.
+Status RunIn(Background* background, const std::function<Status()>& work);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BASE_BACKGROUND_H_

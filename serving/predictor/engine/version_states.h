@@ -1,0 +1,39 @@
+// What has become of the versions that are not served: why there is none of them.
+
+#ifndef EMBERSHARD_ENGINE_VERSION_STATES_H_
+#define EMBERSHARD_ENGINE_VERSION_STATES_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/served_models.h"
+#include "package/repository.h"
+
+namespace embershard {
+
+// Thread-safe.
+class VersionStates {
+ public:
+  // `reason`: why it is not ready.
+  void Set(const std::string& model, int64_t version, VersionState state,
+           const std::string& reason);
+
+  // All versions `there`, models and versions ascending: each of `served` as it is, the others
+  // being loaded, failed, or not loaded.
+  std::vector<ServedVersion> List(const RepositoryModels& there,
+                                  std::vector<ServedVersion> served) const;
+
+ private:
+  using VersionKey = std::pair<std::string, int64_t>;
+
+  mutable std::mutex mutex_;
+  std::map<VersionKey, std::pair<VersionState, std::string>> states_;  // Guarded by mutex_.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_VERSION_STATES_H_

@@ -1,0 +1,84 @@
+"""A shadow version whose program fails, gives NaN or takes long: nobody who asks notices."""
+
+import pytest
+import torch
+
+from embershard.client import Client
+from embershard.export import export_model
+from embershard.package.labels import write_label
+from embershard.serving import Server, ServerOptions
+from tests.serving.failures.busy import until
+from tests.serving.versions import SCHEMA, STEP, Telling, publish
+
+ASKED = 40
+DEAR = 1000.0
+"""From this price on a program goes wrong: neither the exporter nor the server's check ask so."""
+
+
+class Crashes(Telling):
+    """Takes a place behind the end of a tensor."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.register_buffer("zeros", torch.zeros(1))
+
+    def forward(self, dense, sparse):
+        place = (dense[:, 0].abs() / DEAR).long()
+        return {"score": super().forward(dense, sparse)["score"] + self.zeros[place]}
+
+
+class GivesNan(Telling):
+    def __init__(self):
+        super().__init__(2)
+
+    def forward(self, dense, sparse):
+        return {
+            "score": super().forward(dense, sparse)["score"] + 0 * torch.log(DEAR / 2 - dense[:, 0])
+        }
+
+
+class IsSlow(Telling):
+    """Forty milliseconds or so for any batch."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.register_buffer("zeros", torch.zeros(1024, 1024))
+
+    def forward(self, dense, sparse):
+        product = self.zeros + 0 * dense.sum()
+        for _ in range(2):
+            product = product @ self.zeros
+        return {"score": super().forward(dense, sparse)["score"] + product.sum()}
+
+
+def shadow_of(server):
+    (found,) = [each for each in server.snapshot()["versions"] if each["version"] == 2]
+    return found["shadow"]
+
+
+@pytest.mark.parametrize(
+    ("module", "fails"),
+    [
+        pytest.param(Crashes, True, id="crashes"),
+        pytest.param(GivesNan, True, id="gives-nan"),
+        pytest.param(IsSlow, False, id="is-slow"),
+    ],
+)
+def test_a_shadow_that_goes_wrong_touches_no_answer(tmp_path, module, fails):
+    publish(tmp_path, 1)
+    export_model(module(), SCHEMA, tmp_path / "ranker" / "2", devices="1xcpu")
+    write_label(tmp_path, "ranker", "stable", 1)
+    write_label(tmp_path, "ranker", "shadow", 2)
+    options = ServerOptions(port=0, threads=1, shadow_share=1.0)
+    with Server(tmp_path, options=options) as server, Client(server.address) as client:
+        alone = client.predict(
+            "ranker", version=1, dense={"price": [DEAR]}, sparse={"item": [[3]]}
+        )["score"]
+        for _ in range(ASKED):
+            answer = client.predict("ranker", dense={"price": [DEAR]}, sparse={"item": [[3]]})
+            assert answer.version == 1
+            assert answer["score"] == alone
+        assert abs(float(alone[0]) - STEP - DEAR) < STEP / 10
+        until(lambda: shadow_of(server)["sent"] + shadow_of(server)["dropped"] == ASKED + 1)
+        if fails:
+            until(lambda: shadow_of(server)["failed"] == shadow_of(server)["sent"])

@@ -1,0 +1,151 @@
+"""Versions change under load, at half of the capacity: no error, no answer of two versions, no
+memory lost, and no thread that serves is left where loading runs."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle, islice
+
+import numpy as np
+import pytest
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.bench import LoadOptions, run_load
+from embershard.bench.pool import PooledRequest
+from embershard.bench.target import find_target
+from embershard.client import Client
+from embershard.package.labels import write_label
+from embershard.serving import Server, ServerOptions
+from embershard.serving.metrics.history import resident_bytes
+from tests.serving.asking import Asked, named, outputs_of
+from tests.serving.versions import ROWS, SCHEMA, STEP, publish
+
+SWAPS = 200
+GROWTH_BYTES = 32 << 20
+REQUESTS = 500
+RUN_SECONDS = 0.5
+OPTIONS = LoadOptions(
+    in_flight=16, duration_seconds=RUN_SECONDS, warmup_seconds=0.0, timeout_seconds=60.0
+)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """Versions 1 and 2."""
+    folder = tmp_path_factory.mktemp("swapped")
+    for version in (1, 2):
+        publish(folder, version)
+    return folder
+
+
+def requests():
+    """Of one example each."""
+    chance = np.random.default_rng(3)
+    for _ in range(REQUESTS):
+        asked = Asked(
+            num_examples=1,
+            dense={"price": [float(chance.random())]},
+            sparse={"item": [[int(chance.integers(ROWS))]]},
+            schema=SCHEMA,
+        )
+        yield PooledRequest(named(asked).SerializeToString(), 1, 1)
+
+
+class HalfLoad:
+    """An open loop at half of the rate that a closed loop gets answered. Every answer is looked
+    at: it is all of the version that it names."""
+
+    def __init__(self, address):
+        self.target, self.over = find_target(address), threading.Event()
+        self.requests = list(requests())
+        capacity = run_load(self.target, self.requests, OPTIONS)
+        self.answered = capacity.ok
+        self.options = replace(OPTIONS, in_flight=None, rate=capacity.ok_per_second / 2)
+        # As many as can be due in a run: of each the first answer is kept, which is then the only.
+        count = 100 + int(2 * capacity.ok_per_second * RUN_SECONDS)
+        self.pool = list(islice(cycle(self.requests), count))
+        self.seen, self.failed = {}, []
+
+    def send(self):
+        """Runs without a pause between them; answers are looked at beside the next run."""
+        with ThreadPoolExecutor(1) as beside:
+            looks = []
+            while not self.over.is_set():
+                result = run_load(self.target, self.pool, self.options, keep_answers=True)
+                looks.append(beside.submit(self.look, result))
+            for look in looks:
+                look.result()
+
+    def look(self, result):
+        if result.ok != result.requests:
+            self.failed.append(f"{dict(result.by_code)}: {dict(result.messages)}")
+        answers = [each for each in result.answers if each is not None]
+        assert len(answers) == result.ok
+        self.answered += result.ok
+        for answer in answers:
+            version = pb.PredictResponse.FromString(answer).version
+            told_by_score = round(float(outputs_of(answer)["score"][0]) / STEP)
+            if told_by_score != version:
+                self.failed.append(f"version {version} gave a score of {told_by_score}")
+            self.seen[version] = self.seen.get(version, 0) + 1
+
+    def __enter__(self):
+        self.thread = ThreadPoolExecutor(1)
+        self.sending = self.thread.submit(self.send)
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        try:
+            self.sending.result()
+        finally:
+            self.thread.shutdown()
+
+
+def swap(server, repository, version):
+    write_label(repository, "ranker", "stable", version)
+    server.refresh()
+    assert [each.version for each in server.packages if each.is_default] == [version]
+
+
+def test_200_swaps_at_half_of_the_capacity(repository):
+    with Server(repository, options=ServerOptions(port=0, threads=1)) as server:
+        with HalfLoad(server.address) as load:
+            resident = 0.0
+            for number in range(SWAPS):
+                swap(server, repository, 1 + number % 2)
+                if number == SWAPS // 4:
+                    resident = resident_bytes()
+            grown = resident_bytes() - resident
+        assert load.failed == []
+        assert load.seen.keys() == {1, 2}
+        assert grown < GROWTH_BYTES, f"{grown / 1e6:.1f} MB"
+        assert server.answered() == load.answered
+
+
+def threads_that_give_way():
+    """Threads of this process that get the time which all others leave."""
+    return sum(
+        os.sched_getscheduler(int(thread)) == os.SCHED_IDLE
+        for thread in os.listdir("/proc/self/task")
+    )
+
+
+def test_no_thread_that_serves_gives_way_to_others(repository):
+    """Not even those that a version starts while it is loaded, by a thread that does."""
+    assert threads_that_give_way() == 0
+    with (
+        Server(repository, options=ServerOptions(port=0, threads=2)) as server,
+        Client(server.address) as client,
+    ):
+        assert threads_that_give_way() == 0
+        swap(server, repository, 1)
+        swap(server, repository, 2)
+        loading = threads_that_give_way()
+        assert loading > 0
+        for version in (1, 2, 1, 2):
+            swap(server, repository, version)
+            answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]})
+            assert answer.version == version
+        assert threads_that_give_way() == loading
