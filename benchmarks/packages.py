@@ -25,7 +25,9 @@ ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
 OLD_SECONDS = 3600
 
 
-def package_of(workload: Workload, *, devices: str = "1xcpu", dense_dtype: str = "fp32") -> Path:
+def package_of(
+    workload: Workload, *, devices: str = "1xcpu", dense_dtype: str = "fp32", seed: int = 0
+) -> Path:
     """An int8 package of the workload's model, with its own requests as samples.
 
     Kept under the digest of the sources that write it. What other sources wrote is removed, once it
@@ -34,14 +36,16 @@ def package_of(workload: Workload, *, devices: str = "1xcpu", dense_dtype: str =
     Args:
         devices: that the plan places tables on, and so the threads of lookups.
         dense_dtype: of the dense program, fp32 or bf16.
+        seed: of the model's weights and tables.
     """
-    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / f"{workload.name}_{devices}_{dense_dtype}"
+    what = f"{workload.name}_{devices}_{dense_dtype}" + (f"_{seed}" if seed else "")
+    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / what
     out = kept / _digest() / workload.name / "1"
     if not out.exists():
         random = np.random.default_rng(1)
         samples = [workload.request(random, count) for count in (1, workload.examples)]
         export_model(
-            workload.model(),
+            workload.model(seed=seed),
             workload.schema(),
             out,
             dense_dtype=dense_dtype,
