@@ -6,7 +6,7 @@
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
 #   make fuzz      clang's fuzzers of requests (every protocol) and packages, FUZZ_SECONDS=600 each
 #   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
-#   make lint      ruff, mypy, clang-format;  make format  mends what can be mended
+#   make lint      ruff, mypy, clang-format, hadolint;  make format  mends what can be mended
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
@@ -36,6 +36,7 @@ lint:
 	$(bin)/mypy
 	@echo clang-format --dry-run
 	@$(bin)/clang-format --dry-run -Werror $(cpp)
+	$(bin)/hadolint docker/*.Dockerfile
 
 test: test-python test-cpp
 

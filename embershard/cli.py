@@ -37,6 +37,9 @@ from embershard.version import __version__
 
 __all__ = ["main"]
 
+TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
+"""What a server is installed without."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -60,6 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (EmbershardError, OSError) as error:
         _drop_output()
         print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in TRAINING_ONLY:
+            raise
+        needs = f"it needs {missing}, which is not installed: pip install 'embershard[cpu]'"
+        print(f"embershard {given.command}: {needs}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         print(f"embershard {given.command}: {str(interrupt) or 'interrupted'}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 `needs_gpu` and REQUIRE_GPU=1: a CUDA device. `needs_browser` and REQUIRE_BROWSER=1: Chromium.
 `needs_triton` and REQUIRE_TRITON=1: tritonserver.
+`needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
 And `file_limit`, a stand-in for a full disk.
 """
 
@@ -9,11 +10,14 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
 from benchmarks.tritonserver import find_tritonserver
 from tests.serving.metrics.browser import is_installed as browser_installed
+
+RUNTIME = Path(__file__).resolve().parents[1] / "build" / "serving" / "bin" / "embershard"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -24,6 +28,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_triton"):
         words = "no tritonserver is installed: `scripts/install.sh triton` brings one"
         _need("REQUIRE_TRITON", lambda: find_tritonserver() is not None, words)
+    if item.get_closest_marker("needs_runtime"):
+        _need(
+            "REQUIRE_RUNTIME",
+            RUNTIME.exists,
+            f"scripts/runtime.sh build serving has not made {RUNTIME}",
+        )
 
 
 def _need(variable: str, met: Callable[[], bool], words: str) -> None:

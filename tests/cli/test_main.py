@@ -108,3 +108,18 @@ print(code, sorted(loaded))
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert ended.stdout.splitlines()[-1] == "0 []", ended.stderr
+
+
+def test_training_where_only_a_server_is_installed_says_what_it_needs():
+    program = (
+        "import sys; sys.modules['torchmetrics'] = None; from embershard.cli import main; "
+        "sys.exit(main(['train', 'ranker.toml']))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "embershard train: it needs torchmetrics, which is not installed: "
+        "pip install 'embershard[cpu]'\n"
+    )

@@ -1,0 +1,63 @@
+"""What a PromQL query asks for that no server exports."""
+
+from collections.abc import Mapping
+
+import promql_parser as promql
+
+
+def unknown(query: str, series: Mapping[str, set[str]], added: set[str]) -> list[str]:
+    """Names and labels of a query that there are not.
+
+    Args:
+        series: labels of every series by its name, as a server exports them.
+        added: labels that Prometheus adds to each.
+
+    Raises:
+        ValueError: it is no query.
+    """
+    found: list[str] = []
+
+    def visit(node: promql.Expr) -> None:
+        if isinstance(node, promql.VectorSelector):
+            found.extend(_of_selector(node, series, added))
+        elif isinstance(node, (promql.AggregateExpr, promql.BinaryExpr)):
+            there = added | _labels(node, series)
+            found.extend(f"{kind} {name}: no such label" for kind, name in _grouped(node, there))
+
+    promql.walk(promql.parse(query), visit)
+    return found
+
+
+def _of_selector(
+    node: promql.VectorSelector, series: Mapping[str, set[str]], added: set[str]
+) -> list[str]:
+    if node.name not in series:
+        return [f"{node.name}: no such series"]
+    there = series[node.name] | added
+    return [
+        f"{node.name}: no label {matcher.name}"
+        for matcher in node.matchers.matchers
+        if matcher.name not in there
+    ]
+
+
+def _labels(node: promql.Expr, series: Mapping[str, set[str]]) -> set[str]:
+    """Those of all series below a node."""
+    labels: set[str] = set()
+
+    def visit(below: promql.Expr) -> None:
+        if isinstance(below, promql.VectorSelector):
+            labels.update(series.get(below.name, set()))
+
+    promql.walk(node, visit)
+    return labels
+
+
+def _grouped(
+    node: promql.AggregateExpr | promql.BinaryExpr, there: set[str]
+) -> list[tuple[str, str]]:
+    """`by` or `on`, and a label, of those that are not there."""
+    kind, modifier = "by", node.modifier
+    if isinstance(node, promql.BinaryExpr):
+        kind, modifier = "on", modifier and modifier.matching
+    return [(kind, name) for name in (modifier.labels if modifier else []) if name not in there]

@@ -1,0 +1,131 @@
+"""The manifests: valid, and true to the server and the image."""
+
+import copy
+import re
+
+import kubernetes_validate
+import pytest
+
+from tests.docker.files import DOCKER, documents, one, parse, stages
+from tests.docker.promql import unknown
+
+FOLDER = DOCKER / "kubernetes"
+MANIFESTS = {each["kind"]: each for each in documents(FOLDER / "server.yaml")}
+POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
+(SERVER,) = POD["containers"]
+(FETCH,) = POD["initContainers"]
+IMAGE = stages(DOCKER / "serving.Dockerfile")[-1]
+VERSIONS = ["1.30", "1.34"]
+ADDED = {
+    "job",
+    "instance",
+    "namespace",
+    "pod",
+}  # Labels that Prometheus adds, as prometheus.yml says.
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_kubernetes_takes_it(kind, version):
+    kubernetes_validate.validate(MANIFESTS[kind], version, strict=True)
+
+
+def test_what_kubernetes_does_not_take_is_noticed():
+    changed = copy.deepcopy(MANIFESTS["Deployment"])
+    changed["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(changed, VERSIONS[0], strict=True)
+
+
+def test_the_commands_are_embershards():
+    assert parse(SERVER["args"]).command == "serve"
+    assert parse(FETCH["args"]).command == "fetch"
+
+
+def test_each_mounted_folder_is_one_that_the_commands_use():
+    mounts = {mount["mountPath"] for mount in SERVER["volumeMounts"]}
+    assert mounts == {"/repository", "/tmp"}
+    assert str(parse(SERVER["args"]).repository) == str(parse(FETCH["args"]).repository)
+    volumes = {volume["name"] for volume in POD["volumes"]}
+    assert {mount["name"] for mount in SERVER["volumeMounts"]} == volumes
+
+
+def test_ports_are_where_the_server_listens():
+    given = parse(SERVER["args"])
+    ports = {port["name"]: port["containerPort"] for port in SERVER["ports"]}
+    assert ports == {"grpc": given.port, "metrics": given.metrics_port}
+    assert (given.host, given.metrics_host) == ("0.0.0.0", "0.0.0.0")
+    (port,) = MANIFESTS["Service"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (given.port, "grpc")
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
+def test_probes_ask_the_servers_own_health(probe):
+    assert SERVER[probe]["grpc"] == {"port": parse(SERVER["args"]).port}
+
+
+def test_a_pod_has_time_to_drain():
+    pause = SERVER["lifecycle"]["preStop"]["sleep"]["seconds"]
+    drain = parse(SERVER["args"]).drain_timeout_seconds
+    assert POD["terminationGracePeriodSeconds"] == pause + drain + 10
+
+
+def test_an_update_adds_a_pod_whose_memory_is_asked_for():
+    update = MANIFESTS["Deployment"]["spec"]["strategy"]["rollingUpdate"]
+    assert update == {"maxSurge": 1, "maxUnavailable": 0}
+    resources = SERVER["resources"]
+    assert resources["requests"]["memory"] == resources["limits"]["memory"]
+
+
+def test_the_processor_limit_is_of_whole_cores_as_asked_for():
+    resources = SERVER["resources"]
+    assert re.fullmatch(r"[1-9]\d*", resources["limits"]["cpu"])
+    assert resources["requests"]["cpu"] == resources["limits"]["cpu"]
+
+
+@pytest.mark.parametrize("container", [SERVER, FETCH], ids=["server", "fetch"])
+def test_nothing_runs_as_root_or_writes_to_the_image(container):
+    user, group = one(IMAGE, "USER").rest.split(":")
+    context = POD["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert (context["runAsUser"], context["runAsGroup"]) == (int(user), int(group))
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_all_speak_of_the_same_pods():
+    labels = MANIFESTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert MANIFESTS["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert MANIFESTS["Service"]["spec"]["selector"] == labels
+    assert MANIFESTS["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    target = MANIFESTS["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == (
+        "Deployment",
+        MANIFESTS["Deployment"]["metadata"]["name"],
+    )
+    (job,) = documents(FOLDER / "prometheus.yml")[0]["scrape_configs"]
+    (selector,) = job["kubernetes_sd_configs"][0]["selectors"]
+    assert selector["label"] == "app.kubernetes.io/name=" + labels["app.kubernetes.io/name"]
+
+
+def test_prometheus_adds_the_labels_that_the_adapter_asks_for():
+    (job,) = documents(FOLDER / "prometheus.yml")[0]["scrape_configs"]
+    added = {rule.get("target_label") for rule in job["relabel_configs"]} - {None}
+    (rule,) = documents(FOLDER / "adapter.yaml")[0]["rules"]
+    assert set(rule["resources"]["overrides"]) == added == {"namespace", "pod"}
+    ports = {port["name"] for port in SERVER["ports"]}
+    (kept,) = [rule["regex"] for rule in job["relabel_configs"] if rule.get("action") == "keep"]
+    assert kept in ports
+
+
+def test_the_autoscalers_metric_is_made_of_what_the_server_exports(scraped):
+    (rule,) = documents(FOLDER / "adapter.yaml")[0]["rules"]
+    (metric,) = MANIFESTS["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    query = rule["metricsQuery"].replace("<<.GroupBy>>", "pod")
+    query = query.replace("<<.LabelMatchers>>", 'namespace="default",pod=~"a|b"')
+    assert unknown(query, scraped, ADDED) == []
+    assert unknown(rule["seriesQuery"], scraped, ADDED) == []

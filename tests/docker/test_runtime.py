@@ -1,0 +1,122 @@
+"""What the serving image holds, made without Docker by its own build step:
+
+scripts/runtime.sh build serving build/serving
+"""
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.docker.files import DOCKER, one, stages
+from tests.house.sources import ROOT
+
+GOLDEN = ROOT / "tests" / "golden" / "format_0"
+RUNTIME = ROOT / "build" / "serving"
+IMAGE = stages(DOCKER / "serving.Dockerfile")[-1]
+
+pytestmark = pytest.mark.needs_runtime
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        env={"PATH": f"{RUNTIME / 'bin'}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@contextmanager
+def image_command(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str, str]]:
+    """The image's command over the golden package, on free ports, where no file may grow.
+
+    Gives the process, its address, and the URL of its metrics port.
+    """
+    words = one(IMAGE, "ENTRYPOINT").listed() + one(IMAGE, "CMD").listed()
+    words[0] = str(RUNTIME / "bin" / words[0])
+    for given, here in {"/repository": str(GOLDEN), "0.0.0.0": "127.0.0.1", "9400": "0"}.items():
+        assert given in words
+        words = [here if word == given else word for word in words]
+    server = subprocess.Popen(
+        [*words, "--port", "0"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,  # A file would not grow either.
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        url = server.stdout.readline().split()[-1]
+        yield server, address, url
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_the_images_command_serves_says_so_and_drains(tmp_path):
+    health = one(IMAGE, "HEALTHCHECK").listed()
+    with image_command(tmp_path) as (server, address, url):
+        check = [word.replace("http://127.0.0.1:9400/", url) for word in health]
+        assert check != health
+        asked = run(*check)
+        assert (asked.returncode, asked.stderr) == (0, "")
+        assert "tiny" in run("embershard", "predict", address).stdout
+        server.send_signal(signal.SIGTERM)
+        logged = server.communicate(timeout=60)[1].splitlines()
+        assert server.returncode == 0, logged
+        assert logged
+        assert all(isinstance(json.loads(line), dict) for line in logged)
+        assert run(*check).returncode != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_and_tests_are_left_behind():
+    (site,) = (RUNTIME / "lib").glob("python3.*/site-packages")
+    held = {re.split(r"[-_]\d", path.name)[0].lower() for path in site.glob("*.dist-info")}
+    assert {"embershard", "torch", "s3fs", "cryptography"} <= held
+    assert not held & {"fbgemm_gpu_cpu", "fbgemm-gpu-cpu", "torchmetrics", "pytest", "mypy", "pip"}
+
+
+def test_every_library_comes_from_the_packages_that_the_image_installs():
+    (extension,) = (RUNTIME / "lib").glob(
+        "python3.*/site-packages/embershard/serving/_predictor*.so"
+    )
+    listed = re.search(r"^serving_packages=\((.*)\)$", script(), re.MULTILINE)
+    assert listed
+    installed = closure({*listed[1].split(), "libc6", "libstdc++6", "libgcc-s1"})
+    printed = run("ldd", extension).stdout
+    assert "not found" not in printed
+    for library in re.findall(r"=> (/\S+)", printed):
+        if Path(library).is_relative_to(RUNTIME):
+            continue
+        # Debian keeps some under the name without /usr, which is a link to it.
+        names = {library, os.path.realpath(library)}
+        said = [run("dpkg-query", "--search", name).stdout for name in sorted(names)]
+        assert {text.split(":")[0] for text in said if text} & installed, library
+
+
+def script() -> str:
+    return (ROOT / "scripts" / "runtime.sh").read_text()
+
+
+def closure(names: set[str]) -> set[str]:
+    """Packages with all that they depend on, as this machine has them installed."""
+    found: set[str] = set()
+    while names - found:
+        name = (names - found).pop()
+        found.add(name)
+        depends = run("dpkg-query", "--show", "--showformat=${Depends}", name).stdout
+        names |= set(re.findall(r"(?:^|[,|]\s*)([a-z0-9][a-z0-9+.-]+)", depends))
+    return found
