@@ -57,9 +57,9 @@ def image_command(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str, str]]
     )
     try:
         assert server.stdout is not None
-        address = server.stdout.readline().split()[-1]
-        url = server.stdout.readline().split()[-1]
-        yield server, address, url
+        said = [server.stdout.readline().split() for _ in ("address", "metrics")]
+        assert all(said), server.communicate(timeout=60)[1]
+        yield server, said[0][-1], said[1][-1]
     finally:
         server.kill()
         server.communicate()
