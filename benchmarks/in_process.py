@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from embershard.bench.pool import PooledRequest
 from embershard.serving import LocalPredictor
 
-__all__ = ["Done", "examples_per_cpu_second", "merged", "offline_rate", "run_batches"]
+__all__ = [
+    "CORES",
+    "Done",
+    "examples_per_cpu_second",
+    "merged",
+    "offline_rate",
+    "on_each_core",
+    "run_batches",
+]
+
+CORES = len(os.sched_getaffinity(0))
 
 MERGE_EXAMPLES = 512
 """Up to which a server merges requests by default."""
@@ -66,11 +78,21 @@ def offline_rate(
     package: Path, pool: Sequence[PooledRequest], seconds: float
 ) -> Callable[[], float]:
     """Blocks of a model that has the machine to itself and is never without work: examples a
-    second of the clock, on all cores, in batches as a server merges them."""
-    predictor, batches = LocalPredictor(package), merged(pool)
+    second of the clock, a batch on each core at any time, in batches as a server merges them."""
+    predictors, batches = on_each_core(package), merged(pool)
+
+    def run(place: int) -> Done:
+        return run_batches(predictors[place], batches[place:] + batches[:place], seconds)
 
     def block() -> float:
-        done = run_batches(predictor, batches, seconds)
-        return done.examples / done.clock_seconds
+        with ThreadPoolExecutor(CORES) as threads:
+            return sum(
+                done.examples / done.clock_seconds for done in threads.map(run, range(CORES))
+            )
 
     return block
+
+
+def on_each_core(package: Path) -> list[LocalPredictor]:
+    """As many as there are cores, of one thread each: as a server has slots."""
+    return [LocalPredictor(package, threads=1) for _ in range(CORES)]

@@ -1,14 +1,16 @@
 """What measured times of batches allow: the highest rate that a queue in front of them serves in
 time, if it merges as a server does and costs nothing itself.
 
-Poisson arrivals wait in order; whenever the model is free it takes those that fit in one batch, and
+Poisson arrivals wait in order; whenever a slot is free it takes those that fit in one batch, and
 all of them are answered when the batch is done. No transport, no load tool, no other thread.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import About, Row, Series, paired_row
-from benchmarks.in_process import MERGE_EXAMPLES, merged
+from benchmarks.in_process import CORES, MERGE_EXAMPLES, merged, on_each_core
 from benchmarks.watch import Watch
 from embershard.bench import Objective
 from embershard.bench.pool import PooledRequest
@@ -46,6 +48,9 @@ class BatchTimes:
 
     factors: NDArray[np.float64]
     """Measured over the line's, of each batch."""
+
+    slots: int
+    """Batches that ran at once."""
 
     def line(self, examples: float) -> float:
         return self.fixed_seconds + self.seconds_an_example * examples
@@ -86,7 +91,7 @@ def allowed_row(
         what=f"{about.what}; beside a queue in front of the measured times, which costs nothing",
         unit="examples/s",
         note=f"{about.objective}; a request of {np.mean(sizes):.0f} examples takes "
-        f"{np.median(mean) * 1e3:.2f} ms in process on all cores, p99 "
+        f"{np.median(mean) * 1e3:.2f} ms in process, one on each core, p99 "
         f"{np.percentile(mean, 99) * 1e3:.2f} ms, {MERGE_EXAMPLES} examples "
         f"{times.line(MERGE_EXAMPLES) * 1e3:.2f} ms",
     )
@@ -99,29 +104,34 @@ def allowed_row(
 
 
 def measured_times(package: Path, pool: Sequence[PooledRequest], seconds: float) -> BatchTimes:
-    """Of the model in this process on all cores, of requests alone and merged, shuffled, for about
-    so many seconds, and ten batches at least."""
-    predictor = LocalPredictor(package)
+    """Of the model in this process, one batch on each core, of requests alone and merged, shuffled,
+    for about so many seconds, and ten batches at least."""
     ordered = [*([each] for each in pool), *merged(pool)]
     batches = [ordered[at] for at in np.random.default_rng(0).permutation(len(ordered))]
     messages = [[each.message for each in batch] for batch in batches]
     examples = [float(sum(each.examples for each in batch)) for batch in batches]
-    sizes: list[float] = []
-    times: list[float] = []
     begin = time.perf_counter()
-    while (now := time.perf_counter()) - begin < seconds or len(times) < BATCHES_MIN:
-        at = len(times) % len(batches)
-        for answer in predictor.predict_merged(messages[at]):
-            if isinstance(answer, Exception):
-                raise answer
-        times.append(time.perf_counter() - now)
-        sizes.append(examples[at])
+
+    def run(core: int, predictor: LocalPredictor) -> list[tuple[float, float]]:
+        found: list[tuple[float, float]] = []
+        while (now := time.perf_counter()) - begin < seconds or len(found) < BATCHES_MIN:
+            at = (core + len(found)) % len(batches)
+            for answer in predictor.predict_merged(messages[at]):
+                if isinstance(answer, Exception):
+                    raise answer
+            found.append((examples[at], time.perf_counter() - now))
+        return found
+
+    with ThreadPoolExecutor(CORES) as threads:
+        found = [*threads.map(run, range(CORES), on_each_core(package))]
+    sizes, times = zip(*(each for of_core in found for each in of_core), strict=True)
     slope, fixed = np.polyfit(sizes, times, 1)
     line = fixed + slope * np.array(sizes)
     return BatchTimes(
         fixed_seconds=float(fixed),
         seconds_an_example=float(slope),
         factors=np.array(times) / line,
+        slots=CORES,
     )
 
 
@@ -129,7 +139,7 @@ def allowed_rate(times: BatchTimes, sizes: Sequence[int], objective: Objective) 
     """The highest rate of requests of these sizes at which the replayed queue keeps the objective;
     0 where it does not at any."""
     mean = float(np.mean(sizes))
-    low, high = 0.0, 2 * MERGE_EXAMPLES / mean / times.line(MERGE_EXAMPLES)
+    low, high = 0.0, 2 * times.slots * MERGE_EXAMPLES / mean / times.line(MERGE_EXAMPLES)
     allowed = 1 - objective.percent / 100
     while high - low > TOLERANCE * high:
         rate = (low + high) / 2
@@ -148,16 +158,18 @@ def replayed_share_late(
     arrivals = np.cumsum(random.exponential(1 / rate, ARRIVALS))
     asked = random.choice(np.array(sizes), ARRIVALS)
     factors = random.choice(times.factors, ARRIVALS)
-    free, first, late = 0.0, 0, 0
+    free = [0.0] * times.slots
+    first, late = 0, 0
     while first < ARRIVALS:
-        start = max(free, arrivals[first])
+        start = max(heapq.heappop(free), arrivals[first])
         last, examples = first + 1, asked[first]
         while (
             last < ARRIVALS and arrivals[last] <= start and examples + asked[last] <= MERGE_EXAMPLES
         ):
             examples += asked[last]
             last += 1
-        free = start + times.line(examples) * factors[first]
-        late += int(np.count_nonzero(free - arrivals[first:last] >= limit_seconds))
+        end = start + times.line(examples) * factors[first]
+        heapq.heappush(free, end)
+        late += int(np.count_nonzero(end - arrivals[first:last] >= limit_seconds))
         first = last
     return late / ARRIVALS

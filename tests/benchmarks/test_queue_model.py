@@ -10,11 +10,12 @@ ALONE = [400]
 """Two of them are more than a batch may have."""
 
 
-def times(fixed_seconds, seconds_an_example=0.0, factors=(1.0,)):
+def times(fixed_seconds, seconds_an_example=0.0, factors=(1.0,), slots=1):
     return BatchTimes(
         fixed_seconds=fixed_seconds,
         seconds_an_example=seconds_an_example,
         factors=np.array(factors),
+        slots=slots,
     )
 
 
@@ -36,6 +37,15 @@ def test_an_exponential_server_waits_as_m_m_1_does():
     exponential = times(0.010, factors=random.exponential(1.0, 5000))
     late = replayed_share_late(exponential, ALONE, 60, 0.050)
     assert late == pytest.approx(np.exp(-40 * 0.050), abs=0.02)
+
+
+def test_two_slots_wait_as_m_m_2_does():
+    """Erlang C of 1.2 for two servers is 1.8 / (1 + 1.2 + 1.8) = 0.45, and a time of more than 3
+    services has the probability exp(-3) (1 + 0.45 (1 - exp(0.6)) / -0.2)."""
+    random = np.random.default_rng(1)
+    exponential = times(0.010, factors=random.exponential(1.0, 5000), slots=2)
+    late = replayed_share_late(exponential, ALONE, 120, 0.030)
+    assert late == pytest.approx(np.exp(-3) * (1 + 0.45 * (1 - np.exp(0.6)) / -0.2), abs=0.01)
 
 
 def test_what_waits_is_merged_up_to_a_batch():
