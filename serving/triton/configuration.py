@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embershard.errors import InputError
-from embershard.package import Package
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.triton.backend import BACKEND
 from embershard.serving.triton.options import TritonOptions
+
+if TYPE_CHECKING:
+    from embershard.package import Package
 
 __all__ = ["CONFIG_FILE", "model_config"]
 

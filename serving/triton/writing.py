@@ -7,8 +7,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 from embershard.errors import InputError
-from embershard.package import Package
-from embershard.package.sealing import sync
 from embershard.serving.triton.configuration import CONFIG_FILE, model_config
 from embershard.serving.triton.options import TritonOptions
 
@@ -34,6 +32,10 @@ def write_model_config(
         InputError: another configuration is there, without ``force``; or the package lies in the
             folder of another model.
     """
+    # NumPy, which comes with it, starts threads: no command has them before it needs them.
+    from embershard.package import Package
+    from embershard.package.sealing import sync
+
     opened = Package.open(package)
     text = model_config(opened, options)
     folder = opened.path.absolute().parent
