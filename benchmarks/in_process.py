@@ -24,7 +24,7 @@ __all__ = [
 
 CORES = len(os.sched_getaffinity(0))
 
-MERGE_EXAMPLES = 512
+MERGE_EXAMPLES = 256
 """Up to which a server merges requests by default."""
 
 

@@ -1,4 +1,5 @@
-"""A workload asked without request scope: each candidate brings the user's side again."""
+"""A workload asked without request scope, where each candidate brings the user's side again; and
+asked without a user's ids."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 from embershard.data import Workload
 from embershard.package import SampleRequest
 
-__all__ = ["repeat_request", "repeat_user"]
+__all__ = ["drop_user", "repeat_request", "repeat_user"]
 
 
 def repeat_user(workload: Workload) -> Workload:
@@ -40,3 +41,15 @@ def repeat_request(workload: Workload, request: SampleRequest) -> SampleRequest:
         lengths=np.repeat([each.ids for each in workload.sparse], count).astype(np.int32),
         values=np.concatenate(values),
     )
+
+
+def drop_user(workload: Workload, request: SampleRequest) -> SampleRequest:
+    """A request of a workload in which all lists of the request scope are empty."""
+    lengths, values, start = [], [], 0
+    for each in workload.sparse:
+        lists = request.num_examples if each.scope == "example" else 1
+        kept = each.ids if each.scope == "example" else 0
+        lengths.append(np.full(lists, kept, np.int32))
+        values.append(request.values[start : start + lists * kept])
+        start += lists * each.ids
+    return replace(request, lengths=np.concatenate(lengths), values=np.concatenate(values))

@@ -109,15 +109,16 @@ class ServerOptions:
     """Most ids of one request, likewise."""
 
     max_batch_examples: Count = 0
-    """Most examples run at once: the largest piece of a request. 0: 1024, or ``merge_examples``
-    where that is more, and no more than may be queued. Others wait while it runs, and a batch's
-    memory grows with it."""
+    """Most examples run at once: the largest piece of a request. 0: ``merge_examples``,
+    but at least 256, so that a large request runs in several slots at once, with one slot at least
+    1024; and no more than may be queued. Others wait while it runs, and a batch's memory grows with
+    it."""
 
     max_batch_ids: Count = 0
     """Most ids looked up at once, likewise; one example that has more runs alone. 0: 2**20."""
 
     merge_examples: Count = 0
-    """Requests are merged up to so many examples. A larger one runs alone. 0: 512, and never more
+    """Requests are merged up to so many examples. A larger one runs alone. 0: 256, and never more
     than ``max_batch_examples``: beyond some hundreds an example costs no less, and all that are in
     a batch wait for it. Raise it where a model gains from more; 1: none are merged."""
 

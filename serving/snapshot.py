@@ -107,6 +107,8 @@ class VersionSnapshot(TypedDict):
     devices: list[Device]
     shadow: Shadow
     max_batch_examples: int
+    slots: int
+    """Batches that may run at once."""
 
 
 class Snapshot(VersionSnapshot):

@@ -102,6 +102,7 @@ def _sum(versions: Sequence[VersionSnapshot]) -> VersionSnapshot:
             "failed": sum(each["shadow"]["failed"] for each in versions),
         },
         "max_batch_examples": max((each["max_batch_examples"] for each in versions), default=0),
+        "slots": max((each["slots"] for each in versions), default=0),
     }
 
 
@@ -113,6 +114,7 @@ def _idle(version: VersionSnapshot) -> VersionSnapshot:
         "queued": {"requests": 0, "examples": 0, "ids": 0, "bytes": 0},
         "in_flight": 0,
         "max_batch_examples": 0,
+        "slots": 0,
         "devices": devices,
     }
 

@@ -27,6 +27,8 @@ __all__ = ["measure"]
 
 BLOCKS = 15
 BLOCK_SECONDS = 0.4
+PAUSE_SECONDS = 100e-6
+"""About an echo's round trip: so long a server's thread sleeps between two requests."""
 
 WHAT = "*small*, 1 example, one request at a time, 1 thread in the model, median of a block"
 
@@ -44,10 +46,12 @@ def measure() -> list[Row]:
             _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS))
             for each in (ours, echo)
         ]
-        direct = direct_call(LocalPredictor(package, threads=1), pool)
-        (served, echoed, called), watch = interleaved([*runs, direct], blocks=BLOCKS)
+        predictor = LocalPredictor(package, threads=1)
+        calls = [direct_call(predictor, pool), direct_call(predictor, pool, pause=PAUSE_SECONDS)]
+        (served, echoed, called, paused), watch = interleaved([*runs, *calls], blocks=BLOCKS)
     least = [one + other for one, other in zip(echoed, called, strict=True)]
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
+    awake = [after - before for after, before in zip(paused, called, strict=True)]
     note = (
         f"echo {np.median(echoed):.0f} us, direct call {np.median(called):.0f} us; "
         "both of these parse the request"
@@ -70,16 +74,36 @@ def measure() -> list[Row]:
             Series("served - (direct call + C++ echo)", added),
             watch=watch,
         ),
+        paired_row(
+            About(
+                name="idle/paused",
+                what=f"{WHAT}; what a direct call takes longer where its thread has slept "
+                f"{PAUSE_SECONDS * 1e6:.0f} us before it, as a server's does",
+                unit="us",
+                lower_is_better=True,
+            ),
+            Series("direct call after a pause - direct call", awake),
+            watch=watch,
+        ),
     ]
 
 
-def direct_call(predictor: LocalPredictor, pool: Sequence[PooledRequest]) -> Callable[[], float]:
-    """A block of calls in this process, one request after the other; their median."""
+def direct_call(
+    predictor: LocalPredictor, pool: Sequence[PooledRequest], *, pause: float = 0
+) -> Callable[[], float]:
+    """A block of calls in this process, one request after the other; their median, in microseconds.
+
+    Args:
+        pause: seconds to sleep before each.
+    """
 
     def run() -> float:
         durations: list[float] = []
         end = time.perf_counter() + BLOCK_SECONDS
-        while (start := time.perf_counter()) < end:
+        while time.perf_counter() < end:
+            if pause > 0:
+                time.sleep(pause)
+            start = time.perf_counter()
             [answer] = predictor.predict_merged([pool[len(durations) % len(pool)].message])
             durations.append(time.perf_counter() - start)
             if isinstance(answer, Exception):

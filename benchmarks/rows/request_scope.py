@@ -14,7 +14,7 @@ from benchmarks.blocks import interleaved
 from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.objective import HighestRate, highest_rate, runs_at
 from benchmarks.packages import package_of
-from benchmarks.repeated import repeat_request, repeat_user
+from benchmarks.repeated import drop_user, repeat_request, repeat_user
 from benchmarks.servers import (
     Served,
     closed_loop,
@@ -44,6 +44,7 @@ RUN_SECONDS = 3.0
 
 INPUTS = "1 user with 20 features and a history of 300, 200 candidates of 40 features"
 ONCE, REPEATED = "once per request", "repeated per candidate"
+NOBODY = "without a user's ids"
 UNIT = "examples per server CPU-second"
 
 Side = tuple[Served, Sequence[PooledRequest]]
@@ -62,7 +63,8 @@ def measure() -> list[Row]:
 
 
 def measured(name: str, what: str, *, dense_dtype: str = "fp32") -> list[Row]:
-    """At a fixed number in flight, at the highest rate of each, and on the wire."""
+    """At a fixed number in flight, what that could be at most, at the highest rate of each, and on
+    the wire."""
     asked = Asked(name, f"{what}: {INPUTS}")
     ranking = workload("ranking")
     random = np.random.default_rng(2)
@@ -76,8 +78,12 @@ def measured(name: str, what: str, *, dense_dtype: str = "fp32") -> list[Row]:
             package = package_of(side, dense_dtype=dense_dtype)
             served = stack.enter_context(serving(embershard_serve(package)))
             sides.append((served, pooled(sent, package)))
+        once, repeated = sides
+        same = package_of(ranking, dense_dtype=dense_dtype)
+        nobody = pooled([drop_user(ranking, each) for each in requests], same)
         return [
             _in_flight(asked, sides),
+            _most(asked, [(once[0], nobody), repeated]),
             _at_objective(asked, sides),
             _bytes(asked, [pool for _, pool in sides]),
         ]
@@ -90,6 +96,16 @@ def _in_flight(asked: Asked, sides: Sequence[Side]) -> Row:
     ]
     note = f"{IN_FLIGHT} users in flight"
     return _row(asked, "in_flight", note, runs, [ONCE, REPEATED])
+
+
+def _most(asked: Asked, sides: Sequence[Side]) -> Row:
+    """What there is to gain at most: the user's lists are empty, so nothing is read for them."""
+    runs = [
+        closed_loop(served, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
+        for served, pool in sides
+    ]
+    note = f"{IN_FLIGHT} in flight, the lists of the first side's users empty"
+    return _row(asked, "most", note, runs, [NOBODY, REPEATED])
 
 
 def _at_objective(asked: Asked, sides: Sequence[Side]) -> Row:
@@ -126,8 +142,8 @@ def _row(
         name=f"{asked.name}/{name}",
         what=asked.what,
         unit=UNIT,
-        note=f"{note}; p99 {p99s[0]:.1f} ms, {REPEATED} {p99s[1]:.1f} ms; {ONCE}: "
-        f"{cores_used(ours)}; {REPEATED}: {cores_used(theirs)}",
+        note=f"{note}; p99 {p99s[0]:.1f} ms, {names[1]} {p99s[1]:.1f} ms; {names[0]}: "
+        f"{cores_used(ours)}; {names[1]}: {cores_used(theirs)}",
     )
     series = [
         Series(name, [per_cpu_second(each) for each in side])

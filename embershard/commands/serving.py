@@ -19,9 +19,13 @@ __all__ = ["add_serve"]
 BATCHES = (
     ("threads", "N", "threads of lookups and of the dense program; 0: one a core"),
     ("slots", "N", "batches run at once, which share the threads; 0: one a thread"),
-    ("max-batch-examples", "N", "most examples run at once; a larger request is cut; 0: 1024"),
+    (
+        "max-batch-examples",
+        "N",
+        "most run at once; a larger request is cut; 0: as many as are merged",
+    ),
     ("max-batch-ids", "N", "most ids looked up at once, likewise; 0: 2**20"),
-    ("merge-examples", "N", "requests are merged up to so many examples; 0: 512"),
+    ("merge-examples", "N", "requests are merged up to so many examples; 0: 256"),
     ("max-inline-us", "US", "longest batch run by the thread that brings it; 0: none"),
 )
 LIMITS = (

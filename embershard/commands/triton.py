@@ -12,10 +12,10 @@ from embershard.errors import InputError
 __all__ = ["add_triton_config", "write_config"]
 
 NUMBERS = (
-    ("threads", "N", "threads of lookups and of the dense program, of an instance; 0: one a core"),
+    ("threads", "N", "threads of an instance; 0: all instances together have one a core"),
     ("instances", "N", "how many batches run at the same time"),
     ("max-batch-requests", "N", "most requests in a batch"),
-    ("max-batch-examples", "N", "a batch is full with so many examples; 0: the backend's default"),
+    ("max-batch-examples", "N", "a batch is full with so many examples; 0: as many as serve merges"),
     ("max-batch-ids", "N", "a batch is full with so many ids; 0: the backend's default"),
     ("max-queue-delay-us", "US", "how long a request waits for others while nothing runs; 0: not"),
     ("max-queued-requests", "N", "requests that may wait; 0: no limit"),

@@ -220,6 +220,7 @@ OURS = (
         "Most examples that a batch may hold.",
         lambda snapshot: snapshot["max_batch_examples"],
     ),
+    _gauge("embershard_slots", "Batches that may run at once.", lambda snapshot: snapshot["slots"]),
     _device("gauge", "embershard_table_bytes", "Table rows on a device.", "table_bytes"),
     _device(
         "counter",

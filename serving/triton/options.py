@@ -42,19 +42,19 @@ class TritonOptions:
     """``mmap``: read from the files as needed. ``resident``: copied into memory at the start."""
 
     threads: int = 0
-    """Threads of lookups and of the dense program, of each instance. 0: one a core. Lower it where
-    there are several instances, or other models beside this one."""
+    """Threads of lookups and of the dense program, of each instance. 0: all instances together have
+    one a core. Lower it where there are other models beside this one."""
 
     instances: int = 1
-    """How many batches run at the same time, at least 1. They share the tables. One is right where
-    its threads fill the machine."""
+    """How many batches run at the same time, at least 1. They share the tables. One a core answers
+    most where requests are large; small ones are worth merging in few."""
 
     max_batch_requests: int = 256
     """Most requests in a batch, at least 1."""
 
     max_batch_examples: int = 0
-    """A batch is full with so many examples; a larger request runs alone. 0: the backend's
-    default. Raise it where a model gains from more."""
+    """A batch is full with so many examples; a larger request is cut. 0: as many as our server
+    merges. Raise it where a model gains from more."""
 
     max_batch_ids: int = 0
     """A batch is full with so many ids, likewise."""

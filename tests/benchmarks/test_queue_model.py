@@ -6,7 +6,7 @@ import pytest
 from benchmarks.queue_model import BatchTimes, allowed_rate, replayed_share_late
 from embershard.bench import Objective
 
-ALONE = [400]
+ALONE = [200]
 """Two of them are more than a batch may have."""
 
 
@@ -50,8 +50,16 @@ def test_two_slots_wait_as_m_m_2_does():
 
 def test_what_waits_is_merged_up_to_a_batch():
     """Beyond what it does one by one a model of a fixed time a batch keeps up with two."""
-    assert replayed_share_late(times(0.010), [200], 150, 0.100) < 0.01
+    assert replayed_share_late(times(0.010), [100], 150, 0.100) < 0.01
     assert replayed_share_late(times(0.010), ALONE, 150, 0.100) > 0.9
+
+
+def test_one_larger_than_a_batch_runs_in_pieces_in_all_slots():
+    """Two pieces of 256 examples, each of which takes as long as the other."""
+    large = [512]
+    assert replayed_share_late(times(0.010), large, 0.01, 0.0199) == 1
+    assert replayed_share_late(times(0.010), large, 0.01, 0.0201) < 0.01
+    assert replayed_share_late(times(0.010, slots=2), large, 0.01, 0.0101) < 0.01
 
 
 def test_the_rate_allowed_keeps_the_objective_and_a_higher_one_does_not():

@@ -201,7 +201,7 @@ def test_examples_ids_and_batches_are_counted(traffic):
     assert snapshot["unknown_ids"] == UNKNOWN
     assert histogram(traffic, "batch_requests") == (2, 2)
     assert histogram(traffic, "batch_examples") == (2, 5)
-    assert histogram(traffic, "batch_fill") == (2, 5 / 512)
+    assert histogram(traffic, "batch_fill") == (2, 5 / 256)
 
 
 def test_what_passed_the_door_is_counted_though_the_queue_refused_it(traffic):

@@ -64,11 +64,6 @@ bool IsDueBefore(const std::unique_ptr<Request>& one, const std::unique_ptr<Requ
   return one->deadline < other->deadline;
 }
 
-// Whether it, or a piece of it, may run now.
-bool IsReady(const Request& request) {
-  return request.pieces == nullptr || request.pieces->has_next();
-}
-
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
 
 }  // namespace
@@ -128,10 +123,7 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
     // As much as it has may come between its pieces.
     if (request.pieces != nullptr) AddTo(&work, SizeLeft(request));
   }
-  Clock::time_point alone = now;  // Its pieces run one after the other, whatever else is free.
-  if (request.pieces != nullptr) alone = forecast.EndInTurn(SizeLeft(request), now);
-  const auto end_of = [&] { return Latest(std::max(forecast.EndOf(work, now), alone), now); };
-  if (is_batch || queued_batch_.examples == 0) return end_of();
+  if (is_batch || queued_batch_.examples == 0) return Latest(forecast.EndOf(work, now), now);
   const BatchSize others = WorkOf(queued_batch_);
   TakeFrom(&work, others);
   // Of the others those that fill its batches up, and those whose turn comes meanwhile.
@@ -142,7 +134,7 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
   work.requests += others.requests * share / others.examples;
   work.examples += share;
   work.ids += others.ids * share / others.examples;
-  return end_of();
+  return Latest(forecast.EndOf(work, now), now);
 }
 
 std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const Forecast& forecast,
@@ -164,17 +156,18 @@ Due BatchFormer::Take(Clock::time_point now) {
   WaitingLine* const large = IsTurnOfLarge() ? &large_ : nullptr;
   bool has_piece = false;
   try {
-    while (large != nullptr && !large->empty() && TakeFirst(large, now, &room, &due)) continue;
+    while (large != nullptr && TakeNext(large, now, &room, &due)) continue;
     has_piece = !due.batch.empty();
     bool fits = true;
-    while (fits && !first->empty()) fits = TakeFirst(first, now, &room, &due);
-    while (fits && !second->empty()) fits = TakeFirst(second, now, &room, &due);
+    while (fits && first->next() != nullptr) fits = TakeNext(first, now, &room, &due);
+    while (fits && TakeNext(second, now, &room, &due)) continue;
   } catch (const std::exception&) {
     // What has been taken is due, and the rest is for the next call. Where nothing has,
     // the first goes: the next call might fail at it again, and so for ever.
     if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
-      WaitingLine* const line = large != nullptr ? large : first->empty() ? second : first;
-      due.failed = line->TakeFirst();
+      WaitingLine* const rest = first->next() != nullptr ? first : second;
+      WaitingLine* const line = large != nullptr ? large : rest;
+      due.failed = line->Take(*line->next());
       Uncount(*due.failed);
     }
   }
@@ -188,18 +181,18 @@ Due BatchFormer::Take(Clock::time_point now) {
 }
 
 bool BatchFormer::can_take() const {
-  return !interactive_.empty() || (!large_.empty() && IsReady(large_.first())) ||
-         (!batch_.empty() && IsReady(batch_.first()));
+  return !interactive_.empty() || large_.next() != nullptr || batch_.next() != nullptr;
 }
 
 bool BatchFormer::IsTurnOfBatch() const {
-  return passed_over_ >= kPassedOver && !batch_.empty() && IsReady(batch_.first());
+  return passed_over_ >= kPassedOver && batch_.next() != nullptr;
 }
 
 bool BatchFormer::IsTurnOfLarge() const {
-  if (large_.empty() || !IsReady(large_.first()) || IsTurnOfBatch()) return false;
+  const Request* const large = large_.next();
+  if (large == nullptr || IsTurnOfBatch()) return false;
   if (interactive_.empty()) return true;
-  return !after_large_ && large_.first().deadline <= interactive_.first().deadline;
+  return !after_large_ && large->deadline <= interactive_.first().deadline;
 }
 
 void BatchFormer::CountPassedOver(const Batch& batch) {
@@ -213,26 +206,26 @@ void BatchFormer::CountPassedOver(const Batch& batch) {
   }
 }
 
-bool BatchFormer::TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due) {
-  const Request& first = line->first();
-  const RequestPieces* const pieces = first.pieces.get();
-  Batch* part = IsExpired(first, now) ? &due->expired : &due->batch;
+bool BatchFormer::TakeNext(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due) {
+  const Request* const next = line->next();
+  if (next == nullptr) return false;
+  const RequestPieces* const pieces = next->pieces.get();
+  Batch* part = IsExpired(*next, now) ? &due->expired : &due->batch;
   QueueSize size;
   if (part == &due->batch) {
-    if (!IsReady(first)) return false;
-    size = SizeOf(pieces != nullptr ? pieces->next() : first);
+    size = SizeOf(pieces != nullptr ? pieces->next() : *next);
     // One that does not fit ends the batch: none is overtaken for ever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;
     if (!fits && !due->batch.empty()) return false;
-    if (IsAbandoned(first)) part = &due->abandoned;
+    if (IsAbandoned(*next)) part = &due->abandoned;
   }
   part->emplace_back();  // What may fail comes first.
-  Uncount(first);
+  Uncount(*next);
   if (pieces != nullptr && part == &due->batch) {
-    part->back() = line->TakePiece();
-    Count(first);
+    part->back() = line->TakePiece(*next);
+    Count(*next);
   } else {
-    part->back() = line->TakeFirst();
+    part->back() = line->Take(*next);
   }
   if (part == &due->batch) {
     room->examples -= std::min(room->examples, size.examples);

@@ -62,14 +62,14 @@ class BatchFormer {
   // deadline comes first; so stand the requests of a batch. A batch takes its first request
   // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
   // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. Of a
-  // request that is cut one piece leaves, and never in two batches in a row while other
+  // request that is cut pieces leave, and never in two batches in a row while other
   // interactive ones wait; the request itself stays until it is answered. At least one request or
   // piece leaves. What is no longer worth running takes no room in a batch. Never
   // throws.
   // REQUIRES: can_take().
   Due Take(Clock::time_point now);
 
-  // Whether anything may leave: not where all that waits is cut and a piece of it runs.
+  // Whether anything may leave: not where all that waits is cut and its pieces have left.
   bool can_take() const;
 
   // After how long there will be room and time for one that Add() has refused, if nothing else
@@ -102,10 +102,9 @@ class BatchFormer {
   bool IsTurnOfLarge() const;
   // Counts how often kBatch ones were left.
   void CountPassedOver(const Batch& batch);
-  // Moves the first request into `due`. False, and nothing moved, where it does not fit
-  // `room`, which is what the batch has left once it has a request; or where one of its pieces
-  // runs.
-  bool TakeFirst(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due);
+  // Moves the next request, or a piece of it, into `due`. False, and nothing moved, where there is
+  // none, or it does not fit `room`, which is what the batch has left once it has a request.
+  bool TakeNext(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due);
   // What waits of a request counts, or no longer.
   void Count(const Request& request);
   void Uncount(const Request& request);

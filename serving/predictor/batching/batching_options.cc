@@ -9,7 +9,7 @@ namespace embershard {
 namespace {
 
 constexpr size_t kRequestsQueued = 8;
-constexpr size_t kMergeExamples = 512;
+constexpr size_t kMergeExamples = 256;
 constexpr size_t kBatchExamples = 1024;
 constexpr uint64_t kBatchIds = 1 << 20;
 
@@ -47,13 +47,16 @@ Status Complete(const Sizes<Size>& sizes, Size package, Size default_batch) {
 
 Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limits& package) {
   BatchingOptions options = asked;
+  if (options.slots == 0) return InvalidArgument("slots: expected at least 1, got 0");
+  if (options.merge_examples == 0) options.merge_examples = kMergeExamples;
+  const size_t least_batch = options.slots > 1 ? kMergeExamples : kBatchExamples;
   Status status =
       Complete<size_t>({.unit = "examples",
                         .least_request = 4096,
                         .request = &options.max_request_examples,
                         .batch = &options.max_batch_examples,
                         .queued = &options.max_queued_examples},
-                       package.max_examples, std::max(kBatchExamples, options.merge_examples));
+                       package.max_examples, std::max(least_batch, options.merge_examples));
   if (!status.ok()) return status;
   status = Complete<uint64_t>({.unit = "ids",
                                .least_request = kBatchIds,
@@ -62,12 +65,10 @@ Result<BatchingOptions> CompleteOptions(const BatchingOptions& asked, const Limi
                                .queued = &options.max_queued_ids},
                               package.max_ids, kBatchIds);
   if (!status.ok()) return status;
-  if (options.merge_examples == 0) options.merge_examples = kMergeExamples;
   options.merge_examples = std::min(options.merge_examples, options.max_batch_examples);
   if (options.max_queued_bytes == 0) {
     return InvalidArgument("max_queued_bytes: expected at least 1, got 0");
   }
-  if (options.slots == 0) return InvalidArgument("slots: expected at least 1, got 0");
   return options;
 }
 

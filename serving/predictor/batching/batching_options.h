@@ -20,13 +20,14 @@ struct BatchingOptions {
   size_t max_request_examples = 0;
   uint64_t max_request_ids = 0;
 
-  // Largest batch: the largest piece of a request that is cut, and of one that is not. 0: 1024
-  // examples, or as many as are merged where that is more, and 2^20 ids; no more than may be
-  // queued. Others wait while it runs, and a batch's buffers grow with it.
+  // Largest batch: the largest piece of a request that is cut, and of one that is not. 0: as many
+  // examples as are merged, and no less than 256, so that a large request runs in several slots at
+  // once, with one slot 1024; and 2^20 ids; no more than may be queued. Others wait while it runs,
+  // and a batch's buffers grow with it.
   size_t max_batch_examples = 0;
   uint64_t max_batch_ids = 0;
 
-  // Requests are merged up to so many examples. A larger one runs alone. 0: 512, and never more
+  // Requests are merged up to so many examples. A larger one runs alone. 0: 256, and never more
   // than a batch may hold: beyond some hundreds an example costs no less, and all that are in a
   // batch wait for it. Raise it where a model gains from more; 1: none are merged.
   size_t merge_examples = 0;

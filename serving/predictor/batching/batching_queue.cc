@@ -23,7 +23,8 @@ BatchSize SizeOf(const Batch& batch) {
 }  // namespace
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
-                             AnswerLate answer_late, Now now, std::function<void()> begin)
+                             AnswerLate answer_late, Now now,
+                             std::function<void(size_t thread)> begin)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
@@ -36,11 +37,12 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
   std::iota(free_.rbegin(), free_.rend(), size_t{0});
   threads_.reserve(options.slots);
   try {
-    threads_.emplace_back([this, begin = std::move(begin)] {
-      if (begin) begin();
-      Loop();
-    });
-    while (threads_.size() < options.slots) threads_.emplace_back([this] { Loop(); });
+    while (threads_.size() < options.slots) {
+      threads_.emplace_back([this, begin, number = threads_.size()] {
+        if (begin) begin(number);
+        Loop();
+      });
+    }
     watch_ = std::thread([this] { Watch(); });
   } catch (...) {
     Stop();
@@ -110,7 +112,9 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   free_.pop_back();
   running_[slot].Begin(due.batch);
   forecast_.RunBegins(slot, SizeOf(due.batch), now_());
+  const bool wakes = CanRun();  // Who brought a request that is cut has woken one for all pieces.
   lock->unlock();
+  if (wakes) changed_.notify_one();
   run_batch_(std::move(due), this);
   lock->lock();
   free_.push_back(slot);

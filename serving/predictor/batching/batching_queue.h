@@ -41,10 +41,11 @@ class BatchingQueue {
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
-  // `begin`, where there is one, is called once, on a thread of the queue's, before it runs
-  // anything. REQUIRES: options as CompleteOptions() gives them.
+  // `begin`, where there is one, is called on each thread that runs batches, with the number of the
+  // thread, below options.slots, before that one runs anything. REQUIRES: options as
+  // CompleteOptions() gives them.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
-                Now now = Clock::now, std::function<void()> begin = {});
+                Now now = Clock::now, std::function<void(size_t thread)> begin = {});
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue();  // Calls Stop().

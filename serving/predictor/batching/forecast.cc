@@ -57,13 +57,6 @@ Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) 
   return end;
 }
 
-Clock::time_point Forecast::EndInTurn(const BatchSize& work, Clock::time_point now) const {
-  const Clock::time_point of_late = now - BatchCosts::kMemory;
-  const Batches batches = BatchesOf(work, of_late);
-  FindFree(now, of_late);
-  return *std::ranges::min_element(free_) + batches.each * static_cast<int64_t>(batches.count);
-}
-
 Forecast::Batches Forecast::BatchesOf(const BatchSize& work, Clock::time_point of_late) const {
   const uint64_t count =
       DivideUp(work.requests, std::min(Fit(work.requests, work.examples, options_.merge_examples),

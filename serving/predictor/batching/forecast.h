@@ -42,9 +42,6 @@ class Forecast {
   // Judged by batches of late.
   Clock::time_point FirstEnd(Clock::time_point now) const;
 
-  // As EndOf(), of work whose batches run one after the other, in one slot.
-  Clock::time_point EndInTurn(const BatchSize& work, Clock::time_point now) const;
-
  private:
   struct Running {
     BatchSize size;  // All zero: nothing runs.

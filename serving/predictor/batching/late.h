@@ -15,9 +15,12 @@
 
 namespace embershard {
 
-// Nobody can take the request back any more, and its ticket may go.
+// Nobody can take the request back any more, and its ticket may go. Under the queue's lock, but for
+// one that has been unlinked: its pieces may still look, and are not touched again.
 inline void Unlink(Request* request) {
-  if (request->pieces != nullptr) request->pieces->waiting = nullptr;
+  if (request->pieces != nullptr && request->pieces->waiting != nullptr) {
+    request->pieces->waiting = nullptr;
+  }
   if (request->ticket != nullptr) request->ticket->request = nullptr;
   request->ticket = nullptr;
 }

@@ -61,7 +61,42 @@ void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdC
   }
 }
 
+// What a piece takes beside what its views lie over.
+uint64_t BytesOf(const Request& piece) {
+  return sizeof(Request) + piece.dense.size() * sizeof(DenseView) +
+         piece.sparse.size() * sizeof(SparseView);
+}
+
 }  // namespace
+
+struct RequestPieces::Rest {
+  uint32_t num_examples = 0;
+  uint32_t first_example = 0;
+  uint32_t piece_examples = 0;  // Most examples of a piece.
+  uint64_t piece_ids = 0;       // Most ids of a piece in example scope.
+  Priority priority = Priority::kInteractive;
+  Clock::time_point arrival;
+  std::vector<size_t> outputs_wanted;
+  std::vector<DenseView> dense;
+  std::vector<SparseView> sparse;
+
+  // How many examples the next piece has, and their ids.
+  BatchSize SizeOfNext(const Schema& schema) const {
+    BatchSize size;
+    const uint32_t most = std::min(piece_examples, num_examples);
+    while (size.examples < most) {
+      uint64_t ids = 0;
+      for (size_t i = 0; i < schema.sparse.size(); ++i) {
+        if (schema.sparse[i].scope == Scope::kRequest || sparse[i].lengths.empty()) continue;
+        ids += KeptOf(schema.sparse[i], sparse[i], size.examples);
+      }
+      if (size.examples > 0 && size.ids + ids > piece_ids) break;
+      ++size.examples;
+      size.ids += ids;
+    }
+    return size;
+  }
+};
 
 RequestPieces::RequestPieces(const Schema* schema, const PieceBudget& budget, const Request& whole,
                              TakeWhole take_whole)
@@ -69,110 +104,89 @@ RequestPieces::RequestPieces(const Schema* schema, const PieceBudget& budget, co
       take_whole_(std::move(take_whole)),
       bytes_(whole.bytes),
       num_examples_(whole.num_examples),
-      num_ids_(whole.num_ids) {
+      outputs_wanted_(whole.outputs_wanted) {
   assert(IsLarger(whole, budget));
   for (size_t i = 0; i < schema->sparse.size(); ++i) {
     if (schema->sparse[i].scope == Scope::kRequest) request_ids_ += whole.sparse[i].num_kept;
   }
+  Rest rest;
+  rest.num_examples = whole.num_examples;
   // Equal ones: a short last one would cost as much as its batch.
   const uint64_t pieces = DivideUp(whole.num_examples, budget.examples);
-  piece_examples_ = static_cast<uint32_t>(DivideUp(whole.num_examples, pieces));
-  piece_ids_ = std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
-  left_ = {.examples = whole.num_examples, .ids = num_ids_};
-  left_.requests = PiecesOf(left_);
-
-  rest_.num_examples = whole.num_examples;
-  rest_.dense = whole.dense;
-  rest_.sparse = whole.sparse;
-  rest_.outputs_wanted = whole.outputs_wanted;
-  rest_.priority = whole.priority;
-  rest_.arrival = whole.arrival;
-  CutNext();
+  rest.piece_examples = static_cast<uint32_t>(DivideUp(whole.num_examples, pieces));
+  rest.piece_ids =
+      std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
+  rest.priority = whole.priority;
+  rest.arrival = whole.arrival;
+  rest.outputs_wanted = whole.outputs_wanted;
+  rest.dense = whole.dense;
+  rest.sparse = whole.sparse;
+  while (rest.num_examples > 0) pieces_.push_back(Cut(&rest));
+  left_ = {.requests = pieces_.size(), .examples = whole.num_examples, .ids = whole.num_ids};
+  for (const auto& piece : pieces_) held_bytes_ += BytesOf(*piece);
+  joined_.num_ids = whole.num_ids;
 }
 
-std::unique_ptr<Request> RequestPieces::TakeNext(const std::shared_ptr<RequestPieces>& self) {
-  assert(has_next() && self.get() == this);
-  next_->bytes = self;
-  left_.examples -= next_->num_examples;
-  left_.ids -= next_->num_ids - request_ids_;
-  left_.requests = PiecesOf(left_);
-  has_next_.store(false, std::memory_order_relaxed);
-  return std::move(next_);
-}
-
-uint64_t RequestPieces::PiecesOf(const BatchSize& size) const {
-  return std::max(DivideUp(size.examples, piece_examples_),
-                  DivideUp(size.ids - request_ids_, piece_ids_));
-}
-
-BatchSize RequestPieces::SizeOfNext() const {
-  BatchSize size;
-  const uint32_t most = std::min(piece_examples_, rest_.num_examples);
-  while (size.examples < most) {
-    uint64_t ids = 0;
-    for (size_t i = 0; i < schema_->sparse.size(); ++i) {
-      const SparseView& view = rest_.sparse[i];
-      if (schema_->sparse[i].scope == Scope::kRequest || view.lengths.empty()) continue;
-      ids += KeptOf(schema_->sparse[i], view, size.examples);
-    }
-    if (size.examples > 0 && size.ids + ids > piece_ids_) break;
-    ++size.examples;
-    size.ids += ids;
-  }
-  return size;
-}
-
-void RequestPieces::CutNext() {
-  if (rest_.num_examples == 0) return;
-  const BatchSize size = SizeOfNext();
+std::unique_ptr<Request> RequestPieces::Cut(Rest* rest) {
+  const BatchSize size = rest->SizeOfNext(*schema_);
   auto piece = std::make_unique<Request>();
   piece->num_examples = static_cast<uint32_t>(size.examples);
-  piece->first_example = rest_.first_example;
+  piece->first_example = rest->first_example;
   piece->num_ids = request_ids_ + size.ids;
-  piece->outputs_wanted = rest_.outputs_wanted;
-  piece->priority = rest_.priority;
-  piece->arrival = rest_.arrival;
+  piece->outputs_wanted = rest->outputs_wanted;
+  piece->priority = rest->priority;
+  piece->arrival = rest->arrival;
   for (size_t i = 0; i < schema_->dense.size(); ++i) {
     const bool shared = schema_->dense[i].scope == Scope::kRequest;
-    piece->dense.push_back(shared ? rest_.dense[i] : CutFirst(size.examples, &rest_.dense[i]));
+    piece->dense.push_back(shared ? rest->dense[i] : CutFirst(size.examples, &rest->dense[i]));
   }
   for (size_t i = 0; i < schema_->sparse.size(); ++i) {
     const SparseInput& input = schema_->sparse[i];
     const bool shared = input.scope == Scope::kRequest;
-    piece->sparse.push_back(shared ? rest_.sparse[i]
-                                   : CutFirst(input, size.examples, &rest_.sparse[i]));
+    piece->sparse.push_back(shared ? rest->sparse[i]
+                                   : CutFirst(input, size.examples, &rest->sparse[i]));
   }
   // The piece keeps this alive from where it is taken.
-  piece->answer = [this](Status status, Response response) {
-    End(std::move(status), std::move(response));
+  piece->answer = [this, first = piece->first_example](Status status, Response response) {
+    End(first, std::move(status), std::move(response));
   };
-  rest_.num_examples -= piece->num_examples;
-  rest_.first_example += piece->num_examples;
+  rest->num_examples -= piece->num_examples;
+  rest->first_example += piece->num_examples;
   // Those of the request scope are equal in all pieces.
-  std::erase_if(rest_.outputs_wanted, [this](size_t output) {
+  std::erase_if(rest->outputs_wanted, [this](size_t output) {
     return schema_->outputs[output].scope == Scope::kRequest;
   });
-  next_ = std::move(piece);
+  return piece;
 }
 
-void RequestPieces::End(Status status, Response response) {
-  AddTiming(response.timing);
-  const bool is_last = rest_.num_examples == 0;
-  if (status.ok()) {
-    try {
-      Join(std::move(response));
-      CutNext();
-    } catch (const std::exception&) {  // Memory has run out.
-      status = OutOfMemory();
+std::unique_ptr<Request> RequestPieces::TakeNext(const std::shared_ptr<RequestPieces>& self) {
+  assert(has_next() && self.get() == this);
+  std::unique_ptr<Request> piece = std::move(pieces_[taken_++]);
+  piece->bytes = self;
+  left_.requests -= 1;
+  left_.examples -= piece->num_examples;
+  left_.ids -= piece->num_ids - (left_.requests > 0 ? request_ids_ : 0);
+  return piece;
+}
+
+void RequestPieces::End(uint32_t first_example, Status status, Response response) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) return;
+    AddTiming(response.timing);
+    if (status.ok()) {
+      try {
+        Join(first_example, std::move(response));
+      } catch (const std::exception&) {  // Memory has run out.
+        status = OutOfMemory();
+      }
     }
+    if (status.ok() && ended_ < pieces_.size()) return;
+    failed_ = !status.ok();
   }
-  if (status.ok() && !is_last) {
-    has_next_.store(true, std::memory_order_release);  // From here on all is the next one's.
-    return;
-  }
+  // From here on nobody else looks at what is joined.
   const std::unique_ptr<Request> whole = take_whole_(*this);
   if (whole == nullptr) return;
-  joined_.num_ids = num_ids_;
   if (!status.ok()) {
     joined_.outputs.clear();
     joined_.unknown_ids.clear();
@@ -181,26 +195,33 @@ void RequestPieces::End(Status status, Response response) {
 }
 
 void RequestPieces::AddTiming(const Timing& timing) {
-  if (!begun_) joined_.timing.queue_us = timing.queue_us;
-  begun_ = true;
-  joined_.timing.lookup_us += timing.lookup_us;
-  joined_.timing.dense_us += timing.dense_us;
-  joined_.timing.total_us = timing.total_us;
+  Timing& joined = joined_.timing;
+  joined.queue_us = ended_ == 0 ? timing.queue_us : std::min(joined.queue_us, timing.queue_us);
+  joined.lookup_us += timing.lookup_us;
+  joined.dense_us += timing.dense_us;
+  joined.total_us = std::max(joined.total_us, timing.total_us);
 }
 
-void RequestPieces::Join(Response response) {
+void RequestPieces::Join(uint32_t first_example, Response response) {
+  if (joined_.outputs.empty()) MakePlaces();
   AddCounts(response.unknown_ids, &joined_.unknown_ids);
-  if (joined_.outputs.empty()) {
-    joined_.outputs = std::move(response.outputs);
-    for (ResponseOutput& output : joined_.outputs) {
-      const OutputSpec& spec = schema_->outputs[output.output];
-      if (spec.scope == Scope::kExample) output.values.reserve(num_examples_ * spec.width);
+  for (ResponseOutput& part : response.outputs) {
+    const auto output = std::ranges::find(joined_.outputs, part.output, &ResponseOutput::output);
+    const OutputSpec& spec = schema_->outputs[part.output];
+    if (spec.scope == Scope::kRequest) {
+      output->values = std::move(part.values);
+    } else {
+      std::ranges::copy(part.values, output->values.begin() + first_example * spec.width);
     }
-    return;
   }
-  for (const ResponseOutput& further : response.outputs) {
-    const auto output = std::ranges::find(joined_.outputs, further.output, &ResponseOutput::output);
-    output->values.insert(output->values.end(), further.values.begin(), further.values.end());
+  ++ended_;
+}
+
+void RequestPieces::MakePlaces() {
+  for (const size_t output : outputs_wanted_) {
+    const OutputSpec& spec = schema_->outputs[output];
+    const size_t examples = spec.scope == Scope::kExample ? num_examples_ : 0;
+    joined_.outputs.push_back({output, std::vector<float>(examples * spec.width)});
   }
 }
 

@@ -1,18 +1,18 @@
-// A request larger than a batch: cut into pieces that run one after the other, their outputs
-// joined into one answer.
+// A request larger than a batch: cut into pieces that run in as many slots as are free, their
+// outputs joined into one answer.
 //
 //   whole    waits in the queue until it is answered, once, whatever has become of its pieces
-//   piece    a request of its own, made of views over the same bytes; a batch takes it from the
-//            whole, and the next is cut when it has run
+//   piece    a request of its own, made of views over the same bytes; batches take them from the
+//            whole, in order
 
 #ifndef EMBERSHARD_BATCHING_REQUEST_PIECES_H_
 #define EMBERSHARD_BATCHING_REQUEST_PIECES_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "batching/batch_costs.h"
@@ -33,57 +33,63 @@ inline bool IsLarger(const Request& request, const PieceBudget& budget) {
          (request.num_examples > budget.examples || request.num_ids > budget.ids);
 }
 
-// What is the whole's and what its pieces share. A piece keeps it alive. From where a piece is
-// taken until it has run, all but has_next() and left() is for that piece alone.
+// What is the whole's and what its pieces share. A piece keeps it alive. Pieces may be answered on
+// any thread; all the rest is the queue's, under its lock.
 class RequestPieces {
  public:
   // Gives up the whole, which is to be answered; null where it has been.
   using TakeWhole = std::function<std::unique_ptr<Request>(const RequestPieces&)>;
 
-  // Keeps the views of `whole`, and its bytes. `schema` must outlive this. Pieces have equally many
+  // Cuts. Keeps the bytes of `whole`. `schema` must outlive this. Pieces have equally many
   // examples, as far as their ids fit the budget. The ids of the request scope are in each piece:
   // where they take more than half of the budget, half is left for the others all the same.
   // REQUIRES: `whole` passed CheckRequest(), and IsLarger().
   RequestPieces(const Schema* schema, const PieceBudget& budget, const Request& whole,
                 TakeWhole take_whole);
 
-  // Whether a piece may be taken: there is none while one runs.
-  bool has_next() const { return has_next_.load(std::memory_order_acquire); }
-  const Request& next() const { return *next_; }
+  // Whether a piece has not been taken.
+  bool has_next() const { return taken_ < pieces_.size(); }
+  const Request& next() const { return *pieces_[taken_]; }
 
-  // What no batch has taken yet. `requests`: into how many pieces it makes, as far as is known.
+  // What no batch has taken yet. `requests`: how many pieces.
   const BatchSize& left() const { return left_; }
+
+  // What the pieces take in memory, the bytes of the whole not counted.
+  uint64_t held_bytes() const { return held_bytes_; }
 
   // REQUIRES: has_next(), and `self` is this. Never throws.
   std::unique_ptr<Request> TakeNext(const std::shared_ptr<RequestPieces>& self);
 
-  // The queue's own, under its lock: the whole while it waits there, else null.
+  // The queue's own: the whole while it waits there, else null.
   Request* waiting = nullptr;
 
  private:
-  // A piece has run. Cuts the next, or answers the whole: after the last, or the first that failed.
-  void End(Status status, Response response);
-  void Join(Response response);
-  void AddTiming(const Timing& timing);
-  void CutNext();
-  // How many examples the next piece has, and their ids.
-  BatchSize SizeOfNext() const;
-  uint64_t PiecesOf(const BatchSize& size) const;
+  // What of a request is not cut yet; its views begin at its first example.
+  struct Rest;
+  std::unique_ptr<Request> Cut(Rest* rest);
+  // A piece has run. Answers the whole after the last, or the first that failed.
+  void End(uint32_t first_example, Status status, Response response);
+  void Join(uint32_t first_example, Response response);  // REQUIRES: mutex_ is held.
+  // A place for each output that is asked for, with room for all examples. REQUIRES: mutex_ is
+  // held.
+  void MakePlaces();
+  void AddTiming(const Timing& timing);  // REQUIRES: mutex_ is held.
 
   const Schema* const schema_;
   const TakeWhole take_whole_;
   const std::shared_ptr<const void> bytes_;
   const uint32_t num_examples_;
-  const uint64_t num_ids_;
-  uint64_t request_ids_ = 0;  // In request scope: each piece has them.
-  uint32_t piece_examples_;   // Most examples of a piece.
-  uint64_t piece_ids_;        // Most ids of a piece in example scope.
-  Request rest_;              // What is not cut yet; its views begin at its first example.
-  std::unique_ptr<Request> next_;
-  std::atomic<bool> has_next_ = true;  // Hands next_ over to the queue.
+  const std::vector<size_t> outputs_wanted_;
+  uint64_t held_bytes_ = 0;
+  uint64_t request_ids_ = 0;                      // In request scope: each piece has them.
+  std::vector<std::unique_ptr<Request>> pieces_;  // Null: taken.
+  size_t taken_ = 0;
   BatchSize left_;
-  bool begun_ = false;  // A piece has run.
-  Response joined_;
+
+  std::mutex mutex_;
+  size_t ended_ = 0;     // Guarded by mutex_. Pieces that are joined.
+  bool failed_ = false;  // Guarded by mutex_. No further piece is joined.
+  Response joined_;      // Guarded by mutex_.
 };
 
 // What no batch has taken of a request that waits. `requests`: as many as it has pieces.

@@ -46,24 +46,37 @@ std::unique_ptr<Request> WaitingLine::TakeFirst() {
   return taken;
 }
 
-std::unique_ptr<Request> WaitingLine::TakePiece() {
-  Place& place = waiting_.front();
-  const std::shared_ptr<RequestPieces>& pieces = place.request->pieces;
+const Request* WaitingLine::next() const {
+  for (const Place& place : waiting_) {
+    const Request* const request = place.request.get();
+    if (request == nullptr) continue;
+    if (request->pieces == nullptr || request->pieces->has_next()) return request;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Request> WaitingLine::TakePiece(const Request& request) {
+  const auto place = PlaceOf(request);
+  const std::shared_ptr<RequestPieces>& pieces = place->request->pieces;
   std::unique_ptr<Request> piece = pieces->TakeNext(pieces);
-  place.size = pieces->left();
+  place->size = pieces->left();
   return piece;
 }
 
 std::unique_ptr<Request> WaitingLine::Take(const Request& request) {
+  std::unique_ptr<Request> taken = std::move(PlaceOf(request)->request);
+  ++empty_places_;
+  DropEmpty();
+  return taken;
+}
+
+std::deque<WaitingLine::Place>::iterator WaitingLine::PlaceOf(const Request& request) {
   const auto place = std::lower_bound(
       waiting_.begin(), waiting_.end(), request, [](const Place& here, const Request& sought) {
         return std::tie(here.deadline, here.turn) < std::tie(sought.deadline, sought.turn);
       });
   assert(place != waiting_.end() && place->request.get() == &request);
-  std::unique_ptr<Request> taken = std::move(place->request);
-  ++empty_places_;
-  DropEmpty();
-  return taken;
+  return place;
 }
 
 void WaitingLine::DropEmpty() {

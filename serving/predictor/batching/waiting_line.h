@@ -28,8 +28,12 @@ class WaitingLine {
   const Request& first() const { return *waiting_.front().request; }
   std::unique_ptr<Request> TakeFirst();
 
-  // The next piece of that one, which stays. REQUIRES: it has one.
-  std::unique_ptr<Request> TakePiece();
+  // The earliest of which something may run: itself, or where it is cut a piece. Null: none. Looks
+  // at the places before it: empty ones, and wholes whose pieces have left and run.
+  const Request* next() const;
+
+  // The next piece of that one, which stays. REQUIRES: `request` waits here, and has one.
+  std::unique_ptr<Request> TakePiece(const Request& request);
 
   // What has a later deadline than this, each piece a request. Looks at no more than the last 1024
   // places: what is before those is taken to be due before.
@@ -47,6 +51,7 @@ class WaitingLine {
     std::unique_ptr<Request> request;  // Null: has left out of its turn.
   };
 
+  std::deque<Place>::iterator PlaceOf(const Request& request);
   void DropEmpty();
 
   std::deque<Place> waiting_;  // By deadline, then turn; the first is not empty.

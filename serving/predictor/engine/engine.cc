@@ -68,7 +68,7 @@ struct Engine::State {
   // Runs what is larger than a batch without the queue. It has been checked.
   void RunInPieces(std::unique_ptr<Request> whole);
 
-  // Returns when the queue's thread has run the samples.
+  // Returns when each of the queue's threads has run the samples.
   Status StartQueue(const EngineOptions& options);
 
   std::unique_ptr<Model> model;  // Not null before End().
@@ -99,6 +99,7 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
     request->pieces = std::make_shared<RequestPieces>(
         &model->manifest().schema, budget, *request,
         [this](const RequestPieces& pieces) { return queue->Take(pieces); });
+    request->held_bytes += request->pieces->held_bytes();
   }
   switch (queue->Submit(request)) {
     case Admission::kAccepted:
@@ -141,25 +142,30 @@ void Engine::State::RunInPieces(std::unique_ptr<Request> whole) {
 }
 
 Status Engine::State::StartQueue(const EngineOptions& options) {
-  const auto warmed = std::make_shared<std::promise<Status>>();
-  std::future<Status> checked = warmed->get_future();
+  const auto warmed = std::make_shared<std::vector<std::promise<Status>>>(batching.slots);
   queue = std::make_unique<BatchingQueue>(
       batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
       [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now,
-      [this, tolerance = options.sample_tolerance, warmed] {
-        warmed->set_value(RunIn(
+      [this, tolerance = options.sample_tolerance, warmed](size_t thread) {
+        (*warmed)[thread].set_value(RunIn(
             nullptr, [this, tolerance] { return CheckMerged(*model, tolerance, &batch_runner); }));
       });
-  return checked.get();
+  Status first_bad;
+  for (std::promise<Status>& one : *warmed) {
+    Status status = one.get_future().get();
+    if (first_bad.ok()) first_bad = std::move(status);
+  }
+  return first_bad;
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options,
                                               Background* background) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
-  Result<BatchingOptions> batching = CompleteOptions(options.batching, model->manifest().limits);
+  BatchingOptions asked = options.batching;
+  asked.slots = model->slots();
+  const Result<BatchingOptions> batching = CompleteOptions(asked, model->manifest().limits);
   if (!batching.ok()) return batching.status();
-  batching->slots = model->slots();
   auto state = std::make_unique<State>(std::move(model), *batching);
   State* const running = state.get();
   const float tolerance = options.sample_tolerance;
@@ -249,6 +255,7 @@ EngineSnapshot Engine::Snapshot() const {
     snapshot.sparse_inputs.push_back(input.name);
   }
   snapshot.max_batch_examples = state_->batching.max_batch_examples;
+  snapshot.slots = state_->batching.slots;
   snapshot.telemetry = state_->telemetry.Read();
   snapshot.queued = state_->queue->queued();
   snapshot.devices = state_->model->device_loads();

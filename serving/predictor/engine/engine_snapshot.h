@@ -19,6 +19,7 @@ struct EngineSnapshot {
   int64_t version = 0;
   std::vector<std::string> sparse_inputs;  // Names, as TelemetrySnapshot::unknown_ids counts them.
   size_t max_batch_examples = 0;
+  size_t slots = 0;  // Batches that may run at once.
   TelemetrySnapshot telemetry;
   QueueSize queued;                 // Of the moment.
   std::vector<DeviceLoad> devices;  // Without what the samples cost at the start.

@@ -149,8 +149,10 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
   if (!versions.contains(found.default_version) && default_before != 0) {
     // What was served comes back, if it can.
     found.default_version = default_before;
-    Result<Held> old = LoadOne(model, default_before, /*gently=*/false);
-    if (old.ok()) versions.emplace(default_before, std::move(*old));
+    if (!versions.contains(default_before)) {
+      Result<Held> old = LoadOne(model, default_before, /*gently=*/false);
+      if (old.ok()) versions.emplace(default_before, std::move(*old));
+    }
   }
   Publish(model, found, std::move(versions));
   *unserved_seconds = SecondsSince(start);

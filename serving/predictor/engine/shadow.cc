@@ -28,14 +28,45 @@ double LargestDifference(const std::vector<ResponseOutput>& one,
 
 }  // namespace
 
+// Counts the copies under way. Thread-safe.
+class Shadow::UnderWay {
+ public:
+  // Whether there is room for one more, which is counted then.
+  bool Begin(uint64_t bytes) {
+    const size_t copies = copies_.fetch_add(1, std::memory_order_relaxed);
+    const uint64_t held = bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    if (copies < kUnderWayMax && held + bytes <= kUnderWayBytesMax) return true;
+    End(bytes);
+    return false;
+  }
+
+  void End(uint64_t bytes) {
+    copies_.fetch_sub(1, std::memory_order_relaxed);
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<size_t> copies_ = 0;
+  std::atomic<uint64_t> bytes_ = 0;
+};
+
 // One request's two answers, in whatever order they come.
 class Shadow::Comparison {
  public:
-  Comparison(std::shared_ptr<Engine> shadow, std::shared_ptr<std::atomic<size_t>> under_way)
+  Comparison(std::shared_ptr<Engine> shadow, std::shared_ptr<UnderWay> under_way)
       : shadow_(std::move(shadow)), under_way_(std::move(under_way)) {}
-  ~Comparison() { under_way_->fetch_sub(1, std::memory_order_relaxed); }
+  ~Comparison() {
+    if (begun_) under_way_->End(bytes_);
+  }
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
+
+  // Counts as under way from here to its end. False: there is no room for a copy of so many bytes.
+  bool Begin(uint64_t bytes) {
+    begun_ = under_way_->Begin(bytes);
+    bytes_ = bytes;
+    return begun_;
+  }
 
   Engine& shadow() const { return *shadow_; }
 
@@ -66,7 +97,9 @@ class Shadow::Comparison {
   }
 
   const std::shared_ptr<Engine> shadow_;
-  const std::shared_ptr<std::atomic<size_t>> under_way_;
+  const std::shared_ptr<UnderWay> under_way_;
+  bool begun_ = false;
+  uint64_t bytes_ = 0;
 
   std::mutex mutex_;
   Outputs given_;     // Guarded by mutex_.
@@ -76,6 +109,7 @@ class Shadow::Comparison {
 Shadow::Shadow(const ServedModels* served, double share)
     : served_(served),
       share_(share),
+      under_way_(std::make_shared<UnderWay>()),
       runner_(share <= 0 ? nullptr : std::make_unique<CopyRunner>([served](const Engine& engine) {
         const ShadowVersion now = served->FindShadow(engine.manifest().model);
         return now.engine.get() == &engine && now.only_shadow;
@@ -86,12 +120,11 @@ void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
   if (shadow == nullptr) return engine->Predict(std::move(request));
   Telemetry& telemetry = shadow->telemetry();
   const bool same = shadow->manifest().schema.fingerprint == engine->manifest().schema.fingerprint;
-  if (!same || under_way_->fetch_add(1, std::memory_order_relaxed) >= kUnderWayMax) {
-    if (same) under_way_->fetch_sub(1, std::memory_order_relaxed);
+  const auto comparison = std::make_shared<Comparison>(shadow, under_way_);
+  if (!same || !comparison->Begin(request->held_bytes)) {
     telemetry.CountShadowDropped();
     return engine->Predict(std::move(request));
   }
-  const auto comparison = std::make_shared<Comparison>(shadow, under_way_);
   auto copy = std::make_unique<Request>();
   copy->num_examples = request->num_examples;
   copy->dense = request->dense;

@@ -26,8 +26,10 @@ struct ShadowVersion {
 // Counted in the telemetry of the shadow version. Thread-safe.
 class Shadow {
  public:
-  // Copies under way at once. What is sampled beyond is counted, and not copied.
+  // Copies under way at once, and the messages that they hold. What is sampled beyond is counted,
+  // and not copied.
   static constexpr size_t kUnderWayMax = 256;
+  static constexpr uint64_t kUnderWayBytesMax = 64 << 20;
 
   // Does not own `served`, which must outlive it. `share`: of the requests, 0 .. 1.
   Shadow(const ServedModels* served, double share);
@@ -40,6 +42,7 @@ class Shadow {
 
  private:
   class Comparison;
+  class UnderWay;
 
   bool Sampled();
   // The shadow version, where the request is in the sample and there is one.
@@ -48,9 +51,8 @@ class Shadow {
   const ServedModels* const served_;
   const double share_;
   std::atomic<uint64_t> seen_ = 0;
-  // Shared with the copies, which may outlive this.
-  const std::shared_ptr<std::atomic<size_t>> under_way_ = std::make_shared<std::atomic<size_t>>(0);
-  const std::unique_ptr<CopyRunner> runner_;  // Null: share_ is 0.
+  const std::shared_ptr<UnderWay> under_way_;  // Shared with the copies, which may outlive this.
+  const std::unique_ptr<CopyRunner> runner_;   // Null: share_ is 0.
 };
 
 }  // namespace embershard

@@ -35,7 +35,7 @@ Reactor* Ordered(Context* context, const Bytes* message, Bytes* bytes, Give give
     if (!status.ok()) return EndNow(context, ToGrpcStatus(status));
     *bytes = WriteMessage(Response());
     return give(request);
-  } catch (const std::exception& error) {  // As above.
+  } catch (const std::exception& error) {  // Memory has run out, say.
     return EndNow(context, ToGrpcStatus(Internal(std::string("the call failed: ") + error.what())));
   }
 }

@@ -87,6 +87,7 @@ def empty_version() -> VersionSnapshot:
         ],
         "shadow": {"sent": 0, "dropped": 0, "failed": 0},
         "max_batch_examples": 16,
+        "slots": 2,
     }
 
 

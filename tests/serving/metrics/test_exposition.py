@@ -84,6 +84,7 @@ BUSY = {
     "embershard_open_streams": 12,
     "embershard_connections_refused_total": 44,
     "embershard_batch_examples_max": 16,
+    "embershard_slots": 2,
     "embershard_table_bytes{cpu:0}": 640,
     "embershard_table_bytes{cpu:1}": 320,
     "embershard_device_lookup_seconds_total{cpu:0}": 0.25,

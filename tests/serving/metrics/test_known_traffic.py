@@ -72,7 +72,7 @@ COUNTED = {
     "embershard_batch_requests": ([2.0**power for power in range(13)], [1, 1]),
     "embershard_batch_fill_ratio": (
         [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
-        [1 / 512, 3 / 512],
+        [1 / 256, 3 / 256],
     ),
     "embershard_request_ids": ([2.0**power for power in range(21)], [2, 9]),
     "embershard_request_examples": ([2.0**power for power in range(17)], [1, 3]),
@@ -175,7 +175,7 @@ def test_every_figure_of_known_traffic_is_shown_exactly(repository):
         ("embershard_batch_requests_count",): 2,
         ("embershard_batch_requests_sum",): 2,
         ("embershard_batch_fill_ratio_count",): 2,
-        ("embershard_batch_fill_ratio_sum",): 4 / 512,
+        ("embershard_batch_fill_ratio_sum",): 4 / 256,
         ("embershard_request_ids_count",): 2,
         ("embershard_request_ids_sum",): ids,
         ("embershard_request_examples_count",): 2,

@@ -14,7 +14,7 @@ TEST(BatchingOptions, ByDefaultABatchHolds1024ExamplesAndTheQueueEightTimes4096)
   EXPECT_EQ(options->max_request_examples, 8U);
   EXPECT_EQ(options->max_request_ids, 20U);
   EXPECT_EQ(options->max_batch_examples, 1024U);
-  EXPECT_EQ(options->merge_examples, 512U);
+  EXPECT_EQ(options->merge_examples, 256U);
   EXPECT_EQ(options->max_batch_ids, 1048576U);
   EXPECT_EQ(options->max_queued_examples, 32768U);
   EXPECT_EQ(options->max_queued_ids, 8388608U);
@@ -30,6 +30,24 @@ TEST(BatchingOptions, ByDefaultARequestHoldsWhateverThePackageAllowsHoweverSmall
   EXPECT_EQ(options->max_batch_ids, 1048576U);
   EXPECT_EQ(options->max_queued_examples, 800000U);
   EXPECT_EQ(options->max_queued_ids, 134217728U);
+}
+
+TEST(BatchingOptions, WithSeveralSlotsABatchHoldsNoMoreThanIsMerged) {
+  auto options = CompleteOptions({.slots = 2}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_batch_examples, 256U);
+  EXPECT_EQ(options->max_request_examples, 100000U);
+  options = CompleteOptions({.merge_examples = 700, .slots = 2}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_batch_examples, 700U);
+  options = CompleteOptions({.merge_examples = 1, .slots = 2}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_batch_examples, 256U);
+  EXPECT_EQ(options->merge_examples, 1U);
+  options = CompleteOptions({.max_batch_examples = 1024, .slots = 2}, kLargePackage);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->max_batch_examples, 1024U);
+  EXPECT_EQ(options->merge_examples, 256U);
 }
 
 TEST(BatchingOptions, KeepWhatWasAskedFor) {

@@ -164,28 +164,25 @@ TEST_F(LargeRequests, PassRequestsOfPriorityBatchOverLikeOthers) {
   EXPECT_EQ(Take(), Counts{10});
 }
 
-TEST_F(LargeRequests, LeaveTheOtherSlotsToOthersWhileAPieceRuns) {
-  ASSERT_EQ(Add(30), Admission::kAccepted);
+TEST_F(LargeRequests, LeaveForSeveralSlotsAtOnceThenTheNextOfThem) {
+  ASSERT_EQ(Add(20), Admission::kAccepted);
   ASSERT_EQ(Add(15, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
-  Due first = former_.Take(kStart);
-  ASSERT_EQ(first.batch.size(), 1U);
-  EXPECT_EQ(first.batch[0]->num_examples, 10U);
-  EXPECT_TRUE(former_.can_take());
-  Due second = former_.Take(kStart);
-  ASSERT_EQ(second.batch.size(), 1U);
-  EXPECT_EQ(second.batch[0]->priority, Priority::kBatch);
-  EXPECT_FALSE(former_.can_take());
-  EXPECT_FALSE(former_.empty());
-  for (int i = 0; i <= BatchFormer::kPassedOver; ++i) {
-    ASSERT_EQ(Add(4), Admission::kAccepted);
-    EXPECT_EQ(Take(), Counts{4});
+  ASSERT_EQ(Add(16), Admission::kAccepted);
+  std::vector<Due> running;
+  Counts examples;
+  while (former_.can_take()) {
+    running.push_back(former_.Take(kStart));
+    ASSERT_EQ(running.back().batch.size(), 1U);
+    examples.push_back(running.back().batch[0]->num_examples);
   }
+  // Those of priority batch wait for all others.
+  EXPECT_EQ(examples, (Counts{10, 10, 8, 8, 8, 7}));
+  EXPECT_FALSE(former_.empty());
+  EXPECT_EQ(former_.queued().requests, 3U);
+  EXPECT_EQ(former_.queued().pieces, 0U);
+  ASSERT_EQ(Add(4), Admission::kAccepted);
+  EXPECT_EQ(Take(), Counts{4});
   EXPECT_FALSE(former_.can_take());
-  first.batch[0]->answer({}, {});
-  EXPECT_TRUE(former_.can_take());
-  EXPECT_EQ(Take(), Counts{10});
-  second.batch[0]->answer({}, {});
-  EXPECT_EQ(Take(), Counts{7});
 }
 
 TEST_F(LargeRequests, LeaveWholeAtTheirDeadlineAndWithTheirClient) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -126,9 +128,6 @@ TEST(RequestPieces, AreViewsOverTheBytesOfTheWhole) {
   EXPECT_EQ(first->outputs_wanted, (std::vector<size_t>{0, 1}));
   const Request& borrowed = *first;
   const std::byte* const prices = borrowed.dense[1].values.bytes();
-  EXPECT_FALSE(whole.pieces().has_next());
-  first->answer({}, {});
-
   const auto second = whole.Take();
   EXPECT_EQ(second->first_example, 3U);
   EXPECT_EQ(second->num_ids, 3U + 2 + 2);
@@ -177,7 +176,7 @@ TEST(RequestPieces, SayWhatIsLeft) {
   whole.Take()->answer({}, {});
   EXPECT_EQ(whole.pieces().left().requests, 0U);
   EXPECT_EQ(whole.pieces().left().examples, 0U);
-  EXPECT_EQ(whole.pieces().left().ids, 3U);
+  EXPECT_EQ(whole.pieces().left().ids, 0U);
 }
 
 Response ResponseOf(std::vector<float> scores) {
@@ -216,17 +215,62 @@ TEST(RequestPieces, AreJoinedIntoOneAnswer) {
   EXPECT_EQ(whole.response().timing.total_us, 400U);
 }
 
-TEST(RequestPieces, OneThatFailsAnswersTheWholeAndTheRestIsNotCut) {
+TEST(RequestPieces, AreJoinedInTheirOrderWhicheverEndsFirst) {
+  Whole whole(LargeInputs(5), {.examples = 2, .ids = 1000});
+  const auto first = whole.Take();
+  const auto second = whole.Take();
+  const auto third = whole.Take();
+  EXPECT_FALSE(whole.pieces().has_next());
+  Response response = ResponseOf({5});
+  response.timing = {.queue_us = 9, .lookup_us = 1, .dense_us = 2, .total_us = 60};
+  third->answer({}, std::move(response));
+  response = ResponseOf({1, 2});
+  response.outputs.push_back({1, {8, 9}});
+  first->answer({}, std::move(response));
+  EXPECT_EQ(whole.answers(), 0);
+  second->answer({}, ResponseOf({3, 4}));
+  EXPECT_EQ(whole.answers(), 1);
+  EXPECT_EQ(whole.response().outputs[0].values, (std::vector<float>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(whole.response().outputs[1].values, (std::vector<float>{8, 9}));
+  EXPECT_EQ(whole.response().timing.queue_us, 7U);
+  EXPECT_EQ(whole.response().timing.lookup_us, 21U);
+  EXPECT_EQ(whole.response().timing.total_us, 60U);
+}
+
+TEST(RequestPieces, AreAnsweredFromManyThreads) {
+  Whole whole(LargeInputs(600), {.examples = 3, .ids = 10000});
+  std::vector<std::unique_ptr<Request>> pieces;
+  while (whole.pieces().has_next()) pieces.push_back(whole.Take());
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&pieces, t] {
+      for (size_t i = t; i < pieces.size(); i += 4) {
+        const auto first = static_cast<float>(pieces[i]->first_example);
+        pieces[i]->answer({}, ResponseOf({first, first + 1, first + 2}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(whole.answers(), 1);
+  std::vector<float> expected(600);
+  std::iota(expected.begin(), expected.end(), 0.0F);
+  EXPECT_EQ(whole.response().outputs[0].values, expected);
+}
+
+TEST(RequestPieces, TheFirstThatFailsAnswersTheWholeOnce) {
   Whole whole(LargeInputs(9), {.examples = 3, .ids = 1000});
   whole.Take()->answer({}, ResponseOf({1, 2, 3}));
-  whole.Take()->answer(Internal("broken"), ResponseOf({}));
-  EXPECT_FALSE(whole.pieces().has_next());
+  const auto second = whole.Take();
+  const auto third = whole.Take();
+  second->answer(Internal("broken"), ResponseOf({}));
   EXPECT_EQ(whole.answers(), 1);
   EXPECT_EQ(whole.status().message(), "broken");
   EXPECT_TRUE(whole.response().outputs.empty());
   EXPECT_EQ(whole.response().num_ids, 3U + 7 + 8 + 7);
   EXPECT_EQ(whole.response().timing.queue_us, 7U);
   EXPECT_EQ(whole.response().timing.dense_us, 40U);
+  third->answer(Internal("broken, too"), ResponseOf({}));
+  EXPECT_EQ(whole.answers(), 1);
 }
 
 TEST(RequestPieces, OfAWholeThatHasBeenAnsweredAreAnsweredToNobody) {

@@ -193,6 +193,30 @@ TEST(LargeRequest, LetsSmallOnesRunBetweenItsPieces) {
   ExpectWhole(large.get(), 30);
 }
 
+TEST(LargeRequest, RunsInAllSlotsAtOnce) {
+  Steps steps;
+  auto model = steps.model();
+  model->num_slots = 3;
+  const auto engine = StartWith(std::move(model), Cutting(10));
+  auto large = Predict(engine.get(), LargeInputs(40));
+  steps.WaitForRun(3);  // None has been let go.
+  steps.Allow(4);
+  ExpectWhole(large.get(), 40);
+  engine->Stop();
+  EXPECT_EQ(engine->Snapshot().telemetry.batches, 4U);
+}
+
+TEST(LargeRequest, IsCutByDefaultWhereSeveralSlotsShareItsWork) {
+  for (const size_t slots : {size_t{1}, size_t{2}}) {
+    auto model = LargeModel();
+    model->num_slots = slots;
+    const auto engine = StartWith(std::move(model), {});
+    ExpectWhole(Predict(engine.get(), LargeInputs(1000)).get(), 1000);
+    engine->Stop();
+    EXPECT_EQ(engine->Snapshot().telemetry.batches, slots == 1 ? 1U : 4U);
+  }
+}
+
 TEST(LargeRequest, IsAnsweredAtItsDeadlineAndNoMoreOfItRuns) {
   Steps steps;
   const auto engine = StartWith(steps.model(), Cutting(10));
@@ -237,6 +261,25 @@ TEST(LargeRequest, LeavesWithItsClient) {
   EXPECT_EQ(asked_answer.get().status.reason(), StatusReason::kAbandoned);
   engine->Stop();
   EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
+}
+
+TEST(LargeRequest, LeavesWithItsClientWhileOthersOfItsPiecesRun) {
+  for (int round = 0; round < 20; ++round) {
+    Steps steps;
+    auto model = steps.model();
+    model->num_slots = 2;
+    const auto engine = StartWith(std::move(model), Cutting(10));
+    std::atomic<bool> gone = false;
+    auto [request, answer] = Ask(LargeInputs(30));
+    request->abandoned = [&gone] { return gone.load(); };
+    engine->Predict(std::move(request));
+    steps.WaitForRun(2);
+    gone = true;
+    steps.Allow(2);  // One of the two asks for the third piece, perhaps while the other ends.
+    EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
+    engine->Stop();
+    EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
+  }
 }
 
 TEST(LargeRequest, IsAnsweredWholeWhereTheEngineStops) {

@@ -5,7 +5,10 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,6 +49,23 @@ TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
   ExpectGood(answer.get());
   const int here = sched_getscheduler(0);
   EXPECT_EQ(policies, (std::vector<int>{SCHED_IDLE, SCHED_IDLE, SCHED_IDLE, here, here}));
+}
+
+TEST(SelfCheck, RunsOnEachThreadThatServes) {
+  std::mutex mutex;
+  std::map<std::thread::id, int> runs;  // Of each thread.
+  auto model = std::make_unique<FakeModel>(FakeManifest(),
+                                           std::vector<SampleRequest>{GoodSample(), GoodSample()});
+  model->num_slots = 3;
+  model->after_run = [&](Slot*) {
+    const std::lock_guard lock(mutex);
+    ++runs[std::this_thread::get_id()];
+  };
+  auto engine = Engine::Start(std::move(model), {});
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  EXPECT_EQ(runs.extract(std::this_thread::get_id()).mapped(), 3);  // Two alone, both merged.
+  EXPECT_EQ(runs.size(), 3U);
+  for (const auto& [thread, count] : runs) EXPECT_EQ(count, 1);
 }
 
 TEST(SelfCheck, OneThatFailsInTheBackgroundEndsThere) {

@@ -47,9 +47,11 @@ class Shadowing {
   }
 
   Answer Ask() { return Begin().get(); }
-  std::future<Answer> Begin(Clock::time_point deadline = Clock::time_point::max()) {
+  std::future<Answer> Begin(Clock::time_point deadline = Clock::time_point::max(),
+                            uint64_t held_bytes = 0) {
     auto [request, answer] = embershard::Ask(GoodInputs());
     request->deadline = deadline;
+    request->held_bytes = held_bytes;
     served_.shadow().Predict(stable_.get(), std::move(request));
     return std::move(answer);
   }
@@ -123,6 +125,28 @@ TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
   EXPECT_GE(shadowing.Counted().shadow_dropped, asked - Shadow::kUnderWayMax);
   EXPECT_EQ(shadowing.Counted().shadow_sent + shadowing.Counted().shadow_dropped, asked);
   open.count_down();
+}
+
+TEST(Shadow, OneThatStandsStillHoldsABoundedNumberOfBytes) {
+  std::latch open(1);
+  auto model = ShadowModel();
+  model->before_run = [&open](const Slot&) {
+    open.wait();
+    return Status();
+  };
+  Shadowing shadowing(std::move(model));
+  for (int i = 0; i < 3; ++i) {
+    const auto half = Shadow::kUnderWayBytesMax / 2;
+    EXPECT_TRUE(shadowing.Begin(Clock::time_point::max(), half).get().status.ok());
+  }
+  EXPECT_EQ(shadowing.Counted().shadow_sent, 2U);
+  EXPECT_EQ(shadowing.Counted().shadow_dropped, 1U);
+  open.count_down();
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 2; }));
+  EXPECT_TRUE(WaitFor([&] {  // All that was counted is given back.
+    return shadowing.Begin(Clock::time_point::max(), Shadow::kUnderWayBytesMax).get().status.ok() &&
+           shadowing.Counted().shadow_sent == 3;
+  }));
 }
 
 // A shadow whose first batch stands still until it is let go, and what it runs.
