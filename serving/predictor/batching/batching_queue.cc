@@ -65,7 +65,10 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   if (sooner) wake_ = submitted->deadline;
   if (may_run_inline && ShouldRunInline()) {
     if (sooner) deadline_.notify_one();
+    const Clock::time_point end = now_() + max_inline_;
     RunOne(&lock);
+    // What came meanwhile, too, while there is time: to wake a thread for it takes longer.
+    while (CanRun() && IsInline(end - now_())) RunOne(&lock);
     if (CanRun() || IsDone()) changed_.notify_one();
     return Admission::kAccepted;
   }
@@ -91,9 +94,12 @@ bool BatchingQueue::CanRun() const {
 }
 
 bool BatchingQueue::ShouldRunInline() const {
-  if (!IsIdle() || former_.queued().pieces != 1) return false;
+  return IsIdle() && former_.queued().pieces == 1 && IsInline(max_inline_);
+}
+
+bool BatchingQueue::IsInline(std::chrono::nanoseconds time) const {
   const auto predicted = ForecastOfAll();
-  return predicted.count() > 0 && predicted <= max_inline_;
+  return predicted.count() > 0 && predicted <= time;
 }
 
 std::chrono::nanoseconds BatchingQueue::ForecastOfAll() const {

@@ -85,7 +85,7 @@ class BatchingQueue {
   void RunOne(std::unique_lock<std::mutex>* lock);
   // Work that a further slot begins for while others run. Less waits as long as this for one of
   // them, and is merged with what comes meanwhile.
-  static constexpr std::chrono::microseconds kWorthASlot{500};
+  static constexpr std::chrono::microseconds kWorthASlot{2000};
 
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const;
@@ -96,6 +96,8 @@ class BatchingQueue {
   bool IsDone() const { return stopping_ && former_.empty() && IsIdle(); }
   // Whether all that waits is better run at once by who brings it. REQUIRES: mutex_ is held.
   bool ShouldRunInline() const;
+  // Whether all that waits is known to take no longer than `time`. REQUIRES: mutex_ is held.
+  bool IsInline(std::chrono::nanoseconds time) const;
   // One whose deadline has passed. REQUIRES: mutex_ is held.
   std::optional<Late> TakeExpired(Clock::time_point now);
 

@@ -291,18 +291,42 @@ TEST(BatchingQueue, WhoBringsASmallRequestToAnIdleModelRunsItItself) {
   EXPECT_TRUE(SubmitUntilMine(&queue, &runs));
 }
 
-TEST(BatchingQueue, WhatGathersMeanwhileIsRunByTheQueuesThread) {
+// Submits so many while the calling thread runs a batch, once.
+std::function<void(const Due&)> SubmitOnce(BatchingQueue* queue, int requests) {
+  return [queue, requests, me = std::this_thread::get_id(), done = false](const Due&) mutable {
+    if (done || std::this_thread::get_id() != me) return;
+    done = true;
+    for (int i = 0; i < requests; ++i) {
+      EXPECT_EQ(Submit(queue, Waiting(1)), Admission::kAccepted);  // Comes back at once.
+    }
+  };
+}
+
+TEST(BatchingQueue, WhatGathersMeanwhileIsRunByTheSameThreadWhileThereIsTime) {
   Runs runs;
   BatchingOptions options = Small(100, 100);
   options.max_inline = std::chrono::hours(1);
   BatchingQueue queue(options, runs.run(), Runs::Answer);
   ASSERT_TRUE(SubmitUntilMine(&queue, &runs));
-  const std::thread::id me = std::this_thread::get_id();
-  runs.SetDuring([&queue, me](const Due&) {
-    if (std::this_thread::get_id() != me) return;
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);  // Comes back at once.
-    }
+  runs.SetDuring(SubmitOnce(&queue, 3));
+  EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
+  EXPECT_EQ(runs.last_size(), 3U);
+  EXPECT_TRUE(runs.ByMe());
+}
+
+TEST(BatchingQueue, WhatGathersMeanwhileIsRunByTheQueuesThreadWhereThereIsNoTime) {
+  Runs runs;
+  BatchingOptions options = Small(100, 100);
+  options.max_inline = std::chrono::seconds(1);
+  std::atomic<int64_t> now_us = 0;
+  BatchingQueue queue(options, runs.run(), Runs::Answer, [&now_us] {
+    // Each look at the clock is 2 us after the last.
+    return Clock::time_point(std::chrono::microseconds(now_us += 2));
+  });
+  ASSERT_TRUE(SubmitUntilMine(&queue, &runs));
+  runs.SetDuring([&now_us, submit = SubmitOnce(&queue, 3)](const Due& due) {
+    submit(due);
+    now_us += 1'000'000;
   });
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   EXPECT_TRUE(WaitFor([&runs] { return runs.last_size() == 3; }));

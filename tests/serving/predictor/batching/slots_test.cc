@@ -46,7 +46,7 @@ class Standing {
   std::atomic<int64_t> microseconds_ = 1'000'000'000;
 };
 
-// Batches that take a millisecond, and stand still in their slots until they are let go.
+// Batches that take three milliseconds, and stand still in their slots until they are let go.
 class Held {
  public:
   BatchingQueue::RunBatch run() {
@@ -58,7 +58,7 @@ class Held {
         ++begun_;
       }
       EXPECT_TRUE(WaitFor([&] { return open_[due.slot].load(); }));
-      clock_.Pass(1000);
+      clock_.Pass(3000);
       queue->EndRun(due.slot);
     };
   }

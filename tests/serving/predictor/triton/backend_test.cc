@@ -35,7 +35,7 @@ TEST_F(BackendLifeTest, ThePackageLiesInTheVersionsFolder) {
   EXPECT_EQ(options_.threads, CoreCount());
   EXPECT_EQ(options_.fbgemm_folder.string(), "");
   EXPECT_EQ(FakeTriton::log().back(),
-            "model 'fake', version 3: batches of up to 1024 examples and 1048576 ids");
+            "model 'fake', version 3: batches of up to 256 examples and 1048576 ids");
 }
 
 TEST_F(BackendLifeTest, ParametersSayHowItIsLoaded) {
