@@ -4,13 +4,17 @@
 //   limits gather <dim> [<rows>]   int8 rows of a 1 GiB table (or of so many rows), drawn at
 //                                  random, dequantized and added up 20 at a time
 //   limits fma                     float32 operations in registers, two a multiply-add
-//   limits bf16                    the same of bfloat16 pairs into float32
+//   limits bf16                    the same of bfloat16 pairs into float32, in tiles (AMX) where
+//   the
+//                                  processor has them
 //   limits vnni                    the same of int8 quadruples into int32
 //
 // Answers as side.h says. Ends with 3 where the processor lacks the instructions. Several cores:
 // several processes.
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -154,6 +158,44 @@ __attribute__((target("avx512f,avx512bf16"))) double Bfloat16Dot() {
   return double{kSteps} * kChains * 32 * 2;
 }
 
+// Whether the processor has tiles, and the kernel lets this process use them.
+bool HasTiles() {
+  constexpr int kAskPermission = 0x1023, kTileData = 18;  // Of arch_prctl(2).
+  return __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, kAskPermission, kTileData) == 0;
+}
+
+// Four products of 16 x 32 by 32 x 16 at a time, of two left and two right tiles.
+__attribute__((target("amx-tile,amx-bf16"))) double Bfloat16Tiles() {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t columns[16] = {64, 64, 64, 64, 64, 64, 64, 64};  // In bytes.
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } shapes;
+  _tile_loadconfig(&shapes);
+  alignas(64) uint16_t ones[16 * 32];
+  std::fill(std::begin(ones), std::end(ones), uint16_t{0x3f80});  // 1.0
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, ones, 64);
+  _tile_loadd(5, ones, 64);
+  _tile_loadd(6, ones, 64);
+  _tile_loadd(7, ones, 64);
+  for (size_t step = 0; step < kSteps; ++step) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  alignas(64) float sums[16 * 16];
+  _tile_stored(0, sums, 64);
+  Keep(sums);
+  _tile_release();
+  return double{kSteps} * 4 * 16 * 16 * 32 * 2;
+}
+
 __attribute__((target("avx512f,avx512vnni"))) double Int8Dot() {
   __m512i sums[kChains] = {};
   for (__m512i& sum : sums) asm volatile("" : "+v"(sum));
@@ -185,6 +227,7 @@ std::optional<Run> Find(const std::string& kind, size_t dim, size_t rows) {
   if (kind == "stream") return [memory = Memory(kMemoryBytes)] { return ReadAll(memory); };
   if (kind == "gather") return Gather(dim, rows);
   if (kind == "fma") return MultiplyAdd;
+  if (kind == "bf16" && HasTiles()) return Bfloat16Tiles;
   if (kind == "bf16" && __builtin_cpu_supports("avx512bf16")) return Bfloat16Dot;
   if (kind == "vnni" && __builtin_cpu_supports("avx512vnni")) return Int8Dot;
   return std::nullopt;
