@@ -28,6 +28,9 @@ from embershard.serving.triton import TritonOptions, backend_directory, write_mo
 
 __all__ = ["MODES", "difference", "model_said", "package_in_triton", "torchrec_in_triton"]
 
+PATIENT = TritonOptions(default_timeout_ms=10_000)
+"""For sides of a benchmark: while it starts, Triton may hold requests for a second and more."""
+
 MODES = {
     "each": "TorchRec in Python, request by request",
     "merged": "TorchRec in Python, TorchScript, requests merged",
@@ -42,9 +45,7 @@ def model_said(package: Path) -> ServedModel:
 
 
 @contextmanager
-def package_in_triton(
-    package: Path, folder: Path, options: TritonOptions | None = None
-) -> Iterator[Served]:
+def package_in_triton(package: Path, folder: Path) -> Iterator[Served]:
     """A package with our backend.
 
     Args:
@@ -54,7 +55,7 @@ def package_in_triton(
     linked = folder / package.parent.name / package.name
     linked.parent.mkdir()
     linked.symlink_to(package)
-    write_model_config(linked, options)
+    write_model_config(linked, PATIENT)
     models = [package.parent.name]
     with tritonserver(folder, models, backends=backend_directory()) as running:
         yield _served(running)
