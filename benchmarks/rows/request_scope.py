@@ -90,22 +90,21 @@ def measured(name: str, what: str, *, dense_dtype: str = "fp32") -> list[Row]:
 
 
 def _in_flight(asked: Asked, sides: Sequence[Side]) -> Row:
-    runs = [
-        closed_loop(served, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
-        for served, pool in sides
-    ]
     note = f"{IN_FLIGHT} users in flight"
-    return _row(asked, "in_flight", note, runs, [ONCE, REPEATED])
+    return _row(asked, "in_flight", note, _closed_loops(sides), [ONCE, REPEATED])
 
 
 def _most(asked: Asked, sides: Sequence[Side]) -> Row:
     """What there is to gain at most: the user's lists are empty, so nothing is read for them."""
-    runs = [
+    note = f"{IN_FLIGHT} in flight, the lists of the first side's users empty"
+    return _row(asked, "most", note, _closed_loops(sides), [NOBODY, REPEATED])
+
+
+def _closed_loops(sides: Sequence[Side]) -> list[Callable[[], RunResult]]:
+    return [
         closed_loop(served, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS)
         for served, pool in sides
     ]
-    note = f"{IN_FLIGHT} in flight, the lists of the first side's users empty"
-    return _row(asked, "most", note, runs, [NOBODY, REPEATED])
 
 
 def _at_objective(asked: Asked, sides: Sequence[Side]) -> Row:

@@ -108,14 +108,19 @@ TEST(Shadow, OneThatGivesNanTouchesNoAnswer) {
   EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 20; }));
 }
 
-TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
-  std::latch open(1);
+// A shadow that stands still until `open` is.
+std::unique_ptr<FakeModel> ModelBehind(std::latch* open) {
   auto model = ShadowModel();
-  model->before_run = [&open](const Slot&) {
-    open.wait();
+  model->before_run = [open](const Slot&) {
+    open->wait();
     return Status();
   };
-  Shadowing shadowing(std::move(model));
+  return model;
+}
+
+TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
+  std::latch open(1);
+  Shadowing shadowing(ModelBehind(&open));
   const size_t asked = 2 * Shadow::kUnderWayMax;
   for (size_t i = 0; i < asked; ++i) {
     const Answer answer = shadowing.Ask();
@@ -129,12 +134,7 @@ TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
 
 TEST(Shadow, OneThatStandsStillHoldsABoundedNumberOfBytes) {
   std::latch open(1);
-  auto model = ShadowModel();
-  model->before_run = [&open](const Slot&) {
-    open.wait();
-    return Status();
-  };
-  Shadowing shadowing(std::move(model));
+  Shadowing shadowing(ModelBehind(&open));
   for (int i = 0; i < 3; ++i) {
     const auto half = Shadow::kUnderWayBytesMax / 2;
     EXPECT_TRUE(shadowing.Begin(Clock::time_point::max(), half).get().status.ok());
