@@ -138,6 +138,8 @@ triton_stage() {
   if ! done_before triton "$triton_wheel"; then
     say "tritonserver, of $triton_wheel"
     $venv/bin/pip install --quiet --disable-pip-version-check --no-deps "$triton_wheel"
+    ln -sfr $venv/lib/python3*/site-packages/pytriton/tritonserver/bin/tritonserver \
+      $venv/bin/tritonserver
     done_now triton "$triton_wheel"
   fi
 }

@@ -15,7 +15,11 @@ NUMBERS = (
     ("threads", "N", "threads of an instance; 0: all instances together have one a core"),
     ("instances", "N", "how many batches run at the same time"),
     ("max-batch-requests", "N", "most requests in a batch"),
-    ("max-batch-examples", "N", "a batch is full with so many examples; 0: as many as serve merges"),
+    (
+        "max-batch-examples",
+        "N",
+        "a batch is full with so many examples; 0: as many as serve merges",
+    ),
     ("max-batch-ids", "N", "a batch is full with so many ids; 0: the backend's default"),
     ("max-queue-delay-us", "US", "how long a request waits for others while nothing runs; 0: not"),
     ("max-queued-requests", "N", "requests that may wait; 0: no limit"),

@@ -33,7 +33,9 @@ class Source:
         """
         self.url, self._pause = url.rstrip("/"), pause
         if "://" not in url:
-            raise ConfigError(f"url: expected one with a protocol, as in s3://..., got {url!r}")
+            raise ConfigError(
+                f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}"
+            )
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:

@@ -120,8 +120,8 @@ def test_a_model_that_is_not_served(address, capsys):
 def test_a_file_that_is_not_there(address, tmp_path, capsys):
     code, _, err = predict(capsys, address, str(tmp_path / "none.json"))
     assert code == 1
-    assert "FileNotFoundError" in err
-    assert "none.json" in err
+    assert "InputError" in err
+    assert "none.json: expected a file of JSON, got No such file" in err
 
 
 def test_no_server(capsys):

@@ -116,24 +116,66 @@ def test_an_order_of_another_form_is_refused(line, tmp_path):
     assert answer["message"].startswith("control: ")
 
 
+def is_loaded(socket, version):
+    states = {each["version"]: each["state"] for each in order(socket, {"order": "index"})["index"]}
+    return states[version] == "ready"
+
+
 def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
+    """Who gives the order is killed; every order is one that has something to load."""
     socket = tmp_path / "control"
     chance = random.Random(3)
     script = "import sys; from pathlib import Path; from embershard.serving.control import order\n"
+    script += "print(flush=True)\n"  # What it imports takes longer than an order.
     script += 'order(Path(sys.argv[1]), {"order": "load", "model": "ranker", "version": 1})'
+    killed = 0
     with (
         serving(repository, "--threads", 1, "--control", socket) as server,
         Client(server.address, timeout_seconds=60) as client,
     ):
         for _ in range(20):
-            loader = subprocess.Popen([sys.executable, "-c", script, str(socket)])
+            loader = subprocess.Popen(
+                [sys.executable, "-c", script, str(socket)], stdout=subprocess.PIPE
+            )
+            loader.stdout.read(1)
             try:
-                loader.wait(timeout=0.3 * chance.random())
+                loader.wait(timeout=0.05 * chance.random())
             except subprocess.TimeoutExpired:
                 loader.kill()
-                loader.wait()
+                killed += 1
+            loader.communicate()
             assert version_of(client) == 2
+            if is_loaded(socket, 1):
+                order(socket, {"order": "unload", "model": "ranker", "version": 1})
         order(socket, {"order": "load", "model": "ranker", "version": 1})
+        assert version_of(client, version=1) == 1
+    assert killed > 0
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_while_it_loads_leaves_a_repository_that_serves(
+    repository, tmp_path
+):
+    chance = random.Random(4)
+    script = "import sys; from pathlib import Path; from embershard.serving.control import order\n"
+    script += 'order(Path(sys.argv[1]), {"order": "load", "model": "ranker", "version": 1})'
+    for turn in range(20):
+        socket = tmp_path / f"control{turn}"
+        with serving(repository, "--threads", 1, "--control", socket) as server:
+            asking = subprocess.Popen(
+                [sys.executable, "-c", script, str(socket)], stderr=subprocess.DEVNULL
+            )
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(timeout=0.4 * chance.random())
+            server.process.kill()
+            server.process.wait()
+            asking.wait(timeout=60)
+    with (
+        serving(repository, "--threads", 1, "--control", tmp_path / "control") as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert version_of(client) == 2
+        order(tmp_path / "control", {"order": "load", "model": "ranker", "version": 1})
         assert version_of(client, version=1) == 1
 
 

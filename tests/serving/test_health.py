@@ -1,7 +1,8 @@
-"""The standard health service, asked without its generated code."""
+"""The standard health service: the standard client, and bytes."""
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 SERVING = b"\x08\x01"  # HealthCheckResponse{status: SERVING}
 
@@ -26,3 +27,15 @@ def test_another_service_is_not_found(check):
     with pytest.raises(grpc.RpcError) as caught:
         check(service("embershard.v9.Predictor"), timeout=60)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_the_standard_client_checks_and_watches(server):
+    with grpc.insecure_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", "embershard.v1.Predictor"):
+            request = health_pb2.HealthCheckRequest(service=name)
+            serving = health_pb2.HealthCheckResponse.SERVING
+            assert stub.Check(request, timeout=60).status == serving
+            watched = stub.Watch(request, timeout=60)
+            assert next(watched).status == serving
+            watched.cancel()

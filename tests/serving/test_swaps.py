@@ -16,13 +16,13 @@ from embershard.bench.pool import PooledRequest
 from embershard.bench.target import find_target
 from embershard.client import Client
 from embershard.package.labels import write_label
-from embershard.serving import Server, ServerOptions
+from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.serving.metrics.history import resident_bytes
 from tests.serving.asking import Asked, named, outputs_of
-from tests.serving.versions import ROWS, SCHEMA, STEP, publish
+from tests.serving.versions import ROWS, SCHEMA, publish
 
 SWAPS = 200
-GROWTH_BYTES = 32 << 20
+GROWTH_BYTES = 16 << 20
 REQUESTS = 500
 RUN_SECONDS = 0.5
 OPTIONS = LoadOptions(
@@ -32,33 +32,43 @@ OPTIONS = LoadOptions(
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """Versions 1 and 2."""
+    """Versions 1 and 2, each with a table of its own."""
     folder = tmp_path_factory.mktemp("swapped")
     for version in (1, 2):
-        publish(folder, version)
+        publish(folder, version, table=version)
     return folder
 
 
 def requests():
-    """Of one example each."""
+    """Most of one example, each tenth of up to 600: those are cut."""
     chance = np.random.default_rng(3)
-    for _ in range(REQUESTS):
+    for number in range(REQUESTS):
+        examples = 1 if number % 10 else int(chance.integers(2, 600))
         asked = Asked(
-            num_examples=1,
-            dense={"price": [float(chance.random())]},
-            sparse={"item": [[int(chance.integers(ROWS))]]},
+            num_examples=examples,
+            dense={"price": chance.random(examples).tolist()},
+            sparse={"item": chance.integers(ROWS, size=(examples, 1)).tolist()},
             schema=SCHEMA,
         )
-        yield PooledRequest(named(asked).SerializeToString(), 1, 1)
+        yield PooledRequest(named(asked).SerializeToString(), examples, examples)
+
+
+def scores_of(repository, version, messages):
+    """Of each request alone, by a version alone."""
+    predictor = LocalPredictor(repository / "ranker" / str(version), threads=1)
+    answers = [predictor.predict_merged([message])[0] for message in messages]
+    return [outputs_of(answer)["score"] for answer in answers]
 
 
 class HalfLoad:
     """An open loop at half of the rate that a closed loop gets answered. Every answer is looked
     at: it is all of the version that it names."""
 
-    def __init__(self, address):
+    def __init__(self, address, repository):
         self.target, self.over = find_target(address), threading.Event()
         self.requests = list(requests())
+        messages = [each.message for each in self.requests]
+        self.scores = {version: scores_of(repository, version, messages) for version in (1, 2)}
         capacity = run_load(self.target, self.requests, OPTIONS)
         self.answered = capacity.ok
         self.options = replace(OPTIONS, in_flight=None, rate=capacity.ok_per_second / 2)
@@ -80,14 +90,16 @@ class HalfLoad:
     def look(self, result):
         if result.ok != result.requests:
             self.failed.append(f"{dict(result.by_code)}: {dict(result.messages)}")
-        answers = [each for each in result.answers if each is not None]
-        assert len(answers) == result.ok
+        assert sum(each is not None for each in result.answers) == result.ok
         self.answered += result.ok
-        for answer in answers:
+        for number, answer in enumerate(result.answers):
+            if answer is None:
+                continue
             version = pb.PredictResponse.FromString(answer).version
-            told_by_score = round(float(outputs_of(answer)["score"][0]) / STEP)
-            if told_by_score != version:
-                self.failed.append(f"version {version} gave a score of {told_by_score}")
+            expected = self.scores[version][number % REQUESTS]
+            scores = outputs_of(answer)["score"]
+            if scores.shape != expected.shape or not np.allclose(scores, expected, rtol=1e-6):
+                self.failed.append(f"version {version} gave {scores[:3]}, not {expected[:3]}")
             self.seen[version] = self.seen.get(version, 0) + 1
 
     def __enter__(self):
@@ -111,7 +123,7 @@ def swap(server, repository, version):
 
 def test_200_swaps_at_half_of_the_capacity(repository):
     with Server(repository, options=ServerOptions(port=0, threads=1)) as server:
-        with HalfLoad(server.address) as load:
+        with HalfLoad(server.address, repository) as load:
             resident = 0.0
             for number in range(SWAPS):
                 swap(server, repository, 1 + number % 2)

@@ -19,11 +19,11 @@ SCHEMA = Schema(
 
 
 class Telling(nn.Module):
-    """``STEP * version + price + the sum of the item's vector``; the table is the same in all."""
+    """``STEP * version + price + the sum of the item's vector``."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, table: int) -> None:
         super().__init__()
-        torch.manual_seed(7)
+        torch.manual_seed(table)
         self.items = EmbeddingBagCollection(
             [
                 EmbeddingBagConfig(
@@ -38,7 +38,12 @@ class Telling(nn.Module):
         return {"score": dense[:, 0] + pooled.sum(dim=1) + self.offset}
 
 
-def publish(repository: Path, version: int, *, says: int | None = None) -> Path:
-    """``<repository>/ranker/<version>``; ``says``: the version of which it gives the scores."""
-    module = Telling(version if says is None else says)
+def publish(repository: Path, version: int, *, says: int | None = None, table: int = 7) -> Path:
+    """``<repository>/ranker/<version>``.
+
+    Args:
+        says: the version of which it gives the scores; None: its own.
+        table: which table it has; versions of the same number share it.
+    """
+    module = Telling(version if says is None else says, table)
     return export_model(module, SCHEMA, repository / "ranker" / str(version), devices="1xcpu")

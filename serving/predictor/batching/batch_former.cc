@@ -13,8 +13,9 @@ namespace {
 // Of what waits of it.
 QueueSize SizeOf(const Request& request) {
   const BatchSize left = SizeLeft(request);
-  // One without examples is computed as well: it takes the room of one.
-  return {.examples = std::max<size_t>(left.examples, 1),
+  // One without examples is computed as well: it takes the room of one. One whose pieces have all
+  // left takes none.
+  return {.examples = std::max<size_t>(left.examples, left.requests > 0 ? 1 : 0),
           .ids = left.ids,
           .bytes = request.held_bytes,
           .requests = 1,
@@ -78,19 +79,23 @@ BatchFormer::BatchFormer(const BatchingOptions& options) : options_(options) {
 
 Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                            Clock::time_point now) {
-  const QueueSize size = SizeOf(*request);
-  if (size.examples > options_.max_queued_examples || size.ids > options_.max_queued_ids ||
-      size.bytes > options_.max_queued_bytes) {
-    return Admission::kTooLarge;
-  }
+  if (const Admission room = RoomFor(*request); room != Admission::kAccepted) return room;
   if (IsExpired(*request, now)) return Admission::kExpired;
-  if (!HasRoom(*request, size)) return Admission::kQueueFull;
   const bool next = empty() && !forecast.is_full();
   if (!next && EndOf(*request, forecast, now) > request->deadline) return Admission::kNoTime;
   const Request& added = *request;
   LineOf(added).Add(request);
   Count(added);
   return Admission::kAccepted;
+}
+
+Admission BatchFormer::RoomFor(const Request& request) const {
+  const QueueSize size = SizeOf(request);
+  if (size.examples > options_.max_queued_examples || size.ids > options_.max_queued_ids ||
+      size.bytes > options_.max_queued_bytes) {
+    return Admission::kTooLarge;
+  }
+  return HasRoom(request, size) ? Admission::kAccepted : Admission::kQueueFull;
 }
 
 WaitingLine& BatchFormer::LineOf(const Request& request) {

@@ -56,6 +56,9 @@ class BatchFormer {
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
                               Clock::time_point now);
 
+  // kAccepted where there is room for it, as Add() sees that; else why it would be refused.
+  Admission RoomFor(const Request& request) const;
+
   // Removes and returns what is due: interactive requests, and where those leave room, kBatch
   // ones; but after kPassedOver batches in a row that left kBatch ones waiting, the other way
   // round. So kBatch ones get an eighth of the batches at least. Of one priority the earliest

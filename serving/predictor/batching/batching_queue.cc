@@ -79,6 +79,11 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   return Admission::kAccepted;
 }
 
+Admission BatchingQueue::RoomFor(const Request& request) const {
+  const std::lock_guard lock(mutex_);
+  return stopping_ ? Admission::kStopped : former_.RoomFor(request);
+}
+
 std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const {
   const std::lock_guard lock(mutex_);
   return former_.RetryAfter(refused, forecast_, now_());

@@ -54,6 +54,9 @@ class BatchingQueue {
   // predicted, and never for a batch of others. Ownership as in BatchFormer::Add().
   [[nodiscard]] Admission Submit(std::unique_ptr<Request>& request);
 
+  // As BatchFormer::RoomFor(), of the moment: before a request is cut, which costs.
+  Admission RoomFor(const Request& request) const;
+
   // As BatchFormer::RetryAfter(), of the moment.
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/jit/frontend/error_report.h>
 
 #include <algorithm>
 #include <cstring>
@@ -30,8 +31,19 @@ std::string ShapeText(at::IntArrayRef shape) {
 }  // namespace
 
 std::string Reason(const std::exception& error) {
+  // It quotes the source, perhaps after that has gone.
+  if (dynamic_cast<const torch::jit::ErrorReport*>(&error) != nullptr) {
+    return "expected TorchScript, got a program that cannot be parsed";
+  }
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  std::string reason =
+      torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  // A damaged program may have it quote anything, and it goes where text is expected.
+  const auto is_text = [](unsigned char each) {
+    return each == '\n' || (each >= ' ' && each <= '~');
+  };
+  std::ranges::replace_if(reason, [&](char each) { return !is_text(each); }, '?');
+  return reason;
 }
 
 std::vector<at::Tensor> InputsOfScope(const Schema& schema, Scope scope,

@@ -64,6 +64,8 @@ struct Engine::State {
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
+  // What is answered where that is not kAccepted.
+  Status Refusal(Admission admission, const Request& request) const;
 
   // Runs what is larger than a batch without the queue. It has been checked.
   void RunInPieces(std::unique_ptr<Request> whole);
@@ -96,18 +98,26 @@ Status Engine::State::Admit(Request* request) {
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
   if (Status status = Admit(request.get()); !status.ok()) return status;
   if (IsLarger(*request, budget)) {
+    const Admission room = queue->RoomFor(*request);
+    if (room != Admission::kAccepted) return Refusal(room, *request);
     request->pieces = std::make_shared<RequestPieces>(
         &model->manifest().schema, budget, *request,
         [this](const RequestPieces& pieces) { return queue->Take(pieces); });
     request->held_bytes += request->pieces->held_bytes();
   }
-  switch (queue->Submit(request)) {
+  const Admission admission = queue->Submit(request);
+  if (admission == Admission::kAccepted) return {};
+  return Refusal(admission, *request);
+}
+
+Status Engine::State::Refusal(Admission admission, const Request& request) const {
+  switch (admission) {
     case Admission::kAccepted:
       return {};
     case Admission::kTooLarge:  // Only in bytes: the door has counted the rest.
       return {StatusCode::kInvalidArgument,
               "request: expected at most " + std::to_string(batching.max_queued_bytes) +
-                  " bytes, got " + std::to_string(request->held_bytes),
+                  " bytes, got " + std::to_string(request.held_bytes),
               StatusReason::kTooLarge};
     case Admission::kQueueFull:
       return {StatusCode::kResourceExhausted,

@@ -112,9 +112,8 @@ Result<PieceBudget> BudgetOf(const ModelConfig& config, const Limits& package) {
   const size_t examples =  // Where nothing is said, as many as our server merges.
       config.max_batch_examples > 0 ? complete->max_batch_examples : complete->merge_examples;
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
-  return PieceBudget{
-      .examples = static_cast<uint32_t>(std::min(examples, kMost)),
-      .ids = complete->max_batch_ids};
+  return PieceBudget{.examples = static_cast<uint32_t>(std::min(examples, kMost)),
+                     .ids = complete->max_batch_ids};
 }
 
 }  // namespace
