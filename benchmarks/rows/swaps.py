@@ -4,8 +4,6 @@ percentile of the latency at half of the capacity, beside that of a server left 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -17,30 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.blocks import interleaved
+from benchmarks.half_loaded import BLOCKS, LOAD, capacity, half_loaded, p99, server_of_two
 from benchmarks.harness import About, Row, Series, paired_row
 from benchmarks.packages import package_of
-from benchmarks.servers import (
-    PATIENCE_SECONDS,
-    Served,
-    closed_loop,
-    requests_of,
-    send,
-    serving,
-)
+from benchmarks.servers import Served, requests_of, serving
 from benchmarks.watch import Watch
-from embershard.bench import LoadOptions, RunResult
-from embershard.bench.pool import PooledRequest
+from embershard.bench import RunResult
 from embershard.data import workload
 from embershard.package.labels import write_label
-from embershard.package.sealing import link_or_copy, seal
 from embershard.serving.control import order
 
 __all__ = ["measure"]
 
-BLOCKS = 10
-BLOCK_SECONDS = 4.0
-CAPACITY_SECONDS = 2.0
-LOAD = 0.5
 PERIOD_SECONDS = 0.2
 """From one swap's begin to the next one's: 200 in all blocks."""
 
@@ -68,40 +54,40 @@ def measure() -> list[Row]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
         def served(name: str, second: Path, label: str = "stable", *flags: object) -> Served:
-            command = _server(folder / name, (first, second), label, *flags)
+            command = server_of_two(folder / name, (first, second), label, *flags)
             return stack.enter_context(serving(command))
 
         quiet = served("quiet", first)
-        rate = LOAD * _capacity(quiet, pool)
+        rate = LOAD * capacity(quiet, pool)
         same, others = served("same", first), served("others", other)
         shadowed = served("shadowed", first, "shadow", "--shadow-share", SHADOW_SHARE)
         cases = [
             _swapping(
                 Swaps(folder / "same", PERIOD_SECONDS),
-                _half_loaded(same, pool, rate),
+                half_loaded(same, pool, rate),
                 "p99",
                 "versions swapped",
             ),
             _swapping(
                 Swaps(folder / "same", 0.0),
-                _half_loaded(same, pool, rate),
+                half_loaded(same, pool, rate),
                 "back_to_back",
                 "versions swapped",
             ),
             _swapping(
                 Swaps(folder / "others", 0.0),
-                _half_loaded(others, pool, rate),
+                half_loaded(others, pool, rate),
                 "other_tables",
                 "versions with other tables",
             ),
             Case(
                 name="shadow",
                 title="with a shadow",
-                run=_half_loaded(shadowed, pool, rate),
+                run=half_loaded(shadowed, pool, rate),
                 note=lambda: f"that gets {SHADOW_SHARE:.0%} of the requests",
             ),
         ]
-        runs = [*(case.run for case in cases), _half_loaded(quiet, pool, rate)]
+        runs = [*(case.run for case in cases), half_loaded(quiet, pool, rate)]
         (*during, alone), watch = interleaved(runs, blocks=BLOCKS)
     return [_row(case, results, alone, watch) for case, results in zip(cases, during, strict=True)]
 
@@ -116,7 +102,7 @@ def _row(case: Case, during: Sequence[RunResult], alone: Sequence[RunResult], wa
         note=f"{case.note()}; {rate:.0f} requests/s",
     )
     return paired_row(
-        about, Series(case.title, _p99(during)), Series("no change", _p99(alone)), watch=watch
+        about, Series(case.title, p99(during)), Series("no change", p99(alone)), watch=watch
     )
 
 
@@ -180,49 +166,3 @@ class Swaps:
         now = json.loads((self._repository / self._model / "labels.json").read_text())["stable"]
         write_label(self._repository, self._model, "stable", 3 - now)
         self._took.append(order(self._socket, {"order": "refresh"})["seconds"])
-
-
-def _server(
-    folder: Path, packages: tuple[Path, Path], label: str, *flags: object
-) -> list[str | Path]:
-    """The command of a server over the two as versions 1 and 2; the second one has the label."""
-    repository = folder / "repository"
-    model = packages[0].parent.name
-    for version, package in enumerate(packages, start=1):
-        out = repository / model / str(version)
-        shutil.copytree(
-            package, out, copy_function=_link, ignore=shutil.ignore_patterns("manifest.*")
-        )
-        document = json.loads((package / "manifest.json").read_text())
-        seal(out, {**document, "version": version})
-    write_label(repository, model, "stable", 1)
-    if label != "stable":
-        write_label(repository, model, label, 2)
-    words = ["serve", repository, "--control", folder / "control", "--threads", 1, "--port", 0]
-    return [sys.executable, "-m", "embershard", *map(str, [*words, *flags])]
-
-
-def _link(file: str, to: str) -> None:
-    link_or_copy(Path(file), Path(to))
-
-
-def _capacity(served: Served, pool: Sequence[PooledRequest]) -> float:
-    """Requests a second that a closed loop gets answered."""
-    result = closed_loop(served, pool, in_flight=16, seconds=CAPACITY_SECONDS)()
-    return result.ok / result.elapsed_seconds
-
-
-def _half_loaded(
-    served: Served, pool: Sequence[PooledRequest], rate: float
-) -> Callable[[], RunResult]:
-    load = LoadOptions(
-        rate=rate,
-        duration_seconds=BLOCK_SECONDS,
-        warmup_seconds=0.2,
-        timeout_seconds=PATIENCE_SECONDS,
-    )
-    return lambda: send(served, pool, load)
-
-
-def _p99(results: Sequence[RunResult]) -> list[float]:
-    return [each.latency.percentile_seconds(99) * 1e6 for each in results]

@@ -21,7 +21,7 @@ SCHEMA = Schema(
 class Telling(nn.Module):
     """``STEP * version + price + the sum of the item's vector``."""
 
-    def __init__(self, version: int, table: int) -> None:
+    def __init__(self, version: int, table: int = 7) -> None:
         super().__init__()
         torch.manual_seed(table)
         self.items = EmbeddingBagCollection(
