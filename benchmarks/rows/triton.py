@@ -28,20 +28,22 @@ __all__ = ["measure"]
 IN_FLIGHT = 64
 BLOCKS = 16
 BLOCK_SECONDS = 0.8
-SIZES = (1, 20)
+CASES = (("small_1", 1, ()), ("small_1_one_slot", 1, ("--slots", "1")), ("small_20", 20, ()))
+"""Rows, examples of a request, and flags of our server: with one slot it runs one batch at a time,
+as an instance of Triton's does."""
 
 
 def measure() -> list[Row]:
     """Requests a second of the server's CPU time."""
-    return [_beside_triton(examples) for examples in SIZES]
+    return [_beside_triton(*case) for case in CASES]
 
 
-def _beside_triton(examples: int) -> Row:
+def _beside_triton(name: str, examples: int, flags: tuple[str, ...]) -> Row:
     small = workload("small")
     package = package_of(small)
     with (
         TemporaryDirectory() as folder,
-        serving(embershard_serve(package)) as ours,
+        serving(embershard_serve(package, *flags)) as ours,
         package_in_triton(package, Path(folder)) as theirs,
     ):
         model = ask_model(ours.target, "", timeout_seconds=PATIENCE_SECONDS)
@@ -58,13 +60,16 @@ def _beside_triton(examples: int) -> Row:
         )
     return paired_row(
         About(
-            name=f"triton/small_{examples}",
+            name=f"triton/{name}",
             what=f"*small* requests of {examples} example{'s' if examples > 1 else ''}, "
             f"{IN_FLIGHT} in flight, one package, ModelInfer, packed",
             unit="requests per server CPU-second",
             note=f"ours: {cores_used(our_runs)}; theirs: {cores_used(their_runs)}",
         ),
-        Series("embershard serve", [per_cpu_second(each) / examples for each in our_runs]),
+        Series(
+            " ".join(("embershard serve", *flags)),
+            [per_cpu_second(each) / examples for each in our_runs],
+        ),
         Series("Triton, our backend", [per_cpu_second(each) / examples for each in their_runs]),
         watch=watch,
     )
