@@ -3,11 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/jit/frontend/error_report.h>
 
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 #include <type_traits>
 
 #include "base/core_count.h"
@@ -31,18 +31,20 @@ std::string ShapeText(at::IntArrayRef shape) {
 }  // namespace
 
 std::string Reason(const std::exception& error) {
-  // It quotes the source, perhaps after that has gone.
-  if (dynamic_cast<const torch::jit::ErrorReport*>(&error) != nullptr) {
-    return "expected TorchScript, got a program that cannot be parsed";
-  }
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string reason =
+  const std::string words =
       torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  // A damaged program may have it quote anything, and it goes where text is expected.
-  const auto is_text = [](unsigned char each) {
-    return each == '\n' || (each >= ' ' && each <= '~');
-  };
-  std::ranges::replace_if(reason, [&](char each) { return !is_text(each); }, '?');
+  std::string reason;
+  for (const char each : words) {
+    // A damaged program may have it quote anything, and it goes where text is expected.
+    if (each == '\n' || (each >= ' ' && each <= '~')) {
+      reason += each;
+    } else {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(each);
+      reason += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
   return reason;
 }
 

@@ -13,7 +13,8 @@
 
 namespace embershard {
 
-// What went wrong in one line: torch's messages carry a stack trace behind the first.
+// What went wrong, without the stack trace that torch's messages carry. Bytes that are no printable
+// ASCII are written as \xNN.
 std::string Reason(const std::exception& error);
 
 // Views of the inputs of one scope: dense, pooled, then values and offsets of each of its
