@@ -59,6 +59,7 @@ VERSIONS = (
     ("memory-budget", "BYTES", "most that loaded versions take; 0: 80 %% of the memory"),
     ("load-mb-per-second", "MB", "how fast a later version is read; 0: at full speed"),
     ("shadow-share", "S", "share of the requests copied to the version labelled shadow"),
+    ("shadow-time", "S", "share of one processor's time that these copies take at most"),
 )
 GROUPS = {
     "start": START,

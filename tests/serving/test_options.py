@@ -68,6 +68,7 @@ def test_the_extension_is_given_every_option_but_pythons_own():
         ("memory_budget", [-1, 2**62]),
         ("load_mb_per_second", [-1, float("nan"), float("inf")]),
         ("shadow_share", [-1, 1.5, float("nan")]),
+        ("shadow_time", [-1, 0, 1.5, float("nan")]),
         ("record_requests", [0, 2**31]),
         ("record_share", [0, -1, 1.5, float("nan")]),
         ("slow_request_ms", [-1, float("nan"), float("inf")]),

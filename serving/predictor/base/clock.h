@@ -1,6 +1,8 @@
 #ifndef EMBERSHARD_BASE_CLOCK_H_
 #define EMBERSHARD_BASE_CLOCK_H_
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -15,6 +17,13 @@ inline uint32_t MicrosecondsBetween(Clock::time_point from, Clock::time_point to
   const auto elapsed = std::chrono::duration_cast<std::chrono::microseconds>(to - from).count();
   return static_cast<uint32_t>(
       std::clamp<int64_t>(elapsed, 0, std::numeric_limits<uint32_t>::max()));
+}
+
+// Of a processor, that the calling thread has had since it began.
+inline double ThreadCpuSeconds() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
 // The time of day, as seconds since 1970 in UTC.

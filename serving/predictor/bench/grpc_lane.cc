@@ -18,12 +18,6 @@ namespace {
 // Differs between lanes, and is the same in every run.
 uint64_t LaneSeed(uint64_t seed, size_t index) { return seed ^ (index * 0xd1342543de82ef95); }
 
-double ThreadCpuSeconds() {
-  timespec used;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
-}
-
 }  // namespace
 
 GrpcLane::GrpcLane(const LoadOptions& options, size_t index, const RequestPool* pool)

@@ -125,7 +125,8 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   keywords.Read("load_mb_per_second", &load_mb_per_second);
   arguments.load_bytes_per_second = load_mb_per_second * 1e6;
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
-  keywords.Read("shadow_share", &arguments.shadow_share);
+  keywords.Read("shadow_share", &arguments.shadow.share);
+  keywords.Read("shadow_time", &arguments.shadow.time);
   arguments.model.package.trusted = ReadTrustedKey(keywords);
   keywords.CheckAllRead();
   return arguments;

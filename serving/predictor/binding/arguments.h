@@ -25,7 +25,7 @@ struct ServerArguments {
   double load_bytes_per_second = 0;  // As RepositorySource takes it.
   ModelLoaderOptions loader;
   Clock::duration slow_request{0};  // As ServedModels takes it, and
-  double shadow_share = 0;          // this.
+  ShadowOptions shadow;             // this.
   GrpcServerOptions server;
 };
 

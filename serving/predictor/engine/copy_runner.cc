@@ -1,5 +1,6 @@
 #include "engine/copy_runner.h"
 
+#include <chrono>
 #include <exception>
 #include <utility>
 #include <vector>
@@ -15,16 +16,12 @@ void Refuse(const std::unique_ptr<Request>& copy, Status status) {
   if (copy != nullptr) copy->answer(std::move(status), {});
 }
 
-Status TooLate() {
-  return {StatusCode::kDeadlineExceeded, "the deadline passed while the copy waited"};
-}
-
 Status NoShadow() { return {StatusCode::kUnavailable, "the version is no shadow any more"}; }
 
 }  // namespace
 
-CopyRunner::CopyRunner(IsShadow is_shadow)
-    : is_shadow_(std::move(is_shadow)), thread_([this] { Loop(); }) {}
+CopyRunner::CopyRunner(IsShadow is_shadow, double time)
+    : is_shadow_(std::move(is_shadow)), time_(time), thread_([this] { Loop(); }) {}
 
 CopyRunner::~CopyRunner() {
   {
@@ -46,49 +43,70 @@ void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> c
   changed_.notify_one();
 }
 
-void CopyRunner::Loop() {
-  (void)GiveWayToOthers();  // Where it cannot, the copies are run all the same.
-  std::deque<Waiting> taken;
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    taken.swap(waiting_);
-    lock.unlock();
-    while (!taken.empty() && !stopping_) RunFirst(&taken);
-    for (const Waiting& each : taken) Refuse(each.copy, ShuttingDown());
-    taken.clear();
-    lock.lock();
+void CopyRunner::Review() {
+  {
+    const std::lock_guard lock(mutex_);
+    to_review_ = true;
   }
-  for (const Waiting& each : waiting_) Refuse(each.copy, ShuttingDown());
+  changed_.notify_one();
 }
 
-void CopyRunner::RunFirst(std::deque<Waiting>* waiting) {
-  const std::shared_ptr<Engine> engine = waiting->front().engine;
+void CopyRunner::Loop() {
+  (void)GiveWayToOthers();  // Where it cannot, the copies are run all the same.
+  std::list<Waiting> taken;
+  Clock::time_point next;
+  while (Take(next, &taken)) {
+    RefuseOthers(&taken);
+    if (!taken.empty() && Clock::now() >= next) next = RunFirst(&taken);
+  }
+  for (const Waiting& each : taken) Refuse(each.copy, ShuttingDown());
+}
+
+bool CopyRunner::Take(Clock::time_point next, std::list<Waiting>* taken) {
+  std::unique_lock lock(mutex_);
+  if (taken->empty()) changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+  changed_.wait_until(lock, next, [this] { return stopping_ || to_review_; });
+  to_review_ = false;
+  taken->splice(taken->end(), waiting_);
+  return !stopping_;
+}
+
+void CopyRunner::RefuseOthers(std::list<Waiting>* taken) {
+  const Engine* asked = nullptr;
+  bool is_shadow = false;
+  std::erase_if(*taken, [&](const Waiting& each) {
+    if (each.engine.get() != asked) is_shadow = is_shadow_(*each.engine);
+    asked = each.engine.get();
+    if (!is_shadow) Refuse(each.copy, NoShadow());
+    return !is_shadow;
+  });
+}
+
+Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
+  const Clock::time_point begin = Clock::now();
+  const double used_before = ThreadCpuSeconds();
+  const std::shared_ptr<Engine> engine = taken->front().engine;
   std::vector<std::unique_ptr<Request>> batch;
   try {
     batch.reserve(kBatchCopies);
-    const bool is_shadow = is_shadow_(*engine);
     uint64_t examples = 0;
-    while (!waiting->empty() && waiting->front().engine == engine && batch.size() < kBatchCopies) {
-      std::unique_ptr<Request>& copy = waiting->front().copy;
+    while (!taken->empty() && taken->front().engine == engine && batch.size() < kBatchCopies) {
+      std::unique_ptr<Request>& copy = taken->front().copy;
       examples += copy->num_examples;
       if (!batch.empty() && examples > kBatchExamples) break;
-      if (!is_shadow) {
-        Refuse(copy, NoShadow());
-      } else if (copy->deadline <= Clock::now()) {
-        Refuse(copy, TooLate());
-      } else {
-        batch.push_back(std::move(copy));
-      }
-      waiting->pop_front();
+      batch.push_back(std::move(copy));
+      taken->pop_front();
     }
-    if (!batch.empty()) engine->PredictMerged(std::move(batch));
+    engine->PredictMerged(std::move(batch));
   } catch (const std::exception&) {  // Memory has run out.
     for (const std::unique_ptr<Request>& copy : batch) Refuse(copy, OutOfMemory());
-    if (waiting->empty()) return;
-    Refuse(waiting->front().copy, OutOfMemory());
-    waiting->pop_front();
+    if (!taken->empty()) {
+      Refuse(taken->front().copy, OutOfMemory());
+      taken->pop_front();
+    }
   }
+  const std::chrono::duration<double> turn((ThreadCpuSeconds() - used_before) / time_);
+  return begin + std::chrono::duration_cast<Clock::duration>(turn);
 }
 
 }  // namespace embershard

@@ -1,25 +1,25 @@
-// Runs copies of requests for shadow versions, in the time that all other threads leave.
+// Runs copies of requests for shadow versions, in a share of the time that all other threads leave.
 
 #ifndef EMBERSHARD_ENGINE_COPY_RUNNER_H_
 #define EMBERSHARD_ENGINE_COPY_RUNNER_H_
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "batching/request.h"
 #include "engine/engine.h"
 
 namespace embershard {
 
-// Thread-safe. Every copy is answered exactly once: kDeadlineExceeded where its turn comes too
-// late, kUnavailable where its version is no shadow any more, or this ends.
+// Thread-safe. Every copy is answered exactly once: kUnavailable where its version is no shadow any
+// more, or this ends. Its deadline is that of who asked, and says nothing here, where nobody waits.
 class CopyRunner {
  public:
   // Whether the version gets copies, and no other requests. Asked before each batch: while one
@@ -30,13 +30,18 @@ class CopyRunner {
   static constexpr size_t kBatchCopies = 8;
   static constexpr uint64_t kBatchExamples = 256;  // One copy that has more runs alone.
 
-  explicit CopyRunner(IsShadow is_shadow);
+  // `time`: of one processor's, 1e-9 .. 1, what this thread takes at most; 1: as much as it gets.
+  CopyRunner(IsShadow is_shadow, double time);
   CopyRunner(const CopyRunner&) = delete;
   CopyRunner& operator=(const CopyRunner&) = delete;
   ~CopyRunner();  // Waits for the batch that runs.
 
   // Has `engine` answer the copy some time. How many wait is the caller's to bound.
   void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept;
+
+  // To be called where `is_shadow` may say no from now on: such copies are answered at once, or
+  // behind the batch that runs, and keep no version any longer.
+  void Review();
 
  private:
   struct Waiting {
@@ -45,15 +50,23 @@ class CopyRunner {
   };
 
   void Loop();
-  // Runs what comes first, and what follows it and fits its batch. REQUIRES: `waiting` has some.
-  void RunFirst(std::deque<Waiting>* waiting);
+  // Waits until there are copies, and until `next` or Review(). Takes all that wait, behind those
+  // in `taken`. False: this ends.
+  bool Take(Clock::time_point next, std::list<Waiting>* taken);
+  // Answers those whose version is no shadow any more.
+  void RefuseOthers(std::list<Waiting>* taken);
+  // Runs what comes first, and what follows it and fits its batch. When the next batch may begin.
+  // REQUIRES: `taken` has some.
+  Clock::time_point RunFirst(std::list<Waiting>* taken);
 
   const IsShadow is_shadow_;
+  const double time_;
 
   std::mutex mutex_;  // Held for moments only: its holder may have to wait for a processor.
-  std::condition_variable changed_;     // Signalled when the fields below change.
-  std::deque<Waiting> waiting_;         // Guarded by mutex_.
-  std::atomic<bool> stopping_ = false;  // Changes under mutex_.
+  std::condition_variable changed_;  // Signalled when the fields below change.
+  std::list<Waiting> waiting_;       // Guarded by mutex_.
+  bool to_review_ = false;           // Guarded by mutex_.
+  bool stopping_ = false;            // Guarded by mutex_.
 
   std::thread thread_;  // Last, so that Loop() sees every field built.
 };

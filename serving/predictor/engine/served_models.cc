@@ -54,11 +54,11 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
 
 }  // namespace
 
-ServedModels::ServedModels(Clock::duration slow_request, double shadow_share)
+ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow)
     : retirement_(&background_),
       telemetry_({.slow_request = slow_request}),
       models_(std::make_shared<const Models>()),
-      shadow_(this, shadow_share) {}
+      shadow_(this, shadow) {}
 
 std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
                                                Clock::duration slow_request) {
@@ -109,6 +109,7 @@ void ServedModels::Exchange(std::shared_ptr<const Models> models) {
     const std::lock_guard lock(copying_);
     models_.swap(models);
   }
+  shadow_.Review();
   // The one before ends here, without the lock.
 }
 

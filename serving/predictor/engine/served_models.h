@@ -49,8 +49,8 @@ struct ServedVersion {
 // thread of its own, once they are served no more and the last pointer to them has gone.
 class ServedModels {
  public:
-  // `slow_request`: from here on a call is slow. 0: none is. `shadow_share`: see Shadow.
-  explicit ServedModels(Clock::duration slow_request = {}, double shadow_share = 0);
+  // `slow_request`: from here on a call is slow. 0: none is. `shadow`: see Shadow.
+  explicit ServedModels(Clock::duration slow_request = {}, const ShadowOptions& shadow = {});
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
 

@@ -26,6 +26,13 @@ double LargestDifference(const std::vector<ResponseOutput>& one,
   return largest;
 }
 
+CopyRunner::IsShadow IsShadow(const ServedModels* served) {
+  return [served](const Engine& engine) {
+    const ShadowVersion now = served->FindShadow(engine.manifest().model);
+    return now.engine.get() == &engine && now.only_shadow;
+  };
+}
+
 }  // namespace
 
 // Counts the copies under way. Thread-safe.
@@ -106,14 +113,16 @@ class Shadow::Comparison {
   Outputs shadowed_;  // Guarded by mutex_.
 };
 
-Shadow::Shadow(const ServedModels* served, double share)
+Shadow::Shadow(const ServedModels* served, const ShadowOptions& options)
     : served_(served),
-      share_(share),
+      share_(options.share),
       under_way_(std::make_shared<UnderWay>()),
-      runner_(share <= 0 ? nullptr : std::make_unique<CopyRunner>([served](const Engine& engine) {
-        const ShadowVersion now = served->FindShadow(engine.manifest().model);
-        return now.engine.get() == &engine && now.only_shadow;
-      })) {}
+      runner_(options.share <= 0 ? nullptr
+                                 : std::make_unique<CopyRunner>(IsShadow(served), options.time)) {}
+
+void Shadow::Review() {
+  if (runner_ != nullptr) runner_->Review();
+}
 
 void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
   const auto [shadow, only_shadow] = share_ > 0 ? Find(*engine) : ShadowVersion();
@@ -132,7 +141,7 @@ void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
   copy->outputs_wanted = request->outputs_wanted;
   copy->priority = Priority::kBatch;
   copy->arrival = request->arrival;
-  copy->deadline = request->deadline;
+  if (!only_shadow) copy->deadline = request->deadline;
   copy->held_bytes = request->held_bytes;
   copy->bytes = request->bytes;
   copy->may_run_inline = false;  // This thread brings further requests.

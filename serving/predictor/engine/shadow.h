@@ -23,6 +23,11 @@ struct ShadowVersion {
   bool only_shadow = false;        // It is not the default, and has no other label.
 };
 
+struct ShadowOptions {
+  double share = 0;        // Of the requests, 0 .. 1, that are copied.
+  double time = 1.0 / 32;  // As CopyRunner takes it.
+};
+
 // Counted in the telemetry of the shadow version. Thread-safe.
 class Shadow {
  public:
@@ -31,14 +36,17 @@ class Shadow {
   static constexpr size_t kUnderWayMax = 256;
   static constexpr uint64_t kUnderWayBytesMax = 64 << 20;
 
-  // Does not own `served`, which must outlive it. `share`: of the requests, 0 .. 1.
-  Shadow(const ServedModels* served, double share);
+  // Does not own `served`, which must outlive it.
+  Shadow(const ServedModels* served, const ShadowOptions& options);
 
   // As engine->Predict(); and behind that, perhaps, a copy for the shadow version of the same
-  // model, where its inputs and outputs are the same. It runs in the time that all other threads
-  // leave; where the version answers others, too, in its queue, at priority batch. `engine` need
-  // not outlive the answer.
+  // model, where its inputs and outputs are the same. It runs in a share of the time that all other
+  // threads leave; where the version answers others, too, in its queue, at priority batch. `engine`
+  // need not outlive the answer.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
+
+  // To be called where FindShadow() may say something else from now on.
+  void Review();
 
  private:
   class Comparison;

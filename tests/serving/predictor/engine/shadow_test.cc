@@ -33,7 +33,9 @@ std::unique_ptr<FakeModel> ShadowModel() {
 // Version 3, and version 4 as its shadow, that gets every request.
 class Shadowing {
  public:
-  explicit Shadowing(std::unique_ptr<FakeModel> shadow, double share = 1) : served_({}, share) {
+  explicit Shadowing(std::unique_ptr<FakeModel> shadow,
+                     ShadowOptions options = {.share = 1, .time = 1})
+      : served_({}, options) {
     stable_ = served_.Own(StartWith(std::make_unique<FakeModel>()));
     shadow_ = served_.Own(StartWith(std::move(shadow)));
     Serve(kStable);
@@ -225,7 +227,7 @@ TEST(Shadow, OneThatIsPromotedRunsNoMoreOfItsCopies) {
   EXPECT_EQ(standing.Batches(), (std::vector<size_t>{1}));
 }
 
-TEST(Shadow, ACopyWhoseDeadlinePassesBeforeItsTurnIsNotRun) {
+TEST(Shadow, ACopyHasNoDeadline) {
   Standing standing;
   Shadowing shadowing(standing.model());
   EXPECT_TRUE(shadowing.Ask().status.ok());
@@ -234,8 +236,38 @@ TEST(Shadow, ACopyWhoseDeadlinePassesBeforeItsTurnIsNotRun) {
   (void)shadowing.Begin(deadline).get();  // On a slow day too late itself, which says nothing.
   ASSERT_TRUE(WaitFor([deadline] { return Clock::now() > deadline; }));
   standing.Open();
-  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 1; }));
-  EXPECT_EQ(standing.Batches(), (std::vector<size_t>{1}));
+  EXPECT_TRUE(WaitFor([&] { return standing.Batches().size() == 2; }));
+}
+
+TEST(Shadow, RestsBehindEachBatchSoLongThatItTakesNoMoreThanItsShareOfTheTime) {
+  constexpr double kBusySeconds = 0.002;
+  constexpr double kShare = 0.1;
+  constexpr uint64_t kBatches = 5;
+  auto model = ShadowModel();
+  model->before_run = [](const Slot&) {
+    for (const double begin = ThreadCpuSeconds(); ThreadCpuSeconds() < begin + kBusySeconds;) {
+    }
+    return Status();
+  };
+  Shadowing shadowing(std::move(model), {.share = 1, .time = kShare});
+  const Clock::time_point begin = Clock::now();
+  for (uint64_t compared = 1; compared <= kBatches; ++compared) {
+    EXPECT_TRUE(shadowing.Ask().status.ok());
+    EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == compared; }));
+  }
+  const std::chrono::duration<double> took = Clock::now() - begin;
+  EXPECT_GE(took.count(), (kBatches - 1) * kBusySeconds / kShare);
+}
+
+TEST(Shadow, OneThatRestsHoldsNoCopiesOnceItIsNoShadow) {
+  Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1e-9});  // Rests for hours.
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_EQ(shadowing.Counted().shadow_failed, 0U);
+  shadowing.Serve(kShadowed);
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 3; }));
+  EXPECT_EQ(shadowing.Compared(), 1U);
 }
 
 TEST(Shadow, OneOfAnotherSchemaGetsNothing) {
@@ -249,8 +281,8 @@ TEST(Shadow, OneOfAnotherSchemaGetsNothing) {
 }
 
 TEST(Shadow, GetsItsShareOfTheRequests) {
-  Shadowing none(ShadowModel(), 0);
-  Shadowing some(ShadowModel(), 0.25);
+  Shadowing none(ShadowModel(), {.share = 0});
+  Shadowing some(ShadowModel(), {.share = 0.25, .time = 1});
   for (int i = 0; i < 400; ++i) {
     none.Ask();
     some.Ask();
