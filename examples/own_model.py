@@ -114,10 +114,11 @@ def main() -> None:
     print(f"loss {train(model, examples(20_000)):.3f}")
     with tempfile.TemporaryDirectory() as temporary:
         repository = Path(given.repository or temporary)
+        versions = [int(folder.name) for folder in repository.glob("ranker/[1-9]*")]
         es.export_model(
             model,
             SCHEMA,
-            repository / "ranker" / "1",
+            repository / "ranker" / str(1 + max(versions, default=0)),  # None is ever replaced.
             weights={"users": "int8", "items": "int4"},
         )
         options = es.ServerOptions(port=0)

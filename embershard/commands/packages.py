@@ -10,6 +10,7 @@ from embershard.errors import PackageError
 
 if TYPE_CHECKING:
     from embershard.package import Package
+    from embershard.package.manifest import Manifest
 
 __all__ = ["add_inspect", "add_package", "add_verify", "package_folder"]
 
@@ -79,12 +80,22 @@ def _verify(given: argparse.Namespace) -> None:
     with verify_bar(str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest
+    _check_place(folder, manifest)
     size = sum(spec.bytes for spec in manifest.files.values())
     scored = _scored_samples(package) if given.samples else ""
     print(
         f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, "
         f"good{scored}"
     )
+
+
+def _check_place(folder: Path, manifest: Manifest) -> None:
+    """Refuses a folder under the number of another version, where no server would take it."""
+    from embershard.package.refusal import MANIFEST, refusal
+
+    name = folder.resolve().name
+    if name.isdecimal() and name != str(manifest.version):
+        raise refusal(MANIFEST, "version", expected=f"{name} (its folder)", got=manifest.version)
 
 
 def _scored_samples(package: Package) -> str:

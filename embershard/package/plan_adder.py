@@ -52,9 +52,15 @@ def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Packa
 
     Raises:
         PackageError: the package is damaged, or the plan does not fit its tables.
-        InputError: it has a plan of that name: plans are never replaced; or its file system
-            cannot exchange two folders.
+        InputError: it has a plan of that name: plans are never replaced; a default that is for
+            other devices than processors, which no server has; or its file system cannot exchange
+            two folders.
     """
+    if default and (other := [each for each in plan.devices if not each.startswith("cpu:")]):
+        raise InputError(
+            "plan: expected devices that servers have (cpu) of a plan that is the default, "
+            f"got {other[0]}; without --default it is added beside"
+        )
     folder = Path(package).resolve()
     with _alone(folder):
         manifest = Package.open(folder).manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import time
 from collections import deque
@@ -38,9 +39,15 @@ OUTCOMES = {
 MEANS = ("queue_seconds", "lookup_seconds", "dense_seconds", "batch_fill", "batch_examples")
 
 
-def resident_bytes() -> float:
-    """Memory of this process that lies in RAM, mapped tables included."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_bytes() -> float | None:
+    """Memory of this process that lies in RAM, mapped tables included. None: not known, where
+    connections take all the files that may be open."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None
     return pages * resource.getpagesize()
 
 
@@ -54,7 +61,7 @@ class History:
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         cpu: Callable[[], float] = time.process_time,
-        memory: Callable[[], float] = resident_bytes,
+        memory: Callable[[], float | None] = resident_bytes,
     ) -> None:
         self._snapshot, self._monotonic, self._wall = snapshot, monotonic, wall
         self._cpu, self._memory = cpu, memory

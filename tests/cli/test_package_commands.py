@@ -44,6 +44,14 @@ def test_verify_finds_one_bit(damaged, capsys):
     assert words in told.err
 
 
+def test_verify_refuses_a_folder_of_another_number(repository, tmp_path, capsys):
+    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "7")
+    assert main(["verify", str(package)]) == 1
+    words = "manifest.json: version: expected 7 (its folder), got 1\n"
+    assert capsys.readouterr().err.endswith(words)
+    assert main(["verify", str(package.rename(tmp_path / "ranker" / "copy"))]) == 0
+
+
 def test_verify_runs_the_samples_where_it_is_asked_to(repository, capsys):
     assert main(["verify", "--samples", str(repository / "ranker" / "1")]) == 0
     assert capsys.readouterr().out.endswith(" bytes, good, samples with the right scores: 3\n")

@@ -1,8 +1,10 @@
 """Quantiles, what a second's figures are, and what is kept of them."""
 
+import resource
+
 import pytest
 
-from embershard.serving.metrics.history import SAMPLES_MAX, History, between
+from embershard.serving.metrics.history import SAMPLES_MAX, History, between, resident_bytes
 from embershard.serving.metrics.quantiles import quantile
 from tests.serving.metrics.snapshots import FakeServer, busy, empty
 
@@ -123,3 +125,14 @@ def test_a_clock_that_stands_still_gives_no_sample(history):
     history.take()
     history.take()
     assert history.taken == 0
+
+
+def test_memory_is_not_known_where_no_file_may_be_opened():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        found = resident_bytes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found is None
+    assert resident_bytes() > 2**20
