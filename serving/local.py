@@ -26,11 +26,12 @@ class LocalPredictor:
         dense_program: str = "",
         tables: TableResidency = "mmap",
         threads: int = 0,
+        slots: int = 0,
     ) -> None:
         """
         Args:
             package: folder of one version.
-            plan, dense_program, tables, threads: as in :class:`ServerOptions`.
+            plan, dense_program, tables, threads, slots: as in :class:`ServerOptions`.
 
         Raises:
             PackageError: the package is damaged, or its samples give other scores.
@@ -43,7 +44,7 @@ class LocalPredictor:
             dense_program=dense_program,
             tables=tables,
             threads=threads,
-            slots=1,
+            slots=slots,
         )
 
     def get_model(self) -> bytes:
@@ -51,10 +52,11 @@ class LocalPredictor:
         return bytes(self._native.get_model())
 
     def predict_merged(self, requests: Sequence[bytes]) -> list[bytes | EmbershardError]:
-        """Run requests as one batch.
+        """Run requests merged: in as many shares as there are slots, each as one batch.
 
         Args:
-            requests: serialized ``PredictRequest`` messages; together at most one batch.
+            requests: serialized ``PredictRequest`` messages. Shares of more than 256 examples (one
+                slot: 1024) run in several batches.
 
         Returns:
             For each request a serialized ``PredictResponse``, or why it was refused.

@@ -26,7 +26,7 @@ def add_plan_command(commands: Any) -> None:
         "--devices",
         required=True,
         metavar="DEVICES",
-        help="how many, of what kind: 4xcpu; each gets threads of its own",
+        help="how many, of what kind: 4xcpu; the threads of a batch are shared out among them",
     )
     command.add_argument(
         "--strategy",

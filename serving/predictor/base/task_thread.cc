@@ -1,13 +1,13 @@
-#include "lookup/device_thread.h"
+#include "base/task_thread.h"
 
 #include <utility>
 
 namespace embershard {
 
-DeviceThread::DeviceThread(std::function<void()> task)
+TaskThread::TaskThread(std::function<void()> task)
     : task_(std::move(task)), thread_([this] { Loop(); }) {}
 
-DeviceThread::~DeviceThread() {
+TaskThread::~TaskThread() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -16,7 +16,7 @@ DeviceThread::~DeviceThread() {
   thread_.join();
 }
 
-void DeviceThread::Start() {
+void TaskThread::Start() {
   {
     std::lock_guard lock(mutex_);
     started_ = true;
@@ -24,12 +24,12 @@ void DeviceThread::Start() {
   changed_.notify_all();
 }
 
-void DeviceThread::Wait() {
+void TaskThread::Wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !started_; });
 }
 
-void DeviceThread::Loop() {
+void TaskThread::Loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return started_ || stopping_; });

@@ -1,8 +1,8 @@
-// A thread that belongs to one device and runs the same task again and again, each
+// A thread that runs the same task again and again, each
 // time another thread says so.
 
-#ifndef EMBERSHARD_LOOKUP_DEVICE_THREAD_H_
-#define EMBERSHARD_LOOKUP_DEVICE_THREAD_H_
+#ifndef EMBERSHARD_BASE_TASK_THREAD_H_
+#define EMBERSHARD_BASE_TASK_THREAD_H_
 
 #include <condition_variable>
 #include <functional>
@@ -12,14 +12,14 @@
 namespace embershard {
 
 // For one caller at a time. Sleeps while there is nothing to do.
-class DeviceThread {
+class TaskThread {
  public:
   // `task` must not throw. What it reads and writes is handed over by Start() and
   // Wait(): it needs no lock of its own.
-  explicit DeviceThread(std::function<void()> task);
-  DeviceThread(const DeviceThread&) = delete;
-  DeviceThread& operator=(const DeviceThread&) = delete;
-  ~DeviceThread();  // Lets a started task finish.
+  explicit TaskThread(std::function<void()> task);
+  TaskThread(const TaskThread&) = delete;
+  TaskThread& operator=(const TaskThread&) = delete;
+  ~TaskThread();  // Lets a started task finish.
 
   // Runs the task once. REQUIRES: every earlier Start() was followed by Wait().
   void Start();
@@ -42,4 +42,4 @@ class DeviceThread {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_LOOKUP_DEVICE_THREAD_H_
+#endif  // EMBERSHARD_BASE_TASK_THREAD_H_

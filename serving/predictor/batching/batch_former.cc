@@ -161,7 +161,8 @@ Due BatchFormer::Take(Clock::time_point now) {
   WaitingLine* const large = IsTurnOfLarge() ? &large_ : nullptr;
   bool has_piece = false;
   try {
-    while (large != nullptr && TakeNext(large, now, &room, &due)) continue;
+    // One piece: what was cut to run in several slots is not merged again.
+    while (large != nullptr && due.batch.empty() && TakeNext(large, now, &room, &due)) continue;
     has_piece = !due.batch.empty();
     bool fits = true;
     while (fits && first->next() != nullptr) fits = TakeNext(first, now, &room, &due);

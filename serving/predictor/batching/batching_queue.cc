@@ -84,6 +84,14 @@ Admission BatchingQueue::RoomFor(const Request& request) const {
   return stopping_ ? Admission::kStopped : former_.RoomFor(request);
 }
 
+size_t BatchingQueue::SlotsFor(const Request& request) const {
+  const std::lock_guard lock(mutex_);
+  if (free_.size() < 2 || !former_.empty()) return 1;
+  const auto work =
+      forecast_.OfBatch({.requests = 1, .examples = request.num_examples, .ids = request.num_ids});
+  return std::clamp<size_t>(static_cast<size_t>(work / kLongRequest), 1, free_.size());
+}
+
 std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const {
   const std::lock_guard lock(mutex_);
   return former_.RetryAfter(refused, forecast_, now_());
@@ -92,10 +100,11 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 bool BatchingQueue::CanRun() const {
   if (free_.empty() || !former_.can_take()) return false;
   if (IsIdle()) return true;
-  const auto predicted = ForecastOfAll();
-  if (predicted.count() == 0 || predicted >= kWorthASlot) return true;
+  const auto work = ForecastOfAll();
+  const auto pieces = static_cast<int64_t>(former_.queued().pieces);
+  if (work.count() == 0 || work >= kMuchWork || work >= pieces * kLongRequest) return true;
   const Clock::time_point now = now_();
-  return forecast_.FirstEnd(now) - now >= kWorthASlot;
+  return forecast_.FirstEnd(now) - now >= kLongWait;
 }
 
 bool BatchingQueue::ShouldRunInline() const {

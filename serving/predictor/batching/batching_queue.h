@@ -57,6 +57,10 @@ class BatchingQueue {
   // As BatchFormer::RoomFor(), of the moment: before a request is cut, which costs.
   Admission RoomFor(const Request& request) const;
 
+  // In how many slots the request would run at once if it came cut, as far as that is worth it: one
+  // unless others stand idle, nothing waits, and it is known to take long.
+  size_t SlotsFor(const Request& request) const;
+
   // As BatchFormer::RetryAfter(), of the moment.
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 
@@ -86,9 +90,12 @@ class BatchingQueue {
   // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
   // CanRun().
   void RunOne(std::unique_lock<std::mutex>* lock);
-  // Work that a further slot begins for while others run. Less waits as long as this for one of
-  // them, and is merged with what comes meanwhile.
-  static constexpr std::chrono::microseconds kWorthASlot{2000};
+  // A further slot begins, while others run, for requests that each take so long, for as much work
+  // in all, or where none of the others ends so soon. What takes less waits, and is merged with
+  // what comes meanwhile: of small requests, two small batches cost more than one large one.
+  static constexpr std::chrono::microseconds kLongRequest{500};
+  static constexpr std::chrono::microseconds kMuchWork{4000};
+  static constexpr std::chrono::microseconds kLongWait{2000};
 
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const;

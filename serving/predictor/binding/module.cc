@@ -71,7 +71,7 @@ Given OrExhausted(Action action) {
 Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& predictor) {
   Result<std::unique_ptr<Model>> loaded = LoadPackageModel(predictor.folder, predictor.model);
   if (!loaded.ok()) return loaded.status();
-  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), {});
+  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), {.only_merged = true});
   if (!engine.ok()) return engine.status();
   return ServedModels::Of(std::move(*engine));
 }
@@ -80,7 +80,7 @@ Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& pre
 class Server {
  public:
   explicit Server(const ServerArguments& arguments)
-      : served_(std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow_share)),
+      : served_(std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow)),
         control_(std::make_unique<ModelControl>(
             served_.get(),
             std::make_unique<RepositorySource>(arguments.repository, arguments.model,
@@ -230,7 +230,8 @@ class LocalPredictor {
 
   py::bytes GetModel() const { return py::bytes(GetModelSerialized(*served_->Engines().front())); }
 
-  py::list PredictMerged(const std::vector<std::string>& requests) {
+  // Views of what local.py alone holds.
+  py::list PredictMerged(const std::vector<std::string_view>& requests) {
     const std::vector<Result<std::string>> answers =
         Released([&] { return PredictSerialized(*served_, requests); });
     py::list results;

@@ -16,6 +16,7 @@
 #include "batching/request_pieces.h"
 #include "engine/batch_runner.h"
 #include "engine/due_runner.h"
+#include "engine/merged_runner.h"
 
 namespace embershard {
 namespace {
@@ -64,13 +65,13 @@ struct Engine::State {
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
+  // The largest piece of a request: a batch, or its share where slots stand idle.
+  PieceBudget CutOf(const Request& request) const;
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
-  // Runs what is larger than a batch without the queue. It has been checked.
-  void RunInPieces(std::unique_ptr<Request> whole);
-
-  // Returns when each of the queue's threads has run the samples.
+  // Returns when each of the threads that will run batches has run the samples.
+  Status StartThreads(const EngineOptions& options);
   Status StartQueue(const EngineOptions& options);
 
   std::unique_ptr<Model> model;  // Not null before End().
@@ -82,6 +83,7 @@ struct Engine::State {
   Telemetry telemetry;
   BatchRunner batch_runner;
   DueRunner due_runner;
+  std::unique_ptr<MergedRunner> merged_runner;
   std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
   std::atomic<bool> stopping = false;
 
@@ -97,17 +99,24 @@ Status Engine::State::Admit(Request* request) {
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
   if (Status status = Admit(request.get()); !status.ok()) return status;
-  if (IsLarger(*request, budget)) {
+  const PieceBudget cut = CutOf(*request);
+  if (IsLarger(*request, cut)) {
     const Admission room = queue->RoomFor(*request);
     if (room != Admission::kAccepted) return Refusal(room, *request);
     request->pieces = std::make_shared<RequestPieces>(
-        &model->manifest().schema, budget, *request,
+        &model->manifest().schema, cut, *request,
         [this](const RequestPieces& pieces) { return queue->Take(pieces); });
     request->held_bytes += request->pieces->held_bytes();
   }
   const Admission admission = queue->Submit(request);
   if (admission == Admission::kAccepted) return {};
   return Refusal(admission, *request);
+}
+
+PieceBudget Engine::State::CutOf(const Request& request) const {
+  const auto slots = static_cast<uint32_t>(queue->SlotsFor(request));
+  const uint32_t share = (request.num_examples + slots - 1) / slots;
+  return {.examples = std::clamp(share, uint32_t{1}, budget.examples), .ids = budget.ids};
 }
 
 Status Engine::State::Refusal(Admission admission, const Request& request) const {
@@ -136,27 +145,22 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
   return ShuttingDown();
 }
 
-void Engine::State::RunInPieces(std::unique_ptr<Request> whole) {
-  try {
-    const auto pieces = std::make_shared<RequestPieces>(
-        &model->manifest().schema, budget, *whole,
-        [&whole](const RequestPieces&) { return std::move(whole); });
-    while (whole != nullptr) {
-      Due due;
-      due.batch.push_back(pieces->TakeNext(pieces));
-      due_runner.Run(std::move(due), nullptr);
-    }
-  } catch (const std::exception&) {  // Memory has run out.
-    if (whole != nullptr) whole->answer(OutOfMemory(), {});
-  }
+Status Engine::State::StartThreads(const EngineOptions& options) {
+  merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
+                                                 options.only_merged ? batching.slots : 1);
+  const Status merged = merged_runner->WarmUp(
+      [&] { return CheckMerged(*model, options.sample_tolerance, &batch_runner); });
+  return merged.ok() ? StartQueue(options) : merged;
 }
 
 Status Engine::State::StartQueue(const EngineOptions& options) {
-  const auto warmed = std::make_shared<std::vector<std::promise<Status>>>(batching.slots);
+  const size_t to_warm = options.only_merged ? 0 : batching.slots;
+  const auto warmed = std::make_shared<std::vector<std::promise<Status>>>(to_warm);
   queue = std::make_unique<BatchingQueue>(
       batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
       [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now,
       [this, tolerance = options.sample_tolerance, warmed](size_t thread) {
+        if (thread >= warmed->size()) return;
         (*warmed)[thread].set_value(RunIn(
             nullptr, [this, tolerance] { return CheckMerged(*model, tolerance, &batch_runner); }));
       });
@@ -184,7 +188,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
     BatchRunner runner(running->model.get());
     return CheckSamples(*running->model, tolerance, &runner);
   });
-  if (checked.ok()) checked = running->StartQueue(options);
+  if (checked.ok()) checked = running->StartThreads(options);
   if (!checked.ok()) {
     (void)RunIn(background, [&state] {  // What it holds takes time to give back.
       state.reset();
@@ -232,22 +236,23 @@ void Engine::Predict(std::unique_ptr<Request> request) {
 void Engine::Cancel(Ticket* ticket, StatusReason why) { state_->queue->Cancel(ticket, why); }
 
 void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
-  Batch batch;
-  Batch larger;
+  Batch checked;
+  try {
+    checked.reserve(requests.size());
+  } catch (const std::exception&) {  // Memory has run out.
+    for (const auto& request : requests) request->answer(OutOfMemory(), {});
+    return;
+  }
   for (auto& request : requests) {
     Status status = state_->Admit(request.get());
     if (status.ok() && state_->stopping) status = ShuttingDown();
     if (status.ok()) {
-      Batch& part = IsLarger(*request, state_->budget) ? larger : batch;
-      part.push_back(std::move(request));
+      checked.push_back(std::move(request));
     } else {
       request->answer(std::move(status), {});
     }
   }
-  Due due;
-  due.batch = std::move(batch);
-  state_->due_runner.Run(std::move(due), nullptr);
-  for (auto& request : larger) state_->RunInPieces(std::move(request));
+  state_->merged_runner->Run(std::move(checked));
 }
 
 void Engine::Stop() {

@@ -22,12 +22,17 @@
 namespace embershard {
 
 struct EngineOptions {
-  BatchingOptions batching;
+  BatchingOptions batching = {};
 
   // Largest difference allowed between the outputs of the package's samples and
   // what the package says they must be, for outputs beyond 1 relative to them. At least 0.
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = kSampleTolerance;
+
+  // Only PredictMerged() will be called, which then has a thread for each slot. The queue's are
+  // not warmed up: one that has run a dense program of several threads keeps as many for itself,
+  // and where these are more than the cores, OpenMP has each layer wake them anew.
+  bool only_merged = false;
 
   // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
   // backwards. For tests, which bring their own.
@@ -43,7 +48,8 @@ class Engine {
   // Runs the model's samples first (warm-up), alone and merged, and compares their
   // outputs: kBadPackage when they differ by more than the tolerance. That is done in
   // `background`, unless that is null; then once more, merged, on each thread that will run
-  // batches, whose first one takes longer. Refuses options out of range (kInvalidArgument).
+  // batches, whose first one takes longer (unless options.only_merged). Refuses options out of
+  // range (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
                                                Background* background = nullptr);
@@ -72,10 +78,9 @@ class Engine {
   // has passed (kUnstated).
   void Cancel(Ticket* ticket, StatusReason why);
 
-  // Checks and runs the requests as one batch on the calling thread, one caller at
-  // a time; each is answered before this returns. A refused one does not disturb
-  // the others. Deadlines do not count, nor how large the batch is in all; but one request that
-  // is larger than a batch runs in pieces, after it. For tests and in-process use.
+  // Checks and runs the requests as MergedRunner does, one caller at a time; each is answered
+  // before this returns. A refused one does not disturb the others. On the calling thread alone,
+  // unless options.only_merged. For tests and in-process use.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 
   // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to call more

@@ -13,11 +13,11 @@ namespace {
 
 // A request made of views over a message. Its answer keeps the message alive and ends in
 // `answer`.
-Result<std::unique_ptr<Request>> ParseSerialized(const ServedModels& served,
-                                                 const std::string& bytes,
+Result<std::unique_ptr<Request>> ParseSerialized(const ServedModels& served, std::string_view bytes,
                                                  Result<std::string>* answer) {
   const auto message = std::make_shared<v1::PredictRequest>();
-  if (!message->ParseFromString(bytes)) {
+  const bool fits = bytes.size() <= static_cast<size_t>(std::numeric_limits<int>::max());
+  if (!fits || !message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return InvalidArgument("expected a PredictRequest message, got " +
                            std::to_string(bytes.size()) + " bytes that are none");
   }
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Request>> ParseSerialized(const ServedModels& served,
 }  // namespace
 
 std::vector<Result<std::string>> PredictSerialized(const ServedModels& served,
-                                                   const std::vector<std::string>& requests) {
+                                                   std::span<const std::string_view> requests) {
   SilenceProtobuf();
   std::vector<Result<std::string>> answers(requests.size(), Internal("not answered"));
   std::vector<std::unique_ptr<Request>> parsed;

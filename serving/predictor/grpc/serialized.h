@@ -4,7 +4,9 @@
 #ifndef EMBERSHARD_GRPC_SERIALIZED_H_
 #define EMBERSHARD_GRPC_SERIALIZED_H_
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -13,11 +15,11 @@
 
 namespace embershard {
 
-// Runs serialized PredictRequest messages as one batch (Engine::PredictMerged): for
+// Runs serialized PredictRequest messages together (Engine::PredictMerged): for
 // each the serialized PredictResponse, or why it was refused. Any thread.
 // REQUIRES: one version of one model is served.
 std::vector<Result<std::string>> PredictSerialized(const ServedModels& served,
-                                                   const std::vector<std::string>& requests);
+                                                   std::span<const std::string_view> requests);
 
 // The serialized GetModelResponse.
 std::string GetModelSerialized(const Engine& engine);

@@ -17,7 +17,7 @@ LookupDevice::LookupDevice(std::string name, uint64_t table_bytes, size_t thread
       statuses_(threads),
       elapsed_(threads) {
   for (size_t i = callers; i < threads; ++i) {
-    threads_.push_back(std::make_unique<DeviceThread>([this, i] { Work(i); }));
+    threads_.push_back(std::make_unique<TaskThread>([this, i] { Work(i); }));
   }
 }
 

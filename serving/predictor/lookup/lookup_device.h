@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/task_thread.h"
 #include "lookup/bag_sums.h"
 #include "lookup/batch_cut.h"
-#include "lookup/device_thread.h"
 #include "lookup/lookup.h"
 #include "lookup/piece_sums.h"
 
@@ -78,7 +78,7 @@ class LookupDevice {
   std::vector<Status> statuses_;
   std::vector<std::chrono::nanoseconds> elapsed_;
 
-  std::vector<std::unique_ptr<DeviceThread>> threads_;  // Last: they use the fields above.
+  std::vector<std::unique_ptr<TaskThread>> threads_;  // Last: they use the fields above.
 };
 
 }  // namespace embershard

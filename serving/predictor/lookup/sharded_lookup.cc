@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,8 +109,14 @@ std::vector<uint64_t> BytesOfDevices(const Package& package) {
 }
 
 // How many threads each device has: as many as the others, at least one, those left over going
-// to the first; none where nothing lies.
+// to the first; none where nothing lies. A single thread, the caller's, works for all of them.
 std::vector<size_t> ThreadsOfDevices(const std::vector<uint64_t>& bytes, size_t threads) {
+  if (threads == 1) {
+    std::vector<size_t> of_devices(bytes.size());
+    const auto own = std::ranges::find_if(bytes, [](uint64_t each) { return each > 0; });
+    if (own != bytes.end()) of_devices[static_cast<size_t>(own - bytes.begin())] = 1;
+    return of_devices;
+  }
   const auto idle = static_cast<size_t>(std::ranges::count(bytes, 0U));
   const size_t sharing = std::max<size_t>(1, bytes.size() - idle);
   size_t left_over = threads > sharing ? threads % sharing : 0;
@@ -132,8 +139,10 @@ Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
   Result<std::vector<LookupPart>> parts = LookupPartsOf(package);
   if (!parts.ok()) return parts.status();
   const std::vector<uint64_t> bytes = BytesOfDevices(package);
-  const std::vector<size_t> threads = ThreadsOfDevices(
-      bytes, static_cast<size_t>(options.threads > 0 ? options.threads : CoreCount()));
+  const auto in_all = static_cast<size_t>(options.threads > 0 ? options.threads : CoreCount());
+  const std::vector<size_t> threads = ThreadsOfDevices(bytes, in_all);
+  const uint64_t alone_bytes =
+      in_all == 1 ? std::numeric_limits<uint64_t>::max() : options.alone_bytes;
   const auto own = static_cast<size_t>(
       std::ranges::find_if(threads, [](size_t each) { return each > 0; }) - threads.begin());
   const BagSumsKernel& kernel = options.kernel != nullptr ? *options.kernel : BestBagSums();
@@ -145,9 +154,8 @@ Result<std::unique_ptr<Lookup>> MakeShardedLookup(const Package& package,
                                                        std::max<size_t>(1, threads[i]),
                                                        callers ? 1 : 0, kernel));
     }
-    return std::unique_ptr<Lookup>(
-        std::make_unique<ShardedLookup>(package.schema().sequences, std::move(*parts),
-                                        std::move(devices), own, options.alone_bytes));
+    return std::unique_ptr<Lookup>(std::make_unique<ShardedLookup>(
+        package.schema().sequences, std::move(*parts), std::move(devices), own, alone_bytes));
   } catch (const std::exception& error) {
     return Internal(std::string("lookup: ") + error.what());
   }

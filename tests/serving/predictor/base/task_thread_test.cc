@@ -1,4 +1,4 @@
-#include "lookup/device_thread.h"
+#include "base/task_thread.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 namespace embershard {
 namespace {
 
-TEST(DeviceThread, RunsTheTaskOnceForEachStart) {
+TEST(TaskThread, RunsTheTaskOnceForEachStart) {
   int runs = 0;
-  DeviceThread thread([&runs] { ++runs; });
+  TaskThread thread([&runs] { ++runs; });
   for (int i = 1; i <= 1000; ++i) {
     thread.Start();
     thread.Wait();
@@ -18,9 +18,9 @@ TEST(DeviceThread, RunsTheTaskOnceForEachStart) {
   }
 }
 
-TEST(DeviceThread, RunsTheTaskOnAnotherThreadAndAlwaysTheSame) {
+TEST(TaskThread, RunsTheTaskOnAnotherThreadAndAlwaysTheSame) {
   std::vector<std::thread::id> ids;
-  DeviceThread thread([&ids] { ids.push_back(std::this_thread::get_id()); });
+  TaskThread thread([&ids] { ids.push_back(std::this_thread::get_id()); });
   for (int i = 0; i < 2; ++i) {
     thread.Start();
     thread.Wait();
@@ -29,10 +29,10 @@ TEST(DeviceThread, RunsTheTaskOnAnotherThreadAndAlwaysTheSame) {
   EXPECT_NE(ids[0], std::this_thread::get_id());
 }
 
-TEST(DeviceThread, HandsOverWhatTheCallerAndTheTaskWrite) {
+TEST(TaskThread, HandsOverWhatTheCallerAndTheTaskWrite) {
   int question = 0;
   int answer = 0;
-  DeviceThread thread([&] { answer = question * 2; });
+  TaskThread thread([&] { answer = question * 2; });
   for (question = 1; question <= 100; ++question) {
     thread.Start();
     thread.Wait();
@@ -40,21 +40,21 @@ TEST(DeviceThread, HandsOverWhatTheCallerAndTheTaskWrite) {
   }
 }
 
-TEST(DeviceThread, WaitReturnsAtOnceWhenNothingWasStarted) {
-  DeviceThread thread([] { FAIL() << "nobody started it"; });
+TEST(TaskThread, WaitReturnsAtOnceWhenNothingWasStarted) {
+  TaskThread thread([] { FAIL() << "nobody started it"; });
   thread.Wait();
 }
 
-TEST(DeviceThread, AStartedTaskIsFinishedBeforeTheThreadIsGone) {
+TEST(TaskThread, AStartedTaskIsFinishedBeforeTheThreadIsGone) {
   bool done = false;
   {
-    DeviceThread thread([&done] { done = true; });
+    TaskThread thread([&done] { done = true; });
     thread.Start();
   }
   EXPECT_TRUE(done);
 }
 
-TEST(DeviceThread, SeveralRunAtTheSameTime) {
+TEST(TaskThread, SeveralRunAtTheSameTime) {
   // Each task waits for the other: a deadlock if they ran one after the other.
   std::mutex mutex;
   std::condition_variable changed;
@@ -65,8 +65,8 @@ TEST(DeviceThread, SeveralRunAtTheSameTime) {
     changed.notify_all();
     changed.wait(lock, [&] { return arrived == 2; });
   };
-  DeviceThread first(meet);
-  DeviceThread second(meet);
+  TaskThread first(meet);
+  TaskThread second(meet);
   first.Start();
   second.Start();
   first.Wait();

@@ -48,10 +48,10 @@ class LargeRequests : public testing::Test {
     request->deadline = deadline;
     request->priority = priority;
     request->held_bytes = 100;
-    if (IsLarger(*request, kBudget)) {
+    if (IsLarger(*request, cut_)) {
       // Nobody answers it here.
       request->pieces = std::make_shared<RequestPieces>(
-          &model_.manifest().schema, kBudget, *request,
+          &model_.manifest().schema, cut_, *request,
           [](const RequestPieces&) { return std::unique_ptr<Request>(); });
     }
     return request;
@@ -75,6 +75,7 @@ class LargeRequests : public testing::Test {
     return examples;
   }
 
+  PieceBudget cut_ = kBudget;
   const FakeModel model_{LargeManifest()};
   const Forecast idle_{Small()};
   BatchFormer former_{Small()};
@@ -101,6 +102,15 @@ TEST_F(LargeRequests, LeaveAPieceABatchAndStayUntilTheyAreTaken) {
   EXPECT_EQ(former_.queued().ids, 0U);
   EXPECT_EQ(former_.queued().bytes, 0U);
   EXPECT_EQ(former_.queued().pieces, 0U);
+}
+
+TEST_F(LargeRequests, CutForSeveralSlotsAreNotMergedAgain) {
+  cut_.examples = 2;
+  ASSERT_EQ(Add(6), Admission::kAccepted);
+  ASSERT_EQ(Add(1), Admission::kAccepted);
+  EXPECT_EQ(Take(), (Counts{2, 1}));
+  EXPECT_EQ(Take(), Counts{2});
+  EXPECT_EQ(Take(), Counts{2});
 }
 
 TEST_F(LargeRequests, LetOthersRunBetweenTheirPieces) {

@@ -109,46 +109,116 @@ TEST(Slots, AFreeOneRunsAtOnceAndWhileAllAreBusyRequestsGather) {
   EXPECT_EQ(held.runs(), (Held::Runs{{0, {1}}, {1, {2}}, {1, {3, 4}}}));
 }
 
-// Runs one batch of one example that takes so long.
-void Teach(BatchingQueue* queue, std::atomic<int64_t>* takes, int64_t microseconds,
-           const std::atomic<int>& ended) {
-  const int before = ended;
-  *takes = microseconds;
-  Submit(queue, 1);
-  EXPECT_TRUE(WaitFor([&] { return ended > before; }));
-}
+// Batches that take as long as is said, and stand still while they are to.
+class Taught {
+ public:
+  Taught()
+      : queue(
+            Small(100, 100, 2),
+            [this](const Due& due, BatchingQueue* running) {
+              ++begun;
+              clock.Pass(takes);
+              EXPECT_TRUE(WaitFor([this] { return !holds; }));
+              running->EndRun(due.slot);
+              ++ended;
+            },
+            AnswerLate, clock.now()) {}
 
-TEST(Slots, ALittleWaitsForOneThatIsSoonFree) {
+  // Until as many batches have begun, or ended.
+  void WaitUntilBegun(int batches) {
+    EXPECT_TRUE(WaitFor([&] { return begun >= batches; }));
+  }
+  void WaitUntilEnded(int batches) {
+    EXPECT_TRUE(WaitFor([&] { return ended >= batches; }));
+  }
+  // One request takes so long, and is known to.
+  void Teach(int64_t microseconds) {
+    takes = microseconds;
+    for (int i = 0; i < 2; ++i) {  // When the second begins the first has been learned.
+      const int before = ended;
+      Submit(&queue, 1);
+      WaitUntilEnded(before + 1);
+    }
+    takes = 0;
+  }
+  // So many that are merged do. REQUIRES: one is known to take little.
+  void TeachMany(int requests, int64_t microseconds) {
+    const int before = begun;
+    holds = true;
+    Submit(&queue, 1);
+    WaitUntilBegun(before + 1);
+    for (int i = 0; i < requests; ++i) Submit(&queue, 1);
+    takes = microseconds;
+    holds = false;
+    WaitUntilEnded(before + 2);
+    takes = 0;
+    EXPECT_EQ(begun, before + 2);
+  }
+
   Standing clock;
   std::atomic<bool> holds = false;
   std::atomic<int> begun = 0;
   std::atomic<int> ended = 0;
   std::atomic<int64_t> takes = 0;
-  std::atomic<size_t> largest = 0;
-  BatchingQueue queue(
-      Small(100, 100, 2),
-      [&](const Due& due, BatchingQueue* running) {
-        ++begun;
-        if (largest < due.batch.size()) largest = due.batch.size();
-        clock.Pass(takes);
-        EXPECT_TRUE(WaitFor([&] { return !holds; }));
-        running->EndRun(due.slot);
-        ++ended;
-      },
-      AnswerLate, clock.now());
-  Teach(&queue, &takes, 300, ended);
-  Teach(&queue, &takes, 300, ended);
-  takes = 0;
-  holds = true;
-  Submit(&queue, 1);
-  EXPECT_TRUE(WaitFor([&] { return begun == 3; }));
-  Submit(&queue, 1);
-  Submit(&queue, 1);
-  EXPECT_EQ(queue.queued().requests, 2U);
-  holds = false;
-  queue.Stop();
-  EXPECT_EQ(begun, 4);
-  EXPECT_EQ(largest, 2U);
+  BatchingQueue queue;
+};
+
+TEST(Slots, ALittleWaitsForOneThatIsSoonFree) {
+  Taught taught;
+  taught.Teach(300);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(3);
+  Submit(&taught.queue, 1);
+  Submit(&taught.queue, 1);
+  EXPECT_EQ(taught.queue.queued().requests, 2U);
+  taught.holds = false;
+  taught.queue.Stop();
+  EXPECT_EQ(taught.begun, 4);
+}
+
+TEST(Slots, ARequestThatTakesLongRunsInAFurtherOneAtOnce) {
+  Taught taught;
+  taught.Teach(600);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(3);
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(4);
+  taught.holds = false;
+}
+
+TEST(Slots, ManyLittleOnesRunInAFurtherOneOnceTheyAreMuchWork) {
+  Taught taught;
+  taught.Teach(100);
+  taught.TeachMany(15, 1400);
+  taught.TeachMany(16, 4200);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(7);
+  for (size_t i = 1; i <= 15; ++i) {
+    Submit(&taught.queue, 1);
+    EXPECT_EQ(taught.queue.queued().requests, i);
+  }
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(8);
+  EXPECT_EQ(taught.queue.queued().requests, 0U);
+  taught.holds = false;
+}
+
+TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {
+  const std::unique_ptr<Request> request = Waiting(1);
+  for (const auto& [microseconds, slots] : {std::pair(700, 1U), {1100, 2U}, {60'000, 2U}}) {
+    Taught taught;
+    EXPECT_EQ(taught.queue.SlotsFor(*request), 1U);  // Nothing is known.
+    taught.Teach(microseconds);
+    EXPECT_TRUE(WaitFor([&] { return taught.queue.SlotsFor(*request) == slots; })) << microseconds;
+    taught.holds = true;
+    Submit(&taught.queue, 1);
+    taught.WaitUntilBegun(3);
+    EXPECT_EQ(taught.queue.SlotsFor(*request), 1U);
+    taught.holds = false;
+  }
 }
 
 TEST(Slots, StopWaitsForAllOfThem) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <limits>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "batching/large_inputs.h"
 #include "engine/asking.h"
+#include "engine/stepped.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
@@ -95,6 +97,27 @@ TEST(LargeRequest, IsAnsweredWholeWhereOthersRunBesideItsPieces) {
     answers.push_back(Predict(engine.get(), LargeInputs(sizes.back())));
   }
   for (size_t i = 0; i < sizes.size(); ++i) ExpectWhole(answers[i].get(), sizes[i]);
+}
+
+TEST(LargeRequest, IsWhatTakesLongWhereSlotsStandIdle) {
+  SteppedClock clock{Clock::now()};
+  auto model = LargeModel();
+  model->num_slots = 3;
+  model->before_run = [&clock](const Slot& slot) {
+    clock.Advance(std::chrono::microseconds(100) * slot.examples);
+    return Status();
+  };
+  EngineOptions options;
+  options.now = clock.now();
+  const auto engine = StartWith(std::move(model), options);
+  ExpectWhole(Predict(engine.get(), LargeInputs(7)).get(), 7);  // Nothing is known yet.
+  ExpectWhole(Predict(engine.get(), LargeInputs(7)).get(), 7);  // Not worth two slots.
+  EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
+  ExpectWhole(Predict(engine.get(), LargeInputs(12)).get(), 12);
+  ExpectWhole(Predict(engine.get(), LargeInputs(12)).get(), 12);
+  EXPECT_TRUE(WaitFor([&] { return engine->Snapshot().telemetry.batches >= 2 + 1 + 2; }));
+  ExpectWhole(Predict(engine.get(), LargeInputs(30)).get(), 30);
+  EXPECT_EQ(engine->Snapshot().queued.requests, 0U);
 }
 
 TEST(LargeRequest, CountsAsOneRequestWithItsUnknownIdsOnce) {

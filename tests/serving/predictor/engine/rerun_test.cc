@@ -117,7 +117,9 @@ TEST(Rerun, EndsWhereTooManyAreGuilty) {
     ++runs;
     return HasPoison(slot) ? Internal("broken") : Status();
   };
-  const auto engine = StartWith(std::move(model));
+  EngineOptions options;
+  options.batching.max_batch_examples = 4000;
+  const auto engine = StartWith(std::move(model), options);
   std::vector<std::unique_ptr<Request>> batch;
   std::vector<std::future<Answer>> answers;
   for (int i = 0; i < 1000; ++i) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,10 +29,11 @@ TEST(Serialized, RunsMessagesAsOneBatchAndRefusesTheBadAmongThem) {
   stale.mutable_packed()->set_schema(1);
   v1::PredictRequest bad = NamedMessage();
   bad.set_num_examples(0);
-  const auto answers =
-      PredictSerialized(*ServedModels::Of(std::move(*engine)),
-                        {NamedMessage().SerializeAsString(), "\xff\xff", stale.SerializeAsString(),
-                         bad.SerializeAsString(), PackedMessage().SerializeAsString()});
+  const std::vector<std::string> messages = {NamedMessage().SerializeAsString(), "\xff\xff",
+                                             stale.SerializeAsString(), bad.SerializeAsString(),
+                                             PackedMessage().SerializeAsString()};
+  const std::vector<std::string_view> views(messages.begin(), messages.end());
+  const auto answers = PredictSerialized(*ServedModels::Of(std::move(*engine)), views);
   ASSERT_EQ(answers.size(), 5U);
   EXPECT_EQ(sizes, std::vector<size_t>{2});
   for (const size_t good : {0U, 4U}) {

@@ -129,8 +129,8 @@ size_t ThreadsOfThisProcess() {
 TEST(ShardedLookup, ThreadsAreSharedOutAndTheCallersIsOneOfThem) {
   const size_t before = ThreadsOfThisProcess();
   for (const auto& [plan, threads, own] :
-       {std::tuple("one", 1, 0U), std::tuple("one", 3, 2U), std::tuple("two", 1, 1U),
-        std::tuple("two", 5, 4U), std::tuple("idle", 4, 3U)}) {
+       {std::tuple("one", 1, 0U), std::tuple("one", 3, 2U), std::tuple("two", 1, 0U),
+        std::tuple("two", 2, 1U), std::tuple("two", 5, 4U), std::tuple("idle", 4, 3U)}) {
     SCOPED_TRACE(plan);
     const OpenLookup lookup(ManyKinds(), {.plan = plan}, {.threads = threads});
     EXPECT_EQ(ThreadsOfThisProcess(), before + own) << threads;

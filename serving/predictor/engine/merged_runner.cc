@@ -1,0 +1,112 @@
+#include "engine/merged_runner.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/out_of_memory.h"
+
+namespace embershard {
+namespace {
+
+void AnswerLeft(Batch* requests) {
+  for (const auto& request : *requests) {
+    if (request != nullptr) request->answer(OutOfMemory(), {});
+  }
+}
+
+uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
+
+}  // namespace
+
+MergedRunner::MergedRunner(const Schema* schema, const PieceBudget& budget, DueRunner* runner,
+                           size_t threads)
+    : schema_(schema), budget_(budget), runner_(runner) {
+  for (size_t thread = 1; thread < threads; ++thread) {
+    others_.push_back(std::make_unique<TaskThread>([this, thread] { (*work_)(thread); }));
+  }
+}
+
+Status MergedRunner::WarmUp(const std::function<Status()>& work) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Status> statuses(1 + others_.size());
+  OnThreads(statuses.size(), [&](size_t thread) {
+    if (thread > 0) statuses[thread] = work();
+  });
+  const auto bad = std::ranges::find_if(statuses, [](const Status& each) { return !each.ok(); });
+  return bad == statuses.end() ? Status() : *bad;
+}
+
+void MergedRunner::Run(Batch requests) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Share> shares;
+  Batch wholes;
+  try {
+    Divide(&requests, &wholes, &shares);
+    OnThreads(shares.size(), [&](size_t thread) {
+      for (Batch& batch : shares[thread].batches) {
+        Due due;
+        due.batch = std::move(batch);
+        runner_->Run(std::move(due), nullptr);
+      }
+    });
+  } catch (const std::exception&) {  // Memory has run out.
+    for (Share& share : shares) {
+      for (Batch& batch : share.batches) AnswerLeft(&batch);
+    }
+  }
+  AnswerLeft(&requests);
+  AnswerLeft(&wholes);  // Of which not every piece was run.
+}
+
+void MergedRunner::Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const {
+  uint64_t examples = 0;
+  for (const auto& request : *requests) examples += request->num_examples;
+  const uint64_t most = DivideUp(examples, kShareExamples);
+  shares->resize(std::clamp<uint64_t>(most, 1, 1 + others_.size()));
+  const auto share = static_cast<uint32_t>(
+      std::clamp<uint64_t>(DivideUp(examples, shares->size()), 1, budget_.examples));
+  wholes->reserve(requests->size());
+  for (auto& request : *requests) {
+    if (IsLarger(*request, {.examples = share, .ids = budget_.ids})) {
+      wholes->push_back(std::move(request));
+      Cut(&wholes->back(), share, shares);
+    } else {
+      Give(request, shares);
+    }
+  }
+}
+
+void MergedRunner::Cut(std::unique_ptr<Request>* whole, uint32_t examples,
+                       std::vector<Share>* shares) const {
+  const auto pieces = std::make_shared<RequestPieces>(
+      schema_, PieceBudget{.examples = examples, .ids = budget_.ids}, **whole,
+      [whole](const RequestPieces&) { return std::move(*whole); });
+  while (pieces->has_next()) {
+    std::unique_ptr<Request> piece = pieces->TakeNext(pieces);
+    Give(piece, shares);
+  }
+}
+
+void MergedRunner::Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const {
+  Share& share = *std::ranges::min_element(*shares, {}, &Share::examples);
+  const bool fits = share.last.examples + request->num_examples <= budget_.examples &&
+                    share.last.ids + request->num_ids <= budget_.ids;
+  if (share.batches.empty() || !fits) {
+    share.batches.emplace_back();
+    share.last = {};
+  }
+  share.last.examples += request->num_examples;
+  share.last.ids += request->num_ids;
+  share.examples += request->num_examples;
+  share.batches.back().push_back(std::move(request));
+}
+
+void MergedRunner::OnThreads(size_t threads, const std::function<void(size_t)>& work) {
+  work_ = &work;
+  for (size_t i = 1; i < threads; ++i) others_[i - 1]->Start();
+  work(0);
+  for (size_t i = 1; i < threads; ++i) others_[i - 1]->Wait();
+}
+
+}  // namespace embershard

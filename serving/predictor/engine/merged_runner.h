@@ -1,0 +1,67 @@
+// Runs requests that are given together, without a queue: in shares, one on each thread.
+
+#ifndef EMBERSHARD_ENGINE_MERGED_RUNNER_H_
+#define EMBERSHARD_ENGINE_MERGED_RUNNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "base/task_thread.h"
+#include "batching/batch_costs.h"
+#include "batching/request.h"
+#include "batching/request_pieces.h"
+#include "engine/due_runner.h"
+#include "package/manifest.h"
+
+namespace embershard {
+
+// Thread-safe; calls run one at a time.
+class MergedRunner {
+ public:
+  // What is worth a further thread: with fewer examples the caller is done before that one wakes.
+  static constexpr uint64_t kShareExamples = 16;
+
+  // `budget`: of a batch. `threads`: the caller's and others, of which each has a slot.
+  // `schema` and `runner` must outlive this.
+  MergedRunner(const Schema* schema, const PieceBudget& budget, DueRunner* runner, size_t threads);
+
+  // Runs `work` on each thread but the caller's. The first that fails.
+  Status WarmUp(const std::function<Status()>& work);
+
+  // Answers all, which have passed the door: in batches of at most the budget, on each thread of
+  // about as many examples. A request that is larger than a thread's share is cut. Deadlines do
+  // not count. Never throws.
+  void Run(Batch requests);
+
+ private:
+  struct Share {
+    std::vector<Batch> batches;
+    BatchSize last;  // Of the last batch.
+    uint64_t examples = 0;
+  };
+
+  // Leaves what cannot be given for want of memory, and in `wholes` what is cut.
+  void Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const;
+  void Cut(std::unique_ptr<Request>* whole, uint32_t examples, std::vector<Share>* shares) const;
+  // To the share that has the least.
+  void Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const;
+  // Runs `work` on the caller's thread, number 0, and on the others, up to `threads`.
+  void OnThreads(size_t threads, const std::function<void(size_t thread)>& work);
+
+  const Schema* const schema_;
+  const PieceBudget budget_;
+  DueRunner* const runner_;
+
+  std::mutex mutex_;
+  const std::function<void(size_t)>* work_ = nullptr;  // Guarded by mutex_, and by Start(), Wait().
+  std::vector<std::unique_ptr<TaskThread>> others_;    // Last: they use the fields above.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_MERGED_RUNNER_H_
