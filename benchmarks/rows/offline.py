@@ -4,6 +4,7 @@ same batch, and scores that are compared first."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,8 @@ from benchmarks.children import PEER_PYTHON, child_side
 from benchmarks.harness import About, Blocks, Row, compare, loop, pinned
 from benchmarks.packages import message, package_of
 from benchmarks.peer_files import write_batch, write_model, write_weights
+from benchmarks.programs import machine_limit
+from benchmarks.watch import Limit
 from embershard._proto import predictor_pb2 as pb
 from embershard.data import Workload, workload
 from embershard.package import Package, SampleRequest
@@ -39,6 +42,10 @@ CLOSE = {"eager": 2e-3, "script": 2e-3, "bf16": 3e-2}
 """How far two scores may differ: what int8 tables allow, and what bfloat16 does."""
 
 TIMING = Blocks(pairs=15)
+
+LOOKUPS = {"rm2_10"}
+"""Whose time is for the most part that of rows drawn at random: what memory gives of them is their
+limit."""
 
 
 def measure() -> list[Row]:
@@ -75,6 +82,7 @@ def _row(asked: Workload, request: SampleRequest, folder: Path, threads: int, mo
             cores=[set(range(threads))],
             environment=environment,
         ) as peer,
+        _limit(asked, threads) as limit,
     ):  # fmt: skip
         predictor = LocalPredictor(package, tables="resident", threads=threads)
         ours = score_of(predictor, serialized)
@@ -96,8 +104,20 @@ def _row(asked: Workload, request: SampleRequest, folder: Path, threads: int, mo
             ),
             ours=loop(f"LocalPredictor, {dense} dense", run),
             theirs=peer,
+            limit=limit,
             blocks=TIMING,
         )
+
+
+def _limit(asked: Workload, threads: int) -> AbstractContextManager[Limit | None]:
+    """Examples a second if the rest of the model took no time."""
+    if asked.name not in LOOKUPS:
+        return nullcontext()
+    rows = sum(each.rows for each in asked.sparse)
+    per_example = sum(each.ids for each in asked.sparse)
+    return machine_limit(
+        "random rows", ["gather", str(asked.dim), str(rows)], threads=threads, scale=1 / per_example
+    )
 
 
 def score_of(predictor: LocalPredictor, serialized: list[bytes]) -> NDArray[np.float32]:

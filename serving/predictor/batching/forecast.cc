@@ -47,9 +47,17 @@ Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) 
   const Batches batches = BatchesOf(work, of_late);
   FindFree(now, of_late);
   // In turn to the slot that is free first, which then is free last.
+  const Clock::time_point last = *std::ranges::max_element(free_);
   std::ranges::make_heap(free_, std::greater());
   Clock::time_point end = now;
-  for (uint64_t i = 0; i < batches.count; ++i) {
+  bool in_rounds = false;
+  for (uint64_t left = batches.count; left > 0; --left) {
+    if (!in_rounds && free_.front() + batches.each >= last) {
+      in_rounds = true;  // From here on each slot gets one before any gets two.
+      const uint64_t rounds = (left - 1) / free_.size();
+      for (Clock::time_point& free : free_) free += static_cast<int64_t>(rounds) * batches.each;
+      left -= rounds * free_.size();
+    }
     std::ranges::pop_heap(free_, std::greater());
     end = free_.back() += batches.each;
     std::ranges::push_heap(free_, std::greater());

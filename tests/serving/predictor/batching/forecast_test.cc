@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
 namespace embershard {
 namespace {
 
@@ -83,6 +87,32 @@ TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
   EXPECT_EQ(forecast.EndOf({1, 10, 64}, now), kStart + milliseconds(14));
   forecast.RunEnds(0, kStart + milliseconds(7));
   EXPECT_FALSE(forecast.is_full());
+}
+
+TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
+  BatchingOptions options = Small();
+  options.slots = 3;
+  for (const int64_t each : {0, 1, 7, 50}) {
+    for (const uint64_t count : {1U, 2U, 3U, 4U, 10U, 100U, 1001U}) {
+      Forecast forecast(options);
+      Teach(&forecast, {1, 8, 0}, milliseconds(40));
+      forecast.RunBegins(0, {1, 8, 0}, kStart);
+      forecast.RunBegins(1, {1, 8, 0}, kStart - milliseconds(27));
+      if (each > 0) {  // Known of batches of 4 requests.
+        forecast.RunBegins(2, {4, 8, 0}, kStart - milliseconds(each));
+        forecast.RunEnds(2, kStart);
+      }
+      std::array<int64_t, 3> free = {40, 13, 0};
+      const int64_t takes = each > 0 ? each : 40;
+      int64_t expected = 0;
+      for (uint64_t i = 0; i < count; ++i) {
+        expected = *std::ranges::min_element(free) += takes;
+      }
+      const uint64_t requests = (each > 0 ? 4 : 1) * count;
+      EXPECT_EQ(forecast.EndOf({requests, 8 * count, 0}, kStart), kStart + milliseconds(expected))
+          << count << " of " << each;
+    }
+  }
 }
 
 TEST(Forecast, OfLateMeansWithinASecondForWhatWaitsAndEverForOneBatch) {
