@@ -140,12 +140,6 @@ std::optional<at::Tensor> ConstantFloats(const Value* value) {
   return tensor.detach().contiguous();
 }
 
-bool IsCastTo(const Node* node, at::ScalarType type) {
-  if (node->kind() != c10::aten::to || node->inputs().size() < 2) return false;
-  const auto given = torch::jit::toIValue(node->input(1));
-  return given && given->isInt() && given->toInt() == static_cast<int64_t>(type);
-}
-
 Node* OnlyUser(const Value* value) {
   return value->uses().size() == 1 ? value->uses()[0].user : nullptr;
 }
@@ -176,8 +170,7 @@ std::optional<Rounding> RoundingBehind(const Value* value) {
 Value* Unrounded(const Rounding& rounding) {
   Value* const x = rounding.to_bfloat16->input(0);
   const Node* const wide = x->node();
-  const bool was_layer =
-      IsCastTo(wide, at::kFloat) && wide->input(0)->node()->kind() == kLinearKind;
+  const bool was_layer = IsCastTo(wide, at::kFloat) && IsPackedLinear(wide->input(0)->node());
   return was_layer ? wide->input(0) : x;
 }
 
@@ -263,6 +256,14 @@ LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
   const auto whole = static_cast<int64_t>(std::bit_floor(given));
   return {whole, whole};
 }
+
+bool IsCastTo(const Node* node, at::ScalarType type) {
+  if (node->kind() != c10::aten::to || node->inputs().size() < 2) return false;
+  const auto given = torch::jit::toIValue(node->input(1));
+  return given && given->isInt() && given->toInt() == static_cast<int64_t>(type);
+}
+
+bool IsPackedLinear(const Node* node) { return node->kind() == kLinearKind; }
 
 void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph) {
   if (!at::hasMKLDNN() || !at::globalContext().userEnabledMkldnn() ||

@@ -39,6 +39,12 @@ LinearPiece FirstPiece(int64_t rows, bool bfloat16);
 // compiled for the number of threads that torch has on this thread.
 void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph);
 
+// Whether a node is such a layer.
+bool IsPackedLinear(const torch::jit::Node* node);
+
+// Whether a node gives its first input in this type.
+bool IsCastTo(const torch::jit::Node* node, at::ScalarType type);
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_

@@ -12,6 +12,7 @@
 #include "base/thread_count.h"
 #include "dense/dense_program.h"
 #include "dense/tensors.h"
+#include "dense/torchscript_gates.h"
 #include "dense/torchscript_linear.h"
 #include "dense/torchscript_products.h"
 #include "dense/trial.h"
@@ -106,6 +107,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesyst
     UseThreads(threads, at::get_num_threads, at::set_num_threads);
     ReplaceProducts(module.get_method("forward").graph());
     PackLinears(module.get_method("forward").graph());
+    FuseGates(module.get_method("forward").graph());
     auto program = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
     const Status tried = TryOnce(*program, schema);
     if (!tried.ok()) return BadPackage(where + tried.message());

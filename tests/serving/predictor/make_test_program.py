@@ -150,6 +150,32 @@ class Bfloat16Linears(torch.nn.Module):
         return {"score": torch.cat([second, third], dim=1)}
 
 
+class Gates(torch.nn.Module):
+    """Cross layers as an export in bfloat16 writes them, with sums and products in either order, one
+    whose gate is a single row, and one whose layer is needed once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.thin = torch.nn.Linear(64, 256, bias=False)
+        self.wide = torch.nn.Linear(256, 64)
+        for layer in (self.thin, self.wide):
+            layer.weight.data = narrowed(layer.weight.data)
+
+    def layer(self, x: Tensor) -> Tensor:
+        return narrowed(self.wide(narrowed(narrowed(self.thin(narrowed(x))))))
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        x = example_inputs[0]
+        first = x * self.layer(x) + x
+        second = first + self.layer(first) * x
+        third = self.layer(second) * x[:1] + second
+        layer = self.layer(third)
+        return {"score": x * layer + third + layer}
+
+
 class Products(torch.nn.Module):
     """Products of an example's 9 vectors with each other, and with 3 of its request."""
 
@@ -177,6 +203,7 @@ PROGRAMS = {
     "linears": Linears,
     "products": Products,
     "bfloat16_linears": Bfloat16Linears,
+    "gates": Gates,
     "sequences": Sequences,
     "sound": Sound,
     "missing_output": MissingOutput,

@@ -99,7 +99,7 @@ TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
       forecast.RunBegins(0, {1, 8, 0}, kStart);
       forecast.RunBegins(1, {1, 8, 0}, kStart - milliseconds(27));
       if (each > 0) {  // Known of batches of 4 requests.
-        forecast.RunBegins(2, {4, 8, 0}, kStart - milliseconds(each));
+        forecast.RunBegins(2, {4, 10, 0}, kStart - milliseconds(each));
         forecast.RunEnds(2, kStart);
       }
       std::array<int64_t, 3> free = {40, 13, 0};
@@ -108,8 +108,9 @@ TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
       for (uint64_t i = 0; i < count; ++i) {
         expected = *std::ranges::min_element(free) += takes;
       }
-      const uint64_t requests = (each > 0 ? 4 : 1) * count;
-      EXPECT_EQ(forecast.EndOf({requests, 8 * count, 0}, kStart), kStart + milliseconds(expected))
+      const BatchSize work =
+          each > 0 ? BatchSize{4 * count, 10 * count, 0} : BatchSize{count, 8 * count, 0};
+      EXPECT_EQ(forecast.EndOf(work, kStart), kStart + milliseconds(expected))
           << count << " of " << each;
     }
   }
