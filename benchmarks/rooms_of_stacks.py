@@ -28,7 +28,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {
               "TorchRecMessages", "ParseTorchRec"),
     "door": ("CheckRequest", "CheckNumExamples", "CheckDense", "CheckIds", "CheckWeights",
              "FirstNotFinite", "SumLengths", "FindKept"),
-    "lookup": ("ShardedLookup", "LookupDevice", "DeviceThread", "BatchCut", "PieceSums",
+    "lookup": ("ShardedLookup", "LookupDevice", "BatchCut", "PieceSums",
                "SumBags", "SumColumns", "SumBlock", "SumBlockOf", "Prefetch"),
     "dense": ("TorchScriptProgram",),
     "build": ("BuildBatch", "BuildDense", "BuildDenseColumn", "BuildOffsets", "BuildSparse",

@@ -114,7 +114,8 @@ def main() -> None:
     print(f"loss {train(model, examples(20_000)):.3f}")
     with tempfile.TemporaryDirectory() as temporary:
         repository = Path(given.repository or temporary)
-        versions = [int(folder.name) for folder in repository.glob("ranker/[1-9]*")]
+        names = [folder.name for folder in repository.glob("ranker/*")]
+        versions = [int(name) for name in names if name.isdecimal()]
         es.export_model(
             model,
             SCHEMA,

@@ -52,13 +52,14 @@ class LocalPredictor:
         return bytes(self._native.get_model())
 
     def predict_merged(self, requests: Sequence[bytes]) -> list[bytes | EmbershardError]:
-        """Run requests merged: in as many shares as there are slots, each as one batch.
+        """Run requests merged: in shares, one for each slot, up to 16 examples in one.
 
         Args:
-            requests: serialized ``PredictRequest`` messages. Shares of more than 256 examples (one
-                slot: 1024) run in several batches.
+            requests: serialized ``PredictRequest`` messages. A share runs in batches of at most 256
+                examples (one slot: 1024).
 
         Returns:
             For each request a serialized ``PredictResponse``, or why it was refused.
         """
-        return list(self._native.predict_merged(list(requests)))
+        # Copies of what might change meanwhile; bytes are their own.
+        return list(self._native.predict_merged([bytes(each) for each in requests]))

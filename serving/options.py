@@ -188,10 +188,10 @@ class ServerOptions:
     """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
     gets its answers; they are compared with those that are given. 0: none."""
 
-    shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 32
-    """Share of one processor's time, 0.001 to 1, that these copies take at most: behind each
-    batch of them the shadow rests for as long as it takes. Those that find 256 waiting are dropped.
-    Raise it to have more compared, where a longer latency of the others may be had."""
+    shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 64
+    """Share of one processor's time, 0.001 to 1, that the thread of these copies takes. Behind
+    each batch of them it rests until it has had no more. Those that find 256 or 64 MiB waiting are
+    dropped. Raise it to have more compared, where a longer latency of the others may be had."""
 
     control: str = ""
     """A Unix socket to make, for ``embershard load`` and ``unload``. Whoever may write to it (its

@@ -64,7 +64,7 @@ def _measured(asked: Workload, examples: int, threads: int, dtype: str) -> Row:
 def _served(name: str, asked: Workload, examples: int, threads: int, dtype: str) -> Side:
     """The program inside the model, by the model's own clock."""
     package = package_of(asked, dense_dtype=dtype)
-    predictor = LocalPredictor(package, threads=threads)
+    predictor = LocalPredictor(package, threads=threads, slots=1)
     request = messages(asked, package, 1, examples)
     billions = flops(asked, examples) * BILLIONTH
 

@@ -77,4 +77,4 @@ def _score_samples(folder: Path, target: str) -> None:
     """The predictor refuses a package whose samples have other scores."""
     from embershard.serving import LocalPredictor
 
-    LocalPredictor(folder, dense_program=target)
+    LocalPredictor(folder, dense_program=target, slots=1)

@@ -102,5 +102,5 @@ def _scored_samples(package: Package) -> str:
     """Runs the samples; the predictor refuses a package whose scores differ."""
     from embershard.serving import LocalPredictor
 
-    LocalPredictor(package.path)
+    LocalPredictor(package.path, slots=1)
     return f", samples with the right scores: {len(package.samples())}"

@@ -135,7 +135,7 @@ def _start(package: Package, plan: str) -> _Runner:
     refusals = list[PlanError]()
     for name in dict.fromkeys([asked.name, package.manifest.default_plan, *package.plans]):
         try:
-            predictor = LocalPredictor(package.path, plan=name)
+            predictor = LocalPredictor(package.path, plan=name, slots=1)
         except PlanError as error:
             refusals.append(error)
             continue

@@ -1,5 +1,4 @@
-// A thread that runs the same task again and again, each
-// time another thread says so.
+// A thread that runs the same task again and again, each time another thread says so.
 
 #ifndef EMBERSHARD_BASE_TASK_THREAD_H_
 #define EMBERSHARD_BASE_TASK_THREAD_H_

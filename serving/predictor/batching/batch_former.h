@@ -74,6 +74,8 @@ class BatchFormer {
 
   // Whether anything may leave: not where all that waits is cut and its pieces have left.
   bool can_take() const;
+  // Whether one that can is of a request that is cut, and interactive.
+  bool has_piece() const { return large_.next() != nullptr; }
 
   // After how long there will be room and time for one that Add() has refused, if nothing else
   // comes. Zero where nothing is known.

@@ -61,10 +61,9 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   if (admission != Admission::kAccepted) return admission;
   if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
   if (submitted->pieces != nullptr) submitted->pieces->waiting = submitted;
-  const bool sooner = submitted->deadline < wake_;
-  if (sooner) wake_ = submitted->deadline;
+  const Clock::time_point deadline = submitted->deadline;
   if (may_run_inline && ShouldRunInline()) {
-    if (sooner) deadline_.notify_one();
+    WakeWatchBy(deadline);
     const Clock::time_point end = now_() + max_inline_;
     RunOne(&lock);
     // What came meanwhile, too, while there is time: to wake a thread for it takes longer.
@@ -73,9 +72,9 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
     return Admission::kAccepted;
   }
   const bool wakes = CanRun();  // Who is busy looks for more by itself, or wakes a thread.
+  WakeWatchBy(wakes ? deadline : std::min(deadline, LooksAgain()));
   lock.unlock();
   if (wakes) changed_.notify_one();
-  if (sooner) deadline_.notify_one();
   return Admission::kAccepted;
 }
 
@@ -89,7 +88,7 @@ size_t BatchingQueue::SlotsFor(const Request& request) const {
   if (free_.size() < 2 || !former_.empty()) return 1;
   const auto work =
       forecast_.OfBatch({.requests = 1, .examples = request.num_examples, .ids = request.num_ids});
-  return std::clamp<size_t>(static_cast<size_t>(work / kLongRequest), 1, free_.size());
+  return std::clamp<size_t>(static_cast<size_t>(work / kWorthAPiece), 1, free_.size());
 }
 
 std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const {
@@ -99,12 +98,24 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 
 bool BatchingQueue::CanRun() const {
   if (free_.empty() || !former_.can_take()) return false;
-  if (IsIdle()) return true;
+  if (IsIdle() || former_.has_piece()) return true;
   const auto work = ForecastOfAll();
   const auto pieces = static_cast<int64_t>(former_.queued().pieces);
   if (work.count() == 0 || work >= kMuchWork || work >= pieces * kLongRequest) return true;
   const Clock::time_point now = now_();
-  return forecast_.FirstEnd(now) - now >= kLongWait;
+  const auto ends_in = forecast_.FirstEnd(now) - now;
+  return ends_in >= kLongWait || ends_in <= -kLongWait;
+}
+
+Clock::time_point BatchingQueue::LooksAgain() const {
+  if (free_.empty() || IsIdle() || !former_.can_take()) return Clock::time_point::max();
+  return forecast_.FirstEnd(now_()) + kLongWait;
+}
+
+void BatchingQueue::WakeWatchBy(Clock::time_point time) {
+  if (time >= wake_) return;
+  wake_ = time;
+  deadline_.notify_one();
 }
 
 bool BatchingQueue::ShouldRunInline() const {
@@ -214,6 +225,11 @@ void BatchingQueue::Watch() {
     }
     wake_ = former_.next_deadline();
     for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
+    if (CanRun()) {
+      changed_.notify_one();
+    } else {
+      wake_ = std::min(wake_, LooksAgain());
+    }
     if (wake_ < now + kLongestSleep) {
       deadline_.wait_for(lock, wake_ - now);
     } else {

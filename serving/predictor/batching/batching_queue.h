@@ -6,7 +6,8 @@
 //   any            Submit(): leaves a request here; where the model is idle and has little to do
 //                  for it, runs it
 //   the queue's    one a slot: run batches of what has gathered
-//   the watch's    answers those whose deadline passes while they wait, or while they run
+//   the watch's    answers those whose deadline passes while they wait, or while they run; begins a
+//                  further slot where a batch is late
 
 #ifndef EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
 #define EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
@@ -87,18 +88,25 @@ class BatchingQueue {
  private:
   void Loop();
   void Watch();
+  // Has the watch look at this time at the latest. REQUIRES: mutex_ is held.
+  void WakeWatchBy(Clock::time_point time);
   // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
   // CanRun().
   void RunOne(std::unique_lock<std::mutex>* lock);
   // A further slot begins, while others run, for requests that each take so long, for as much work
-  // in all, or where none of the others ends so soon. What takes less waits, and is merged with
-  // what comes meanwhile: of small requests, two small batches cost more than one large one.
-  static constexpr std::chrono::microseconds kLongRequest{500};
-  static constexpr std::chrono::microseconds kMuchWork{4000};
+  // in all, for a piece of a request, or where none of the others ends so soon, or one is so late.
+  // What takes less waits, and is merged with what comes meanwhile: of small requests, two small
+  // batches cost more than one large one.
+  static constexpr std::chrono::microseconds kLongRequest{1000};
+  static constexpr std::chrono::microseconds kMuchWork{2000};
   static constexpr std::chrono::microseconds kLongWait{2000};
+  // What a piece of a request takes, and no less, that is cut because slots stand idle.
+  static constexpr std::chrono::microseconds kWorthAPiece{500};
 
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const;
+  // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.
+  Clock::time_point LooksAgain() const;
   bool IsIdle() const { return free_.size() == running_.size(); }
   // How long what waits will take as one batch; zero where that is not known.
   std::chrono::nanoseconds ForecastOfAll() const;

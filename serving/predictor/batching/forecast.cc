@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/divide_up.h"
+
 namespace embershard {
 namespace {
 
@@ -12,8 +14,6 @@ uint64_t Fit(uint64_t requests, uint64_t in_all, uint64_t room) {
   if (in_all == 0) return requests;
   return std::clamp<uint64_t>(room * requests / in_all, 1, requests);
 }
-
-uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
 
 }  // namespace
 
@@ -32,14 +32,13 @@ bool Forecast::is_full() const { return std::ranges::all_of(running_, IsRun); }
 Clock::time_point Forecast::FirstEnd(Clock::time_point now) const {
   Clock::time_point first = Clock::time_point::max();
   for (const Running& each : running_) {
-    if (IsRun(each)) first = std::min(first, EndOfRun(each, now, now - BatchCosts::kMemory));
+    if (IsRun(each)) first = std::min(first, EndOfRun(each, now - BatchCosts::kMemory));
   }
   return first;
 }
 
-Clock::time_point Forecast::EndOfRun(const Running& running, Clock::time_point now,
-                                     Clock::time_point of_late) const {
-  return std::max(now, running.since + costs_.Predict(running.size, of_late));
+Clock::time_point Forecast::EndOfRun(const Running& running, Clock::time_point of_late) const {
+  return running.since + costs_.Predict(running.size, of_late);
 }
 
 Clock::time_point Forecast::EndOf(const BatchSize& work, Clock::time_point now) const {
@@ -77,7 +76,7 @@ Forecast::Batches Forecast::BatchesOf(const BatchSize& work, Clock::time_point o
 
 void Forecast::FindFree(Clock::time_point now, Clock::time_point of_late) const {
   for (size_t slot = 0; slot < running_.size(); ++slot) {
-    free_[slot] = IsRun(running_[slot]) ? EndOfRun(running_[slot], now, of_late) : now;
+    free_[slot] = IsRun(running_[slot]) ? std::max(now, EndOfRun(running_[slot], of_late)) : now;
   }
 }
 

@@ -38,8 +38,8 @@ class Forecast {
   // REQUIRES: at least one request.
   Clock::time_point EndOf(const BatchSize& work, Clock::time_point now) const;
 
-  // When the first of those that run will have, but not before `now`; max() where none runs.
-  // Judged by batches of late.
+  // When the first of those that run will have, or should have; max() where none runs. Judged by
+  // batches of late: one of a size that was not seen should have as soon as it began.
   Clock::time_point FirstEnd(Clock::time_point now) const;
 
  private:
@@ -55,9 +55,8 @@ class Forecast {
 
   // How many batches `work` makes, and how long they take.
   Batches BatchesOf(const BatchSize& work, Clock::time_point of_late) const;
-  // When a batch that runs will have.
-  Clock::time_point EndOfRun(const Running& running, Clock::time_point now,
-                             Clock::time_point of_late) const;
+  // When a batch that runs will have, or should have.
+  Clock::time_point EndOfRun(const Running& running, Clock::time_point of_late) const;
   // Fills free_: when each slot is free.
   void FindFree(Clock::time_point now, Clock::time_point of_late) const;
 

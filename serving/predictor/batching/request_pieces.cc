@@ -5,13 +5,12 @@
 #include <exception>
 #include <utility>
 
+#include "base/divide_up.h"
 #include "base/out_of_memory.h"
 #include "batching/keep.h"
 
 namespace embershard {
 namespace {
-
-uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
 
 // The ids of a list that count.
 uint64_t KeptOf(const SparseInput& input, const SparseView& view, size_t list) {

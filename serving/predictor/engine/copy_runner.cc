@@ -33,14 +33,16 @@ CopyRunner::~CopyRunner() {
 }
 
 void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept {
+  bool first = false;
   try {
     const std::lock_guard lock(mutex_);
     waiting_.emplace_back();
     waiting_.back() = {.engine = std::move(engine), .copy = std::move(copy)};
+    first = waiting_.size() == 1;
   } catch (const std::exception&) {
     return Refuse(copy, OutOfMemory());
   }
-  changed_.notify_one();
+  if (first) changed_.notify_one();
 }
 
 void CopyRunner::Review() {
@@ -89,22 +91,20 @@ Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
   std::vector<std::unique_ptr<Request>> batch;
   try {
     batch.reserve(kBatchCopies);
-    uint64_t examples = 0;
-    while (!taken->empty() && taken->front().engine == engine && batch.size() < kBatchCopies) {
-      std::unique_ptr<Request>& copy = taken->front().copy;
-      examples += copy->num_examples;
-      if (!batch.empty() && examples > kBatchExamples) break;
-      batch.push_back(std::move(copy));
-      taken->pop_front();
-    }
-    engine->PredictMerged(std::move(batch));
   } catch (const std::exception&) {  // Memory has run out.
-    for (const std::unique_ptr<Request>& copy : batch) Refuse(copy, OutOfMemory());
-    if (!taken->empty()) {
-      Refuse(taken->front().copy, OutOfMemory());
-      taken->pop_front();
-    }
+    Refuse(taken->front().copy, OutOfMemory());
+    taken->pop_front();
+    return begin;
   }
+  uint64_t examples = 0;
+  while (!taken->empty() && taken->front().engine == engine && batch.size() < kBatchCopies) {
+    std::unique_ptr<Request>& copy = taken->front().copy;
+    examples += copy->num_examples;
+    if (!batch.empty() && examples > kBatchExamples) break;
+    batch.push_back(std::move(copy));
+    taken->pop_front();
+  }
+  engine->PredictMerged(std::move(batch));
   const std::chrono::duration<double> turn((ThreadCpuSeconds() - used_before) / time_);
   return begin + std::chrono::duration_cast<Clock::duration>(turn);
 }

@@ -19,7 +19,7 @@
 namespace embershard {
 
 // Thread-safe. Every copy is answered exactly once: kUnavailable where its version is no shadow any
-// more, or this ends. Its deadline is that of who asked, and says nothing here, where nobody waits.
+// more, or this ends. Deadlines do not count: nobody waits.
 class CopyRunner {
  public:
   // Whether the version gets copies, and no other requests. Asked before each batch: while one
@@ -30,7 +30,8 @@ class CopyRunner {
   static constexpr size_t kBatchCopies = 8;
   static constexpr uint64_t kBatchExamples = 256;  // One copy that has more runs alone.
 
-  // `time`: of one processor's, 1e-9 .. 1, what this thread takes at most; 1: as much as it gets.
+  // `time`: of one processor's, 1e-9 .. 1, what the thread takes at most that runs copies (a model
+  // whose batches have several threads takes as much of each); 1: as much as it gets.
   CopyRunner(IsShadow is_shadow, double time);
   CopyRunner(const CopyRunner&) = delete;
   CopyRunner& operator=(const CopyRunner&) = delete;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/divide_up.h"
 #include "base/out_of_memory.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
@@ -114,9 +115,22 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
 }
 
 PieceBudget Engine::State::CutOf(const Request& request) const {
-  const auto slots = static_cast<uint32_t>(queue->SlotsFor(request));
-  const uint32_t share = (request.num_examples + slots - 1) / slots;
-  return {.examples = std::clamp(share, uint32_t{1}, budget.examples), .ids = budget.ids};
+  // Those of priority batch have time.
+  if (request.priority == Priority::kBatch || IsLarger(request, budget)) return budget;
+  const Schema& schema = model->manifest().schema;
+  const auto of_examples = [&schema](size_t output) {
+    return schema.outputs[output].scope == Scope::kExample;
+  };
+  if (std::ranges::none_of(request.outputs_wanted, of_examples)) return budget;
+  uint64_t request_ids = 0;  // Which each piece has.
+  for (size_t i = 0; i < schema.sparse.size(); ++i) {
+    if (schema.sparse[i].scope == Scope::kRequest) request_ids += request.sparse[i].num_kept;
+  }
+  uint64_t pieces = queue->SlotsFor(request);
+  if (request_ids > 0) pieces = DivideUp(pieces * (request.num_ids - request_ids), request.num_ids);
+  const uint64_t share = DivideUp(request.num_examples, std::max<uint64_t>(pieces, 1));
+  return {.examples = static_cast<uint32_t>(std::clamp<uint64_t>(share, 1, budget.examples)),
+          .ids = budget.ids};
 }
 
 Status Engine::State::Refusal(Admission admission, const Request& request) const {
@@ -148,8 +162,10 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
 Status Engine::State::StartThreads(const EngineOptions& options) {
   merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
                                                  options.only_merged ? batching.slots : 1);
-  const Status merged = merged_runner->WarmUp(
-      [&] { return CheckMerged(*model, options.sample_tolerance, &batch_runner); });
+  const Status merged = merged_runner->WarmUp([&] {
+    return RunIn(nullptr,
+                 [&] { return CheckMerged(*model, options.sample_tolerance, &batch_runner); });
+  });
   return merged.ok() ? StartQueue(options) : merged;
 }
 
@@ -244,7 +260,12 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
     return;
   }
   for (auto& request : requests) {
-    Status status = state_->Admit(request.get());
+    Status status;
+    try {
+      status = state_->Admit(request.get());
+    } catch (const std::exception&) {  // Memory has run out.
+      status = OutOfMemory();
+    }
     if (status.ok() && state_->stopping) status = ShuttingDown();
     if (status.ok()) {
       checked.push_back(std::move(request));

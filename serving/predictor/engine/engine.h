@@ -80,7 +80,7 @@ class Engine {
 
   // Checks and runs the requests as MergedRunner does, one caller at a time; each is answered
   // before this returns. A refused one does not disturb the others. On the calling thread alone,
-  // unless options.only_merged. For tests and in-process use.
+  // unless options.only_merged. Never throws.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
 
   // Refuses new requests (kUnavailable), answers the accepted ones, returns. Safe to call more

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/divide_up.h"
 #include "base/out_of_memory.h"
 
 namespace embershard {
@@ -15,7 +16,8 @@ void AnswerLeft(Batch* requests) {
   }
 }
 
-uint64_t DivideUp(uint64_t number, uint64_t by) { return (number + by - 1) / by; }
+// One without examples is computed as well.
+uint64_t ExamplesOf(const Request& request) { return std::max<uint64_t>(request.num_examples, 1); }
 
 }  // namespace
 
@@ -61,7 +63,7 @@ void MergedRunner::Run(Batch requests) {
 
 void MergedRunner::Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const {
   uint64_t examples = 0;
-  for (const auto& request : *requests) examples += request->num_examples;
+  for (const auto& request : *requests) examples += ExamplesOf(*request);
   const uint64_t most = DivideUp(examples, kShareExamples);
   shares->resize(std::clamp<uint64_t>(most, 1, 1 + others_.size()));
   const auto share = static_cast<uint32_t>(
@@ -90,15 +92,16 @@ void MergedRunner::Cut(std::unique_ptr<Request>* whole, uint32_t examples,
 
 void MergedRunner::Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const {
   Share& share = *std::ranges::min_element(*shares, {}, &Share::examples);
-  const bool fits = share.last.examples + request->num_examples <= budget_.examples &&
+  const uint64_t examples = ExamplesOf(*request);
+  const bool fits = share.last.examples + examples <= budget_.examples &&
                     share.last.ids + request->num_ids <= budget_.ids;
   if (share.batches.empty() || !fits) {
     share.batches.emplace_back();
     share.last = {};
   }
-  share.last.examples += request->num_examples;
+  share.last.examples += examples;
   share.last.ids += request->num_ids;
-  share.examples += request->num_examples;
+  share.examples += examples;
   share.batches.back().push_back(std::move(request));
 }
 

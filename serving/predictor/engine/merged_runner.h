@@ -34,8 +34,8 @@ class MergedRunner {
   Status WarmUp(const std::function<Status()>& work);
 
   // Answers all, which have passed the door: in batches of at most the budget, on each thread of
-  // about as many examples. A request that is larger than a thread's share is cut. Deadlines do
-  // not count. Never throws.
+  // about as many examples, as far as they are given in such an order. A request that is larger
+  // than a thread's share is cut. Deadlines do not count. Never throws.
   void Run(Batch requests);
 
  private:

@@ -26,11 +26,10 @@ double LargestDifference(const std::vector<ResponseOutput>& one,
   return largest;
 }
 
-CopyRunner::IsShadow IsShadow(const ServedModels* served) {
-  return [served](const Engine& engine) {
-    const ShadowVersion now = served->FindShadow(engine.manifest().model);
-    return now.engine.get() == &engine && now.only_shadow;
-  };
+// Whether the version gets copies, and no other requests.
+bool IsOnlyShadow(const ServedModels& served, const Engine& engine) {
+  const ShadowVersion now = served.FindShadow(engine.manifest().model);
+  return now.engine.get() == &engine && now.only_shadow;
 }
 
 }  // namespace
@@ -117,8 +116,11 @@ Shadow::Shadow(const ServedModels* served, const ShadowOptions& options)
     : served_(served),
       share_(options.share),
       under_way_(std::make_shared<UnderWay>()),
-      runner_(options.share <= 0 ? nullptr
-                                 : std::make_unique<CopyRunner>(IsShadow(served), options.time)) {}
+      runner_(options.share <= 0
+                  ? nullptr
+                  : std::make_unique<CopyRunner>(
+                        [served](const Engine& engine) { return IsOnlyShadow(*served, engine); },
+                        options.time)) {}
 
 void Shadow::Review() {
   if (runner_ != nullptr) runner_->Review();
@@ -155,8 +157,10 @@ void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
   };
   engine->Predict(std::move(request));
   telemetry.CountShadowSent();
-  if (only_shadow) return runner_->Give(shadow, std::move(copy));
-  shadow->Predict(std::move(copy));
+  if (!only_shadow) return shadow->Predict(std::move(copy));
+  runner_->Give(shadow, std::move(copy));
+  // It may have been given behind a review that was for it.
+  if (!IsOnlyShadow(*served_, *shadow)) runner_->Review();
 }
 
 ShadowVersion Shadow::Find(const Engine& engine) {

@@ -16,11 +16,11 @@ namespace embershard {
 
 struct ShardedLookupOptions {
   // Threads for all devices together, the one that calls Run() among them: at least one a
-  // device. 0, the default: CoreCount().
+  // device, or that one alone. 0, the default: CoreCount().
   int threads = 0;
 
   // A batch of fewer bytes to read and write is done by the thread that calls Run(): waking
-  // others would take longer. About 5 us for each 64 KiB. 0: always wake them.
+  // others would take longer. About 5 us for each 64 KiB. 0: always wake those that there are.
   uint64_t alone_bytes = uint64_t{128} << 10;
 
   // Null, the default: BestBagSums().

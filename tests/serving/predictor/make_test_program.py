@@ -151,7 +151,7 @@ class Bfloat16Linears(torch.nn.Module):
 
 
 class Gates(torch.nn.Module):
-    """Cross layers as an export in bfloat16 writes them, with sums and products in either order, one
+    """Cross layers as an export in bfloat16 writes them, sums and products in either order, one
     whose gate is a single row, and one whose layer is needed once more."""
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ TEST(Forecast, GivesEachBatchToTheSlotThatIsFreeFirst) {
   EXPECT_EQ(forecast.EndOf({2, 20, 128}, now), kStart + milliseconds(14));
   EXPECT_EQ(forecast.EndOf({3, 30, 192}, now), kStart + milliseconds(17));
   EXPECT_EQ(forecast.FirstEnd(now), kStart + milliseconds(7));
-  EXPECT_EQ(forecast.FirstEnd(kStart + milliseconds(8)), kStart + milliseconds(8));
+  EXPECT_EQ(forecast.FirstEnd(kStart + milliseconds(8)), kStart + milliseconds(7));
   forecast.RunBegins(1, {1, 10, 64}, now);
   EXPECT_TRUE(forecast.is_full());
   EXPECT_EQ(forecast.EndOf({1, 10, 64}, now), kStart + milliseconds(14));

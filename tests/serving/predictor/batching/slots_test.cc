@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -117,6 +118,7 @@ class Taught {
             Small(100, 100, 2),
             [this](const Due& due, BatchingQueue* running) {
               ++begun;
+              largest = std::max(largest.load(), due.batch.size());
               clock.Pass(takes);
               EXPECT_TRUE(WaitFor([this] { return !holds; }));
               running->EndRun(due.slot);
@@ -160,6 +162,7 @@ class Taught {
   std::atomic<int> begun = 0;
   std::atomic<int> ended = 0;
   std::atomic<int64_t> takes = 0;
+  std::atomic<size_t> largest = 0;  // Requests of a batch.
   BatchingQueue queue;
 };
 
@@ -175,11 +178,25 @@ TEST(Slots, ALittleWaitsForOneThatIsSoonFree) {
   taught.holds = false;
   taught.queue.Stop();
   EXPECT_EQ(taught.begun, 4);
+  EXPECT_EQ(taught.largest, 2U);
+}
+
+TEST(Slots, NothingWaitsForOneWhoseBatchIsLate) {
+  Taught taught;
+  taught.Teach(100);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(3);
+  Submit(&taught.queue, 1);
+  EXPECT_EQ(taught.begun, 3);
+  taught.clock.Pass(2200);  // Nobody brings anything more.
+  taught.WaitUntilBegun(4);
+  taught.holds = false;
 }
 
 TEST(Slots, ARequestThatTakesLongRunsInAFurtherOneAtOnce) {
   Taught taught;
-  taught.Teach(600);
+  taught.Teach(1100);
   taught.holds = true;
   Submit(&taught.queue, 1);
   taught.WaitUntilBegun(3);
@@ -191,8 +208,8 @@ TEST(Slots, ARequestThatTakesLongRunsInAFurtherOneAtOnce) {
 TEST(Slots, ManyLittleOnesRunInAFurtherOneOnceTheyAreMuchWork) {
   Taught taught;
   taught.Teach(100);
-  taught.TeachMany(15, 1400);
-  taught.TeachMany(16, 4200);
+  taught.TeachMany(15, 1800);
+  taught.TeachMany(16, 2200);
   taught.holds = true;
   Submit(&taught.queue, 1);
   taught.WaitUntilBegun(7);
@@ -204,6 +221,8 @@ TEST(Slots, ManyLittleOnesRunInAFurtherOneOnceTheyAreMuchWork) {
   taught.WaitUntilBegun(8);
   EXPECT_EQ(taught.queue.queued().requests, 0U);
   taught.holds = false;
+  taught.queue.Stop();
+  EXPECT_EQ(taught.begun, 8);  // All sixteen were one batch.
 }
 
 TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {

@@ -99,25 +99,60 @@ TEST(LargeRequest, IsAnsweredWholeWhereOthersRunBesideItsPieces) {
   for (size_t i = 0; i < sizes.size(); ++i) ExpectWhole(answers[i].get(), sizes[i]);
 }
 
-TEST(LargeRequest, IsWhatTakesLongWhereSlotsStandIdle) {
-  SteppedClock clock{Clock::now()};
-  auto model = LargeModel();
-  model->num_slots = 3;
-  model->before_run = [&clock](const Slot& slot) {
-    clock.Advance(std::chrono::microseconds(100) * slot.examples);
-    return Status();
-  };
-  EngineOptions options;
-  options.now = clock.now();
-  const auto engine = StartWith(std::move(model), options);
-  ExpectWhole(Predict(engine.get(), LargeInputs(7)).get(), 7);  // Nothing is known yet.
-  ExpectWhole(Predict(engine.get(), LargeInputs(7)).get(), 7);  // Not worth two slots.
-  EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
-  ExpectWhole(Predict(engine.get(), LargeInputs(12)).get(), 12);
-  ExpectWhole(Predict(engine.get(), LargeInputs(12)).get(), 12);
-  EXPECT_TRUE(WaitFor([&] { return engine->Snapshot().telemetry.batches >= 2 + 1 + 2; }));
-  ExpectWhole(Predict(engine.get(), LargeInputs(30)).get(), 30);
-  EXPECT_EQ(engine->Snapshot().queued.requests, 0U);
+// Four slots, and requests of 28 examples that are known to take 2.8 milliseconds.
+class LongRequests : public testing::Test {
+ protected:
+  LongRequests() {
+    auto model = LargeModel();
+    model->num_slots = 4;
+    model->before_run = [this](const Slot& slot) {
+      clock_.Advance(std::chrono::microseconds(100) * slot.examples);
+      ++begun_;
+      EXPECT_TRUE(WaitFor([this] { return !holds_; }));
+      return Status();
+    };
+    EngineOptions options;
+    options.now = clock_.now();
+    begun_ = 0;
+    engine_ = StartWith(std::move(model), options);
+    // When the fifth begins, one of four slots has been free again, and its batch is known.
+    for (int i = 0; i < 5; ++i) ExpectWhole(Predict(engine_.get(), LargeInputs(28)).get(), 28);
+  }
+
+  uint64_t Batches() const { return engine_->Snapshot().telemetry.batches; }
+
+  SteppedClock clock_{Clock::now()};
+  std::atomic<int> begun_ = 0;
+  std::atomic<bool> holds_ = false;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(LongRequests, RunInAllSlotsThatStandIdle) {
+  for (int i = 0; i < 3; ++i) {  // Of the later ones the pieces are known, too.
+    EXPECT_TRUE(WaitFor([&] {    // Until all slots are free again.
+      const int before = begun_;
+      holds_ = true;
+      auto answer = Predict(engine_.get(), LargeInputs(28));
+      const bool at_once = WaitFor([&] { return begun_ == before + 4; }, std::chrono::seconds(1));
+      holds_ = false;
+      ExpectWhole(answer.get(), 28);
+      return at_once;
+    }));
+  }
+}
+
+TEST_F(LongRequests, AreNotCutWhereNobodyGainsFromIt) {
+  const uint64_t before = Batches();
+  auto [batch, answer] = Ask(LargeInputs(28));
+  batch->priority = Priority::kBatch;
+  engine_->Predict(std::move(batch));
+  ExpectWhole(answer.get(), 28);
+  EXPECT_EQ(Batches(), before + 1);
+  auto [profile, of_request] = Ask(LargeInputs(28));
+  profile->outputs_wanted = {1};
+  engine_->Predict(std::move(profile));
+  EXPECT_EQ(of_request.get().response.outputs[0].values, kLargeProfile);
+  EXPECT_EQ(Batches(), before + 2);
 }
 
 TEST(LargeRequest, CountsAsOneRequestWithItsUnknownIdsOnce) {

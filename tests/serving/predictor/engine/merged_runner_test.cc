@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
 #include <utility>
@@ -40,11 +41,13 @@ class Merging {
     threads_.clear();
   }
 
-  std::vector<Answer> Run(const std::vector<uint32_t>& examples) {
+  std::vector<Answer> Run(const std::vector<uint32_t>& examples,
+                          const std::vector<size_t>& outputs_wanted = {0, 1}) {
     std::vector<std::unique_ptr<Request>> requests;
     std::vector<std::future<Answer>> answers;
     for (const uint32_t each : examples) {
       auto [request, answer] = Ask(LargeInputs(each));
+      request->outputs_wanted = outputs_wanted;
       requests.push_back(std::move(request));
       answers.push_back(std::move(answer));
     }
@@ -59,6 +62,7 @@ class Merging {
     std::ranges::sort(batches_);
     return std::exchange(batches_, {});
   }
+  size_t runs() const { return batches_.size(); }
   size_t threads() const { return threads_.size(); }
   void Break(size_t examples) { broken_ = examples; }
 
@@ -108,6 +112,18 @@ TEST(MergedRunner, RunsBatchesOfAtMostTheBudget) {
   ExpectWhole(answers[2], 8);
   const std::vector<size_t> batches = merging.Batches();
   EXPECT_LE(batches.back(), 10U);
+  EXPECT_EQ(std::accumulate(batches.begin(), batches.end(), size_t{0}), 45U + 3 + 8);
+}
+
+TEST(MergedRunner, CountsOneWithoutExamplesAsOne) {
+  Merging merging(2, 10);
+  std::vector<uint32_t> none(25, 0);
+  const std::vector<Answer> answers = merging.Run(none, {1});
+  for (const Answer& answer : answers) {
+    ASSERT_TRUE(answer.status.ok()) << answer.status.message();
+    EXPECT_EQ(answer.response.outputs[0].values, kLargeProfile);
+  }
+  EXPECT_EQ(merging.runs(), 4U);  // 13 and 12 of them.
 }
 
 TEST(MergedRunner, OnOneThreadRunsAllOnTheCallers) {

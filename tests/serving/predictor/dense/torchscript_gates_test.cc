@@ -1,0 +1,100 @@
+#include "dense/torchscript_gates.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/sub.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "dense/torchscript_linear.h"
+
+namespace embershard {
+namespace {
+
+constexpr int64_t kWidth = 64;
+
+// ../make_test_program.py says what it computes.
+torch::jit::Module Program() {
+  torch::jit::Module module =
+      torch::jit::load((std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / "gates.pt").string());
+  module.eval();
+  module = torch::jit::freeze(module);
+  PackLinears(module.get_method("forward").graph());
+  return module;
+}
+
+torch::jit::Module Fused() {
+  torch::jit::Module module = Program();
+  FuseGates(module.get_method("forward").graph());
+  return module;
+}
+
+int Count(const torch::jit::Module& module, const std::string& kind) {
+  int count = 0;
+  for (const auto* node : module.get_method("forward").graph()->nodes()) {
+    count += node->kind().toQualString() == kind;
+  }
+  return count;
+}
+
+at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
+  const c10::List<at::Tensor> none;
+  const c10::List<at::Tensor> example({rows});
+  return module.forward({none, example, rows}).toGenericDict().at("score").toTensor();
+}
+
+at::Tensor Rows(int64_t rows) {
+  return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
+}
+
+#if defined(__x86_64__)
+TEST(FuseGates, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {
+  if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "no such processor";
+  EXPECT_EQ(Count(Program(), "aten::mul"), 4);
+  EXPECT_EQ(Count(Program(), "aten::add"), 5);
+  const torch::jit::Module module = Fused();
+  EXPECT_EQ(Count(module, "embershard::gate"), 3);
+  EXPECT_EQ(Count(module, "aten::mul"), 1);
+  EXPECT_EQ(Count(module, "aten::add"), 2);
+}
+#endif
+
+TEST(FuseGates, KeepsWhatTheProgramComputes) {
+  torch::jit::Module before = Program();
+  torch::jit::Module after = Fused();
+  for (const int64_t rows : {0, 1, 2, 33, 600}) {
+    const at::Tensor given = Rows(rows);
+    const at::Tensor expected = Score(before, given);
+    const at::Tensor score = Score(after, given);
+    // What is rounded once instead of twice may meet a neighbour in the next layer, 1/256 away.
+    EXPECT_TRUE(at::allclose(score, expected, 2e-2, 2e-2)) << rows;
+    const at::Tensor difference = at::sub(score, expected).abs().sum();
+    EXPECT_LE(difference.item().toFloat(), 1e-3F * static_cast<float>(score.numel())) << rows;
+  }
+}
+
+TEST(FuseGates, TakesRowsThatDoNotLieOneBehindTheOther) {
+  torch::jit::Module before = Program();
+  torch::jit::Module after = Fused();
+  const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
+  EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3));
+}
+
+TEST(FuseGates, NaNStaysInItsRow) {
+  torch::jit::Module after = Fused();
+  const at::Tensor given = Rows(21);
+  const at::Tensor expected = Score(after, given);
+  given[3].fill_(std::nan(""));
+  const at::Tensor score = Score(after, given);
+  EXPECT_TRUE(score[3].isnan().all().item<bool>());
+  EXPECT_TRUE(score.narrow(0, 0, 3).equal(expected.narrow(0, 0, 3)));
+  EXPECT_TRUE(score.narrow(0, 4, 17).equal(expected.narrow(0, 4, 17)));
+}
+
+}  // namespace
+}  // namespace embershard
