@@ -22,6 +22,7 @@ ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: RequestError,
     grpc.StatusCode.OUT_OF_RANGE: RequestError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.UNIMPLEMENTED: RequestError,
     grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: OverloadedError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
@@ -49,6 +50,9 @@ def error_for(
 ) -> EmbershardError:
     """The same, of a code and the words with it."""
     kind = ERRORS.get(code, InternalError)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        expected = "expected a server that speaks embershard's protocol"
+        return kind(f"{address}: {expected}, got one that does not know the call ({details})")
     if kind is UnavailableError or kind is InternalError:
         return kind(f"{address}: {code.name}: {details}")
     if kind is OverloadedError:

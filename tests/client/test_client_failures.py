@@ -49,6 +49,15 @@ def test_unavailable_is_tried_again(pauses):
     assert pauses == [0.05, 0.05, 0.1]
 
 
+def test_a_server_of_another_protocol_is_an_error_that_says_so():
+    with (
+        fake_server(get_model=[fails(Code.UNIMPLEMENTED, "no such method")]) as fake,
+        pytest.raises(RequestError, match=r"embershard's protocol, got .* \(no such method\)$"),
+    ):
+        ask(fake)
+    assert fake.predict_calls == []
+
+
 def test_unavailable_for_ever_is_an_error_after_the_last_attempt(pauses):
     with (
         fake_server(predict=[fails(Code.UNAVAILABLE, "closing")]) as fake,
