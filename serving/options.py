@@ -64,8 +64,9 @@ class ServerOptions:
     the machine."""
 
     slots: Annotated[int, Range(0, 1024)] = 0
-    """Batches that run at once, with equal shares of the threads. 0: one a thread, which answers
-    most requests, and soonest under load. Lower it where one request is so large that it needs more
+    """Batches that run at once, with equal shares of the threads. A request that takes long is cut,
+    and runs in all that stand idle. 0: one a thread, which answers most requests, and soonest under
+    load. Lower it where one request is so large that it needs more
     threads to be in time. Each slot takes memory for a batch."""
 
     tls_certificate: str = ""

@@ -150,6 +150,7 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   lock->lock();
   free_.push_back(slot);
   forecast_.RunEnds(slot, now_());  // The next batch waits for the answers, too.
+  WakeWatchBy(LooksAgain());
 }
 
 void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
