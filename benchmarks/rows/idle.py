@@ -3,13 +3,15 @@ model in this process and a round trip to a server that only echoes."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from benchmarks.blocks import interleaved
-from benchmarks.harness import About, Row, Series, paired_row
+from benchmarks.harness import About, Row, Series, paired_row, pinned
 from benchmarks.packages import package_of
 from benchmarks.servers import (
     closed_loop,
@@ -38,17 +40,20 @@ def measure() -> list[Row]:
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [1] * 1000)
-    with (
-        serving(embershard_serve(package, "--threads", "1")) as ours,
-        serving(echo_server("callback", package)) as echo,
-    ):
+    command = embershard_serve(package, "--threads", "1")
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(serving(each))
+            for each in (command, echo_server("callback", package))
+        ]
+        with pinned({max(os.sched_getaffinity(0))}):  # Children stay there.
+            servers.append(stack.enter_context(serving(command)))
         runs = [
-            _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS))
-            for each in (ours, echo)
+            _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS)) for each in servers
         ]
         predictor = LocalPredictor(package, threads=1)
         calls = [direct_call(predictor, pool), direct_call(predictor, pool, pause=PAUSE_SECONDS)]
-        (served, echoed, called, paused), watch = interleaved([*runs, *calls], blocks=BLOCKS)
+        (served, echoed, stays, called, paused), watch = interleaved([*runs, *calls], blocks=BLOCKS)
     least = [one + other for one, other in zip(echoed, called, strict=True)]
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
     awake = [after - before for after, before in zip(paused, called, strict=True)]
@@ -72,6 +77,19 @@ def measure() -> list[Row]:
                 note=f"blocks from {min(added):.0f} to {max(added):.0f}",
             ),
             Series("served - (direct call + C++ echo)", added),
+            watch=watch,
+        ),
+        paired_row(
+            About(
+                name="idle/one_core",
+                what=f"{WHAT}; with the server on one core, where what it reads stays in one cache",
+                unit="us",
+                lower_is_better=True,
+                note=f"{np.median([s - n for s, n in zip(stays, least, strict=True)]):.0f} us more "
+                "than the least",
+            ),
+            Series("served from one core", stays),
+            Series("served", served),
             watch=watch,
         ),
         paired_row(
