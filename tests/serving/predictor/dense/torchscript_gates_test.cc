@@ -4,13 +4,10 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/sub.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include <cmath>
-#include <filesystem>
-#include <string>
 
+#include "dense/programs.h"
 #include "dense/torchscript_linear.h"
 
 namespace embershard {
@@ -18,34 +15,16 @@ namespace {
 
 constexpr int64_t kWidth = 64;
 
-// ../make_test_program.py says what it computes.
-torch::jit::Module Program() {
-  torch::jit::Module module =
-      torch::jit::load((std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / "gates.pt").string());
-  module.eval();
-  module = torch::jit::freeze(module);
+torch::jit::Module Packed() {
+  torch::jit::Module module = Program("gates");
   PackLinears(module.get_method("forward").graph());
   return module;
 }
 
 torch::jit::Module Fused() {
-  torch::jit::Module module = Program();
+  torch::jit::Module module = Packed();
   FuseGates(module.get_method("forward").graph());
   return module;
-}
-
-int Count(const torch::jit::Module& module, const std::string& kind) {
-  int count = 0;
-  for (const auto* node : module.get_method("forward").graph()->nodes()) {
-    count += node->kind().toQualString() == kind;
-  }
-  return count;
-}
-
-at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
-  const c10::List<at::Tensor> none;
-  const c10::List<at::Tensor> example({rows});
-  return module.forward({none, example, rows}).toGenericDict().at("score").toTensor();
 }
 
 at::Tensor Rows(int64_t rows) {
@@ -55,8 +34,8 @@ at::Tensor Rows(int64_t rows) {
 #if defined(__x86_64__)
 TEST(FuseGates, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {
   if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "no such processor";
-  EXPECT_EQ(Count(Program(), "aten::mul"), 4);
-  EXPECT_EQ(Count(Program(), "aten::add"), 5);
+  EXPECT_EQ(Count(Packed(), "aten::mul"), 4);
+  EXPECT_EQ(Count(Packed(), "aten::add"), 5);
   const torch::jit::Module module = Fused();
   EXPECT_EQ(Count(module, "embershard::gate"), 3);
   EXPECT_EQ(Count(module, "aten::mul"), 1);
@@ -65,7 +44,7 @@ TEST(FuseGates, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {
 #endif
 
 TEST(FuseGates, KeepsWhatTheProgramComputes) {
-  torch::jit::Module before = Program();
+  torch::jit::Module before = Packed();
   torch::jit::Module after = Fused();
   for (const int64_t rows : {0, 1, 2, 33, 600}) {
     const at::Tensor given = Rows(rows);
@@ -79,7 +58,7 @@ TEST(FuseGates, KeepsWhatTheProgramComputes) {
 }
 
 TEST(FuseGates, TakesRowsThatDoNotLieOneBehindTheOther) {
-  torch::jit::Module before = Program();
+  torch::jit::Module before = Packed();
   torch::jit::Module after = Fused();
   const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
   EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3));

@@ -5,44 +5,21 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/linspace.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include <cmath>
-#include <filesystem>
 #include <string>
+
+#include "dense/programs.h"
 
 namespace embershard {
 namespace {
 
 constexpr int64_t kWidth = 64;
 
-// ../make_test_program.py says what it computes.
-torch::jit::Module Program(const std::string& name) {
-  const auto file = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
-  torch::jit::Module module = torch::jit::load(file.string());
-  module.eval();
-  return torch::jit::freeze(module);
-}
-
 torch::jit::Module Packed(const std::string& name) {
   torch::jit::Module module = Program(name);
   PackLinears(module.get_method("forward").graph());
   return module;
-}
-
-int Count(const torch::jit::Module& module, const std::string& kind) {
-  int count = 0;
-  for (const auto* node : module.get_method("forward").graph()->nodes()) {
-    count += node->kind().toQualString() == kind;
-  }
-  return count;
-}
-
-at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
-  const c10::List<at::Tensor> none;
-  const c10::List<at::Tensor> example({rows});
-  return module.forward({none, example, rows}).toGenericDict().at("score").toTensor();
 }
 
 at::Tensor Rows(int64_t rows) {

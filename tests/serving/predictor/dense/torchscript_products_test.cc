@@ -5,39 +5,20 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 
 #include <cmath>
-#include <filesystem>
-#include <string>
 #include <vector>
 
+#include "dense/programs.h"
 #include "dense/vector_products.h"
 
 namespace embershard {
 namespace {
 
-// ../make_test_program.py says what it computes.
-torch::jit::Module Program() {
-  const auto file = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / "products.pt";
-  torch::jit::Module module = torch::jit::load(file.string());
-  module.eval();
-  return torch::jit::freeze(module);
-}
-
 torch::jit::Module Replaced() {
-  torch::jit::Module module = Program();
+  torch::jit::Module module = Program("products");
   ReplaceProducts(module.get_method("forward").graph());
   return module;
-}
-
-int Count(const torch::jit::Module& module, const std::string& kind) {
-  int count = 0;
-  for (const auto* node : module.get_method("forward").graph()->nodes()) {
-    count += node->kind().toQualString() == kind;
-  }
-  return count;
 }
 
 c10::Dict<c10::IValue, c10::IValue> Forward(torch::jit::Module& module, const at::Tensor& vectors,
@@ -65,7 +46,7 @@ class ReplaceProductsTest : public testing::TestWithParam<int> {
 };
 
 TEST_P(ReplaceProductsTest, ReplacesProductsOfAllPairsInOrderAndWithTheRequests) {
-  EXPECT_EQ(Count(Program(), "aten::bmm"), 3);
+  EXPECT_EQ(Count(Program("products"), "aten::bmm"), 3);
   const torch::jit::Module module = Replaced();
   EXPECT_EQ(Count(module, "embershard::pair_products"), 1);
   EXPECT_EQ(Count(module, "embershard::cross_products"), 1);
@@ -73,7 +54,7 @@ TEST_P(ReplaceProductsTest, ReplacesProductsOfAllPairsInOrderAndWithTheRequests)
 }
 
 TEST_P(ReplaceProductsTest, KeepsWhatTheProgramComputes) {
-  torch::jit::Module before = Program();
+  torch::jit::Module before = Program("products");
   torch::jit::Module after = Replaced();
   for (const int64_t examples : {0, 1, 5, 100}) {
     const at::Tensor vectors = Waves(examples, 180);
@@ -89,7 +70,7 @@ TEST_P(ReplaceProductsTest, KeepsWhatTheProgramComputes) {
 }
 
 TEST_P(ReplaceProductsTest, AnotherTypeIsComputedAsBefore) {
-  torch::jit::Module before = Program();
+  torch::jit::Module before = Program("products");
   torch::jit::Module after = Replaced();
   const at::Tensor vectors = Waves(4, 180).to(at::kDouble);
   const at::Tensor of_requests = Waves(2, 60).to(at::kDouble);

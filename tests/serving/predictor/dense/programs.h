@@ -1,0 +1,40 @@
+// The TorchScript programs of ../make_test_program.py, which says what they compute, frozen.
+
+#ifndef EMBERSHARD_TESTS_DENSE_PROGRAMS_H_
+#define EMBERSHARD_TESTS_DENSE_PROGRAMS_H_
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <filesystem>
+#include <string>
+
+namespace embershard {
+
+inline torch::jit::Module Program(const std::string& name) {
+  const auto file = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
+  torch::jit::Module module = torch::jit::load(file.string());
+  module.eval();
+  return torch::jit::freeze(module);
+}
+
+// How many nodes of a kind its graph has.
+inline int Count(const torch::jit::Module& module, const std::string& kind) {
+  int count = 0;
+  for (const auto* node : module.get_method("forward").graph()->nodes()) {
+    count += node->kind().toQualString() == kind;
+  }
+  return count;
+}
+
+// The output `score` of a program whose one input are the rows of examples.
+inline at::Tensor Score(torch::jit::Module& module, const at::Tensor& rows) {
+  const c10::List<at::Tensor> none;
+  const c10::List<at::Tensor> example({rows});
+  return module.forward({none, example, rows}).toGenericDict().at("score").toTensor();
+}
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_TESTS_DENSE_PROGRAMS_H_
