@@ -30,6 +30,9 @@ __all__ = ["measure"]
 PERIOD_SECONDS = 0.2
 """From one swap's begin to the next one's: 200 in all blocks."""
 
+SLOW_PERIOD_SECONDS = 1.0
+"""Far more often than production does."""
+
 SHADOW_SHARE = 0.05
 EXAMPLES = 16
 
@@ -66,6 +69,12 @@ def measure() -> list[Row]:
                 Swaps(folder / "same", PERIOD_SECONDS),
                 half_loaded(same, pool, rate),
                 "p99",
+                "versions swapped",
+            ),
+            _swapping(
+                Swaps(folder / "same", SLOW_PERIOD_SECONDS),
+                half_loaded(same, pool, rate),
+                "each_second",
                 "versions swapped",
             ),
             _swapping(
