@@ -1,5 +1,5 @@
-// A request larger than a batch, or than a slot's share where slots stand idle: cut into pieces that
-// run in as many slots as are free, their outputs joined into one answer.
+// A request larger than a batch, or than a slot's share where slots stand idle: cut into pieces
+// that run in as many slots as are free, their outputs joined into one answer.
 //
 //   whole    waits in the queue until it is answered, once, whatever has become of its pieces
 //   piece    a request of its own, made of views over the same bytes; batches take them from the
