@@ -15,7 +15,8 @@ __all__ = ["LocalPredictor"]
 class LocalPredictor:
     """Runs serialized requests through the door, the builder and the model of the server.
 
-    Any thread may call; calls run one at a time.
+    Any thread may call; calls run one at a time. Not for children that were forked after it was
+    made: they have none of its threads.
     """
 
     def __init__(
@@ -61,5 +62,6 @@ class LocalPredictor:
         Returns:
             For each request a serialized ``PredictResponse``, or why it was refused.
         """
-        # Copies of what might change meanwhile; bytes are their own.
-        return list(self._native.predict_merged([bytes(each) for each in requests]))
+        # Copies of what might change meanwhile.
+        copies = [each if isinstance(each, bytes) else bytes(memoryview(each)) for each in requests]
+        return list(self._native.predict_merged(copies))

@@ -72,7 +72,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
     return Admission::kAccepted;
   }
   const bool wakes = CanRun();  // Who is busy looks for more by itself, or wakes a thread.
-  WakeWatchBy(wakes ? deadline : std::min(deadline, LooksAgain()));
+  WakeWatchBy(std::min(deadline, LooksAgain()));
   lock.unlock();
   if (wakes) changed_.notify_one();
   return Admission::kAccepted;
@@ -109,7 +109,8 @@ bool BatchingQueue::CanRun() const {
 
 Clock::time_point BatchingQueue::LooksAgain() const {
   if (free_.empty() || IsIdle() || !former_.can_take()) return Clock::time_point::max();
-  return forecast_.FirstEnd(now_()) + kLongWait;
+  const Clock::time_point first = forecast_.FirstEnd(now_());
+  return first == Clock::time_point::max() ? first : first + kLongWait;
 }
 
 void BatchingQueue::WakeWatchBy(Clock::time_point time) {

@@ -70,6 +70,10 @@ Value* LayerBefore(const Value* value) {
   return IsPackedLinear(layer->node()) ? layer : nullptr;
 }
 
+bool IsTensor(const Value* value) {  // And no number.
+  return value->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
 // Of the two inputs of `node`.
 Value* Other(const Node* node, const Value* one) {
   return node->input(0) == one ? node->input(1) : node->input(0);
@@ -81,7 +85,7 @@ void Fuse(Node* add) {
   for (Value* const product : {add->input(0), add->input(1)}) {
     const Node* const mul = product->node();
     if (mul->kind() != c10::aten::mul || product->uses().size() != 1) continue;
-    if (!mul->input(1)->type()->isSubtypeOf(*c10::TensorType::get())) continue;
+    if (!IsTensor(mul->input(1)) || !IsTensor(Other(add, product))) continue;
     for (Value* const wide : {mul->input(0), mul->input(1)}) {
       Value* const layer = LayerBefore(wide);
       if (layer == nullptr) continue;
