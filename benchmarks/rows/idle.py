@@ -20,6 +20,7 @@ from benchmarks.servers import (
     requests_of,
     serving,
 )
+from benchmarks.watch import Watch
 from embershard.bench import RunResult
 from embershard.bench.pool import PooledRequest
 from embershard.data import workload
@@ -37,23 +38,7 @@ WHAT = "*small*, 1 example, one request at a time, 1 thread in the model, median
 
 def measure() -> list[Row]:
     """Medians of the blocks, in microseconds."""
-    small = workload("small")
-    package = package_of(small)
-    pool = requests_of(small, package, [1] * 1000)
-    command = embershard_serve(package, "--threads", "1")
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(serving(each))
-            for each in (command, echo_server("callback", package))
-        ]
-        with pinned({max(os.sched_getaffinity(0))}):  # Children stay there.
-            servers.append(stack.enter_context(serving(command)))
-        runs = [
-            _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS)) for each in servers
-        ]
-        predictor = LocalPredictor(package, threads=1)
-        calls = [direct_call(predictor, pool), direct_call(predictor, pool, pause=PAUSE_SECONDS)]
-        (served, echoed, stays, called, paused), watch = interleaved([*runs, *calls], blocks=BLOCKS)
+    (served, echoed, stays, called, paused), watch = _measured()
     least = [one + other for one, other in zip(echoed, called, strict=True)]
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
     awake = [after - before for after, before in zip(paused, called, strict=True)]
@@ -104,6 +89,27 @@ def measure() -> list[Row]:
             watch=watch,
         ),
     ]
+
+
+def _measured() -> tuple[list[list[float]], Watch]:
+    """Of a server, an echo, a server on one core, a direct call, and one after a pause."""
+    small = workload("small")
+    package = package_of(small)
+    pool = requests_of(small, package, [1] * 1000)
+    command = embershard_serve(package, "--threads", "1")
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(serving(each))
+            for each in (command, echo_server("callback", package))
+        ]
+        with pinned({max(os.sched_getaffinity(0))}):  # Children stay there.
+            servers.append(stack.enter_context(serving(command)))
+        runs = [
+            _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS)) for each in servers
+        ]
+        predictor = LocalPredictor(package, threads=1)
+        calls = [direct_call(predictor, pool), direct_call(predictor, pool, pause=PAUSE_SECONDS)]
+        return interleaved([*runs, *calls], blocks=BLOCKS)
 
 
 def direct_call(
