@@ -110,7 +110,7 @@ def test_a_message_over_the_servers_limit_is_the_requests_fault(pauses):
         (Code.CANCELLED, UnavailableError),
         (Code.INTERNAL, InternalError),
         (Code.UNKNOWN, InternalError),
-        (Code.UNIMPLEMENTED, InternalError),
+        (Code.UNIMPLEMENTED, RequestError),
     ],
     ids=lambda value: value.name.lower() if isinstance(value, Code) else "",
 )
