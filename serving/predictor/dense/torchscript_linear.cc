@@ -1,6 +1,7 @@
 #include "dense/torchscript_linear.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -16,7 +17,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -112,8 +116,36 @@ at::Tensor Run(const Layer& layer, const at::Tensor& given) {
   return y.view(shape);
 }
 
+// For what layers oneDNN has compiled the kernels of every size in this process: it keeps them for
+// those that come later. Thread-safe.
+class CompiledLayers {
+ public:
+  // False the first time; then again once oneDNN may have let go of some.
+  bool Knows(const Layer& layer) {
+    const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
+                         layer.bias.has_value(), at::get_num_threads()};
+    const std::lock_guard lock(mutex_);
+    if (shapes_.contains(shape)) return true;
+    if (shapes_.size() >= kMost) shapes_.clear();
+    shapes_.insert(shape);
+    return false;
+  }
+
+ private:
+  // Two dozen kernels each, at most: half of the 1024 that oneDNN keeps.
+  static constexpr size_t kMost = 20;
+
+  // In bfloat16, outputs, columns, with a bias, threads.
+  using Shape = std::tuple<bool, int64_t, int64_t, bool, int>;
+
+  std::mutex mutex_;
+  std::set<Shape> shapes_;  // Guarded by mutex_.
+};
+
 // Has oneDNN compile what any batch will need.
 void RunEachSize(const Layer& layer) {
+  static CompiledLayers compiled;
+  if (compiled.Knows(layer)) return;
   for (int64_t rows = 1; rows <= kLargestPiece;) {
     RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
     rows += layer.bfloat16() && rows >= kWideStep ? kWideStep : rows;

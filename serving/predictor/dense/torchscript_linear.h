@@ -3,7 +3,7 @@
 // torch itself calls MKL for them, which is slow on some processors, and packs weights anew at each
 // call. oneDNN, as it comes in torch, gets weights that are packed once. It compiles a kernel for
 // each number of rows, which takes a millisecond: batches are cut into pieces of a few sizes, each
-// of which has run before the first request.
+// of which has run before the first request, of this version or of one before with such a layer.
 
 #ifndef EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_
 #define EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_

@@ -74,6 +74,8 @@ struct Engine::State {
   // Returns when each of the threads that will run batches has run the samples.
   Status StartThreads(const EngineOptions& options);
   Status StartQueue(const EngineOptions& options);
+  // On a thread that will run batches.
+  Status WarmUp(float tolerance);
 
   std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
@@ -162,11 +164,15 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
 Status Engine::State::StartThreads(const EngineOptions& options) {
   merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
                                                  options.only_merged ? batching.slots : 1);
-  const Status merged = merged_runner->WarmUp([&] {
-    return RunIn(nullptr,
-                 [&] { return CheckMerged(*model, options.sample_tolerance, &batch_runner); });
-  });
+  const Status merged = merged_runner->WarmUp([&] { return WarmUp(options.sample_tolerance); });
   return merged.ok() ? StartQueue(options) : merged;
+}
+
+Status Engine::State::WarmUp(float tolerance) {
+  const PieceBudget full = {
+      .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
+      .ids = budget.ids};
+  return RunIn(nullptr, [&] { return CheckFullBatch(*model, full, tolerance, &batch_runner); });
 }
 
 Status Engine::State::StartQueue(const EngineOptions& options) {
@@ -177,8 +183,7 @@ Status Engine::State::StartQueue(const EngineOptions& options) {
       [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now,
       [this, tolerance = options.sample_tolerance, warmed](size_t thread) {
         if (thread >= warmed->size()) return;
-        (*warmed)[thread].set_value(RunIn(
-            nullptr, [this, tolerance] { return CheckMerged(*model, tolerance, &batch_runner); }));
+        (*warmed)[thread].set_value(WarmUp(tolerance));
       });
   Status first_bad;
   for (std::promise<Status>& one : *warmed) {

@@ -47,7 +47,7 @@ class Engine {
  public:
   // Runs the model's samples first (warm-up), alone and merged, and compares their
   // outputs: kBadPackage when they differ by more than the tolerance. That is done in
-  // `background`, unless that is null; then once more, merged, on each thread that will run
+  // `background`, unless that is null; then as a full batch on each thread that will run
   // batches, whose first one takes longer (unless options.only_merged). Refuses options out of
   // range (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,

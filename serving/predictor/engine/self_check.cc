@@ -73,7 +73,8 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
   return {};
 }
 
-// Runs samples [first, first + requests.size()) as one batch.
+// Runs samples [first, first + requests.size()) as one batch; behind the last comes the first
+// again.
 Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests,
                   size_t first, float tolerance, BatchRunner* runner) {
   const Manifest& manifest = model.manifest();
@@ -82,21 +83,22 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
   if (!responses.ok()) return responses.status();
   const char* const how = requests.size() > 1 ? "merged with the others: " : "";
   for (size_t r = 0; r < requests.size(); ++r) {
-    const SampleRequest& sample = model.samples()[first + r];
+    const size_t index = (first + r) % model.samples().size();
+    const SampleRequest& sample = model.samples()[index];
     if (sample.outputs.size() != manifest.schema.outputs.size()) {
-      return BadPackage(SampleText(manifest, first + r) + "expected " +
+      return BadPackage(SampleText(manifest, index) + "expected " +
                         std::to_string(manifest.schema.outputs.size()) + " outputs, got " +
                         std::to_string(sample.outputs.size()));
     }
     const Result<Response>& response = (*responses)[r];
     if (!response.ok()) {
-      return BadPackage(SampleText(manifest, first + r) + how + response.status().message());
+      return BadPackage(SampleText(manifest, index) + how + response.status().message());
     }
     for (const ResponseOutput& output : response->outputs) {
       const OutputSpec& spec = manifest.schema.outputs[output.output];
       Status status = Compare(spec, sample.outputs[output.output], output.values, tolerance);
       if (status.ok()) continue;
-      return BadPackage(SampleText(manifest, first + r) + how + status.message());
+      return BadPackage(SampleText(manifest, index) + how + status.message());
     }
   }
   return {};
@@ -104,17 +106,11 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
 
 using Requests = std::vector<std::unique_ptr<Request>>;
 
-// Views over the model's samples, one for each.
-Result<Requests> RequestsOfSamples(const Model& model) {
-  Requests requests;
-  for (const SampleRequest& sample : model.samples()) {
-    Result<std::unique_ptr<Request>> request = RequestOf(model, sample);
-    if (!request.ok()) {
-      return BadPackage(SampleText(model.manifest(), requests.size()) + request.status().message());
-    }
-    requests.push_back(std::move(*request));
-  }
-  return requests;
+// Views over one of the model's samples.
+Result<std::unique_ptr<Request>> RequestOfSample(const Model& model, size_t index) {
+  Result<std::unique_ptr<Request>> request = RequestOf(model, model.samples()[index]);
+  if (request.ok()) return request;
+  return BadPackage(SampleText(model.manifest(), index) + request.status().message());
 }
 
 float AllowedOf(const Model& model, float tolerance) {
@@ -126,9 +122,13 @@ float AllowedOf(const Model& model, float tolerance) {
 }  // namespace
 
 Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
-  const Result<Requests> requests = RequestsOfSamples(model);
-  if (!requests.ok()) return requests.status();
-  const std::span<const std::unique_ptr<Request>> all(*requests);
+  Requests requests;
+  while (requests.size() < model.samples().size()) {
+    Result<std::unique_ptr<Request>> next = RequestOfSample(model, requests.size());
+    if (!next.ok()) return next.status();
+    requests.push_back(std::move(*next));
+  }
+  const std::span<const std::unique_ptr<Request>> all(requests);
   const float allowed = AllowedOf(model, tolerance);
   for (size_t i = 0; i < all.size(); ++i) {
     Status status = CheckBatch(model, all.subspan(i, 1), i, allowed, runner);
@@ -138,11 +138,23 @@ Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
   return CheckBatch(model, all, 0, allowed, runner);
 }
 
-Status CheckMerged(const Model& model, float tolerance, BatchRunner* runner) {
-  const Result<Requests> requests = RequestsOfSamples(model);
-  if (!requests.ok()) return requests.status();
-  if (requests->empty()) return {};
-  return CheckBatch(model, *requests, 0, AllowedOf(model, tolerance), runner);
+Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
+                      BatchRunner* runner) {
+  Requests requests;
+  uint64_t examples = 0;
+  uint64_t ids = 0;
+  const size_t samples = model.samples().size();
+  while (samples > 0) {
+    Result<std::unique_ptr<Request>> next = RequestOfSample(model, requests.size() % samples);
+    if (!next.ok()) return next.status();
+    examples += std::max<uint64_t>((*next)->num_examples, 1);
+    ids += (*next)->num_ids;
+    const bool fits = examples <= most.examples && ids <= most.ids;
+    if (!fits && requests.size() >= samples) break;
+    requests.push_back(std::move(*next));
+  }
+  if (requests.empty()) return {};
+  return CheckBatch(model, requests, 0, AllowedOf(model, tolerance), runner);
 }
 
 }  // namespace embershard

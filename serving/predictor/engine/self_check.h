@@ -4,6 +4,7 @@
 #define EMBERSHARD_ENGINE_SELF_CHECK_H_
 
 #include "base/status.h"
+#include "batching/request_pieces.h"
 #include "engine/batch_runner.h"
 #include "model/model.h"
 
@@ -19,8 +20,10 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // door refuses a sample; a model that fails gives its own status.
 Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner);
 
-// The same of all samples merged, and of nothing else: for a thread whose first batch it is.
-Status CheckMerged(const Model& model, float tolerance, BatchRunner* runner);
+// The same of one batch that is full, of all samples again and again, at least once: for a thread
+// whose first batch it is, so that it has the memory of a full one before anybody waits for it.
+Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
+                      BatchRunner* runner);
 
 }  // namespace embershard
 

@@ -27,12 +27,28 @@ Status StartStatus(
   return Engine::Start(std::move(model), {}).status();
 }
 
-TEST(SelfCheck, RunsEachSampleAloneAndAllMergedAndAgainForTheQueuesThread) {
+// How many samples, of two examples each, ran in each batch of a start with two samples.
+std::vector<size_t> SizesAtStart(const BatchingOptions& batching) {
   std::vector<size_t> sizes;
-  const Status status = StartStatus({GoodSample(), GoodSample()},
-                                    [&sizes](Slot* slot) { sizes.push_back(slot->requests); });
+  auto model = std::make_unique<FakeModel>(FakeManifest(),
+                                           std::vector<SampleRequest>{GoodSample(), GoodSample()});
+  model->after_run = [&sizes](Slot* slot) { sizes.push_back(slot->requests); };
+  const Status status = Engine::Start(std::move(model), {.batching = batching}).status();
   EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(sizes, (std::vector<size_t>{1, 1, 2, 2}));
+  return sizes;
+}
+
+TEST(SelfCheck, RunsEachSampleAloneAndAllMergedAndAFullBatchForTheQueuesThread) {
+  EXPECT_EQ(SizesAtStart({.merge_examples = 9}), (std::vector<size_t>{1, 1, 2, 4}));
+}
+
+TEST(SelfCheck, RunsAllSamplesForTheQueuesThreadWhereABatchIsSmaller) {
+  EXPECT_EQ(SizesAtStart({.merge_examples = 1}), (std::vector<size_t>{1, 1, 2, 2}));
+}
+
+TEST(SelfCheck, FillsABatchUpToItsIds) {  // A sample has 7 ids.
+  EXPECT_EQ(SizesAtStart({.max_request_ids = 30, .max_batch_ids = 30}),
+            (std::vector<size_t>{1, 1, 2, 4}));
 }
 
 TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
