@@ -24,11 +24,12 @@ BatchSize SizeOf(const Batch& batch) {
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
                              AnswerLate answer_late, Now now,
-                             std::function<void(size_t thread)> begin)
+                             std::function<void(size_t thread)> begin, Usage usage)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
+      usage_(std::move(usage)),
       former_(options),
       running_(options.slots),
       free_(options.slots),
@@ -101,16 +102,18 @@ bool BatchingQueue::CanRun() const {
   if (IsIdle() || former_.has_piece()) return true;
   const auto work = ForecastOfAll();
   const auto pieces = static_cast<int64_t>(former_.queued().pieces);
-  if (work.count() == 0 || work >= kMuchWork || work >= pieces * kLongRequest) return true;
+  if (work.count() == 0 || work >= Least(kMuchWork) || work >= pieces * Least(kLongRequest)) {
+    return true;
+  }
   const Clock::time_point now = now_();
   const auto ends_in = forecast_.FirstEnd(now) - now;
-  return ends_in >= kLongWait || ends_in <= -kLongWait;
+  return ends_in >= Least(kLongWait) || ends_in <= -Least(kLongWait);
 }
 
 Clock::time_point BatchingQueue::LooksAgain() const {
   if (free_.empty() || IsIdle() || !former_.can_take()) return Clock::time_point::max();
   const Clock::time_point first = forecast_.FirstEnd(now_());
-  return first == Clock::time_point::max() ? first : first + kLongWait;
+  return first == Clock::time_point::max() ? first : first + Least(kLongWait);
 }
 
 void BatchingQueue::WakeWatchBy(Clock::time_point time) {
@@ -147,8 +150,11 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   const bool wakes = CanRun();  // Who brought a request that is cut has woken one for all pieces.
   lock->unlock();
   if (wakes) changed_.notify_one();
+  const ThreadUsage before = usage_();
   run_batch_(std::move(due), this);
+  const ThreadUsage after = usage_();
   lock->lock();
+  crowding_.Learn(before, after);
   free_.push_back(slot);
   forecast_.RunEnds(slot, now_());  // The next batch waits for the answers, too.
   WakeWatchBy(LooksAgain());

@@ -21,7 +21,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread_usage.h"
 #include "batching/batch_former.h"
+#include "batching/crowding.h"
 #include "batching/forecast.h"
 #include "batching/late.h"
 #include "batching/request.h"
@@ -41,12 +43,15 @@ class BatchingQueue {
   using AnswerLate = std::function<void(Late late)>;
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
+  // Tells what the calling thread has had of the processors. Any thread.
+  using Usage = std::function<ThreadUsage()>;
 
   // `begin`, where there is one, is called on each thread that runs batches, with the number of the
   // thread, below options.slots, before that one runs anything. REQUIRES: options as
   // CompleteOptions() gives them.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
-                Now now = Clock::now, std::function<void(size_t thread)> begin = {});
+                Now now = Clock::now, std::function<void(size_t thread)> begin = {},
+                Usage usage = UsageOfThread);
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
   ~BatchingQueue();  // Calls Stop().
@@ -96,15 +101,21 @@ class BatchingQueue {
   // A further slot begins, while others run, for requests that each take so long, for as much work
   // in all, for a piece of a request, or where none of the others ends so soon, or one is so late.
   // What takes less waits, and is merged with what comes meanwhile: of small requests, two small
-  // batches cost more than one large one.
+  // batches cost more than one large one. Where those that run wait for processors as it is, the
+  // last three are kCrowded times as long.
   static constexpr std::chrono::microseconds kLongRequest{1000};
   static constexpr std::chrono::microseconds kMuchWork{2000};
   static constexpr std::chrono::microseconds kLongWait{2000};
+  static constexpr int kCrowded = 10;
   // What a piece of a request takes, and no less, that is cut because slots stand idle.
   static constexpr std::chrono::microseconds kWorthAPiece{500};
 
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const;
+  // The time, here and now. REQUIRES: mutex_ is held.
+  std::chrono::microseconds Least(std::chrono::microseconds time) const {
+    return crowding_.is_crowded() ? kCrowded * time : time;
+  }
   // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.
   Clock::time_point LooksAgain() const;
   bool IsIdle() const { return free_.size() == running_.size(); }
@@ -123,6 +134,7 @@ class BatchingQueue {
   const RunBatch run_batch_;
   const AnswerLate answer_late_;
   const Now now_;
+  const Usage usage_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;    // Signalled when CanRun() or IsDone() may have become true.
@@ -131,6 +143,7 @@ class BatchingQueue {
   std::vector<RunningBatch> running_;  // Guarded by mutex_. By slot.
   std::vector<size_t> free_;  // Guarded by mutex_. Slots in which none is run, or answered.
   Forecast forecast_;         // Guarded by mutex_.
+  Crowding crowding_;         // Guarded by mutex_.
   Clock::time_point wake_;    // Guarded by mutex_. When the watch looks next.
   bool stopping_ = false;     // Guarded by mutex_.
   bool stopped_ = false;      // Guarded by mutex_. All have been answered.

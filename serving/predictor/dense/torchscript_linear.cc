@@ -24,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/divide_up.h"
+
 namespace embershard {
 namespace {
 
@@ -31,8 +33,8 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 constexpr int64_t kLargestPiece = 512;
-constexpr int64_t kPaddedPiece = 16;  // The largest of float32 that may have zeros.
-constexpr int64_t kWideStep = 32;     // Between large pieces of bfloat16.
+constexpr int64_t kWholePiece = 256;  // Up to so many rows of float32 are one piece.
+constexpr int64_t kWideStep = 32;     // Between sizes of bfloat16.
 constexpr int64_t kNarrowColumns =
     32;  // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kFewestWeights = 16384;
@@ -71,16 +73,24 @@ at::Tensor RunPiece(const Layer& layer, const at::Tensor& x) {
                         std::nullopt);
 }
 
-// What RunPiece takes of x [rows, inputs], of any float type: x itself, or a copy with zeros behind
-// its rows and columns.
+// What RunPiece takes of x [rows, inputs], of any float type: x itself, with whatever lies behind
+// its rows in the same memory, or a copy with zeros behind its rows and columns.
 at::Tensor Padded(const Layer& layer, const at::Tensor& x, int64_t computed) {
   const int64_t rows = x.size(0);
   const int64_t inputs = x.size(1);
-  if (rows == computed && inputs == layer.columns) return x.to(layer.type).contiguous();
+  if (inputs == layer.columns && x.scalar_type() == layer.type && x.is_contiguous()) {
+    if (rows == computed) return x;
+    const int64_t end = x.storage_offset() + computed * inputs;
+    if (static_cast<size_t>(end) * x.element_size() <= x.storage().nbytes()) {
+      return x.as_strided({computed, inputs}, {inputs, 1});
+    }
+  }
   at::Tensor padded = at::empty({computed, layer.columns}, layer.type);
   padded.narrow(0, 0, rows).narrow(1, 0, inputs).copy_(x);
-  padded.narrow(0, 0, rows).narrow(1, inputs, layer.columns - inputs).zero_();
-  padded.narrow(0, rows, computed - rows).zero_();
+  if (inputs < layer.columns) {
+    padded.narrow(0, 0, rows).narrow(1, inputs, layer.columns - inputs).zero_();
+  }
+  if (rows < computed) padded.narrow(0, rows, computed - rows).zero_();
   return padded;
 }
 
@@ -142,13 +152,22 @@ class CompiledLayers {
   std::set<Shape> shapes_;  // Guarded by mutex_.
 };
 
+// The smallest size of a piece with so many rows, up to the largest.
+int64_t SizeOf(int64_t rows, bool bfloat16) {
+  if (rows > kWholePiece && !bfloat16) return kLargestPiece;
+  int64_t step = kWideStep;
+  if (!bfloat16) step = rows <= 64 ? 8 : 16;
+  if (rows <= step) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  return DivideUp(rows, step) * step;
+}
+
 // Has oneDNN compile what any batch will need.
 void RunEachSize(const Layer& layer) {
   static CompiledLayers compiled;
   if (compiled.Knows(layer)) return;
-  for (int64_t rows = 1; rows <= kLargestPiece;) {
+  for (int64_t rows = 0; rows < kLargestPiece;) {
+    rows = SizeOf(rows + 1, layer.bfloat16());
     RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
-    rows += layer.bfloat16() && rows >= kWideStep ? kWideStep : rows;
   }
 }
 
@@ -243,7 +262,7 @@ void Replace(Node* node) {
   if (narrow) {
     layer->type = at::kBFloat16;
     layer->weight = layer->weight.to(at::kBFloat16);
-    layer->columns = (layer->columns + kNarrowColumns - 1) / kNarrowColumns * kNarrowColumns;
+    layer->columns = DivideUp(layer->columns, kNarrowColumns) * kNarrowColumns;
     x = Unrounded(*before);
     replaced = behind->to_float32->output();
   }
@@ -282,11 +301,8 @@ void ReplaceIn(torch::jit::Block* block) {
 
 LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
   if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
-  const auto given = static_cast<uint64_t>(rows);
-  if (bfloat16 && rows > kWideStep) return {rows, (rows + kWideStep - 1) / kWideStep * kWideStep};
-  if (bfloat16 || rows <= kPaddedPiece) return {rows, static_cast<int64_t>(std::bit_ceil(given))};
-  const auto whole = static_cast<int64_t>(std::bit_floor(given));
-  return {whole, whole};
+  if (rows > kWholePiece && !bfloat16) return {kWholePiece, kWholePiece};
+  return {rows, SizeOf(rows, bfloat16)};
 }
 
 bool IsCastTo(const Node* node, at::ScalarType type) {

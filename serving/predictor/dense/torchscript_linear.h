@@ -15,7 +15,7 @@
 
 namespace embershard {
 
-// Rows of one piece of a batch, and how many are computed for them: the rest are zeros.
+// Rows of one piece of a batch, and how many are computed for them: what the rest gives is dropped.
 struct LinearPiece {
   int64_t rows = 0;
   int64_t computed = 0;
@@ -23,9 +23,11 @@ struct LinearPiece {
 
 // The first piece of `rows` > 0, up to 512 of them.
 //
-//   float32    a power of two; no more than seven rows of a whole batch are zeros
-//   bfloat16   all rows: a power of two up to 32, above it a multiple of 32. A processor that
-//              multiplies tiles of 16 rows spends more on another piece than on zeros
+//   float32    all rows up to 256, else 256: a power of two up to 8, then a multiple of 8, above 64
+//              one of 16
+//   bfloat16   all rows: a power of two up to 32, above it a multiple of 32
+//
+// Another piece reads all weights again, which takes as long as a dozen rows or two.
 LinearPiece FirstPiece(int64_t rows, bool bfloat16);
 
 // Replaces, in a frozen graph that has not run yet, where weight and bias are float32 constants,
