@@ -120,12 +120,17 @@ class Taught {
               ++begun;
               largest = std::max(largest.load(), due.batch.size());
               clock.Pass(takes);
+              ran += crowded ? takes / 2 : takes.load();
               EXPECT_TRUE(WaitFor([this] { return !holds; }));
               running->EndRun(due.slot);
               ++ended;
             },
-            AnswerLate, clock.now()) {}
+            AnswerLate, clock.now(), /*begin=*/{}, [this] { return usage(); }) {}
 
+  // Of all threads as one.
+  ThreadUsage usage() {
+    return {.now = clock.now()(), .processor = std::chrono::microseconds(ran)};
+  }
   // Until as many batches have begun, or ended.
   void WaitUntilBegun(int batches) {
     EXPECT_TRUE(WaitFor([&] { return begun >= batches; }));
@@ -159,6 +164,8 @@ class Taught {
 
   Standing clock;
   std::atomic<bool> holds = false;
+  std::atomic<bool> crowded = false;  // Half of a batch's time is waiting for a processor.
+  std::atomic<int64_t> ran = 0;       // Microseconds on one.
   std::atomic<int> begun = 0;
   std::atomic<int> ended = 0;
   std::atomic<int64_t> takes = 0;
@@ -223,6 +230,26 @@ TEST(Slots, ManyLittleOnesRunInAFurtherOneOnceTheyAreMuchWork) {
   taught.holds = false;
   taught.queue.Stop();
   EXPECT_EQ(taught.begun, 8);  // All sixteen were one batch.
+}
+
+TEST(Slots, MoreWaitsForOneThatIsSoonFreeWhereTheyWaitForProcessors) {
+  Taught taught;
+  taught.crowded = true;
+  taught.Teach(1100);
+  taught.TeachMany(16, 2200);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(5);
+  for (size_t i = 1; i <= 16; ++i) {
+    Submit(&taught.queue, 1);
+    EXPECT_EQ(taught.queue.queued().requests, i);
+  }
+  taught.clock.Pass(21'000);
+  Submit(&taught.queue, 1);
+  EXPECT_EQ(taught.queue.queued().requests, 17U);  // Late by less than ten times as much.
+  taught.clock.Pass(1200);
+  taught.WaitUntilBegun(6);
+  taught.holds = false;
 }
 
 TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {

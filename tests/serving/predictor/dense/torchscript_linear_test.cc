@@ -115,6 +115,15 @@ TEST_P(PackLinearsTest, NaNStaysInItsRow) {
   EXPECT_TRUE(score.narrow(0, 4, 17).equal(expected.narrow(0, 4, 17)));
 }
 
+TEST_P(PackLinearsTest, WhatLiesBehindItsRowsInMemoryDoesNotMatter) {
+  torch::jit::Module after = Packed("linears");
+  const at::Tensor given = Rows(24);
+  const at::Tensor expected = Score(after, given.narrow(0, 0, 21).clone());
+  given.narrow(0, 21, 3).fill_(std::nan(""));
+  EXPECT_TRUE(Score(after, given.narrow(0, 0, 21)).equal(expected));
+  EXPECT_TRUE(given.narrow(0, 21, 3).isnan().all().item<bool>());
+}
+
 TEST_P(PackLinearsTest, TakesRowsThatDoNotLieOneBehindTheOther) {
   torch::jit::Module before = Program("linears");
   torch::jit::Module after = Packed("linears");
