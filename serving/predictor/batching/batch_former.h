@@ -76,6 +76,10 @@ class BatchFormer {
   bool can_take() const;
   // Whether one that can is of a request that is cut, and interactive.
   bool has_piece() const { return large_.next() != nullptr; }
+  // Whether what waits fills a batch: nothing is merged better by waiting on.
+  bool fills_batch() const {
+    return queued_.examples >= options_.merge_examples || queued_.ids >= options_.max_batch_ids;
+  }
 
   // After how long there will be room and time for one that Add() has refused, if nothing else
   // comes. Zero where nothing is known.

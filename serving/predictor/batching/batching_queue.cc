@@ -24,24 +24,25 @@ BatchSize SizeOf(const Batch& batch) {
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
                              AnswerLate answer_late, Now now,
-                             std::function<void(size_t thread)> begin, Usage usage)
+                             std::function<void(size_t thread)> begin)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
-      usage_(std::move(usage)),
       former_(options),
       running_(options.slots),
       free_(options.slots),
       forecast_(options),
+      wakers_(options.slots),
       wake_(Clock::time_point::min()) {
   std::iota(free_.rbegin(), free_.rend(), size_t{0});
+  asleep_.reserve(options.slots);
   threads_.reserve(options.slots);
   try {
     while (threads_.size() < options.slots) {
       threads_.emplace_back([this, begin, number = threads_.size()] {
         if (begin) begin(number);
-        Loop();
+        Loop(number);
       });
     }
     watch_ = std::thread([this] { Watch(); });
@@ -69,13 +70,11 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
     RunOne(&lock);
     // What came meanwhile, too, while there is time: to wake a thread for it takes longer.
     while (CanRun() && IsInline(end - now_())) RunOne(&lock);
-    if (CanRun() || IsDone()) changed_.notify_one();
+    if (CanRun() || IsDone()) UnlockAndWake(&lock);
     return Admission::kAccepted;
   }
-  const bool wakes = CanRun();  // Who is busy looks for more by itself, or wakes a thread.
   WakeWatchBy(std::min(deadline, LooksAgain()));
-  lock.unlock();
-  if (wakes) changed_.notify_one();
+  if (CanRun()) UnlockAndWake(&lock);  // Who is busy looks for more by itself, or wakes a thread.
   return Admission::kAccepted;
 }
 
@@ -99,15 +98,18 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 
 bool BatchingQueue::CanRun() const {
   if (free_.empty() || !former_.can_take()) return false;
-  if (IsIdle() || former_.has_piece()) return true;
+  if (IsIdle() || former_.has_piece() || former_.fills_batch()) return true;
   const auto work = ForecastOfAll();
   const auto pieces = static_cast<int64_t>(former_.queued().pieces);
-  if (work.count() == 0 || work >= Least(kMuchWork) || work >= pieces * Least(kLongRequest)) {
-    return true;
-  }
+  if (work.count() == 0 || work >= Least(kMuchWork) || work >= pieces * kLongRequest) return true;
   const Clock::time_point now = now_();
   const auto ends_in = forecast_.FirstEnd(now) - now;
   return ends_in >= Least(kLongWait) || ends_in <= -Least(kLongWait);
+}
+
+std::chrono::microseconds BatchingQueue::Least(std::chrono::microseconds time) const {
+  const bool half_run = free_.size() <= running_.size() / 2;
+  return half_run ? kLastHalf * time : time;
 }
 
 Clock::time_point BatchingQueue::LooksAgain() const {
@@ -147,14 +149,13 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   free_.pop_back();
   running_[slot].Begin(due.batch);
   forecast_.RunBegins(slot, SizeOf(due.batch), now_());
-  const bool wakes = CanRun();  // Who brought a request that is cut has woken one for all pieces.
-  lock->unlock();
-  if (wakes) changed_.notify_one();
-  const ThreadUsage before = usage_();
+  if (CanRun()) {  // Who brought a request that is cut has woken one for all pieces.
+    UnlockAndWake(lock);
+  } else {
+    lock->unlock();
+  }
   run_batch_(std::move(due), this);
-  const ThreadUsage after = usage_();
   lock->lock();
-  crowding_.Learn(before, after);
   free_.push_back(slot);
   forecast_.RunEnds(slot, now_());  // The next batch waits for the answers, too.
   WakeWatchBy(LooksAgain());
@@ -191,8 +192,8 @@ void BatchingQueue::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
+    WakeAll();
   }
-  changed_.notify_all();
   std::call_once(joined_, [this] {
     for (std::thread& thread : threads_) thread.join();
     {
@@ -209,14 +210,41 @@ QueueSize BatchingQueue::queued() const {
   return former_.queued();
 }
 
-void BatchingQueue::Loop() {
+void BatchingQueue::Loop(size_t thread) {
   std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return CanRun() || IsDone(); });
-    if (IsDone()) break;
-    RunOne(&lock);
+  while (!IsDone()) {
+    if (CanRun()) {
+      RunOne(&lock);
+    } else {
+      Sleep(thread, &lock);
+    }
   }
-  changed_.notify_all();
+  WakeAll();
+}
+
+void BatchingQueue::Sleep(size_t thread, std::unique_lock<std::mutex>* lock) {
+  asleep_.push_back(thread);
+  wakers_[thread].wait(*lock, [&] { return std::ranges::find(asleep_, thread) == asleep_.end(); });
+  waking_ = false;
+}
+
+void BatchingQueue::UnlockAndWake(std::unique_lock<std::mutex>* lock) {
+  std::condition_variable* const waker = WakeLast();
+  lock->unlock();  // First: else who wakes up waits for it.
+  if (waker != nullptr) waker->notify_one();
+}
+
+std::condition_variable* BatchingQueue::WakeLast() {
+  if (waking_ || asleep_.empty()) return nullptr;
+  waking_ = true;
+  std::condition_variable* const waker = &wakers_[asleep_.back()];
+  asleep_.pop_back();
+  return waker;
+}
+
+void BatchingQueue::WakeAll() {
+  asleep_.clear();
+  for (std::condition_variable& waker : wakers_) waker.notify_one();
 }
 
 void BatchingQueue::Watch() {
@@ -234,7 +262,7 @@ void BatchingQueue::Watch() {
     wake_ = former_.next_deadline();
     for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
     if (CanRun()) {
-      changed_.notify_one();
+      if (std::condition_variable* const waker = WakeLast(); waker != nullptr) waker->notify_one();
     } else {
       wake_ = std::min(wake_, LooksAgain());
     }

@@ -113,24 +113,19 @@ TEST(Slots, AFreeOneRunsAtOnceAndWhileAllAreBusyRequestsGather) {
 // Batches that take as long as is said, and stand still while they are to.
 class Taught {
  public:
-  Taught()
+  explicit Taught(size_t slots = 4)
       : queue(
-            Small(100, 100, 2),
+            Small(100, 300, slots),
             [this](const Due& due, BatchingQueue* running) {
               ++begun;
               largest = std::max(largest.load(), due.batch.size());
               clock.Pass(takes);
-              ran += crowded ? takes / 2 : takes.load();
               EXPECT_TRUE(WaitFor([this] { return !holds; }));
               running->EndRun(due.slot);
               ++ended;
             },
-            AnswerLate, clock.now(), /*begin=*/{}, [this] { return usage(); }) {}
+            AnswerLate, clock.now()) {}
 
-  // Of all threads as one.
-  ThreadUsage usage() {
-    return {.now = clock.now()(), .processor = std::chrono::microseconds(ran)};
-  }
   // Until as many batches have begun, or ended.
   void WaitUntilBegun(int batches) {
     EXPECT_TRUE(WaitFor([&] { return begun >= batches; }));
@@ -164,8 +159,6 @@ class Taught {
 
   Standing clock;
   std::atomic<bool> holds = false;
-  std::atomic<bool> crowded = false;  // Half of a batch's time is waiting for a processor.
-  std::atomic<int64_t> ran = 0;       // Microseconds on one.
   std::atomic<int> begun = 0;
   std::atomic<int> ended = 0;
   std::atomic<int64_t> takes = 0;
@@ -232,30 +225,59 @@ TEST(Slots, ManyLittleOnesRunInAFurtherOneOnceTheyAreMuchWork) {
   EXPECT_EQ(taught.begun, 8);  // All sixteen were one batch.
 }
 
-TEST(Slots, MoreWaitsForOneThatIsSoonFreeWhereTheyWaitForProcessors) {
-  Taught taught;
-  taught.crowded = true;
-  taught.Teach(1100);
-  taught.TeachMany(16, 2200);
+TEST(Slots, InTheLastHalfMoreWaitsForOneThatIsSoonFree) {
+  Taught taught(/*slots=*/2);
+  taught.Teach(100);
+  taught.TeachMany(15, 7800);
+  taught.TeachMany(16, 8200);
   taught.holds = true;
   Submit(&taught.queue, 1);
-  taught.WaitUntilBegun(5);
-  for (size_t i = 1; i <= 16; ++i) {
+  taught.WaitUntilBegun(7);
+  for (size_t i = 1; i <= 15; ++i) {
     Submit(&taught.queue, 1);
     EXPECT_EQ(taught.queue.queued().requests, i);
   }
-  taught.clock.Pass(21'000);
   Submit(&taught.queue, 1);
-  EXPECT_EQ(taught.queue.queued().requests, 17U);  // Late by less than ten times as much.
-  taught.clock.Pass(1200);
-  taught.WaitUntilBegun(6);
+  taught.WaitUntilBegun(8);
   taught.holds = false;
+}
+
+TEST(Slots, InTheLastHalfABatchMayBeLater) {
+  Taught taught(/*slots=*/2);
+  taught.Teach(100);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(3);
+  Submit(&taught.queue, 1);
+  taught.clock.Pass(7900);
+  Submit(&taught.queue, 1);
+  EXPECT_EQ(taught.queue.queued().requests, 2U);
+  taught.clock.Pass(300);
+  taught.WaitUntilBegun(4);
+  taught.holds = false;
+}
+
+TEST(Slots, AFullBatchRunsInTheLastHalfAtOnce) {
+  Taught taught(/*slots=*/2);
+  taught.Teach(100);
+  taught.holds = true;
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(3);
+  for (size_t i = 1; i < 100; ++i) {
+    Submit(&taught.queue, 1);
+    EXPECT_EQ(taught.queue.queued().requests, i);
+  }
+  Submit(&taught.queue, 1);
+  taught.WaitUntilBegun(4);
+  taught.holds = false;
+  taught.queue.Stop();
+  EXPECT_EQ(taught.largest, 100U);
 }
 
 TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {
   const std::unique_ptr<Request> request = Waiting(1);
   for (const auto& [microseconds, slots] : {std::pair(700, 1U), {1100, 2U}, {60'000, 2U}}) {
-    Taught taught;
+    Taught taught(/*slots=*/2);
     EXPECT_EQ(taught.queue.SlotsFor(*request), 1U);  // Nothing is known.
     taught.Teach(microseconds);
     EXPECT_TRUE(WaitFor([&] { return taught.queue.SlotsFor(*request) == slots; })) << microseconds;
