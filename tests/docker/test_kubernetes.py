@@ -123,7 +123,8 @@ def test_prometheus_adds_the_labels_that_the_adapter_asks_for():
 
 def test_the_autoscalers_metric_is_made_of_what_the_server_exports(scraped):
     (rule,) = documents(FOLDER / "adapter.yaml")[0]["rules"]
-    (metric,) = MANIFESTS["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    metric, processors = MANIFESTS["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert processors["resource"]["name"] in SERVER["resources"]["requests"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
     query = rule["metricsQuery"].replace("<<.GroupBy>>", "pod")
     query = query.replace("<<.LabelMatchers>>", 'namespace="default",pod=~"a|b"')

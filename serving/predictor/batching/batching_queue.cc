@@ -33,10 +33,9 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
       running_(options.slots),
       free_(options.slots),
       forecast_(options),
-      wakers_(options.slots),
+      sleepers_(options.slots),
       wake_(Clock::time_point::min()) {
   std::iota(free_.rbegin(), free_.rend(), size_t{0});
-  asleep_.reserve(options.slots);
   threads_.reserve(options.slots);
   try {
     while (threads_.size() < options.slots) {
@@ -70,11 +69,12 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
     RunOne(&lock);
     // What came meanwhile, too, while there is time: to wake a thread for it takes longer.
     while (CanRun() && IsInline(end - now_())) RunOne(&lock);
-    if (CanRun() || IsDone()) UnlockAndWake(&lock);
+    if (IsDone()) sleepers_.WakeOne();
+    WakeForRest();
     return Admission::kAccepted;
   }
-  WakeWatchBy(std::min(deadline, LooksAgain()));
-  if (CanRun()) UnlockAndWake(&lock);  // Who is busy looks for more by itself, or wakes a thread.
+  WakeWatchBy(deadline);
+  WakeForRest();
   return Admission::kAccepted;
 }
 
@@ -98,24 +98,25 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 
 bool BatchingQueue::CanRun() const {
   if (free_.empty() || !former_.can_take()) return false;
-  if (IsIdle() || former_.has_piece() || former_.fills_batch()) return true;
-  const auto work = ForecastOfAll();
-  const auto pieces = static_cast<int64_t>(former_.queued().pieces);
-  if (work.count() == 0 || work >= Least(kMuchWork) || work >= pieces * kLongRequest) return true;
-  const Clock::time_point now = now_();
-  const auto ends_in = forecast_.FirstEnd(now) - now;
-  return ends_in >= Least(kLongWait) || ends_in <= -Least(kLongWait);
+  return IsIdle() || BeginsSlot(Question());
 }
 
-std::chrono::microseconds BatchingQueue::Least(std::chrono::microseconds time) const {
-  const bool half_run = free_.size() <= running_.size() / 2;
-  return half_run ? kLastHalf * time : time;
+SlotQuestion BatchingQueue::Question() const {
+  const Clock::time_point now = now_();
+  return {.slots = running_.size(),
+          .free = free_.size(),
+          .has_piece = former_.has_piece(),
+          .fills_batch = former_.fills_batch(),
+          .requests = former_.queued().pieces,
+          .work = ForecastOfAll(),
+          .deadline = former_.next_deadline(),
+          .first_end = forecast_.FirstEnd(now),
+          .now = now};
 }
 
 Clock::time_point BatchingQueue::LooksAgain() const {
   if (free_.empty() || IsIdle() || !former_.can_take()) return Clock::time_point::max();
-  const Clock::time_point first = forecast_.FirstEnd(now_());
-  return first == Clock::time_point::max() ? first : first + Least(kLongWait);
+  return AsksAgain(Question());
 }
 
 void BatchingQueue::WakeWatchBy(Clock::time_point time) {
@@ -149,16 +150,20 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
   free_.pop_back();
   running_[slot].Begin(due.batch);
   forecast_.RunBegins(slot, SizeOf(due.batch), now_());
-  if (CanRun()) {  // Who brought a request that is cut has woken one for all pieces.
-    UnlockAndWake(lock);
-  } else {
-    lock->unlock();
-  }
+  WakeForRest();  // Who brought a request that is cut has woken one for all pieces.
+  lock->unlock();
   run_batch_(std::move(due), this);
   lock->lock();
   free_.push_back(slot);
   forecast_.RunEnds(slot, now_());  // The next batch waits for the answers, too.
-  WakeWatchBy(LooksAgain());
+}
+
+void BatchingQueue::WakeForRest() {
+  if (CanRun()) {
+    sleepers_.WakeOne();
+  } else {
+    WakeWatchBy(LooksAgain());
+  }
 }
 
 void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
@@ -192,7 +197,7 @@ void BatchingQueue::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    WakeAll();
+    sleepers_.WakeAll();
   }
   std::call_once(joined_, [this] {
     for (std::thread& thread : threads_) thread.join();
@@ -216,35 +221,11 @@ void BatchingQueue::Loop(size_t thread) {
     if (CanRun()) {
       RunOne(&lock);
     } else {
-      Sleep(thread, &lock);
+      WakeWatchBy(LooksAgain());
+      sleepers_.Sleep(thread, &lock);
     }
   }
-  WakeAll();
-}
-
-void BatchingQueue::Sleep(size_t thread, std::unique_lock<std::mutex>* lock) {
-  asleep_.push_back(thread);
-  wakers_[thread].wait(*lock, [&] { return std::ranges::find(asleep_, thread) == asleep_.end(); });
-  waking_ = false;
-}
-
-void BatchingQueue::UnlockAndWake(std::unique_lock<std::mutex>* lock) {
-  std::condition_variable* const waker = WakeLast();
-  lock->unlock();  // First: else who wakes up waits for it.
-  if (waker != nullptr) waker->notify_one();
-}
-
-std::condition_variable* BatchingQueue::WakeLast() {
-  if (waking_ || asleep_.empty()) return nullptr;
-  waking_ = true;
-  std::condition_variable* const waker = &wakers_[asleep_.back()];
-  asleep_.pop_back();
-  return waker;
-}
-
-void BatchingQueue::WakeAll() {
-  asleep_.clear();
-  for (std::condition_variable& waker : wakers_) waker.notify_one();
+  sleepers_.WakeAll();
 }
 
 void BatchingQueue::Watch() {
@@ -262,7 +243,7 @@ void BatchingQueue::Watch() {
     wake_ = former_.next_deadline();
     for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
     if (CanRun()) {
-      if (std::condition_variable* const waker = WakeLast(); waker != nullptr) waker->notify_one();
+      sleepers_.WakeOne();
     } else {
       wake_ = std::min(wake_, LooksAgain());
     }

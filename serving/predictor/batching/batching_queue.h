@@ -26,6 +26,8 @@
 #include "batching/late.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"
+#include "batching/sleepers.h"
+#include "batching/slot_rule.h"
 
 namespace embershard {
 
@@ -88,36 +90,21 @@ class BatchingQueue {
  private:
   void Loop(size_t thread);
   void Watch();
-  // Sleeps until it is woken. REQUIRES: `lock` holds mutex_, which it also does behind it.
-  void Sleep(size_t thread, std::unique_lock<std::mutex>* lock);
-  // Takes the thread that fell asleep last, whose memory may still be in the processor's caches,
-  // out of asleep_: what is to be notified then, null where none sleeps. REQUIRES: mutex_ is held.
-  std::condition_variable* WakeLast();
-  // REQUIRES: `lock` holds mutex_; behind it, it does not.
-  void UnlockAndWake(std::unique_lock<std::mutex>* lock);
-  void WakeAll();  // REQUIRES: mutex_ is held.
   // Has the watch look at this time at the latest. REQUIRES: mutex_ is held.
   void WakeWatchBy(Clock::time_point time);
+  // Has a thread run what waits, if it can be; else the watch look when it may be. Who is busy
+  // looks for more by itself. REQUIRES: mutex_ is held.
+  void WakeForRest();
   // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
   // CanRun().
   void RunOne(std::unique_lock<std::mutex>* lock);
-  // A further slot begins, while others run, for a piece of a request, for a full batch, for
-  // requests that each take so long, for as much work in all, or where none of the others ends so
-  // soon, or one is so late. What is less waits, and is merged with what comes meanwhile: of small
-  // requests, two small batches cost more than one large one, and as many cores are busy with
-  // reading and answering them. Where half of the slots run, the last two are kLastHalf times as
-  // long.
-  static constexpr std::chrono::microseconds kLongRequest{1000};
-  static constexpr std::chrono::microseconds kMuchWork{2000};
-  static constexpr std::chrono::microseconds kLongWait{2000};
-  static constexpr int kLastHalf = 4;
   // What a piece of a request takes, and no less, that is cut because slots stand idle.
   static constexpr std::chrono::microseconds kWorthAPiece{500};
 
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const;
-  // Of kMuchWork or kLongWait, for the slot that would be next. REQUIRES: mutex_ is held.
-  std::chrono::microseconds Least(std::chrono::microseconds time) const;
+  // REQUIRES: mutex_ is held; a slot is free, another runs, and something can be taken.
+  SlotQuestion Question() const;
   // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.
   Clock::time_point LooksAgain() const;
   bool IsIdle() const { return free_.size() == running_.size(); }
@@ -141,14 +128,12 @@ class BatchingQueue {
   std::condition_variable deadline_;   // Signalled when wake_ becomes earlier, or to stop.
   BatchFormer former_;                 // Guarded by mutex_.
   std::vector<RunningBatch> running_;  // Guarded by mutex_. By slot.
-  std::vector<size_t> free_;    // Guarded by mutex_. Slots in which none is run, or answered.
-  Forecast forecast_;           // Guarded by mutex_.
-  std::vector<size_t> asleep_;  // Guarded by mutex_. Threads, who fell asleep last behind.
-  bool waking_ = false;         // Guarded by mutex_. One was woken that has yet to look around.
-  std::vector<std::condition_variable> wakers_;  // By thread: signalled when it has left asleep_.
-  Clock::time_point wake_;                       // Guarded by mutex_. When the watch looks next.
-  bool stopping_ = false;                        // Guarded by mutex_.
-  bool stopped_ = false;                         // Guarded by mutex_. All have been answered.
+  std::vector<size_t> free_;  // Guarded by mutex_. Slots in which none is run, or answered.
+  Forecast forecast_;         // Guarded by mutex_.
+  Sleepers sleepers_;         // Guarded by mutex_. The queue's threads.
+  Clock::time_point wake_;    // Guarded by mutex_. When the watch looks next.
+  bool stopping_ = false;     // Guarded by mutex_.
+  bool stopped_ = false;      // Guarded by mutex_. All have been answered.
 
   std::once_flag joined_;
   std::vector<std::thread> threads_;  // Last, so that Loop() and Watch() see every field built.

@@ -34,7 +34,9 @@ using torch::jit::Value;
 
 constexpr int64_t kLargestPiece = 512;
 constexpr int64_t kWholePiece = 256;  // Up to so many rows of float32 are one piece.
-constexpr int64_t kWideStep = 32;     // Between sizes of bfloat16.
+constexpr int64_t kFewRows = 64;      // Up to so many rows of float32 sizes are kNarrowStep apart,
+constexpr int64_t kNarrowStep = 8;    // above twice that.
+constexpr int64_t kWideStep = 32;     // Those of bfloat16.
 constexpr int64_t kNarrowColumns =
     32;  // Inputs of bfloat16 come in so many, or are copied at each call.
 constexpr int64_t kFewestWeights = 16384;
@@ -126,23 +128,42 @@ at::Tensor Run(const Layer& layer, const at::Tensor& given) {
   return y.view(shape);
 }
 
-// For what layers oneDNN has compiled the kernels of every size in this process: it keeps them for
-// those that come later. Thread-safe.
+// How many rows oneDNN computes for so many of one piece. It has a kernel of its own for each such
+// number.
+int64_t ComputedRows(int64_t rows, bool bfloat16) {
+  int64_t step = kWideStep;
+  if (!bfloat16) step = rows <= kFewRows ? kNarrowStep : 2 * kNarrowStep;
+  if (!bfloat16 && rows > kWholePiece) return kLargestPiece;
+  if (rows <= step) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  return DivideUp(rows, step) * step;
+}
+
+// Runs each size that any batch will need, so that oneDNN compiles their kernels.
+void RunEachSize(const Layer& layer) {
+  for (int64_t rows = 0; rows < kLargestPiece;) {
+    rows = ComputedRows(rows + 1, layer.bfloat16());
+    RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
+  }
+}
+
+// The layers whose kernels oneDNN keeps for the process, and with it for further versions.
+// Thread-safe.
 class CompiledLayers {
  public:
-  // False the first time; then again once oneDNN may have let go of some.
-  bool Knows(const Layer& layer) {
+  // Has a layer's kernels compiled, unless those of one of the same shape have been.
+  void Compile(const Layer& layer) {
     const Shape shape = {layer.bfloat16(), layer.weight.size(0), layer.columns,
                          layer.bias.has_value(), at::get_num_threads()};
-    const std::lock_guard lock(mutex_);
-    if (shapes_.contains(shape)) return true;
+    const std::lock_guard lock(mutex_);  // Who needs the same ones waits for them.
+    if (shapes_.contains(shape)) return;
+    RunEachSize(layer);
     if (shapes_.size() >= kMost) shapes_.clear();
     shapes_.insert(shape);
-    return false;
   }
 
  private:
-  // Two dozen kernels each, at most: half of the 1024 that oneDNN keeps.
+  // Two dozen kernels each, at most: half of the 1024 that oneDNN keeps unless it is told
+  // otherwise. It may have let go of more than these.
   static constexpr size_t kMost = 20;
 
   // In bfloat16, outputs, columns, with a bias, threads.
@@ -152,23 +173,10 @@ class CompiledLayers {
   std::set<Shape> shapes_;  // Guarded by mutex_.
 };
 
-// The smallest size of a piece with so many rows, up to the largest.
-int64_t SizeOf(int64_t rows, bool bfloat16) {
-  if (rows > kWholePiece && !bfloat16) return kLargestPiece;
-  int64_t step = kWideStep;
-  if (!bfloat16) step = rows <= 64 ? 8 : 16;
-  if (rows <= step) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-  return DivideUp(rows, step) * step;
-}
-
-// Has oneDNN compile what any batch will need.
-void RunEachSize(const Layer& layer) {
+// As long as oneDNN's own, which is one for the process, too.
+CompiledLayers& Compiled() {
   static CompiledLayers compiled;
-  if (compiled.Knows(layer)) return;
-  for (int64_t rows = 0; rows < kLargestPiece;) {
-    rows = SizeOf(rows + 1, layer.bfloat16());
-    RunPiece(layer, at::zeros({rows, layer.columns}, layer.type));
-  }
+  return compiled;
 }
 
 const auto kLayerClass = torch::class_<Layer>("embershard", "Layer");
@@ -274,7 +282,7 @@ void Replace(Node* node) {
   static const auto pack = *Find<Pack>("mkldnn::_reorder_linear_weight");
   const int64_t zeros = layer->columns - layer->weight.size(1);
   layer->packed = pack.call(at::constant_pad_nd(layer->weight, {0, zeros}), std::nullopt);
-  RunEachSize(*layer);
+  Compiled().Compile(*layer);
   const torch::jit::WithInsertPoint here(node);
   Value* const constant = node->owningGraph()->insertConstant(c10::IValue(layer));
   Node* const linear = node->owningGraph()->create(kLinearKind, {x, constant});
@@ -302,7 +310,7 @@ void ReplaceIn(torch::jit::Block* block) {
 LinearPiece FirstPiece(int64_t rows, bool bfloat16) {
   if (rows >= kLargestPiece) return {kLargestPiece, kLargestPiece};
   if (rows > kWholePiece && !bfloat16) return {kWholePiece, kWholePiece};
-  return {rows, SizeOf(rows, bfloat16)};
+  return {rows, ComputedRows(rows, bfloat16)};
 }
 
 bool IsCastTo(const Node* node, at::ScalarType type) {

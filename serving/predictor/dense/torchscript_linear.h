@@ -2,8 +2,9 @@
 //
 // torch itself calls MKL for them, which is slow on some processors, and packs weights anew at each
 // call. oneDNN, as it comes in torch, gets weights that are packed once. It compiles a kernel for
-// each number of rows, which takes a millisecond: batches are cut into pieces of a few sizes, each
-// of which has run before the first request, of this version or of one before with such a layer.
+// each number of rows, which takes a millisecond: batches are cut into pieces of two dozen sizes,
+// each of which has run before the first request, of this version or of one before with such a
+// layer.
 
 #ifndef EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_
 #define EMBERSHARD_DENSE_TORCHSCRIPT_LINEAR_H_
@@ -23,8 +24,8 @@ struct LinearPiece {
 
 // The first piece of `rows` > 0, up to 512 of them.
 //
-//   float32    all rows up to 256, else 256: a power of two up to 8, then a multiple of 8, above 64
-//              one of 16
+//   float32    512 where there are as many, else 256, else all: a power of two up to 8, then a
+//              multiple of 8, above 64 one of 16
 //   bfloat16   all rows: a power of two up to 32, above it a multiple of 32
 //
 // Another piece reads all weights again, which takes as long as a dozen rows or two.

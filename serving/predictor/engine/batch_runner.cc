@@ -63,8 +63,10 @@ class BatchRunner::Taken {
   explicit Taken(BatchRunner* runner) : runner_(runner) {
     std::unique_lock lock(runner_->mutex_);
     runner_->freed_.wait(lock, [this] { return !runner_->free_.empty(); });
-    place_ = runner_->free_.back();
-    runner_->free_.pop_back();
+    const auto taken = runner_->unused_ > 0 ? runner_->free_.begin() : runner_->free_.end() - 1;
+    if (runner_->unused_ > 0) --runner_->unused_;
+    place_ = *taken;
+    runner_->free_.erase(taken);
   }
   Taken(const Taken&) = delete;
   Taken& operator=(const Taken&) = delete;
@@ -83,8 +85,9 @@ class BatchRunner::Taken {
   Place* place_ = nullptr;
 };
 
-BatchRunner::BatchRunner(Model* model) : model_(model), places_(model->slots()) {
-  for (size_t number = places_.size(); number-- > 0;) {
+BatchRunner::BatchRunner(Model* model)
+    : model_(model), places_(model->slots()), unused_(places_.size()) {
+  for (size_t number = 0; number < places_.size(); ++number) {
     places_[number].slot.number = number;
     free_.push_back(&places_[number]);
   }

@@ -56,7 +56,10 @@ class BatchRunner {
 
   std::mutex mutex_;
   std::condition_variable freed_;
-  std::vector<Place*> free_;  // Guarded by mutex_. The last is the one used last.
+  // Guarded by mutex_. First those that were never used, which are taken first: batches at the
+  // start give each its memory. The last is the one used last.
+  std::vector<Place*> free_;
+  size_t unused_;  // Guarded by mutex_. How many of the first were never used.
 };
 
 }  // namespace embershard

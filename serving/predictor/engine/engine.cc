@@ -71,7 +71,7 @@ struct Engine::State {
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
-  // Returns when each of the threads that will run batches has run the samples.
+  // Returns when each of the threads that will run batches has run a full one of the samples.
   Status StartThreads(const EngineOptions& options);
   Status StartQueue(const EngineOptions& options);
   // On a thread that will run batches.
@@ -169,6 +169,7 @@ Status Engine::State::StartThreads(const EngineOptions& options) {
 }
 
 Status Engine::State::WarmUp(float tolerance) {
+  // As much as is merged: a larger request is rare.
   const PieceBudget full = {
       .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
       .ids = budget.ids};

@@ -113,33 +113,8 @@ Result<std::unique_ptr<Request>> RequestOfSample(const Model& model, size_t inde
   return BadPackage(SampleText(model.manifest(), index) + request.status().message());
 }
 
-float AllowedOf(const Model& model, float tolerance) {
-  if (model.rounds_layers()) return tolerance * kBfloat16LayerTolerances;
-  const bool bfloat16 = model.manifest().program.type == DenseType::kBfloat16;
-  return bfloat16 ? tolerance * kBfloat16Tolerances : tolerance;
-}
-
-}  // namespace
-
-Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
-  Requests requests;
-  while (requests.size() < model.samples().size()) {
-    Result<std::unique_ptr<Request>> next = RequestOfSample(model, requests.size());
-    if (!next.ok()) return next.status();
-    requests.push_back(std::move(*next));
-  }
-  const std::span<const std::unique_ptr<Request>> all(requests);
-  const float allowed = AllowedOf(model, tolerance);
-  for (size_t i = 0; i < all.size(); ++i) {
-    Status status = CheckBatch(model, all.subspan(i, 1), i, allowed, runner);
-    if (!status.ok()) return status;
-  }
-  if (all.size() < 2) return {};
-  return CheckBatch(model, all, 0, allowed, runner);
-}
-
-Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
-                      BatchRunner* runner) {
+// Views over the samples, each once, and then again and again as long as `most` has room.
+Result<Requests> RequestsOfSamples(const Model& model, const PieceBudget& most) {
   Requests requests;
   uint64_t examples = 0;
   uint64_t ids = 0;
@@ -153,8 +128,36 @@ Status CheckFullBatch(const Model& model, const PieceBudget& most, float toleran
     if (!fits && requests.size() >= samples) break;
     requests.push_back(std::move(*next));
   }
-  if (requests.empty()) return {};
-  return CheckBatch(model, requests, 0, AllowedOf(model, tolerance), runner);
+  return requests;
+}
+
+float AllowedOf(const Model& model, float tolerance) {
+  if (model.rounds_layers()) return tolerance * kBfloat16LayerTolerances;
+  const bool bfloat16 = model.manifest().program.type == DenseType::kBfloat16;
+  return bfloat16 ? tolerance * kBfloat16Tolerances : tolerance;
+}
+
+}  // namespace
+
+Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
+  const Result<Requests> requests = RequestsOfSamples(model, {.examples = 0, .ids = 0});
+  if (!requests.ok()) return requests.status();
+  const std::span<const std::unique_ptr<Request>> all(*requests);
+  const float allowed = AllowedOf(model, tolerance);
+  for (size_t i = 0; i < all.size(); ++i) {
+    Status status = CheckBatch(model, all.subspan(i, 1), i, allowed, runner);
+    if (!status.ok()) return status;
+  }
+  if (all.size() < 2) return {};
+  return CheckBatch(model, all, 0, allowed, runner);
+}
+
+Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
+                      BatchRunner* runner) {
+  const Result<Requests> requests = RequestsOfSamples(model, most);
+  if (!requests.ok()) return requests.status();
+  if (requests->empty()) return {};
+  return CheckBatch(model, *requests, 0, AllowedOf(model, tolerance), runner);
 }
 
 }  // namespace embershard

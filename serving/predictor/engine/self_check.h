@@ -20,8 +20,9 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // door refuses a sample; a model that fails gives its own status.
 Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner);
 
-// The same of one batch that is full, of all samples again and again, at least once: for a thread
-// whose first batch it is, so that it has the memory of a full one before anybody waits for it.
+// The same of one batch, of all samples again and again as long as `most` has room, at least once:
+// for a thread whose first batch it is, so that it has the memory of such a one before anybody
+// waits for it.
 Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
                       BatchRunner* runner);
 

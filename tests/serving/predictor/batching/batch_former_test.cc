@@ -48,6 +48,24 @@ TEST(BatchFormer, MergesUpToABoundBelowThatOfABatch) {
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{5});
 }
 
+TEST(BatchFormer, KnowsWhenWhatWaitsFillsABatch) {
+  BatchingOptions options = Small();
+  options.merge_examples = 6;
+  BatchFormer former(options);
+  EXPECT_FALSE(former.fills_batch());
+  for (const auto& [examples, fills] : {std::pair(2U, false), {3U, false}, {1U, true}}) {
+    ASSERT_EQ(Add(&former, Waiting(examples)), Admission::kAccepted);
+    EXPECT_EQ(former.fills_batch(), fills);
+  }
+  former.Take(kStart);
+  EXPECT_FALSE(former.fills_batch());
+  const auto ids = static_cast<uint32_t>(options.max_batch_ids);
+  ASSERT_EQ(Add(&former, Waiting(1, ids - 1)), Admission::kAccepted);
+  EXPECT_FALSE(former.fills_batch());
+  ASSERT_EQ(Add(&former, Waiting(1, 1)), Admission::kAccepted);
+  EXPECT_TRUE(former.fills_batch());
+}
+
 TEST(BatchFormer, ARequestBeyondTheBoundOfMergingRunsAlone) {
   BatchingOptions options = Small();
   options.merge_examples = 3;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -70,18 +71,21 @@ TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
 TEST(SelfCheck, RunsOnEachThreadThatServes) {
   std::mutex mutex;
   std::map<std::thread::id, int> runs;  // Of each thread.
+  std::set<const Slot*> full;           // Whose batch was.
   auto model = std::make_unique<FakeModel>(FakeManifest(),
                                            std::vector<SampleRequest>{GoodSample(), GoodSample()});
   model->num_slots = 3;
-  model->after_run = [&](Slot*) {
+  model->after_run = [&](Slot* slot) {
     const std::lock_guard lock(mutex);
     ++runs[std::this_thread::get_id()];
+    if (slot->requests > 2) full.insert(slot);
   };
   auto engine = Engine::Start(std::move(model), {});
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   EXPECT_EQ(runs.extract(std::this_thread::get_id()).mapped(), 3);  // Two alone, both merged.
   EXPECT_EQ(runs.size(), 3U);
   for (const auto& [thread, count] : runs) EXPECT_EQ(count, 1);
+  EXPECT_EQ(full.size(), 3U);  // Each has memory of its own, whoever was first.
 }
 
 TEST(SelfCheck, OneThatFailsInTheBackgroundEndsThere) {
