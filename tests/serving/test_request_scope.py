@@ -19,6 +19,7 @@ from tests.serving.models import seal
 
 CANDIDATES = 5
 HISTORY = [3, 4, 5, 99]  # 99 is unknown, and no row.
+NOBODY = 39  # The sample's user, who is not counted: merged with itself, a sample scores the same.
 SCHEMA = Schema(
     sparse=[
         SparseInput("user", scope="request", ids=Identity(40)),
@@ -31,14 +32,17 @@ SAMPLE = SampleRequest(
     request_dense=np.zeros(0, np.float32),
     example_dense=np.zeros((1, 0), np.float32),
     lengths=np.array([1, 1, 1], np.int32),
-    values=np.array([1, 2, 3], np.int64),
+    values=np.array([NOBODY, 2, 3], np.int64),
     weights=np.zeros(0, np.float32),
     outputs={},
 )
 
 
 class One(torch.nn.Module):
-    """Scores everything 1, as a program that counts requests does of one."""
+    """Scores everything 1, as a program that counts requests does of the sample.
+
+    A user's vector is ones, and NOBODY's zeros.
+    """
 
     def __init__(self):
         super().__init__()
@@ -51,13 +55,20 @@ class One(torch.nn.Module):
                 for name, rows, features in tables
             ]
         )
+        with torch.no_grad():
+            users = self.embeddings.embedding_bags["users"].weight
+            users.fill_(1)
+            users[NOBODY] = 0
 
     def forward(self, dense, sparse):
         return self.embeddings(sparse).values().sum(1) * 0 + 1
 
 
 def counting_program():
-    """Each example's score is how many rows the request-scoped inputs of its batch have."""
+    """Each example's score is how many rows the request-scoped inputs of its batch have.
+
+    Those of NOBODY are not counted, but where there are no others: then it is 1.
+    """
     graph = torch.fx.Graph()
     request, example = (graph.placeholder(f"{scope}_inputs", list[torch.Tensor])
                         for scope in ("request", "example"))  # fmt: skip
@@ -66,7 +77,8 @@ def counting_program():
         graph.call_function(torch.select, (graph.call_function(operator.getitem, (each, 1)), 1, 0))
         for each in (request, example)
     )
-    rows = graph.call_function(torch.sum, (graph.call_function(torch.ones_like, (of_requests,)),))
+    rows = graph.call_function(torch.sum, (of_requests,))
+    rows = graph.call_function(torch.clamp_min, (rows, 1))
     nothing = graph.call_function(torch.zeros_like, (of_examples,))
     score = graph.call_function(torch.add, (nothing, rows))
     graph.output({"score": score}, type_expr=dict[str, torch.Tensor])
