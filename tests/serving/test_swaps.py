@@ -25,6 +25,8 @@ SWAPS = 200
 GROWTH_BYTES = 16 << 20
 REQUESTS = 500
 RUN_SECONDS = 0.5
+QUEUED = 1 << 20
+"""Examples: as many as a machine that stands still for a moment leaves waiting, and more."""
 OPTIONS = LoadOptions(
     in_flight=16, duration_seconds=RUN_SECONDS, warmup_seconds=0.0, timeout_seconds=60.0
 )
@@ -122,7 +124,8 @@ def swap(server, repository, version):
 
 
 def test_200_swaps_at_half_of_the_capacity(repository):
-    with Server(repository, options=ServerOptions(port=0, threads=1)) as server:
+    options = ServerOptions(port=0, threads=1, max_queued_examples=QUEUED)
+    with Server(repository, options=options) as server:
         with HalfLoad(server.address, repository) as load:
             resident = 0.0
             for number in range(SWAPS):
@@ -146,16 +149,16 @@ def threads_that_give_way():
 
 def test_no_thread_that_serves_gives_way_to_others(repository):
     """Not even those that a version starts while it is loaded, by a thread that does."""
-    assert threads_that_give_way() == 0
+    others = threads_that_give_way()
     with (
         Server(repository, options=ServerOptions(port=0, threads=2)) as server,
         Client(server.address) as client,
     ):
-        assert threads_that_give_way() == 0
+        assert threads_that_give_way() == others
         swap(server, repository, 1)
         swap(server, repository, 2)
         loading = threads_that_give_way()
-        assert loading > 0
+        assert loading > others
         for version in (1, 2, 1, 2):
             swap(server, repository, version)
             answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]})
