@@ -47,6 +47,10 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
+  // Nor is each message offered to what would compress it; and no service tells of channels.
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  set(GRPC_ARG_ENABLE_CHANNELZ, 0);
 }
 
 }  // namespace embershard
