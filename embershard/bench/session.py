@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.open_inference import MODEL_INFER, infer_requests
+from embershard.bench.packaged import packaged_model
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
@@ -17,7 +17,14 @@ from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
-from embershard.bench.target import Target, ask_model, find_target, try_method, try_requests
+from embershard.bench.target import (
+    OtherServerError,
+    Target,
+    ask_model,
+    find_target,
+    try_method,
+    try_requests,
+)
 from embershard.bench.torchrec import TORCHREC_PREDICT, torchrec_requests
 from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
@@ -25,12 +32,6 @@ from embershard.errors import InputError, UnavailableError
 from embershard.words import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
-
-TRANSLATIONS: Final = {
-    "oip": (MODEL_INFER, infer_requests),
-    "torchrec": (TORCHREC_PREDICT, torchrec_requests),
-}
-"""Of drawn requests: the method that they are for, and the translation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,10 @@ class BenchOptions:
     traffic: TrafficOptions = field(default_factory=TrafficOptions)
 
     id_ranges: Mapping[str, Span] = field(default_factory=dict)
+
     package: Path | None = None
+    """Whose ids are sent; and what a server of another make serves, which does not say it."""
+
     objective: Objective | None = None
 
     trial_seconds: float = 2.0
@@ -121,14 +125,14 @@ def run_bench(
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
     name = options.model or (replay.recording.model if replay is not None else "")
-    model = ask_model(target, name, timeout_seconds=patience)
+    model, is_ours = _model_of(options, target, name, patience)
     if replay is not None:
         sent = recorded_traffic(replay, model)
     else:
         sent = drawn_traffic(
             model, options.traffic, id_ranges=options.id_ranges, package=options.package
         )
-    unknown = try_requests(target, sent.tried, timeout_seconds=patience)
+    unknown = try_requests(target, sent.tried, timeout_seconds=patience) if is_ours else {}
     warnings = [
         *sent.warnings,
         *(
@@ -137,7 +141,7 @@ def run_bench(
             for name, count in sorted(unknown.items())
         ),
     ]
-    pool = _in_protocol(options, target, model, sent)
+    pool = _in_protocol(options, target, model, sent, is_ours=is_ours)
     processes = _server_processes(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
@@ -228,10 +232,35 @@ def _why_over(search: RateSearch, objective: Objective) -> str:
     )
 
 
+def _model_of(
+    options: BenchOptions, target: Target, name: str, patience: float
+) -> tuple[ServedModel, bool]:
+    """What is served, and whether the server said so itself. One of another make is taken to serve
+    the package.
+
+    Raises:
+        InputError: it is of another make, and no package is given.
+        PackageError: the package is none.
+        EmbershardError: what the server answers.
+    """
+    try:
+        return ask_model(target, name, timeout_seconds=patience), True
+    except OtherServerError as error:
+        if options.load.protocol == "embershard":
+            raise
+        if options.package is None:
+            expected = "expected --package PATH of what it serves, since it cannot be asked"
+            raise InputError(f"{error}; {expected}") from error
+    return packaged_model(options.package, name), False
+
+
 def _in_protocol(
-    options: BenchOptions, target: Target, model: ServedModel, sent: Traffic
+    options: BenchOptions, target: Target, model: ServedModel, sent: Traffic, *, is_ours: bool
 ) -> Sequence[PooledRequest]:
     """The requests in the protocol of the load; the first few are tried in another one than ours.
+
+    Args:
+        is_ours: whether the server is. Others want what Triton does of tensors.
 
     Raises:
         InputError: a recording in another protocol; a request that it cannot say.
@@ -242,8 +271,11 @@ def _in_protocol(
         return sent.pool
     if options.replay is not None:
         raise InputError(f"replay: sends and compares our own protocol, got protocol {protocol!r}")
-    method, translated = TRANSLATIONS[protocol]
-    pool = translated(model, sent.pool)
+    if protocol == "oip":
+        method = MODEL_INFER
+        pool = infer_requests(model, sent.pool, first_dimension=not is_ours)
+    else:
+        method, pool = TORCHREC_PREDICT, torchrec_requests(model, sent.pool)
     patience = max(5.0, options.load.timeout_seconds)
     try_method(target, method, pool[: len(sent.tried)], timeout_seconds=patience)
     return pool

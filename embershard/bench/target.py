@@ -16,11 +16,12 @@ from embershard.client import ServedModel, Tls
 from embershard.client.channel import check_token, with_token
 from embershard.client.schema import served_model
 from embershard.client.status import error_of
-from embershard.errors import InputError, UnavailableError
+from embershard.errors import InputError, RequestError, UnavailableError
 
 __all__ = [
     "PREDICT",
     "PREDICT_STREAM",
+    "OtherServerError",
     "Target",
     "ask_model",
     "find_target",
@@ -46,6 +47,10 @@ REFUSED = {
     grpc.StatusCode.UNIMPLEMENTED,
 }
 """What every request like it would get. The others may pass, and are counted."""
+
+
+class OtherServerError(RequestError):
+    """A server of another make, which does not know our calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedMo
     """What the server says of a model.
 
     Raises:
+        OtherServerError: a server of another make.
         EmbershardError: what the server answers, as `Client.get_model` raises it.
     """
     with _channel(target) as channel:
@@ -128,7 +134,10 @@ def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedMo
         try:
             return served_model(get_model(pb.GetModelRequest(model=model), timeout=timeout_seconds))
         except grpc.RpcError as failure:
-            raise error_of(failure, address=target.name) from failure
+            error = error_of(failure, address=target.name)
+            if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise OtherServerError(str(error)) from failure
+            raise error from failure
 
 
 def try_requests(
