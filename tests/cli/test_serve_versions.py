@@ -5,6 +5,8 @@ import signal
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -156,20 +158,27 @@ def test_a_killed_loader_leaves_the_server_serving(repository, tmp_path):
 def test_a_server_that_is_killed_while_it_loads_leaves_a_repository_that_serves(
     repository, tmp_path
 ):
+    """It is killed within the time that loading took before; the order is on its way by then."""
     chance = random.Random(4)
-    script = "import sys; from pathlib import Path; from embershard.serving.control import order\n"
-    script += 'order(Path(sys.argv[1]), {"order": "load", "model": "ranker", "version": 1})'
-    for turn in range(20):
+    load = {"order": "load", "model": "ranker", "version": 1}
+    seconds, broken_off = 0.0, 0
+    for turn in range(21):
         socket = tmp_path / f"control{turn}"
-        with serving(repository, "--threads", 1, "--control", socket) as server:
-            asking = subprocess.Popen(
-                [sys.executable, "-c", script, str(socket)], stderr=subprocess.DEVNULL
-            )
+        with (
+            serving(repository, "--threads", 1, "--control", socket) as server,
+            ThreadPoolExecutor(1) as beside,
+        ):
+            started = time.monotonic()
+            ordered = beside.submit(order, socket, load)
+            if turn == 0:
+                ordered.result(timeout=60)
+                seconds = time.monotonic() - started
+                continue
             with pytest.raises(subprocess.TimeoutExpired):
-                server.process.wait(timeout=0.4 * chance.random())
+                server.process.wait(timeout=seconds * chance.random())
             server.process.kill()
-            server.process.wait()
-            asking.wait(timeout=60)
+            broken_off += isinstance(ordered.exception(timeout=60), UnavailableError)
+    assert broken_off > 0
     with (
         serving(repository, "--threads", 1, "--control", tmp_path / "control") as server,
         Client(server.address, timeout_seconds=60) as client,

@@ -19,7 +19,7 @@ for version in range(1, 1000):
 """
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_killed_writer_leaves_whole_versions_only(tmp_path, seed):
     told = numbers_before_death(CHILD, tmp_path, seed=seed)
     visible = sorted(int(each) for each in os.listdir(tmp_path / "small") if each[0] != ".")
