@@ -160,7 +160,7 @@ class _Handler(socketserver.StreamRequestHandler):
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         document = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError("control: expected one line of JSON") from error
     kind = document.pop("order", None) if isinstance(document, dict) else None
     if kind not in KEYS or not KEYS[kind] >= set(document):

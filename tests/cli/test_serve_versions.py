@@ -96,8 +96,9 @@ def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(reposito
 @pytest.mark.parametrize(
     "line",
     [b"", b"nonsense\n", b"[]\n", b'{"order": "stop"}\n', b'{"order": "load", "model": 1}\n',
-     b'{"order": "load", "version": -1}\n', b'{"order": "index", "more": 1}\n'],
-    ids=["empty", "no-json", "no-object", "unknown", "type", "negative", "key"],
+     b'{"order": "load", "version": -1}\n', b'{"order": "index", "more": 1}\n',
+     b"[" * 10_000 + b"\n"],
+    ids=["empty", "no-json", "no-object", "unknown", "type", "negative", "key", "deep"],
 )  # fmt: skip
 def test_an_order_of_another_form_is_refused(line, tmp_path):
     import json
