@@ -1,4 +1,7 @@
-"""A shadow version whose program fails, gives NaN or takes long: nobody who asks notices."""
+"""A shadow version is compared with the one that answers; where its program fails, gives NaN or takes
+long, nobody who asks notices."""
+
+import re
 
 import pytest
 import torch
@@ -7,6 +10,9 @@ from embershard.client import Client
 from embershard.export import export_model
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
+from embershard.serving.metrics.exposition import Exposition
+from embershard.serving.metrics.history import History
+from embershard.serving.metrics.status import status_json
 from tests.serving.failures.busy import until
 from tests.serving.versions import SCHEMA, STEP, Telling, publish
 
@@ -51,9 +57,43 @@ class IsSlow(Telling):
         return {"score": super().forward(dense, sparse)["score"] + product.sum()}
 
 
-def shadow_of(server):
+def version_2_of(server):
     (found,) = [each for each in server.snapshot()["versions"] if each["version"] == 2]
-    return found["shadow"]
+    return found
+
+
+def shadow_of(server):
+    return version_2_of(server)["shadow"]
+
+
+def test_scores_that_differ_are_measured(tmp_path):
+    """Version 2 scores everything by STEP more: in metrics and on the page, too."""
+    for version, label in ((1, "stable"), (2, "shadow")):
+        publish(tmp_path, version)
+        write_label(tmp_path, "ranker", label, version)
+    options = ServerOptions(port=0, threads=1, shadow_share=1.0, shadow_time=1.0)
+    with Server(tmp_path, options=options) as server, Client(server.address) as client:
+        for row in range(ASKED):
+            client.predict("ranker", dense={"price": [5.0, 6.0]}, sparse={"item": [[row], []]})
+        until(lambda: shadow_of(server)["sent"] + shadow_of(server)["dropped"] == ASKED)
+        sent = shadow_of(server)["sent"]
+        assert sent > 0
+        until(
+            lambda: sum(version_2_of(server)["histograms"]["shadow_difference"]["counts"]) == sent
+        )
+        snapshot = server.snapshot()
+        metrics = Exposition(server.snapshot).text().decode()
+    histogram = version_2_of(server)["histograms"]["shadow_difference"]
+    assert histogram["sum"] == pytest.approx(sent * STEP, rel=1e-4)
+    assert shadow_of(server)["failed"] == 0
+    (told,) = re.findall(
+        r"^embershard_shadow_difference_sum\{.*version=\"2\"\} (.*)$", metrics, re.M
+    )
+    assert float(told) == pytest.approx(sent * STEP, rel=1e-4)
+    status = status_json(snapshot, "serving", History(server.snapshot))
+    (line,) = [each for each in status["versions"] if each["version"] == 2]
+    assert line["shadow_compared"] == sent
+    assert line["shadow_difference"] == pytest.approx(STEP, rel=1e-4)
 
 
 @pytest.mark.parametrize(
