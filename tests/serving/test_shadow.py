@@ -1,5 +1,5 @@
-"""A shadow version is compared with the one that answers; where its program fails, gives NaN or takes
-long, nobody who asks notices."""
+"""A shadow version is compared with the one that answers; where its program fails, gives NaN or
+takes long, nobody who asks notices."""
 
 import re
 
