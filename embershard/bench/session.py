@@ -13,7 +13,7 @@ from embershard.bench.open_inference import MODEL_INFER, infer_requests
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
-from embershard.bench.replay import AnswerCheck, check_answers, read_replay
+from embershard.bench.replay import AnswerCheck, Replay, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
@@ -21,7 +21,7 @@ from embershard.bench.target import Target, ask_model, find_target, try_method, 
 from embershard.bench.torchrec import TORCHREC_PREDICT, torchrec_requests
 from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
-from embershard.errors import InputError, UnavailableError
+from embershard.errors import InputError, NotFoundError, UnavailableError
 from embershard.words import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
@@ -120,8 +120,7 @@ def run_bench(
     )
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
-    name = options.model or (replay.recording.model if replay is not None else "")
-    model = ask_model(target, name, timeout_seconds=patience)
+    model = _model(options, target, replay, patience)
     if replay is not None:
         sent = recorded_traffic(replay, model)
     else:
@@ -170,6 +169,28 @@ def run_bench(
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
     )
+
+
+def _model(
+    options: BenchOptions, target: Target, replay: Replay | None, patience: float
+) -> ServedModel:
+    """The one under load.
+
+    Raises:
+        NotFoundError: none is named, and several are served; or the one that is named is not.
+        InputError: a recording's requests name none, and several are served.
+    """
+    name = options.model or (replay.recording.model if replay is not None else "")
+    model = ask_model(target, name, timeout_seconds=patience)
+    if replay is not None and not replay.name_model:
+        try:
+            ask_model(target, "", timeout_seconds=patience)
+        except NotFoundError as error:
+            raise InputError(
+                f"{replay.path}: its requests name no model, and are sent as they are: expected a "
+                f"target that serves {model.name} alone, got: {error}"
+            ) from error
+    return model
 
 
 def tool_limits(result: RunResult) -> list[str]:
