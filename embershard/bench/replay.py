@@ -85,7 +85,8 @@ def read_replay(path: Path) -> Replay:
         raise InputError(f"{path}: expected recorded calls, got a recording without any")
     calls = sorted(recording.calls, key=lambda call: call.arrival_unix_us)
     begin = calls[0].arrival_unix_us
-    requests, name_model = [], True
+    requests: list[PooledRequest] = []
+    name_model = True
     for place, call in enumerate(calls, 1):
         message = _message(path, place, call)
         name_model &= bool(message.model) or call.code != 0
@@ -131,8 +132,9 @@ def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerChec
 
 
 def _message(path: Path, place: int, call: RecordedCall) -> pb.PredictRequest:
+    message = pb.PredictRequest()
     try:
-        message = pb.PredictRequest.FromString(call.request)
+        message.ParseFromString(call.request)
         if call.code == 0:
             pb.PredictResponse.FromString(call.response)
     except DecodeError as error:
