@@ -36,11 +36,13 @@ class LoadEvent:
     """Something that became of a version."""
 
     what: str
-    """``loaded``, ``load_failed``, ``replaced`` or ``unloaded``."""
+    """``loaded``, ``load_failed``, ``serving`` (it answers now who names no version), ``replaced``
+    or ``unloaded``."""
     model: str
+    """Empty where the repository could not be looked at."""
     version: int
-    """0: all of the model."""
+    """0: none in particular, as where labels cannot be followed."""
     seconds: float
-    """That it took. ``replaced``: in which nothing of the model answered."""
+    """That it took, where it takes time. ``replaced``: in which nothing of the model answered."""
     message: str
     """Why it failed."""

@@ -25,12 +25,15 @@ class ServedPackage:
     """Whether it answers requests that name no version."""
 
 
-def check_models(repository: Path, models: Sequence[str]) -> None:
+def check_models(repository: Path, models: Sequence[str]) -> list[str]:
     """Says what is wrong with a repository before anything is loaded from it.
 
     Args:
         repository: the folder of models.
         models: names that must be there. None: any.
+
+    Returns:
+        Those that are to be served, each once, in order.
 
     Raises:
         NotFoundError: no models there, or one of them not.
@@ -42,6 +45,7 @@ def check_models(repository: Path, models: Sequence[str]) -> None:
         if model not in found:
             known = ", ".join(found)
             raise NotFoundError(f"{repository}: no model {model!r}; models: {known}")
+    return sorted({*models} or found)
 
 
 def memory_limit() -> int:

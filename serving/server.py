@@ -51,8 +51,8 @@ class Server:
             version: which version of a model answers who names none: a number, a label, or
                 ``latest``, the highest. Empty: the one labelled ``stable``, else the highest.
             options: None: the defaults.
-            on_event: told of every version that is loaded, not loaded, or let go; by the thread
-                that loads, which waits for it.
+            on_event: told of every version that is loaded, not loaded, let go, or from now on
+                answers who names none; by the thread that loads, which waits for it.
 
         Raises:
             NotFoundError: no such model, version, label or plan.
@@ -62,9 +62,9 @@ class Server:
             PlanError: the plan is for devices that are not served here.
             OverloadedError: more than the memory budget.
             UnavailableError: the address cannot be listened on.
-            ConfigError: the file to record into exists, or its folder does not; a certificate, key
-                or token that cannot be used; a token that would come without TLS from elsewhere;
-                orders that anyone could give.
+            ConfigError: the file to record into exists, or its folder does not, or more than one
+                model would be recorded; a certificate, key or token that cannot be used; a token
+                that would come without TLS from elsewhere; orders that anyone could give.
             RequestError: a version of another form.
         """
         self._options = options or ServerOptions()
@@ -72,7 +72,8 @@ class Server:
         check_security(self._options, report=LOG.error)
         self._repository = Path(repository)
         models = [model] if isinstance(model, str) and model else list(model)
-        check_models(self._repository, models)
+        served = check_models(self._repository, models)
+        _check_recorded(self._options.record, served)
         self._totals = Totals()
         self._native = load_extension().Server(
             repository=str(self._repository),
@@ -237,3 +238,16 @@ def _check_record(path: str) -> None:
         raise ConfigError(f"record: {path} exists: give a new file")
     if not Path(path).parent.is_dir():
         raise ConfigError(f"record: expected a file in a folder that exists, got {path}")
+
+
+def _check_recorded(path: str, models: Sequence[str]) -> None:
+    """Likewise, of what is to be recorded.
+
+    Raises:
+        ConfigError: it is more than one model.
+    """
+    if path and len(models) > 1:
+        raise ConfigError(
+            "record: a recording (--record) is of one model: expected one (--model NAME), "
+            f"got {len(models)}: {', '.join(models)}"
+        )

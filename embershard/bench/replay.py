@@ -37,6 +37,9 @@ class Replay:
     requests: Sequence[PooledRequest]
     """Those of the calls, byte for byte; due when they arrived, the first at 0."""
 
+    name_model: bool
+    """Whether all of them that were answered well name their model."""
+
     def check_model(self, served: ServedModel) -> None:
         """Whether a model reads these requests as the one that they were recorded from.
 
@@ -82,11 +85,18 @@ def read_replay(path: Path) -> Replay:
         raise InputError(f"{path}: expected recorded calls, got a recording without any")
     calls = sorted(recording.calls, key=lambda call: call.arrival_unix_us)
     begin = calls[0].arrival_unix_us
-    requests = [
-        _request(path, place, call, (call.arrival_unix_us - begin) * 1e-6)
-        for place, call in enumerate(calls, 1)
-    ]
-    return Replay(path=path, recording=recording, calls=calls, requests=requests)
+    requests: list[PooledRequest] = []
+    name_model = True
+    for place, call in enumerate(calls, 1):
+        message = _message(path, place, call)
+        name_model &= bool(message.model) or call.code != 0
+        due_seconds = (call.arrival_unix_us - begin) * 1e-6
+        requests.append(
+            PooledRequest(call.request, message.num_examples, _count_ids(message), due_seconds)
+        )
+    return Replay(
+        path=path, recording=recording, calls=calls, requests=requests, name_model=name_model
+    )
 
 
 def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:
@@ -121,16 +131,20 @@ def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerChec
     )
 
 
-def _request(path: Path, place: int, call: RecordedCall, due_seconds: float) -> PooledRequest:
+def _message(path: Path, place: int, call: RecordedCall) -> pb.PredictRequest:
+    message = pb.PredictRequest()
     try:
-        message = pb.PredictRequest.FromString(call.request)
+        message.ParseFromString(call.request)
         if call.code == 0:
             pb.PredictResponse.FromString(call.response)
     except DecodeError as error:
         raise InputError(f"{path}: record {place} holds no request and answer") from error
+    return message
+
+
+def _count_ids(message: pb.PredictRequest) -> int:
     values = [message.packed.values, *(each.values for each in message.sparse)]
-    ids = sum(len(each) for each in values) // 8
-    return PooledRequest(call.request, message.num_examples, ids, due_seconds)
+    return sum(len(each) for each in values) // 8
 
 
 def _response(answer: bytes) -> pb.PredictResponse:

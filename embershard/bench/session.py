@@ -9,7 +9,6 @@ from pathlib import Path
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.open_inference import MODEL_INFER, infer_requests
-from embershard.bench.packaged import packaged_model
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
@@ -17,10 +16,9 @@ from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
+from embershard.bench.subject import find_subject
 from embershard.bench.target import (
-    OtherServerError,
     Target,
-    ask_model,
     find_target,
     try_method,
     try_requests,
@@ -124,15 +122,21 @@ def run_bench(
     )
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
-    name = options.model or (replay.recording.model if replay is not None else "")
-    model, is_ours = _model_of(options, target, name, patience)
+    asked = find_subject(
+        target,
+        model=options.model,
+        replay=replay,
+        package=options.package if options.load.protocol != "embershard" else None,
+        patience_seconds=patience,
+    )
+    model = asked.model
     if replay is not None:
         sent = recorded_traffic(replay, model)
     else:
         sent = drawn_traffic(
             model, options.traffic, id_ranges=options.id_ranges, package=options.package
         )
-    unknown = try_requests(target, sent.tried, timeout_seconds=patience) if is_ours else {}
+    unknown = try_requests(target, sent.tried, timeout_seconds=patience) if asked.is_ours else {}
     warnings = [
         *sent.warnings,
         *(
@@ -141,7 +145,7 @@ def run_bench(
             for name, count in sorted(unknown.items())
         ),
     ]
-    pool = _in_protocol(options, target, model, sent, is_ours=is_ours)
+    pool = _in_protocol(options, target, model, sent, is_ours=asked.is_ours)
     processes = _server_processes(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
@@ -230,28 +234,6 @@ def _why_over(search: RateSearch, objective: Objective) -> str:
         f"{search.ended}, below which runs have too few answers to judge by "
         f"({objective.answers_min}): make them longer (--duration)"
     )
-
-
-def _model_of(
-    options: BenchOptions, target: Target, name: str, patience: float
-) -> tuple[ServedModel, bool]:
-    """What is served, and whether the server said so itself. One of another make is taken to serve
-    the package.
-
-    Raises:
-        InputError: it is of another make, and no package is given.
-        PackageError: the package is none.
-        EmbershardError: what the server answers.
-    """
-    try:
-        return ask_model(target, name, timeout_seconds=patience), True
-    except OtherServerError as error:
-        if options.load.protocol == "embershard":
-            raise
-        if options.package is None:
-            expected = "expected --package PATH of what it serves, since it cannot be asked"
-            raise InputError(f"{error}; {expected}") from error
-    return packaged_model(options.package, name), False
 
 
 def _in_protocol(

@@ -159,8 +159,7 @@ def _started(given: argparse.Namespace, options: ServerOptions, log: EventLog) -
     def said(event: LoadEvent) -> None:
         # At the start `listening` says what is served; what keeps it from starting is said once.
         if started:
-            fields = {"model": event.model, "version": event.version, "message": event.message}
-            log.write(event.what, {**fields, "seconds": round(event.seconds, 3)})
+            log.write(event.what, _said_of(event))
 
     try:
         server = Server(
@@ -178,6 +177,17 @@ def _started(given: argparse.Namespace, options: ServerOptions, log: EventLog) -
             fields = {name: each[name] for name in ("model", "version")}
             log.write("load_failed", {**fields, "message": each["reason"]})
     return server
+
+
+def _said_of(event: LoadEvent) -> dict[str, object]:
+    """The fields that have something to say."""
+    fields = {
+        "model": event.model,
+        "version": event.version,
+        "message": event.message,
+        "seconds": round(event.seconds, 3),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def _listening(

@@ -47,12 +47,22 @@ class FakePredictor:
     model: pb.GetModelResponse
     answer: Answer
     target: Target = field(default_factory=lambda: Target("", 0))
+    is_alone: bool = True
+    """Whether a request need not name the model."""
+
     requests: list[bytes] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def address(self) -> str:
         return f"{self.target.host}:{self.target.port}"
+
+    def _describe(
+        self, message: pb.GetModelRequest, context: grpc.ServicerContext
+    ) -> pb.GetModelResponse:
+        if not message.model and not self.is_alone:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no model is named, expected one of 'a'; 'b'")
+        return self.model
 
     def _predict(self, message: bytes, context: grpc.ServicerContext) -> pb.PredictResponse:
         with self.lock:
@@ -79,7 +89,7 @@ class FakePredictor:
                     self._predict_stream, response_serializer=pb.PredictResponse.SerializeToString
                 ),
                 "GetModel": grpc.unary_unary_rpc_method_handler(
-                    lambda message, context: self.model,
+                    self._describe,
                     request_deserializer=pb.GetModelRequest.FromString,
                     response_serializer=pb.GetModelResponse.SerializeToString,
                 ),

@@ -182,6 +182,29 @@ def test_another_schema_is_refused_with_both(tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_requests_that_name_no_model_want_it_alone_at_the_target(tmp_path, capsys):
+    path = recorded(tmp_path / "calls")
+    with fake_predictor(scores()) as fake:
+        fake.is_alone = False
+        assert bench(fake, path, "--model", "ranker") == 1
+        assert fake.requests == []
+    message = (
+        f"{path}: its requests name no model, and are sent as they are: expected a target that "
+        "serves ranker alone, got: no model is named, expected one of 'a'; 'b'"
+    )
+    assert message in capsys.readouterr().err
+
+
+def test_requests_that_name_their_model_may_find_it_beside_others(tmp_path):
+    naming = pb.PredictRequest(model="ranker", num_examples=1).SerializeToString()
+    calls = [call(naming, 1), call(b"", 2, code=3)]  # What was refused then may be now.
+    with fake_predictor(scores()) as fake:
+        fake.is_alone = False
+        path = write_recording(tmp_path / "calls", calls)
+        assert bench(fake, path, "--requests", "2") == 0
+    assert fake.requests == [naming, naming, b""]
+
+
 def test_a_recording_without_calls_is_refused(tmp_path):
     with pytest.raises(InputError, match="expected recorded calls"):
         read_replay(write_recording(tmp_path / "calls", []))

@@ -149,6 +149,22 @@ def test_a_file_that_exists_is_refused_before_anything_is_loaded(tmp_path):
     assert path.read_text() == "mine"
 
 
+def test_two_models_are_refused_before_anything_is_loaded(tmp_path):
+    for model in ("finder", "ranker"):
+        (tmp_path / model / "1").mkdir(parents=True)
+        (tmp_path / model / "1" / "manifest.json").touch()
+    words = (
+        "ConfigError: record: a recording (--record) is of one model: expected one (--model NAME), "
+        "got 2: finder, ranker"
+    )
+    ended = run("serve", tmp_path, "--record", tmp_path / "calls")
+    assert ended.returncode == 1
+    assert words in ended.stderr
+    both = ("--model", "ranker", "--model", "finder")
+    assert words in run("serve", tmp_path, "--record", tmp_path / "calls", *both).stderr
+    assert not (tmp_path / "calls").exists()
+
+
 def test_a_folder_that_does_not_exist_is_refused(tmp_path):
     ended = run("serve", tmp_path, "--record", tmp_path / "no" / "calls")
     assert ended.returncode == 1

@@ -1,5 +1,6 @@
 """`embershard serve` with `load`, `unload`, `label` and SIGHUP."""
 
+import json
 import random
 import signal
 import stat
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from embershard.client import Client
-from embershard.errors import NotFoundError, UnavailableError
+from embershard.errors import EmbershardError, NotFoundError, UnavailableError
 from embershard.serving.control import order
 from tests.cli.running import run, serving
 from tests.serving.failures.busy import until
@@ -51,6 +52,62 @@ def test_a_label_and_sighup_change_what_answers(repository):
     assert code == 0
     assert "loaded model=ranker version=2" in err
     assert "refreshed seconds=" in err
+
+
+def events(err, *names):
+    """Of these names, as the log has them, without their times."""
+    lines = [line.split(maxsplit=1)[1] for line in err.splitlines()]
+    return [line for line in lines if line.split()[0] in names]
+
+
+def test_an_order_that_moves_the_default_is_in_the_log(repository, tmp_path):
+    """Both versions are loaded: nothing but the labels changes."""
+    socket = tmp_path / "control"
+    run("label", repository, "ranker", "stable", 1)
+    run("label", repository, "ranker", "canary", 2)
+    with serving(repository, "--threads", 1, "--control", socket) as server:
+        run("label", repository, "ranker", "stable", 2)
+        order(socket, {"order": "refresh"})
+        order(socket, {"order": "refresh"})  # Nothing has changed.
+        order(socket, {"order": "unload", "model": "ranker"})
+        _, _, err = server.stop(signal.SIGTERM)
+    assert events(err, "loaded", "serving", "unloaded") == [
+        "serving model=ranker version=2",
+        "unloaded model=ranker version=1",
+        "unloaded model=ranker version=2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        pytest.param('{"stable": 1', "labels.json", id="no-json"),
+        pytest.param('{"stable": "x"}', "labels.json", id="no-number"),
+        pytest.param('{"stable": 9}', "version 9", id="missing-version"),
+    ],
+)
+@pytest.mark.parametrize("sent", [{"order": "refresh"}, {"order": "load", "model": "ranker"}])
+def test_labels_that_cannot_be_followed_are_in_the_log(repository, tmp_path, labels, message, sent):
+    socket = tmp_path / "control"
+    with serving(repository, "--threads", 1, "--control", socket, "--log-json") as server:
+        (repository / "ranker" / "labels.json").write_text(labels)
+        with pytest.raises(EmbershardError, match=message) as refused:
+            order(socket, sent)
+        _, _, err = server.stop(signal.SIGTERM)
+    lines = [json.loads(line) for line in err.splitlines()]
+    (failed,) = [line for line in lines if line["event"] == "load_failed"]
+    del failed["time"]
+    assert failed == {"event": "load_failed", "model": "ranker", "message": str(refused.value)}
+
+
+def test_a_field_without_anything_to_say_is_left_out(repository, tmp_path):
+    socket = tmp_path / "control"
+    with serving(repository, "--threads", 1, "--control", socket, "--log-json") as server:
+        order(socket, {"order": "load", "model": "ranker", "version": 1})
+        _, _, err = server.stop(signal.SIGTERM)
+    lines = [json.loads(line) for line in err.splitlines()]
+    (loaded,) = [line for line in lines if line["event"] == "loaded"]
+    assert loaded.keys() == {"time", "event", "model", "version", "seconds"}
 
 
 def test_load_and_unload_over_the_socket(repository, tmp_path):
@@ -101,7 +158,6 @@ def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(reposito
     ids=["empty", "no-json", "no-object", "unknown", "type", "negative", "key", "deep"],
 )  # fmt: skip
 def test_an_order_of_another_form_is_refused(line, tmp_path):
-    import json
     import socket
 
     from embershard.serving.control import Control

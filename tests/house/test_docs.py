@@ -1,5 +1,7 @@
 """The documents: every link leads somewhere, and a broken one is named."""
 
+import re
+
 import pytest
 
 from scripts.check_docs import broken_links
@@ -8,6 +10,22 @@ from tests.house.sources import ROOT
 
 def test_no_link_of_ours_is_broken():
     assert broken_links(ROOT) == []
+
+
+def test_the_log_page_lists_every_event():
+    python = [*ROOT.glob("serving/**/*.py"), *ROOT.glob("embershard/commands/*.py")]
+    loader = ROOT / "serving" / "predictor" / "engine" / "model_loader.cc"
+    written = re.findall(r"\.what = ([^,]+),", loader.read_text())
+    for source in python:
+        written += re.findall(r'log\.write\(\s*("\w+")', source.read_text())
+    events = {event for each in written for event in re.findall(r'"(\w+)"', each)}
+    listed = re.findall(r"^\| `(\w+)`.* \|$", log_page(), re.MULTILINE)
+    assert {"start", "loaded", "load_failed", "slow_request"} <= events
+    assert events - set(listed) == set()
+
+
+def log_page():
+    return (ROOT / "docs" / "metrics.md").read_text().split("\n## The log\n")[1]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ def make(repository, *versions):
 
 def test_models_that_are_there_may_be_asked_for(tmp_path):
     repository = make(tmp_path, "a/1", "a/2", "b/7")
-    check_models(repository, [])
-    check_models(repository, ["b", "a"])
+    assert check_models(repository, []) == ["a", "b"]
+    assert check_models(repository, ["b", "a"]) == ["a", "b"]
+    assert check_models(repository, ["b"]) == ["b"]
 
 
 @pytest.mark.parametrize(

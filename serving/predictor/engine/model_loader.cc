@@ -43,7 +43,7 @@ Status ModelLoader::Start() {
 
 Status ModelLoader::Refresh() {
   const Result<RepositoryModels> models = source_->List();
-  if (!models.ok()) return models.status();
+  if (!models.ok()) return Failed("", 0, models.status());
   Status first;
   for (const auto& [model, there] : *models) {
     if (unloaded_.contains(model)) continue;
@@ -60,12 +60,15 @@ Status ModelLoader::Refresh() {
 Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
                          double* unserved_seconds) {
   const Result<RepositoryModels> models = source_->List();
-  if (!models.ok()) return models.status();
+  if (!models.ok()) return Failed(model, version, models.status());
   const auto found = models->find(model);
-  if (found == models->end()) return NotFound("model '" + model + "' is not in the repository");
+  if (found == models->end()) {
+    return Failed(model, version, NotFound("model '" + model + "' is not in the repository"));
+  }
   if (version != 0) {
     if (std::ranges::find(found->second, version) == found->second.end()) {
-      return NotFound(VersionText(model, version) + " is not in the repository");
+      const std::string words = VersionText(model, version) + " is not in the repository";
+      return Failed(model, version, NotFound(words));
     }
     also_[model].insert(version);
   }
@@ -88,7 +91,9 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
   }
   if (version == 0) {
     served_->Withdraw(model);
+    LetGo(model, {}, &held_[model]);
     held_.erase(model);
+    serving_.erase(model);
     also_.erase(model);
     unloaded_.insert(model);
   } else {
@@ -104,8 +109,8 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
     changed.versions.erase(version);
     served_->Serve(std::move(changed));
     held_[model].erase(version);
+    options_.report({.what = "unloaded", .model = model, .version = version, .message = {}});
   }
-  options_.report({.what = "unloaded", .model = model, .version = version, .message = {}});
   return {};
 }
 
@@ -121,7 +126,7 @@ Result<VersionChoice> ModelLoader::Choose(const std::string& model,
 Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& there,
                           bool gently) {
   const Result<VersionChoice> choice = Choose(model, there);
-  if (!choice.ok()) return choice.status();
+  if (!choice.ok()) return Failed(model, 0, choice.status());
   const auto held = held_.find(model);
   Versions versions = held != held_.end() ? held->second : Versions();
   Status status = LoadMissing(model, *choice, gently, &versions);
@@ -136,7 +141,7 @@ Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& 
 Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>& there,
                             double* unserved_seconds) {
   const Result<VersionChoice> choice = Choose(model, there);
-  if (!choice.ok()) return choice.status();
+  if (!choice.ok()) return Failed(model, 0, choice.status());
   const int64_t default_before = [&] {
     const std::optional<ServedModel> served = served_->Model(model);  // Holds engines.
     return served ? served->default_version : 0;
@@ -228,20 +233,43 @@ void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
     next.labels.emplace(label, labelled);
     kept.insert(labelled);
   }
-  std::erase_if(versions, [&kept](const auto& held) { return !kept.contains(held.first); });
   if (!versions.contains(next.default_version)) {
     served_->Withdraw(model);
+    LetGo(model, {}, &versions);
     held_.erase(model);
+    serving_.erase(model);
     return;
   }
-  for (const auto& [version, held] : versions) next.versions.emplace(version, held.engine);
+  for (const auto& [version, held] : versions) {
+    if (kept.contains(version)) next.versions.emplace(version, held.engine);
+  }
+  const int64_t answers = next.default_version;
   served_->Serve(std::move(next));
+  if (std::exchange(serving_[model], answers) != answers) {
+    options_.report({.what = "serving", .model = model, .version = answers, .message = {}});
+  }
+  LetGo(model, kept, &versions);
   held_[model] = std::move(versions);
+}
+
+void ModelLoader::LetGo(const std::string& model, const std::set<int64_t>& kept,
+                        Versions* versions) const {
+  std::erase_if(*versions, [&](const auto& held) {
+    if (kept.contains(held.first)) return false;
+    options_.report({.what = "unloaded", .model = model, .version = held.first, .message = {}});
+    return true;
+  });
+}
+
+Status ModelLoader::Failed(const std::string& model, int64_t version, Status status) const {
+  options_.report(
+      {.what = "load_failed", .model = model, .version = version, .message = status.message()});
+  return status;
 }
 
 void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kept) {
   served_->Withdraw(model);
-  std::erase_if(held_[model], [&kept](const auto& held) { return !kept.contains(held.first); });
+  LetGo(model, kept, &held_[model]);
   // Of one that takes longer nothing is gained by waiting on.
   (void)served_->WaitForEnds(HeldEngines(), Clock::now() + kGiveWayMax);
 }

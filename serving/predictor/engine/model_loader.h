@@ -22,13 +22,13 @@
 
 namespace embershard {
 
-// Something that became of a version.
+// Something that became of a version. "serving": it answers now who states none.
 struct LoadEvent {
-  const char* what = "";  // "loaded", "load_failed", "replaced", "unloaded".
-  std::string model;
-  int64_t version = 0;
-  double seconds = 0;   // That it took. "replaced": how long no version answered.
-  std::string message;  // Why it failed, and what is served instead. Otherwise empty.
+  const char* what = "";  // "loaded", "load_failed", "serving", "replaced", "unloaded".
+  std::string model;      // Empty where the repository could not be read.
+  int64_t version = 0;    // 0: none in particular. Labels that cannot be followed, for example.
+  double seconds = 0;     // That it took. "replaced": how long no version answered.
+  std::string message;    // Why it failed, and what is served instead. Otherwise empty.
 };
 
 struct ModelLoaderOptions {
@@ -88,6 +88,8 @@ class ModelLoader {
 
   // Brings one model in line. Its failures do not touch what it serves.
   Status Align(const std::string& model, const std::vector<int64_t>& there, bool gently);
+  // Reports that nothing was loaded, and why.
+  Status Failed(const std::string& model, int64_t version, Status status) const;
   // The same, where the old versions go first.
   Status Replace(const std::string& model, const std::vector<int64_t>& there,
                  double* unserved_seconds);
@@ -100,6 +102,8 @@ class ModelLoader {
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
   // Lets go of all versions of the model but those in `kept`, and waits until they have ended.
   void GiveWay(const std::string& model, const std::set<int64_t>& kept);
+  // Lets go of all of `versions` but those in `kept`.
+  void LetGo(const std::string& model, const std::set<int64_t>& kept, Versions* versions) const;
   // Whether it fits beside what is held, and what it takes.
   Status CheckMemory(const std::string& model, int64_t version, MemoryParts* parts) const;
   size_t HeldEngines() const;
@@ -111,6 +115,7 @@ class ModelLoader {
   std::map<std::string, Versions> held_;
   std::map<std::string, std::set<int64_t>> also_;  // Versions that somebody asked for.
   std::set<std::string> unloaded_;                 // Models that somebody unloaded.
+  std::map<std::string, int64_t> serving_;         // Default versions, as last reported.
 
   VersionStates states_;  // Thread-safe.
 };

@@ -31,7 +31,9 @@ Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
                                                const RecorderOptions& options) {
   if (options.path.empty()) return std::unique_ptr<Recorder>();
   const auto engine = served.Find("", 0, "");
-  if (!engine.ok()) return engine.status();
+  if (!engine.ok()) {
+    return NotFound("record: a recording is of one model: " + engine.status().message());
+  }
   const Manifest& manifest = (*engine)->manifest();
   return Recorder::Open(
       options,

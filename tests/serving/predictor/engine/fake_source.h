@@ -23,14 +23,20 @@ class FakeSource final : public ModelSource {
  public:
   RepositoryModels there = {{"ranker", {1}}};
   std::map<std::string, Labels> labels;
+  bool labels_are_broken = false;
+  bool is_gone = false;  // Cannot be looked at.
   std::set<int64_t> broken;
   std::map<int64_t, MemoryParts> memory;
   std::vector<int64_t> loaded;
   std::vector<bool> in_background;  // Of these, which.
   std::function<void()> before_load = [] {};
 
-  Result<RepositoryModels> List() const override { return there; }
+  Result<RepositoryModels> List() const override {
+    if (is_gone) return NotFound("repository: expected a folder, found none");
+    return there;
+  }
   Result<Labels> ReadLabels(const std::string& model) const override {
+    if (labels_are_broken) return BadPackage("labels.json: expected a number, got text");
     const auto found = labels.find(model);
     return found != labels.end() ? found->second : Labels();
   }

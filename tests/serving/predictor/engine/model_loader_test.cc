@@ -20,6 +20,7 @@ class ModelLoaderTest : public ::testing::Test {
   void Start(ModelLoaderOptions options = {}) {
     options.report = [this](const LoadEvent& event) {
       events_.push_back(std::string(event.what) + " " + std::to_string(event.version));
+      message_ = event.message;
     };
     loader_ = std::make_unique<ModelLoader>(&served_, &source_, std::move(options));
     const Status status = loader_->Start();
@@ -39,7 +40,11 @@ class ModelLoaderTest : public ::testing::Test {
   ServedModels served_;
   FakeSource source_;
   std::unique_ptr<ModelLoader> loader_;
+  // What was reported since the last call.
+  std::vector<std::string> Events() { return std::exchange(events_, {}); }
+
   std::vector<std::string> events_;
+  std::string message_;  // Of the last one.
   double unserved_seconds_ = 0;
 };
 
@@ -50,8 +55,10 @@ TEST_F(ModelLoaderTest, ANewVersionTakesTheOldOnesPlace) {
   ASSERT_TRUE(loader_->Refresh().ok());
   EXPECT_EQ(Found("ranker"), 2);
   EXPECT_EQ(Found("ranker", 1), 0);
-  EXPECT_EQ(events_, (std::vector<std::string>{"loaded 1", "loaded 2"}));
+  EXPECT_EQ(Events(), (std::vector<std::string>{"loaded 1", "serving 1", "loaded 2", "serving 2",
+                                                "unloaded 1"}));
   ASSERT_TRUE(loader_->Refresh().ok());  // Nothing has changed.
+  EXPECT_EQ(Events(), std::vector<std::string>());
   EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2}));
 }
 
@@ -99,6 +106,62 @@ TEST_F(ModelLoaderTest, LabelsMoveAndStayWhereTheirNewVersionFails) {
   EXPECT_EQ(Found("ranker"), 2);
   EXPECT_EQ(Found("ranker", 0, "canary"), 2);
   EXPECT_EQ(Found("ranker", 1), 0);
+}
+
+TEST_F(ModelLoaderTest, EveryMoveOfTheDefaultIsReportedAndWhatItLeavesBehind) {
+  source_.there["ranker"] = {1, 2, 3};
+  source_.labels["ranker"] = {{"stable", 1}, {"canary", 2}};
+  Start();
+  ASSERT_TRUE(Load("ranker", 3).ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"loaded 1", "loaded 2", "serving 1", "loaded 3"}));
+  source_.labels["ranker"] = {{"stable", 3}, {"canary", 2}};  // All are loaded.
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"serving 3", "unloaded 1"}));
+  source_.labels["ranker"] = {{"stable", 2}};
+  ASSERT_TRUE(Load("ranker").ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"serving 2"}));  // Somebody asked for 3.
+  source_.labels["ranker"] = {{"stable", 3}};
+  ASSERT_TRUE(Load("ranker", 0, Swap::kReplace).ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"unloaded 2", "serving 3", "replaced 3"}));
+  ASSERT_TRUE(loader_->Unload("ranker", 0).ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"unloaded 3"}));
+  ASSERT_TRUE(Load("ranker").ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"loaded 3", "serving 3"}));
+}
+
+TEST_F(ModelLoaderTest, AModelIsUnloadedVersionByVersion) {
+  source_.there["ranker"] = {1, 2};
+  Start();
+  ASSERT_TRUE(Load("ranker", 1).ok());
+  Events();
+  ASSERT_TRUE(loader_->Unload("ranker", 0).ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"unloaded 1", "unloaded 2"}));
+}
+
+TEST_F(ModelLoaderTest, WhatKeepsAnOrderFromLoadingIsReported) {
+  Start();
+  Events();
+  source_.labels_are_broken = true;
+  for (const Swap swap : {Swap::kBeside, Swap::kReplace}) {
+    EXPECT_FALSE(Load("ranker", 0, swap).ok());
+    EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0"}));
+    EXPECT_EQ(message_, "labels.json: expected a number, got text");
+  }
+  EXPECT_FALSE(loader_->Refresh().ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0"}));
+  source_.labels_are_broken = false;
+  EXPECT_FALSE(Load("ranker", 9).ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 9"}));
+  EXPECT_EQ(message_, "model 'ranker' version 9 is not in the repository");
+  EXPECT_FALSE(Load("finder").ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0"}));
+  EXPECT_EQ(message_, "model 'finder' is not in the repository");
+  source_.is_gone = true;
+  EXPECT_FALSE(Load("ranker").ok());
+  EXPECT_FALSE(loader_->Refresh().ok());
+  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 0", "load_failed 0"}));
+  EXPECT_EQ(message_, "repository: expected a folder, found none");
+  EXPECT_EQ(Found("ranker"), 1);
 }
 
 TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) {
