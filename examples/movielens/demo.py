@@ -87,7 +87,7 @@ def _server(repository: Path, *, version: int) -> Iterator[str]:
     """A server in a process of its own, on a free port; gone when the block ends."""
     command = [sys.executable, "-m", "embershard", "serve", str(repository), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--model", "movielens", "--model-version", str(version)],
+        [*command, "--model", "movielens", "--version", str(version)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
