@@ -98,8 +98,8 @@ class ServerOptions:
     sample_tolerance: NotNegative = 1e-5
     """Largest difference allowed, at start, between the scores of the package's samples and those
     that the package says they must have; relative to scores beyond 1, and 100 times as much where
-    the dense program is in bfloat16. 0: none. Raise it where this
-    machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
+    the dense program is in bfloat16, 1000 times where that is compiled. 0: none. Raise it where
+    this machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
 
     max_request_examples: Count = 0
     """Most examples that one request may hold, where the package does not allow less. 0: what the
@@ -187,7 +187,8 @@ class ServerOptions:
 
     shadow_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
-    gets its answers; they are compared with those that are given. 0: none."""
+    gets its answers; they are compared with those that are given. ``shadow_time`` bounds what that
+    costs; what it has no room for is dropped. 0: none."""
 
     shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 64
     """Share of one processor's time, 0.001 to 1, that the thread of these copies takes. Behind
@@ -223,6 +224,11 @@ class ServerOptions:
             _check_number(name, getattr(self, name), kind, allowed)
         if self.record_share == 0:
             raise ConfigError("record_share: expected above 0 and at most 1, got 0")
+        if not self.record:
+            defaults = {each.name: each.default for each in fields(self)}
+            for name in ("record_requests", "record_share"):
+                if (got := getattr(self, name)) != defaults[name]:
+                    raise ConfigError(f"{name}: expected record, the file, with it, got {got:g}")
         if bool(self.tls_certificate) != bool(self.tls_key):
             given = "tls_certificate" if self.tls_certificate else "tls_key"
             raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {given}")

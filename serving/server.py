@@ -62,13 +62,14 @@ class Server:
             PlanError: the plan is for devices that are not served here.
             OverloadedError: more than the memory budget.
             UnavailableError: the address cannot be listened on.
-            ConfigError: the file to record into exists, or its folder does not, or more than one
-                model would be recorded; a certificate, key or token that cannot be used; a token
-                that would come without TLS from elsewhere; orders that anyone could give.
+            ConfigError: the file to record into exists, is a model's, or its folder does not exist,
+                or more than one model would be recorded; a certificate, key or token that cannot
+                be used; a token that would come without TLS from elsewhere; orders that anyone
+                could give.
             RequestError: a version of another form.
         """
         self._options = options or ServerOptions()
-        _check_record(self._options.record)
+        _check_record(self._options.record, Path(repository))
         check_security(self._options, report=LOG.error)
         self._repository = Path(repository)
         models = [model] if isinstance(model, str) and model else list(model)
@@ -226,11 +227,11 @@ def _reporter(
     return report
 
 
-def _check_record(path: str) -> None:
+def _check_record(path: str, repository: Path) -> None:
     """Refuse at once what would be refused after the tables are loaded.
 
     Raises:
-        ConfigError: the file exists, or its folder does not.
+        ConfigError: the file exists, its folder does not, or it would lie in a model's folder.
     """
     if not path:
         return
@@ -238,6 +239,8 @@ def _check_record(path: str) -> None:
         raise ConfigError(f"record: {path} exists: give a new file")
     if not Path(path).parent.is_dir():
         raise ConfigError(f"record: expected a file in a folder that exists, got {path}")
+    if repository.resolve() in Path(path).resolve().parent.parents:
+        raise ConfigError(f"record: expected a file beside the models of {repository}, got {path}")
 
 
 def _check_recorded(path: str, models: Sequence[str]) -> None:

@@ -25,13 +25,7 @@ class LiveLine:
 
     def show(self, name: str, now: Progress) -> None:
         """Say how a run stands."""
-        line = (
-            f"{name}: {now.seconds:5.1f} s  {now.requests:,} requests  "
-            f"{now.requests_per_second:,.0f}/s  {now.errors:,} errors"
-        )
-        if now.latency.count:
-            p50, p99 = (duration_text(now.latency.percentile_seconds(each)) for each in (50, 99))
-            line += f"  p50 {p50}  p99 {p99}"
+        line = f"{name}: {now.seconds:5.1f} s  {_state(now)}"
         if self._moves:
             self._out.write(f"\r{line:<{self._width}}")
             self._width = len(line)
@@ -51,3 +45,13 @@ class LiveLine:
         if self._width:
             self._out.write("\r" + " " * self._width + "\r")
             self._out.flush()
+
+
+def _state(now: Progress) -> str:
+    if now.warming_up:
+        return "warm-up, not counted"
+    state = f"{now.requests:,} requests  {now.requests_per_second:,.0f}/s  {now.errors:,} errors"
+    if now.latency.count:
+        p50, p99 = (duration_text(now.latency.percentile_seconds(each)) for each in (50, 99))
+        state += f"  p50 {p50}  p99 {p99}"
+    return state

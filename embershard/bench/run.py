@@ -43,6 +43,9 @@ class Progress:
     errors: int
     latency: Distribution
 
+    warming_up: bool = False
+    """Whether nothing is counted yet."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -190,7 +193,7 @@ def _watch(
     until: float | None,
     progress: Callable[[Progress], None] | None,
 ) -> None:
-    """Look at a run until it is over, or the time has come."""
+    """Look at a run until it is over, or the time has come that ends the warm-up."""
     seen, last = 0, time.monotonic()
     while until is None or last < until:
         pause = WATCH_SECONDS if until is None else min(WATCH_SECONDS, until - last)
@@ -206,6 +209,7 @@ def _watch(
                     requests_per_second=(requests - seen) / max(now - last, 1e-9),
                     errors=requests - counts["by_code"].get(0, 0),
                     latency=Distribution(counts["latency"]),
+                    warming_up=until is not None,
                 )
             )
             seen = requests

@@ -112,16 +112,24 @@ def refusal(
     request: pb.PredictRequest,
     inputs: Inputs,
     retry_after_seconds: float | None,
+    timeout_seconds: float | None = None,
 ) -> EmbershardError:
     """What a request's caller sees when the server did not answer it.
 
     Args:
         retry_after_seconds: as the server stated it. None: it did not.
+        timeout_seconds: how long it had. None: not known here.
     """
     size, limit = request.ByteSize(), schema.max_message_bytes
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
         return RequestError(f"request: expected at most {limit} bytes, got {size}")
-    error = error_for(code, details, address=address, retry_after_seconds=retry_after_seconds)
+    error = error_for(
+        code,
+        details,
+        address=address,
+        retry_after_seconds=retry_after_seconds,
+        timeout_seconds=timeout_seconds,
+    )
     if isinstance(error, RequestError):
         return RequestError(with_string(str(error), inputs.sparse))
     return error
@@ -134,6 +142,7 @@ def refused(
     schema: ServedModel,
     request: pb.PredictRequest,
     inputs: Inputs,
+    timeout_seconds: float,
 ) -> EmbershardError:
     """The same, of a call that failed."""
     return refusal(
@@ -144,4 +153,5 @@ def refused(
         request=request,
         inputs=inputs,
         retry_after_seconds=pushback_seconds(failure),
+        timeout_seconds=timeout_seconds,
     )

@@ -87,11 +87,12 @@ class AsyncClient:
     ) -> ServedModel:
         """As `Client.get_model`."""
         deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         request = model_request(model, version, label)
         try:
             schema = served_model(await self._send(self._methods.get_model, request, deadline))
         except grpc.RpcError as failure:
-            raise error_of(failure, address=self._address) from None
+            raise error_of(failure, address=self._address, timeout_seconds=timeout) from None
         self._models[names_in(request)] = schema
         return schema
 
@@ -112,6 +113,7 @@ class AsyncClient:
     ) -> Prediction:
         """As `Client.predict`."""
         deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
             model, version, label, request_id=request_id, priority=priority, outputs=outputs
@@ -134,6 +136,7 @@ class AsyncClient:
                         schema=schema,
                         request=request,
                         inputs=inputs,
+                        timeout_seconds=timeout,
                     ) from None
             # Perhaps the model was changed under us. Once is enough.
             known = None

@@ -103,12 +103,13 @@ class Client:
             UnavailableError, DeadlineError: no answer.
         """
         deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         request = model_request(model, version, label)
         try:
             schema = served_model(self._send(self._methods.get_model, request, deadline))
         except grpc.RpcError as failure:
             # gRPC's own words would bury the sentence; they stay in its __context__.
-            raise error_of(failure, address=self._address) from None
+            raise error_of(failure, address=self._address, timeout_seconds=timeout) from None
         with self._lock:
             self._models[names_in(request)] = schema
         return schema
@@ -156,6 +157,7 @@ class Client:
                 where the first has ``retry_after_seconds``, after those.
         """
         deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
             model, version, label, request_id=request_id, priority=priority, outputs=outputs
@@ -178,6 +180,7 @@ class Client:
                         schema=schema,
                         request=request,
                         inputs=inputs,
+                        timeout_seconds=timeout,
                     ) from None
             # Perhaps the model was changed under us. Once is enough.
             known = None

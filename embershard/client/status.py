@@ -14,6 +14,7 @@ from embershard.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from embershard.words import duration_text
 
 __all__ = ["code_of", "error_for", "error_of", "pushback_seconds"]
 
@@ -32,21 +33,38 @@ ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
+GRPCS_DEADLINE = "Deadline Exceeded"
+"""What gRPC says where the server said nothing in time."""
+
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 
-def error_of(failure: grpc.RpcError, *, address: str) -> EmbershardError:
-    """The error a caller sees for a failed call."""
+def error_of(
+    failure: grpc.RpcError, *, address: str, timeout_seconds: float | None = None
+) -> EmbershardError:
+    """The error a caller sees for a failed call.
+
+    Args:
+        failure: what gRPC raised.
+        address: of the server.
+        timeout_seconds: how long the call had. None: not known here.
+    """
     return error_for(
         failure.code(),
         failure.details() or "no details",
         address=address,
         retry_after_seconds=pushback_seconds(failure),
+        timeout_seconds=timeout_seconds,
     )
 
 
 def error_for(
-    code: grpc.StatusCode, details: str, *, address: str, retry_after_seconds: float | None = None
+    code: grpc.StatusCode,
+    details: str,
+    *,
+    address: str,
+    retry_after_seconds: float | None = None,
+    timeout_seconds: float | None = None,
 ) -> EmbershardError:
     """The same, of a code and the words with it."""
     kind = ERRORS.get(code, InternalError)
@@ -55,6 +73,10 @@ def error_for(
         return kind(f"{address}: {expected}, got one that does not know the call ({details})")
     if kind is UnavailableError or kind is InternalError:
         return kind(f"{address}: {code.name}: {details}")
+    if kind is DeadlineError:
+        said = "no answer before the deadline" if details == GRPCS_DEADLINE else details
+        after = "" if timeout_seconds is None else f" ({duration_text(timeout_seconds)})"
+        return kind(f"{address}: {said}{after}")
     if kind is OverloadedError:
         return OverloadedError(details, retry_after_seconds=retry_after_seconds)
     return kind(details)

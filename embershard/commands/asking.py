@@ -25,10 +25,18 @@ def add_predict(commands: Any) -> None:
     )
     add("--model", default="", help="which to ask (default: the only one served)")
     add(
+        "--version",
         "--model-version",
         type=int,
         default=0,
+        metavar="N",
         help="which of the model's versions to ask (default: the one being served)",
+    )
+    add(
+        "--label",
+        default="",
+        metavar="LABEL",
+        help="ask the version with that label, as canary, in place of a number",
     )
     add(
         "--timeout",
@@ -44,7 +52,7 @@ def add_predict(commands: Any) -> None:
 def _predict(given: argparse.Namespace) -> None:
     from embershard.client import Client
 
-    which = {"model": given.model, "version": given.model_version}
+    which = {"model": given.model, "version": given.version, "label": given.label}
     asked = None if given.request is None else read_request(given.request)
     with Client(given.address, timeout_seconds=given.timeout, **connection(given)) as client:
         if asked is None:
@@ -66,7 +74,10 @@ def _described(model: Any) -> str:
         default = f"   default {item.default:g}" if item.default is not None else ""
         weighted = "   weighted" if item.weighted else ""
         longest = f"   at most {item.max_ids} ids" if item.max_ids else ""
-        lines.append(f"  {item.kind:6}  {item.scope:7}  {item.name}{default}{weighted}{longest}")
+        known = f"   knows ids 0 .. {item.known_ids - 1}" if item.known_ids else ""
+        lines.append(
+            f"  {item.kind:6}  {item.scope:7}  {item.name}{default}{weighted}{longest}{known}"
+        )
     for item in model.outputs:
         shape = "".join(f" x {size}" for size in item.shape)
         lines.append(f"  output  {item.scope:7}  {item.name}{shape}")

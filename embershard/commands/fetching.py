@@ -23,9 +23,11 @@ def add_fetch(commands: Any) -> None:
     add("repository", type=Path, metavar="REPOSITORY", help="folder of models, made if missing")
     add("--model", default="", help="which to fetch (default: the only one there)")
     add(
+        "--version",
         "--model-version",
         type=int,
         default=0,
+        metavar="N",
         help="which of the model's versions to fetch (default: the highest)",
     )
     add(
@@ -46,7 +48,7 @@ def _fetch(given: argparse.Namespace) -> None:
             given.url,
             given.repository,
             model=given.model,
-            version=given.model_version,
+            version=given.version,
             trusted_key=given.trusted_key or "",
             progress=progress,
         )

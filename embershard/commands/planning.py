@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from embershard.commands.packages import add_package, package_folder
@@ -44,6 +45,7 @@ def add_plan_command(commands: Any) -> None:
 
 def _plan(given: argparse.Namespace) -> None:
     from embershard.package import Package, add_plan, make_plan, parse_devices
+    from embershard.package.plan import unserved_devices
 
     folder = package_folder(given.package)
     plan = make_plan(
@@ -59,6 +61,12 @@ def _plan(given: argparse.Namespace) -> None:
         f"{by_default}"
     )
     print("\n".join(_device_lines(Package.open(folder), plan)))
+    if unserved := unserved_devices(plan):
+        print(
+            f"embershard plan: warning: plan {plan.name} is for {unserved[0]}: servers of this "
+            "version have cpu devices only, and refuse it",
+            file=sys.stderr,
+        )
 
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:

@@ -27,6 +27,8 @@ def read_request(path: str) -> dict[str, Any]:
         document = json.loads(text)
     except RecursionError as error:
         raise InputError(f"{name}: expected JSON, got one that is nested too deep") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{name}: there is no such file") from error
     except OSError as error:
         raise InputError(f"{name}: expected a file of JSON, got {error.strerror}") from error
     except ValueError as error:

@@ -148,7 +148,14 @@ def _metrics(given: argparse.Namespace) -> AbstractContextManager[MetricsPort | 
     try:
         return MetricsPort(host=given.metrics_host, port=given.metrics_port)
     except UnavailableError as error:
-        raise UnavailableError(f"{error}; --metrics-port 0 picks a free port") from error
+        raise _with_way_out(error, "--metrics-port") from None
+
+
+def _with_way_out(error: UnavailableError, flag: str) -> UnavailableError:
+    """The same, with another port where that one cannot be had."""
+    if not str(error).lower().endswith((": in use", ": address already in use", "denied")):
+        return error
+    return UnavailableError(f"{error}; {flag} 0 picks a free port")
 
 
 def _started(given: argparse.Namespace, options: ServerOptions, log: EventLog) -> Server:
@@ -170,7 +177,7 @@ def _started(given: argparse.Namespace, options: ServerOptions, log: EventLog) -
             on_event=said,
         )
     except UnavailableError as error:
-        raise UnavailableError(f"{error}; --port 0 picks a free port") from error
+        raise _with_way_out(error, "--port") from None
     started = True
     for each in server.index():
         if each["state"] == "failed":

@@ -52,13 +52,18 @@ START = (
         "sample-tolerance",
         "X",
         "largest difference allowed from the scores that the package says its samples have; "
-        "100 times as much where the dense program is in bf16",
+        "100 times as much where the dense program is in bf16, 1000 times where that is compiled",
     ),
 )
 VERSIONS = (
     ("memory-budget", "BYTES", "most that loaded versions take; 0: 80 %% of the memory"),
     ("load-mb-per-second", "MB", "how fast a later version is read; 0: at full speed"),
-    ("shadow-share", "S", "share of the requests copied to the version labelled shadow"),
+    (
+        "shadow-share",
+        "S",
+        "share of the requests copied to the version labelled shadow, as far as --shadow-time "
+        "has room for them; the rest are dropped",
+    ),
     ("shadow-time", "S", "share of one processor's time that these copies take at most"),
 )
 GROUPS = {

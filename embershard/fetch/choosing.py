@@ -34,6 +34,6 @@ def choose_version(source: Source, *, model: str = "", version: int = 0) -> tupl
         if not version:
             raise NotFoundError(
                 f"{source.url}/{model}: expected versions, folders named by numbers, found none; "
-                "where the far side cannot list its folders, name one (--model-version)"
+                "where the far side cannot list its folders, name one (--version)"
             )
     return model, version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeGuard, TypeVar
 
 from embershard.errors import ConfigError, NotFoundError, UnavailableError
@@ -34,7 +35,8 @@ class Source:
         self.url, self._pause = url.rstrip("/"), pause
         if "://" not in url:
             raise ConfigError(
-                f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}"
+                f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}; "
+                f"a folder of this machine is {Path(url).absolute().as_uri()}"
             )
         try:
             from fsspec.core import url_to_fs

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Sequence
 from embershard.package.device_shares import device_bytes
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest import Manifest, OutputSpec, TableSpec
-from embershard.package.manifest_inputs import Ids, InputSpec
+from embershard.package.manifest_inputs import Ids, InputSpec, VocabIds
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
+from embershard.package.vocabulary_file import open_vocabulary
 from embershard.words import count_text, devices_text, megabytes_text
 
 __all__ = ["describe_package"]
 
 _SHOWN_DEVICES = 4
+_SHOWN_IDS = 3
+_LARGE = 1 << 48
 
 
 def describe_package(package: Package) -> str:
@@ -42,7 +45,7 @@ def describe_package(package: Package) -> str:
         ),
         _columns(
             ["input", "kind", "scope", "ids", "lookups"],
-            [_input_line(each) for each in manifest.inputs],
+            [_input_line(each, package) for each in manifest.inputs],
         ),
         _columns(
             ["output", "scope", "shape"],
@@ -113,22 +116,36 @@ def _plan_line(plan: Plan, manifest: Manifest) -> list[str]:
     ]
 
 
-def _input_line(each: InputSpec) -> list[str]:
+def _input_line(each: InputSpec, package: Package) -> list[str]:
     if each.kind == "dense":
         default = "" if each.default is None else f"default {each.default:g}"
         return [each.name, "dense", each.scope, default, ""]
     kind = "sparse, weighted" if each.weighted else "sparse"
-    ids = _ids(each.ids)
+    ids = _ids(each.ids, package)
     if each.max_ids:
         ids += f", at most {each.max_ids} ({each.keep})"
     lookups = ", ".join(f"{lookup.pooling or 'rows'} of {lookup.table}" for lookup in each.lookups)
     return [each.name, kind, each.scope, ids, lookups]
 
 
-def _ids(ids: Ids) -> str:
+def _ids(ids: Ids, package: Package) -> str:
     if ids.kind == "hash":
         return f"hash to {ids.rows:,}"
-    return f"{ids.kind} of {known_ids(ids):,}, unknown: {ids.unknown}"
+    known = f"{ids.kind} of {known_ids(ids):,}"
+    if ids.kind == "vocab":
+        known += f" {_kind_of_ids(package, ids)}"
+    return f"{known}, unknown: {ids.unknown}"
+
+
+def _kind_of_ids(package: Package, ids: VocabIds) -> str:
+    """With the lowest ids where these are numbers. Of strings a package keeps the hashes alone,
+    which lie anywhere in 64 bits, as some numbers do; those within 48 bits are no hashes."""
+    keys, _ = open_vocabulary(package.path / ids.file, ids.file)
+    quarters = (int(keys[len(keys) // 4]), int(keys[len(keys) * 3 // 4]))
+    if min(map(abs, quarters)) >= _LARGE:
+        return "strings or large numbers"
+    lowest = ", ".join(str(key) for key in keys[:_SHOWN_IDS])
+    return f"numbers ({lowest}{', ...' if len(keys) > _SHOWN_IDS else ''})"
 
 
 def _shape(output: OutputSpec) -> str:

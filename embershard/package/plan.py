@@ -27,7 +27,15 @@ from embershard.package.refusal import refusal
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.package.validation import parse_model
 
-__all__ = ["Plan", "Shard", "parse_devices", "parse_plan", "place_tables", "plan_json"]
+__all__ = [
+    "Plan",
+    "Shard",
+    "parse_devices",
+    "parse_plan",
+    "place_tables",
+    "plan_json",
+    "unserved_devices",
+]
 
 Span: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 Device: TypeAlias = Annotated[str, Field(pattern=r"^(cpu|cuda):(0|[1-9][0-9]{0,3})$")]
@@ -113,6 +121,11 @@ def parse_devices(text: str) -> list[str]:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise InputError(f"devices: expected like 2xcpu, cpu or cuda, got {shown!r}")
     return [f"{kind}:{index}" for index in range(number)]
+
+
+def unserved_devices(plan: Plan) -> list[str]:
+    """Those of its devices that no server of this version has: all but processors."""
+    return [each for each in plan.devices if not each.startswith("cpu:")]
 
 
 def place_tables(

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from embershard.errors import InputError
 from embershard.package.manifest import Manifest
-from embershard.package.plan import Plan, plan_json
+from embershard.package.plan import Plan, plan_json, unserved_devices
 from embershard.package.reader import Package
 from embershard.package.refusal import MANIFEST
 from embershard.package.sealing import seal, sync, sync_tree
@@ -56,7 +56,7 @@ def add_plan(package: str | Path, plan: Plan, *, default: bool = False) -> Packa
             other devices than processors, which no server has; or its file system cannot exchange
             two folders.
     """
-    if default and (other := [each for each in plan.devices if not each.startswith("cpu:")]):
+    if default and (other := unserved_devices(plan)):
         raise InputError(
             "plan: expected devices that servers have (cpu) of a plan that is the default, "
             f"got {other[0]}; without --default it is added beside"

@@ -147,6 +147,8 @@ def read_config(path: Path) -> RunConfig:
     """
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a TOML file in UTF-8, got {error}") from error
     file = ConfigFile(path=path, text=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import select
 import signal
@@ -27,8 +28,10 @@ from embershard.data import (
     load_movielens,
     movielens_folder,
 )
+from embershard.data.movielens_features import age_band, year_band
 from embershard.export import export_checkpoint
 from embershard.package import Package
+from embershard.package.id_maps import hash_string
 from embershard.training import TrainingResult, area_under_curve, read_config, train
 
 HERE = Path(__file__).parent
@@ -49,6 +52,8 @@ class Served:
     examples_per_second: float
     user: int
     titles: list[str]
+    best: ClientRequest
+    """Asks about those titles alone."""
 
 
 def main() -> None:
@@ -69,6 +74,9 @@ def main() -> None:
         with Client(address, timeout_seconds=10) as client:
             served = _ask(client, movielens)
     _print_table(movielens, trained, Package.open(out), served)
+    request = out.parent.parent / "request.json"
+    request.write_text(_request_text(movielens, served.best))
+    _print_next(out.parent.parent, request)
 
 
 def _arguments() -> argparse.Namespace:
@@ -87,7 +95,7 @@ def _server(repository: Path, *, version: int) -> Iterator[str]:
     """A server in a process of its own, on a free port; gone when the block ends."""
     command = [sys.executable, "-m", "embershard", "serve", str(repository), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--model", "movielens", "--model-version", str(version)],
+        [*command, "--model", "movielens", "--version", str(version)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,6 +137,7 @@ def _ask(client: Client, movielens: MovieLens) -> Served:
 
     best = np.argsort(-answers[0])[:RECOMMENDATIONS]
     return Served(
+        best=_about(movielens, ranking[0].request, best),
         test_auc=area_under_curve(scores, movielens.dataset.test.labels),
         latency_ms=latency_ms,
         examples_per_second=CANDIDATES * len(ranking) / seconds,
@@ -140,6 +149,63 @@ def _ask(client: Client, movielens: MovieLens) -> Served:
 def _predict(client: Client, request: ClientRequest) -> Prediction:
     sparse = {name: Lists(each.lengths, each.values) for name, each in request.sparse.items()}
     return client.predict("movielens", dense=request.dense, sparse=sparse)
+
+
+def _about(
+    movielens: MovieLens, request: ClientRequest, examples: NDArray[np.int64]
+) -> ClientRequest:
+    """The same request about some of its examples."""
+    sparse = {
+        item.name: request.sparse[item.name].take(examples)
+        if item.scope == "example"
+        else request.sparse[item.name]
+        for item in movielens.dataset.schema.sparse
+    }
+    return ClientRequest(request.dense[examples], sparse, request.positions[examples])
+
+
+def _request_text(movielens: MovieLens, request: ClientRequest) -> str:
+    """A request as `embershard predict` reads it, a line an input."""
+    schema, text_of = movielens.dataset.schema, _texts(movielens)
+    dense: dict[str, object] = {}
+    for place, number in enumerate(schema.dense):
+        values = [round(value, 4) for value in request.dense[:, place].tolist()]
+        dense[number.name] = values[0] if number.scope == "request" else values
+    sparse: dict[str, object] = {}
+    for each in schema.sparse:
+        column = request.sparse[each.name]
+        ids = [text_of.get(value, value) for value in column.values.tolist()]
+        ends = np.cumsum(column.lengths).tolist()
+        lists = [ids[end - size : end] for end, size in zip(ends, column.lengths, strict=True)]
+        sparse[each.name] = lists[0] if each.scope == "request" else lists
+    parts = {
+        part: ",\n".join(
+            f"  {json.dumps(name)}: {json.dumps(given)}" for name, given in named.items()
+        )
+        for part, named in (("dense", dense), ("sparse", sparse))
+    }
+    inner = ",\n".join(f' "{part}": {{\n{lines}\n }}' for part, lines in parts.items())
+    return f"{{\n{inner}\n}}\n"
+
+
+def _texts(movielens: MovieLens) -> dict[int, str]:
+    """By the ids that they stand for, the strings of users and items."""
+    log = movielens.log
+    texts: set[str] = set()
+    for user in log.user_table.values():
+        texts |= {age_band(user.age), user.gender, user.occupation, user.zip_code[:3]}
+    for item in log.item_table.values():
+        texts |= {year_band(item.year), *item.genres}
+    return {hash_string(each): each for each in texts}
+
+
+def _print_next(repository: Path, request: Path) -> None:
+    print(
+        f"""
+serve it, then ask about these titles from another terminal:
+  .venv/bin/embershard serve {repository} --model movielens
+  .venv/bin/embershard predict 127.0.0.1:50051 {request}"""
+    )
 
 
 def _print_table(

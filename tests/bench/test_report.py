@@ -265,6 +265,16 @@ def test_on_a_terminal_the_line_is_written_over_and_removed():
     assert blank == " " * len(shown)
 
 
+def test_the_line_says_that_nothing_is_counted_during_the_warm_up():
+    out = io.StringIO()
+    with LiveLine(out) as line:
+        line.show("run", replace(NOW, seconds=0.5, requests=0, warming_up=True))
+        line.show("run", replace(NOW, seconds=2.5))
+    first, second = out.getvalue().splitlines()
+    assert first == "run:   0.5 s  warm-up, not counted"
+    assert second.startswith("run:   2.5 s  1,200 requests  800/s")
+
+
 def test_elsewhere_there_is_a_line_every_two_seconds_of_a_run():
     out = io.StringIO()
     with LiveLine(out) as line:

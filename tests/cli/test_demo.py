@@ -1,5 +1,6 @@
 """What `make demo` runs: one table, better than no model, and nothing left behind."""
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import run, serving
+
+README = Path(__file__).parents[2] / "README.md"
 DEMO = Path(__file__).parents[2] / "examples/movielens/demo.py"
 END_SECONDS = 300
 
@@ -30,11 +34,12 @@ def processes_of_session(session: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The demo's standard output, and the processes it left."""
+    """The demo's standard output, the processes it left, and the folder it ran in."""
+    folder = tmp_path_factory.mktemp("demo")
     environment = {**os.environ, "COLUMNS": "120"}
     process = subprocess.Popen(
         [sys.executable, str(DEMO)],
-        cwd=tmp_path_factory.mktemp("demo"),
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -48,7 +53,7 @@ def demo(tmp_path_factory):
         with suppress(ProcessLookupError):  # As it should be: nothing is left to end.
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, err
-    return out, left
+    return out, left, folder
 
 
 def numbers(line: str) -> list[float]:
@@ -87,7 +92,7 @@ def test_the_table_says_how_fast_the_answers_came(demo):
 
 def test_five_titles_are_recommended(demo):
     _, titles = re.split(r"^user \d+ may like$", demo[0], flags=re.MULTILINE)
-    titles = titles.strip().splitlines()
+    titles = titles.strip().partition("\n\n")[0].splitlines()
     assert len(set(titles)) == 5
     assert all(re.search(r"\(19\d\d\)$", title) for title in titles)
 
@@ -98,6 +103,27 @@ def test_it_says_where_training_ended(demo):
     )
     steps, best = map(int, said)
     assert steps == best + 8 * 40  # Its patience: eight looks, one in forty steps.
+
+
+NEXT = """\
+  .venv/bin/embershard serve repository --model movielens
+  .venv/bin/embershard predict 127.0.0.1:50051 repository/request.json
+"""
+
+
+def test_it_ends_with_what_to_do_next_as_the_readme_does(demo):
+    assert demo[0].endswith(NEXT)
+    assert NEXT in README.read_text()
+
+
+def test_what_it_says_to_do_next_works(demo):
+    repository = demo[2] / "repository"
+    with serving(repository, "--model", "movielens") as server:
+        told = run("predict", server.address, repository / "request.json", "--timeout", 60)
+    assert (told.returncode, told.stderr) == (0, "")
+    scores = json.loads(told.stdout)["outputs"]["score"]
+    assert len(scores) == 5
+    assert scores == sorted(scores, reverse=True)  # As the titles stand.
 
 
 def test_it_fits_80_columns(demo):

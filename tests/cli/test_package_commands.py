@@ -113,6 +113,17 @@ def test_plan_adds_a_plan_that_inspect_shows(repository, tmp_path, capsys):
     )
 
 
+def test_plan_warns_of_devices_that_no_server_has(repository, tmp_path, capsys):
+    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
+    assert main(["plan", str(package), "--devices", "2xcuda", "--name", "gpus"]) == 0
+    assert capsys.readouterr().err == (
+        "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
+        "devices only, and refuse it\n"
+    )
+    assert main(["plan", str(package), "--devices", "2xcpu", "--name", "two"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_plan_refuses_a_name_that_is_taken(repository, capsys):
     package = repository / "ranker" / "1"
     assert main(["plan", str(package), "--devices", "2xcpu", "--name", "default"]) == 1

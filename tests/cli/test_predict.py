@@ -7,6 +7,7 @@ import pytest
 
 from embershard.cli import main
 from embershard.client import Client
+from embershard.serving import Server, ServerOptions
 
 REQUEST = {
     "dense": {"age": 1.0, "price": [1.0, 2.0]},
@@ -62,14 +63,30 @@ def test_a_request_from_standard_input(address, capsys, monkeypatch):
     assert list(json.loads(out)["outputs"]) == ["score"]
 
 
+def test_a_version_is_asked_for_by_number_or_by_label(repository, tmp_path, request_file, capsys):
+    model = tmp_path / "ranker"
+    model.mkdir()
+    (model / "1").symlink_to(repository / "ranker" / "1")
+    (model / "labels.json").write_text(json.dumps({"canary": 1}))
+    path = request_file(REQUEST)
+    with Server(tmp_path, options=ServerOptions(port=0, threads=1)) as server:
+        for which in (["--label", "canary"], ["--version", "1"], ["--model-version", "1"]):
+            code, out, err = predict(capsys, server.address, path, *which)
+            assert (code, err, json.loads(out)["version"]) == (0, "", 1)
+        code, out, err = predict(capsys, server.address, path, "--label", "stable")
+    assert (code, out) == (1, "")
+    assert "NotFoundError: label 'stable' is not defined here" in err
+
+
 def test_without_a_request_it_says_what_the_model_takes(address, capsys):
-    code, out, _ = predict(capsys, address, "--model", "ranker", "--model-version", "1")
+    code, out, _ = predict(capsys, address, "--model", "ranker", "--version", "1")
     assert code == 0
     lines = out.splitlines()
     assert lines[0] == "ranker 1   at most 4096 examples a request"
     assert "  dense   example  likes   default -1.25" in lines
     assert "  sparse  request  history   at most 5 ids" in lines
-    assert "  sparse  example  tags   weighted" in lines
+    assert "  sparse  example  tags   weighted   knows ids 0 .. 7" in lines
+    assert "  sparse  example  category   at most 3 ids   knows ids 0 .. 5" in lines
     assert "  output  example  parts x 2" in lines
 
 
@@ -121,7 +138,7 @@ def test_a_file_that_is_not_there(address, tmp_path, capsys):
     code, _, err = predict(capsys, address, str(tmp_path / "none.json"))
     assert code == 1
     assert "InputError" in err
-    assert "none.json: expected a file of JSON, got No such file" in err
+    assert "none.json: there is no such file\n" in err
 
 
 def test_no_server(capsys):

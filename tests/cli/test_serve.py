@@ -151,6 +151,11 @@ def test_a_port_that_is_taken_is_refused_with_a_way_out(repository):
             "model 'ranker': version 4 is not in the repository, expected one of 1",
             id="version",
         ),
+        pytest.param(
+            ["--host", "192.0.2.1"],
+            "UnavailableError: cannot listen on 192.0.2.1:0: no address of this machine\n",
+            id="host",
+        ),
         pytest.param(["--port", 70000], "ConfigError: port: expected 0..65535", id="port"),
         pytest.param(["--threads", -1], "ConfigError: threads: expected 0..1024", id="threads"),
         pytest.param(

@@ -149,6 +149,15 @@ def test_a_file_that_exists_is_refused_before_anything_is_loaded(tmp_path):
     assert path.read_text() == "mine"
 
 
+def test_a_file_in_a_package_is_refused(repository):
+    path = repository / "ranker" / "1" / "calls"
+    ended = run("serve", repository, "--record", path)
+    assert ended.returncode == 1
+    words = f"ConfigError: record: expected a file beside the models of {repository}, got {path}"
+    assert words in ended.stderr
+    assert not path.exists()
+
+
 def test_two_models_are_refused_before_anything_is_loaded(tmp_path):
     for model in ("finder", "ranker"):
         (tmp_path / model / "1").mkdir(parents=True)

@@ -157,8 +157,10 @@ def test_a_configuration_that_cannot_be_run(config, capsys, change, words):
 
 
 def test_a_configuration_that_is_not_there(tmp_path, capsys):
-    assert main(["train", str(tmp_path / "none.toml")]) == 1
-    assert "ConfigError: " in capsys.readouterr().err
+    missing = tmp_path / "none.toml"
+    assert main(["train", str(missing)]) == 1
+    words = f"embershard train: ConfigError: {missing}: there is no such file\n"
+    assert capsys.readouterr().err == words
 
 
 def test_a_folder_for_data_that_is_made(config, tmp_path, capsys):

@@ -161,10 +161,18 @@ def test_a_server_that_does_not_answer_in_time_is_a_deadline_error():
 
     with fake_server(get_model=[late]) as fake:
         try:
-            with Client(fake.address) as client, pytest.raises(DeadlineError):
+            with Client(fake.address) as client, pytest.raises(DeadlineError) as caught:
                 client.get_model(timeout_seconds=0.05)
         finally:
             released.set()
+    assert str(caught.value) == f"{fake.address}: no answer before the deadline (50.0 ms)"
+
+
+def test_the_servers_words_on_a_deadline_get_address_and_time():
+    late = fails(Code.DEADLINE_EXCEEDED, "in its words")
+    with fake_server(predict=[late]) as fake, pytest.raises(DeadlineError) as caught:
+        ask(fake, timeout_seconds=30)
+    assert str(caught.value) == f"{fake.address}: in its words (30.0 s)"
 
 
 def test_no_server_is_an_unavailable_error_that_names_the_address(pauses):

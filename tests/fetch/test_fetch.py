@@ -345,7 +345,7 @@ def test_of_several_models_one_must_be_named(far, here):
 
 
 def test_urls_that_cannot_be_read_are_refused(here, monkeypatch):
-    with pytest.raises(ConfigError, match="expected one with a protocol"):
+    with pytest.raises(ConfigError, match=r"expected one with a protocol.* is file:///"):
         fetch("repository", here)
     with pytest.raises(ConfigError, match="Protocol not known: nosuch"):
         fetch("nosuch://repository", here)

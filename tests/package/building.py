@@ -1,5 +1,6 @@
 """A small package for the tests of this folder, written through the writer."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,17 @@ def sample(examples: int = 2) -> SampleRequest:
     )
 
 
-def fill(writer: PackageWriter, batches: list[np.ndarray], *, version: int = 1) -> PackageContents:
+def fill(
+    writer: PackageWriter,
+    batches: list[np.ndarray],
+    *,
+    version: int = 1,
+    ids: Sequence[int] | Sequence[str] | None = None,
+) -> PackageContents:
     """Writes every file of the package and returns what is left to publish."""
     table = writer.write_table("user", RowFormat("int8", 4), iter(batches))
-    ids = np.arange(table.rows)[::-1]
-    vocabulary = writer.add_vocabulary("user.safetensors", Vocabulary(ids))
+    given = np.arange(table.rows)[::-1] if ids is None else ids
+    vocabulary = writer.add_vocabulary("user.safetensors", Vocabulary(given))
     writer.add_plan(place_tables([table], ["cpu:0", "cpu:1"]))
     writer.add_file("programs/dense.pt", b"no program: these tests read none")
     writer.add_samples([sample()])

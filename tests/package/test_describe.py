@@ -1,8 +1,10 @@
 """`embershard inspect` says what is in a package."""
 
-from embershard.package import Package, describe_package
+import pytest
+
+from embershard.package import Package, PackageWriter, describe_package
 from tests.hostile.draft import GOLDEN
-from tests.package.building import publish
+from tests.package.building import ROWS, fill, publish
 
 
 def lines_of(package):
@@ -18,7 +20,10 @@ def test_a_description_names_tables_inputs_and_outputs(tmp_path):
     )
     assert "table rows dim weights MB fp32 MB mse max error plan default" in lines
     assert "user 3,000 4 int8 0.024 0.048 1.0e-06 2.0e-03 cpu:0" in lines
-    assert "user sparse example vocab of 3,000, unknown: reject sum of user" in lines
+    assert (
+        "user sparse example vocab of 3,000 numbers (0, 1, 2, ...), unknown: reject sum of user"
+        in lines
+    )
     assert "score example [N]" in lines
 
 
@@ -26,10 +31,28 @@ def test_every_kind_of_input_is_described():
     lines = lines_of(Package.open(GOLDEN))
 
     assert "price dense example default 0.25" in lines
-    assert "user sparse request vocab of 4, unknown: oov sum of users" in lines
+    assert (
+        "user sparse request vocab of 4 strings or large numbers, unknown: oov sum of users"
+        in lines
+    )
     assert "tags sparse, weighted request hash to 7, at most 3 (last) sum of tags" in lines
     assert "item sparse example identity of 600, unknown: reject mean of items" in lines
     assert "profile request [1, 2]" in lines
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        pytest.param(range(3000, 0, -1), "numbers (1, 2, 3, ...)", id="numbers"),
+        pytest.param([f"u{each}" for each in range(3000)], "strings or large numbers", id="text"),
+        pytest.param(range(1 << 60, (1 << 60) + 3000), "strings or large numbers", id="large"),
+    ],
+)
+def test_the_kind_of_a_vocabularys_ids_is_said(tmp_path, ids, words):
+    with PackageWriter(tmp_path / "m" / "1") as writer:
+        package = writer.publish(fill(writer, [ROWS], ids=ids))
+    expected = f"user sparse example vocab of 3,000 {words}, unknown: reject sum of user"
+    assert expected in lines_of(Package.open(package))
 
 
 def test_columns_line_up():

@@ -79,3 +79,10 @@ def test_what_is_out_of_range_is_refused_by_name(option, values):
     for value in values:
         with pytest.raises(ConfigError, match=f"^{option}: expected .*, got '?{value}'?$"):
             ServerOptions(**{option: value})
+
+
+@pytest.mark.parametrize(("option", "value"), [("record_share", 0.1), ("record_requests", 20)])
+def test_how_to_record_needs_a_file_to_record_to(option, value):
+    with pytest.raises(ConfigError, match=f"^{option}: expected record, the file, .*, got {value}"):
+        ServerOptions(**{option: value})
+    assert getattr(ServerOptions(record="calls", **{option: value}), option) == value

@@ -259,7 +259,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(text, message, tmp_
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        pytest.param(lambda file: None, "No such file", id="absent"),
         pytest.param(lambda file: file.mkdir(), "directory", id="a-folder"),
         pytest.param(lambda file: file.write_bytes(b"\xff\xfe"), "utf-8", id="other-encoding"),
     ],

@@ -34,7 +34,7 @@ def test_it_is_asked_by_what_a_package_says(served, package, tmp_path):
         pytest.param((), "expected a server that speaks embershard's protocol", id="in-ours"),
         pytest.param(
             ("--protocol", "oip"),
-            "another is measured by --protocol oip or torchrec, and --package PATH of what it serves",
+            "another is measured by --protocol oip or torchrec, and --package PATH",
             id="without-a-package",
         ),
     ],
