@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,8 +57,11 @@ def _inodes(port: int, proc: Path) -> Iterator[str]:
                 yield rest[5]
 
 
-def _links(folder: Path) -> set[str]:
+def _links(folder: Path) -> Iterator[str]:
     try:
-        return {os.readlink(entry) for entry in folder.iterdir()}
+        entries = list(folder.iterdir())
     except OSError:  # Of another user, or gone.
-        return set()
+        return
+    for entry in entries:
+        with suppress(OSError):  # Closed since it was listed.
+            yield os.readlink(entry)

@@ -36,6 +36,7 @@ def proc(tmp_path):
         folder = tmp_path / str(process) / "fd"
         folder.mkdir(parents=True)
         (folder / "3").symlink_to(f"socket:[{inode}]")
+    (tmp_path / "10" / "fd" / "2").write_text("no link: as one that was closed meanwhile")
     (tmp_path / "14").mkdir()  # Gone meanwhile.
     return tmp_path
 
