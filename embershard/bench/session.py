@@ -122,12 +122,9 @@ def run_bench(
     )
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
+    package = options.package if options.load.protocol != "embershard" else None
     asked = find_subject(
-        target,
-        model=options.model,
-        replay=replay,
-        package=options.package if options.load.protocol != "embershard" else None,
-        patience_seconds=patience,
+        target, model=options.model, replay=replay, package=package, patience_seconds=patience
     )
     model = asked.model
     if replay is not None:
