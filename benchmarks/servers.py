@@ -139,13 +139,21 @@ def noop_server(package: Path) -> list[str | Path]:
     return [program("noop_server"), package]
 
 
-def echo_server(api: Literal["async", "callback", "aio"], package: Path) -> list[str | Path]:
-    """The command of a server that answers requests for a package with as many zeros."""
+def echo_server(
+    api: Literal["async", "callback", "aio"], package: Path, *, busy_us: int = 0
+) -> list[str | Path]:
+    """The command of a server that answers requests for a package with as many zeros.
+
+    Args:
+        api: what it is made of.
+        package: whose answers these look like.
+        busy_us: for so many microseconds a thread is busy before each answer, with ``callback``.
+    """
     manifest = Package.open(package).manifest
     names = [manifest.model, *(output.name for output in manifest.outputs)]
     if api == "aio":
         return [sys.executable, "-m", "benchmarks.peers.aio_echo", *names]
-    return [program("echo_server"), api, *names]
+    return [program("echo_server"), f"{api}:{busy_us}" if busy_us else api, *names]
 
 
 def requests_of(

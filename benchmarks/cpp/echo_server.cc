@@ -1,19 +1,19 @@
 // The least a C++ gRPC server can do with our messages: parses each PredictRequest and
 // answers a PredictResponse as large as ours, of zeros.
 //
-//   echo_server async|callback MODEL OUTPUT...
+//   echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...
 //
-// async: one completion queue and one thread a core; callback: gRPC's own threads. MODEL: what
-// answers say that they come from. OUTPUT: names of the outputs in an answer, one value an
-// example each. Serves until SIGTERM or SIGINT.
+// async: one completion queue and one thread a core; callback: gRPC's own threads, which are busy
+// for so long before each answer. MODEL: what answers say that they come from. OUTPUT: names of the
+// outputs in an answer, one value an example each. Serves until SIGTERM or SIGINT.
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -109,12 +109,14 @@ void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueu
 
 class CallbackEcho final : public v1::Predictor::CallbackService {
  public:
-  explicit CallbackEcho(const Words* words) : words_(words) {}
+  CallbackEcho(const Words* words, std::chrono::microseconds busy) : words_(words), busy_(busy) {}
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
                                     const v1::PredictRequest* request,
                                     v1::PredictResponse* response) override {
+    const auto until = std::chrono::steady_clock::now() + busy_;
     FillAnswer(*request, *words_, response);
+    while (std::chrono::steady_clock::now() < until) continue;
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -122,6 +124,7 @@ class CallbackEcho final : public v1::Predictor::CallbackService {
 
  private:
   const Words* const words_;
+  const std::chrono::microseconds busy_;
 };
 
 void AddPort(grpc::ServerBuilder* builder, int* port) {
@@ -152,11 +155,11 @@ int RunAsync(const StopSignals& stop, const Words& words) {
   std::_Exit(EXIT_SUCCESS);
 }
 
-int RunCallback(const StopSignals& stop, const Words& words) {
+int RunCallback(const StopSignals& stop, const Words& words, std::chrono::microseconds busy) {
   int port = 0;
   grpc::ServerBuilder builder;
   AddPort(&builder, &port);
-  CallbackEcho service(&words);
+  CallbackEcho service(&words, busy);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return EXIT_FAILURE;
@@ -166,14 +169,17 @@ int RunCallback(const StopSignals& stop, const Words& words) {
 }
 
 int Main(int count, char** arguments) {
-  const std::string_view api = count > 3 ? arguments[1] : "";
+  const std::string given = count > 3 ? arguments[1] : "";
+  const std::string api = given.substr(0, given.find(':'));
   if (api != "async" && api != "callback") {
-    std::fprintf(stderr, "usage: echo_server async|callback MODEL OUTPUT...\n");
+    std::fprintf(stderr, "usage: echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...\n");
     return EXIT_FAILURE;
   }
+  const std::chrono::microseconds busy(
+      api == given ? 0 : std::strtol(given.c_str() + api.size() + 1, nullptr, 10));
   const Words words = {arguments[2], {arguments + 3, arguments + count}};
   const StopSignals stop;
-  return api == "async" ? RunAsync(stop, words) : RunCallback(stop, words);
+  return api == "async" ? RunAsync(stop, words) : RunCallback(stop, words, busy);
 }
 
 }  // namespace

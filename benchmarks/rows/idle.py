@@ -38,78 +38,83 @@ WHAT = "*small*, 1 example, one request at a time, 1 thread in the model, median
 
 def measure() -> list[Row]:
     """Medians of the blocks, in microseconds."""
-    (served, echoed, stays, called, paused), watch = _measured()
+    (served, echoed, late, stays, called, paused), watch, busy_us = _measured()
     least = [one + other for one, other in zip(echoed, called, strict=True)]
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
+    waited = [after - busy_us for after in late]
     awake = [after - before for after, before in zip(paused, called, strict=True)]
-    note = (
-        f"echo {np.median(echoed):.0f} us, direct call {np.median(called):.0f} us; "
-        "both of these parse the request"
-    )
+    echo, call = np.median(echoed), np.median(called)
+    one_core = np.median([each - part for each, part in zip(stays, least, strict=True)])
+
+    def row(name: str, words: str, note: str, ours: Series, theirs: Series | None = None) -> Row:
+        what = f"{WHAT}; {words}" if words else WHAT
+        about = About(name=f"idle/{name}", what=what, unit="us", lower_is_better=True, note=note)
+        return paired_row(about, ours, theirs, watch=watch)
+
     return [
-        paired_row(
-            About(name="idle/latency", what=WHAT, unit="us", lower_is_better=True, note=note),
+        row(
+            "latency",
+            "",
+            f"echo {echo:.0f} us, direct call {call:.0f} us; both of these parse the request",
             Series("served", served),
             Series("direct call + C++ echo", least),
-            watch=watch,
         ),
-        paired_row(
-            About(
-                name="idle/added",
-                what=WHAT,
-                unit="us",
-                lower_is_better=True,
-                note=f"blocks from {min(added):.0f} to {max(added):.0f}",
-            ),
+        row(
+            "added",
+            "",
+            f"blocks from {min(added):.0f} to {max(added):.0f}",
             Series("served - (direct call + C++ echo)", added),
-            watch=watch,
         ),
-        paired_row(
-            About(
-                name="idle/one_core",
-                what=f"{WHAT}; with the server on one core, where what it reads stays in one cache",
-                unit="us",
-                lower_is_better=True,
-                note=f"{np.median([s - n for s, n in zip(stays, least, strict=True)]):.0f} us more "
-                "than the least",
-            ),
+        row(
+            "one_core",
+            "with the server on one core, where what it reads stays in one cache",
+            f"{one_core:.0f} us more than the least",
             Series("served from one core", stays),
             Series("served", served),
-            watch=watch,
         ),
-        paired_row(
-            About(
-                name="idle/paused",
-                what=f"{WHAT}; what a direct call takes longer where its thread has slept "
-                f"{PAUSE_SECONDS * 1e6:.0f} us before it, as a server's does",
-                unit="us",
-                lower_is_better=True,
-            ),
+        row(
+            "paused",
+            "what a direct call takes longer where its thread has slept "
+            f"{PAUSE_SECONDS * 1e6:.0f} us before it, as a server's does",
+            "",
             Series("direct call after a pause - direct call", awake),
-            watch=watch,
+        ),
+        row(
+            "late_echo",
+            f"an echo whose thread is busy for {busy_us} us before it answers, less these: client "
+            "and server wait longer for each other, as in a prediction",
+            "",
+            Series("late echo - what it waited", waited),
+            Series("C++ echo", echoed),
         ),
     ]
 
 
-def _measured() -> tuple[list[list[float]], Watch]:
-    """Of a server, an echo, a server on one core, a direct call, and one after a pause."""
+def _measured() -> tuple[list[list[float]], Watch, int]:
+    """Of a server, an echo, one that answers late, a server on one core, a direct call, and one
+    after a pause; and how late, which is how long a direct call took before."""
     small = workload("small")
     package = package_of(small)
     pool = requests_of(small, package, [1] * 1000)
     command = embershard_serve(package, "--threads", "1")
+    predictor = LocalPredictor(package, threads=1)
+    busy_us = round(direct_call(predictor, pool)())
     with ExitStack() as stack:
         servers = [
             stack.enter_context(serving(each))
-            for each in (command, echo_server("callback", package))
+            for each in (
+                command,
+                echo_server("callback", package),
+                echo_server("callback", package, busy_us=busy_us),
+            )
         ]
         with pinned({max(os.sched_getaffinity(0))}):  # Children stay there.
             servers.append(stack.enter_context(serving(command)))
         runs = [
             _median(closed_loop(each, pool, in_flight=1, seconds=BLOCK_SECONDS)) for each in servers
         ]
-        predictor = LocalPredictor(package, threads=1)
         calls = [direct_call(predictor, pool), direct_call(predictor, pool, pause=PAUSE_SECONDS)]
-        return interleaved([*runs, *calls], blocks=BLOCKS)
+        return *interleaved([*runs, *calls], blocks=BLOCKS), busy_us
 
 
 def direct_call(
