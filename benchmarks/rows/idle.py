@@ -43,7 +43,11 @@ def measure() -> list[Row]:
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
     waited = [after - busy_us for after in late]
     awake = [after - before for after, before in zip(paused, called, strict=True)]
-    echo, call = np.median(echoed), np.median(called)
+    own = [
+        all_of_it - there - call
+        for all_of_it, there, call in zip(served, waited, paused, strict=True)
+    ]
+    echo, called_us = np.median(echoed), np.median(called)
     one_core = np.median([each - part for each, part in zip(stays, least, strict=True)])
 
     def row(name: str, words: str, note: str, ours: Series, theirs: Series | None = None) -> Row:
@@ -55,7 +59,7 @@ def measure() -> list[Row]:
         row(
             "latency",
             "",
-            f"echo {echo:.0f} us, direct call {call:.0f} us; both of these parse the request",
+            f"echo {echo:.0f} us, direct call {called_us:.0f} us; both of these parse the request",
             Series("served", served),
             Series("direct call + C++ echo", least),
         ),
@@ -86,6 +90,13 @@ def measure() -> list[Row]:
             "",
             Series("late echo - what it waited", waited),
             Series("C++ echo", echoed),
+        ),
+        row(
+            "own",
+            "what is left of served beside those two: a late echo and a direct call after a pause, "
+            "which no server is without on this machine",
+            f"blocks from {min(own):.0f} to {max(own):.0f}",
+            Series("served - (late echo + direct call after a pause)", own),
         ),
     ]
 
