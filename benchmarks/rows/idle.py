@@ -43,10 +43,8 @@ def measure() -> list[Row]:
     added = [all_of_it - part for all_of_it, part in zip(served, least, strict=True)]
     waited = [after - busy_us for after in late]
     awake = [after - before for after, before in zip(paused, called, strict=True)]
-    own = [
-        all_of_it - there - call
-        for all_of_it, there, call in zip(served, waited, paused, strict=True)
-    ]
+    here = [one + other for one, other in zip(waited, paused, strict=True)]
+    own = [all_of_it - part for all_of_it, part in zip(served, here, strict=True)]
     echo, called_us = np.median(echoed), np.median(called)
     one_core = np.median([each - part for each, part in zip(stays, least, strict=True)])
 
