@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/long_turns.h"
+
 namespace embershard {
 namespace {
 
@@ -40,6 +42,7 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
   try {
     while (threads_.size() < options.slots) {
       threads_.emplace_back([this, begin, number = threads_.size()] {
+        (void)TakeLongTurns(kTurn);  // Where it cannot, others may wait for it.
         if (begin) begin(number);
         Loop(number);
       });

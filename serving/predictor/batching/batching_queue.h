@@ -98,6 +98,9 @@ class BatchingQueue {
   // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
   // CanRun().
   void RunOne(std::unique_lock<std::mutex>* lock);
+  // Of each thread: who reads requests and sends answers, with the system's few milliseconds, is
+  // not to wait for the end of one that runs a batch.
+  static constexpr std::chrono::milliseconds kTurn{20};
   // What a piece of a request takes, and no less, that is cut because slots stand idle.
   static constexpr std::chrono::microseconds kWorthAPiece{500};
 

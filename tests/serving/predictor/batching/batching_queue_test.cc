@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "testing/turn.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
@@ -102,6 +103,20 @@ TEST(BatchingQueue, AnIdleModelRunsAtOnceAndABusyOneLetsRequestsGather) {
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {2, 3, 4}}));
   EXPECT_EQ(queue.queued().examples, 0U);
+}
+
+TEST(BatchingQueue, WhoRunsBatchesDoesNotHoldUpWhoReadsRequests) {
+  Gate gate;
+  uint64_t turn = 0;
+  BatchingQueue queue(Small(1, 1), gate.run(), gate.late(), Clock::now,
+                      [&turn](size_t) { turn = TurnOfThisThread(); });
+  queue.Stop();  // Behind it the thread has begun and ended.
+  const uint64_t usual = TurnOfThisThread();
+  if (usual == 0) {
+    EXPECT_EQ(turn, 0);  // Linux before 6.12.
+  } else {
+    EXPECT_GT(turn, usual);
+  }
 }
 
 TEST(BatchingQueue, RefusesWhenFullAndLeavesTheRequestWithTheCaller) {

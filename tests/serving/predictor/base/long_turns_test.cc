@@ -1,0 +1,50 @@
+#include "base/long_turns.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "base/background.h"
+#include "testing/turn.h"
+
+namespace embershard {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(LongTurns, TheThreadAndThoseItStartsHaveThemAndOthersDoNot) {
+  const uint64_t before = TurnOfThisThread();
+  uint64_t of_thread = 0;
+  uint64_t of_started = 0;
+  std::thread([&] {
+    EXPECT_TRUE(TakeLongTurns(milliseconds(20)));
+    of_thread = TurnOfThisThread();
+    std::thread([&] { of_started = TurnOfThisThread(); }).join();
+  }).join();
+  EXPECT_EQ(of_thread, before == 0 ? 0 : 20'000'000);
+  EXPECT_EQ(of_started, of_thread);
+  EXPECT_EQ(TurnOfThisThread(), before);
+}
+
+TEST(LongTurns, AThreadThatGivesWayGoesOnGivingWay) {
+  std::thread([] {
+    ASSERT_TRUE(GiveWayToOthers());
+    EXPECT_FALSE(TakeLongTurns(milliseconds(20)));
+    EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
+  }).join();
+}
+
+TEST(LongTurns, NicenessStaysWhatItIs) {
+  std::thread([] {
+    const int lowered = nice(5);  // Of this thread alone.
+    EXPECT_TRUE(TakeLongTurns(milliseconds(20)));
+    EXPECT_EQ(nice(0), lowered);
+  }).join();
+}
+
+}  // namespace
+}  // namespace embershard
