@@ -190,10 +190,11 @@ class ServerOptions:
     gets its answers; they are compared with those that are given. ``shadow_time`` bounds what that
     costs; what it has no room for is dropped. 0: none."""
 
-    shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 64
-    """Share of one processor's time, 0.001 to 1, that the thread of these copies takes. Behind
-    each batch of them it rests until it has had no more. Those that find 256 or 64 MiB waiting are
-    dropped. Raise it to have more compared, where a longer latency of the others may be had."""
+    shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 128
+    """Share of the time, 0.001 to 1, in which a batch of these copies is under way. Behind each of
+    them their thread rests until it has been no more. Those that find 256 or 64 MiB waiting are
+    dropped. Raise it to have more compared; from 0.01 on, one request in a hundred may meet a batch
+    of copies, and the 99th percentile of the latency tell of it."""
 
     control: str = ""
     """A Unix socket to make, for ``embershard load`` and ``unload``. Whoever may write to it (its

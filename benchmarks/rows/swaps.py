@@ -25,7 +25,7 @@ from embershard.data import workload
 from embershard.package.labels import write_label
 from embershard.serving.control import order
 
-__all__ = ["measure"]
+__all__ = ["EXAMPLES", "SLOW_PERIOD_SECONDS", "Swaps", "measure"]
 
 PERIOD_SECONDS = 0.2
 """From one swap's begin to the next one's: 200 in all blocks."""

@@ -64,7 +64,7 @@ VERSIONS = (
         "share of the requests copied to the version labelled shadow, as far as --shadow-time "
         "has room for them; the rest are dropped",
     ),
-    ("shadow-time", "S", "share of one processor's time that these copies take at most"),
+    ("shadow-time", "S", "share of the time in which these copies run at most"),
 )
 GROUPS = {
     "start": START,

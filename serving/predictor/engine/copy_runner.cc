@@ -86,7 +86,6 @@ void CopyRunner::RefuseOthers(std::list<Waiting>* taken) {
 
 Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
   const Clock::time_point begin = Clock::now();
-  const double used_before = ThreadCpuSeconds();
   const std::shared_ptr<Engine> engine = taken->front().engine;
   std::vector<std::unique_ptr<Request>> batch;
   try {
@@ -105,8 +104,8 @@ Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
     taken->pop_front();
   }
   engine->PredictMerged(std::move(batch));
-  const std::chrono::duration<double> turn((ThreadCpuSeconds() - used_before) / time_);
-  return begin + std::chrono::duration_cast<Clock::duration>(turn);
+  const std::chrono::duration<double> ran = Clock::now() - begin;
+  return begin + std::chrono::duration_cast<Clock::duration>(ran / time_);
 }
 
 }  // namespace embershard

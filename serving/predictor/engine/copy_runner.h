@@ -1,4 +1,5 @@
-// Runs copies of requests for shadow versions, in a share of the time that all other threads leave.
+// Runs copies of requests for shadow versions, in a share of the time, and of that in what all
+// other threads leave.
 
 #ifndef EMBERSHARD_ENGINE_COPY_RUNNER_H_
 #define EMBERSHARD_ENGINE_COPY_RUNNER_H_
@@ -30,8 +31,8 @@ class CopyRunner {
   static constexpr size_t kBatchCopies = 8;
   static constexpr uint64_t kBatchExamples = 256;  // One copy that has more runs alone.
 
-  // `time`: of one processor's, 1e-9 .. 1, what the thread takes at most that runs copies (a model
-  // whose batches have several threads takes as much of each); 1: as much as it gets.
+  // `time`: 1e-9 .. 1, the share of the time in which a batch of copies is under way, whether it
+  // has a processor or waits for one; 1: always, while there are copies.
   CopyRunner(IsShadow is_shadow, double time);
   CopyRunner(const CopyRunner&) = delete;
   CopyRunner& operator=(const CopyRunner&) = delete;

@@ -24,8 +24,8 @@ struct ShadowVersion {
 };
 
 struct ShadowOptions {
-  double share = 0;        // Of the requests, 0 .. 1, that are copied.
-  double time = 1.0 / 64;  // As CopyRunner takes it.
+  double share = 0;         // Of the requests, 0 .. 1, that are copied.
+  double time = 1.0 / 128;  // As CopyRunner takes it.
 };
 
 // Counted in the telemetry of the shadow version. Thread-safe.
