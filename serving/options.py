@@ -191,10 +191,10 @@ class ServerOptions:
     costs; what it has no room for is dropped. 0: none."""
 
     shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 128
-    """Share of the time, 0.001 to 1, in which a batch of these copies is under way. Behind each of
-    them their thread rests until it has been no more. Those that find 256 or 64 MiB waiting are
-    dropped. Raise it to have more compared; from 0.01 on, one request in a hundred may meet a batch
-    of copies, and the 99th percentile of the latency tell of it."""
+    """Share of the time, 0.001 to 1, in which a batch of these copies is under way. Their thread
+    rests behind each batch until the share holds, but never for more than a minute. Copies that
+    find 256 or 64 MiB waiting are dropped. Raise it to have more compared; from 0.01 on, one
+    request in a hundred arrives during a batch of copies, which the 99th percentile may show."""
 
     control: str = ""
     """A Unix socket to make, for ``embershard load`` and ``unload``. Whoever may write to it (its

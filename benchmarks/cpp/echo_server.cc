@@ -4,12 +4,13 @@
 //   echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...
 //
 // async: one completion queue and one thread a core; callback: gRPC's own threads, which are busy
-// for so long before each answer. MODEL: what answers say that they come from. OUTPUT: names of the
-// outputs in an answer, one value an example each. Serves until SIGTERM or SIGINT.
+// for MICROSECONDS before each answer. MODEL: what answers say that they come from. OUTPUT: names
+// of the outputs in an answer, one value an example each. Serves until SIGTERM or SIGINT.
 
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -114,8 +115,8 @@ class CallbackEcho final : public v1::Predictor::CallbackService {
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
                                     const v1::PredictRequest* request,
                                     v1::PredictResponse* response) override {
-    const auto until = std::chrono::steady_clock::now() + busy_;
     FillAnswer(*request, *words_, response);
+    const auto until = std::chrono::steady_clock::now() + busy_;
     while (std::chrono::steady_clock::now() < until) continue;
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
@@ -171,15 +172,17 @@ int RunCallback(const StopSignals& stop, const Words& words, std::chrono::micros
 int Main(int count, char** arguments) {
   const std::string given = count > 3 ? arguments[1] : "";
   const std::string api = given.substr(0, given.find(':'));
-  if (api != "async" && api != "callback") {
+  char* end = nullptr;
+  const int64_t busy_us = api == given ? 0 : std::strtol(given.c_str() + api.size() + 1, &end, 10);
+  const bool is_number = api == given || (busy_us > 0 && *end == '\0' && api == "callback");
+  if ((api != "async" && api != "callback") || !is_number) {
     std::fprintf(stderr, "usage: echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...\n");
     return EXIT_FAILURE;
   }
-  const std::chrono::microseconds busy(
-      api == given ? 0 : std::strtol(given.c_str() + api.size() + 1, nullptr, 10));
   const Words words = {arguments[2], {arguments + 3, arguments + count}};
   const StopSignals stop;
-  return api == "async" ? RunAsync(stop, words) : RunCallback(stop, words, busy);
+  return api == "async" ? RunAsync(stop, words)
+                        : RunCallback(stop, words, std::chrono::microseconds(busy_us));
 }
 
 }  // namespace

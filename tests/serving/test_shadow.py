@@ -109,7 +109,7 @@ def test_a_shadow_that_goes_wrong_touches_no_answer(tmp_path, module, fails):
     export_model(module(), SCHEMA, tmp_path / "ranker" / "2", devices="1xcpu")
     write_label(tmp_path, "ranker", "stable", 1)
     write_label(tmp_path, "ranker", "shadow", 2)
-    options = ServerOptions(port=0, threads=1, shadow_share=1.0)
+    options = ServerOptions(port=0, threads=1, shadow_share=1.0, shadow_time=1.0)
     with Server(tmp_path, options=options) as server, Client(server.address) as client:
         alone = client.predict(
             "ranker", version=1, dense={"price": [DEAR]}, sparse={"item": [[3]]}

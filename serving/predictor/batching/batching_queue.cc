@@ -42,8 +42,8 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
   try {
     while (threads_.size() < options.slots) {
       threads_.emplace_back([this, begin, number = threads_.size()] {
-        (void)TakeLongTurns(kTurn);  // Where it cannot, others may wait for it.
         if (begin) begin(number);
+        (void)TakeLongTurns(kTurn);  // Where it cannot, others may wait for it.
         Loop(number);
       });
     }

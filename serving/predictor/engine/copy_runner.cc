@@ -1,5 +1,6 @@
 #include "engine/copy_runner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -11,6 +12,9 @@
 
 namespace embershard {
 namespace {
+
+// A batch that waited long for a processor does not end comparing for as many times as long.
+constexpr std::chrono::duration<double> kLongestRest = std::chrono::minutes(1);
 
 void Refuse(const std::unique_ptr<Request>& copy, Status status) {
   if (copy != nullptr) copy->answer(std::move(status), {});
@@ -105,7 +109,8 @@ Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
   }
   engine->PredictMerged(std::move(batch));
   const std::chrono::duration<double> ran = Clock::now() - begin;
-  return begin + std::chrono::duration_cast<Clock::duration>(ran / time_);
+  const std::chrono::duration<double> turn = std::min(ran / time_, ran + kLongestRest);
+  return begin + std::chrono::duration_cast<Clock::duration>(turn);
 }
 
 }  // namespace embershard

@@ -32,7 +32,8 @@ class CopyRunner {
   static constexpr uint64_t kBatchExamples = 256;  // One copy that has more runs alone.
 
   // `time`: 1e-9 .. 1, the share of the time in which a batch of copies is under way, whether it
-  // has a processor or waits for one; 1: always, while there are copies.
+  // has a processor or waits for one; 1: always, while there are copies. No rest between two
+  // batches is longer than a minute, be the share what it may.
   CopyRunner(IsShadow is_shadow, double time);
   CopyRunner(const CopyRunner&) = delete;
   CopyRunner& operator=(const CopyRunner&) = delete;

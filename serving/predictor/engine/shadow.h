@@ -40,9 +40,9 @@ class Shadow {
   Shadow(const ServedModels* served, const ShadowOptions& options);
 
   // As engine->Predict(); and behind that, perhaps, a copy for the shadow version of the same
-  // model, where its inputs and outputs are the same. It runs in a share of the time that all other
-  // threads leave; where the version answers others, too, in its queue, at priority batch. `engine`
-  // need not outlive the answer.
+  // model, where its inputs and outputs are the same. It runs in a share of the time, and only
+  // while all other threads leave a processor; where the version answers others, too, in its queue,
+  // at priority batch. `engine` need not outlive the answer.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
 
   // To be called where FindShadow() may say something else from now on.

@@ -260,7 +260,7 @@ TEST(Shadow, RestsBehindEachBatchSoLongThatItTakesNoMoreThanItsShareOfTheTime) {
 }
 
 TEST(Shadow, OneThatRestsHoldsNoCopiesOnceItIsNoShadow) {
-  Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1e-9});  // Rests for hours.
+  Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1e-9});  // Rests for a minute.
   EXPECT_TRUE(shadowing.Ask().status.ok());
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
