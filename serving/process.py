@@ -22,10 +22,13 @@ def prepare_process() -> None:
       open as the system allows this process at most (``ulimit -Hn``).
     * Freed memory stays with the process for the next batch, since the system takes long to clear
       pages (``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_THRESHOLD_`` are heeded).
+    * Each thread has memory of its own to allocate from, so that none waits for one that loads
+      (``MALLOC_ARENA_MAX`` is heeded).
     * A table that is cut short while it is mapped ends the process by SIGBUS: not without a word.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     extension = load_extension()
     extension.keep_freed_memory()
+    extension.give_threads_own_memory()
     extension.explain_bus_errors()

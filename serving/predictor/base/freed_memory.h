@@ -1,4 +1,4 @@
-// What becomes of memory that this process frees.
+// Which memory the C library gives to this process's threads, and what becomes of it when freed.
 
 #ifndef EMBERSHARD_BASE_FREED_MEMORY_H_
 #define EMBERSHARD_BASE_FREED_MEMORY_H_
@@ -13,6 +13,14 @@ namespace embershard {
 // What MALLOC_MMAP_THRESHOLD_ or MALLOC_TRIM_THRESHOLD_ say of the C library holds as said. For
 // processes that do nothing but serve. Does nothing without glibc.
 void KeepFreedMemory();
+
+// From now on each new thread has memory of its own to allocate from, however many there are. By
+// default the C library has eight lots for each core, which threads beyond these share, each with
+// a lock: on two cores a thread that loads and gives way to all others may be set aside for
+// milliseconds while it holds one that a thread with a request waits for.
+//
+// What MALLOC_ARENA_MAX says of the C library holds as said. As above else.
+void GiveThreadsOwnMemory();
 
 }  // namespace embershard
 

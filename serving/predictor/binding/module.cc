@@ -282,6 +282,7 @@ PYBIND11_MODULE(_predictor, module) {
   module.def("core_count", [] { return CoreCount(); });
   module.def("explain_bus_errors", &ExplainBusErrors);
   module.def("keep_freed_memory", &KeepFreedMemory);
+  module.def("give_threads_own_memory", &GiveThreadsOwnMemory);
   // Why the files cannot be used; empty where they can.
   module.def("check_security", [](const py::kwargs& given) {
     return ToPythonText(CheckSecurity(SecurityOptionsFrom(given)).message());

@@ -1,12 +1,17 @@
 #include "base/freed_memory.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <latch>
+#include <string>
 #include <thread>
+#include <vector>
 
 // The C library's own allocation, which sanitizers replace.
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -22,9 +27,9 @@ long PageFaults() {
   return usage.ru_minflt;
 }
 
-void WriteAndFree() {
-  char* const memory = static_cast<char*>(std::malloc(kBytes));
-  std::memset(memory, 1, kBytes);
+void WriteAndFree(size_t bytes = kBytes) {
+  char* const memory = static_cast<char*>(std::malloc(bytes));
+  std::memset(memory, 1, bytes);
   asm volatile("" : : "r"(memory) : "memory");  // It might be read, so the writing stays.
   std::free(memory);
 }
@@ -59,6 +64,61 @@ TEST(FreedMemoryDeathTest, TheEnvironmentIsHeeded) {
   ASSERT_EQ(setenv("MALLOC_MMAP_THRESHOLD_", "65536", 1), 0);
   EXPECT_EXIT(AllocateTwiceOnAThread(true), ::testing::ExitedWithCode(1), "");
   ASSERT_EQ(unsetenv("MALLOC_MMAP_THRESHOLD_"), 0);
+}
+
+// How many lots of memory threads allocate from, by what the C library tells.
+int Lots() {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* const told = open_memstream(&text, &size);
+  malloc_info(0, told);
+  std::fclose(told);
+  const std::string all(text, size);
+  std::free(text);
+  int lots = 0;
+  for (size_t at = all.find("<heap "); at != all.npos; at = all.find("<heap ", at + 1)) ++lots;
+  return lots;
+}
+
+constexpr int kLotsBefore = 2;
+constexpr int kThreads = 12;
+
+// Likewise: ends with how many lots there are when kThreads threads have allocated.
+[[noreturn]] void AllocateOnThreads(bool own) {
+  mallopt(M_ARENA_MAX, kLotsBefore);
+  if (own) GiveThreadsOwnMemory();
+  std::latch all_have(kThreads);
+  std::latch told(1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      WriteAndFree(1 << 16);
+      all_have.count_down();
+      told.wait();
+    });
+  }
+  all_have.wait();
+  const int lots = Lots();
+  told.count_down();
+  for (std::thread& thread : threads) thread.join();
+  std::_Exit(lots);
+}
+
+TEST(OwnMemoryDeathTest, EachThreadHasALot) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(AllocateOnThreads(true), ::testing::ExitedWithCode(1 + kThreads), "");  // 1: main's.
+}
+
+TEST(OwnMemoryDeathTest, ThreadsShareWhereTheyAreNotGiven) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(AllocateOnThreads(false), ::testing::ExitedWithCode(kLotsBefore), "");
+}
+
+TEST(OwnMemoryDeathTest, TheEnvironmentIsHeeded) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ASSERT_EQ(setenv("MALLOC_ARENA_MAX", "2", 1), 0);
+  EXPECT_EXIT(AllocateOnThreads(true), ::testing::ExitedWithCode(kLotsBefore), "");
+  ASSERT_EQ(unsetenv("MALLOC_ARENA_MAX"), 0);
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ TEST(LongTurns, AThreadThatGivesWayGoesOnGivingWay) {
 
 TEST(LongTurns, NicenessStaysWhatItIs) {
   std::thread([] {
-    const int lowered = nice(5);  // Of this thread alone.
-    EXPECT_TRUE(TakeLongTurns(milliseconds(20)));
+    const int lowered = nice(5);            // Of this thread alone.
+    (void)TakeLongTurns(milliseconds(20));  // Some systems refuse.
     EXPECT_EQ(nice(0), lowered);
   }).join();
 }
