@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "base/long_turns.h"
-
 namespace embershard {
 namespace {
 
@@ -25,34 +23,36 @@ BatchSize SizeOf(const Batch& batch) {
 }  // namespace
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
-                             AnswerLate answer_late, Now now,
-                             std::function<void(size_t thread)> begin)
+                             AnswerLate answer_late, Now now, std::shared_ptr<SlotThreads> threads)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
+      threads_(std::move(threads)),
+      mutex_(threads_->mutex()),
       former_(options),
       running_(options.slots),
       free_(options.slots),
       forecast_(options),
-      sleepers_(options.slots),
       wake_(Clock::time_point::min()) {
   std::iota(free_.rbegin(), free_.rend(), size_t{0});
-  threads_.reserve(options.slots);
+  {
+    const std::lock_guard lock(mutex_);
+    threads_->Add(this);
+  }
   try {
-    while (threads_.size() < options.slots) {
-      threads_.emplace_back([this, begin, number = threads_.size()] {
-        if (begin) begin(number);
-        (void)TakeLongTurns(kTurn);  // Where it cannot, others may wait for it.
-        Loop(number);
-      });
-    }
     watch_ = std::thread([this] { Watch(); });
   } catch (...) {
-    Stop();
+    const std::lock_guard lock(mutex_);
+    threads_->Remove(this);
     throw;
   }
 }
+
+BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
+                             AnswerLate answer_late, Now now)
+    : BatchingQueue(options, std::move(run_batch), std::move(answer_late), std::move(now),
+                    std::make_shared<SlotThreads>(options.slots)) {}
 
 BatchingQueue::~BatchingQueue() { Stop(); }
 
@@ -72,7 +72,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
     RunOne(&lock);
     // What came meanwhile, too, while there is time: to wake a thread for it takes longer.
     while (CanRun() && IsInline(end - now_())) RunOne(&lock);
-    if (IsDone()) sleepers_.WakeOne();
+    TellIfDone();
     WakeForRest();
     return Admission::kAccepted;
   }
@@ -163,7 +163,7 @@ void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
 
 void BatchingQueue::WakeForRest() {
   if (CanRun()) {
-    sleepers_.WakeOne();
+    threads_->WakeOne();
   } else {
     WakeWatchBy(LooksAgain());
   }
@@ -174,6 +174,7 @@ void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
   Request* const request = ticket->request;
   if (request == nullptr) return;
   Late late = request->runs ? Late(request, why) : Late(former_.Take(*request), why);
+  TellIfDone();
   lock.unlock();
   answer_late_(std::move(late));
 }
@@ -183,6 +184,7 @@ std::unique_ptr<Request> BatchingQueue::Take(const RequestPieces& pieces) {
   if (pieces.waiting == nullptr) return nullptr;
   std::unique_ptr<Request> whole = former_.Take(*pieces.waiting);
   Unlink(whole.get());
+  TellIfDone();
   return whole;
 }
 
@@ -197,19 +199,16 @@ void BatchingQueue::EndRun(size_t slot) {
 }
 
 void BatchingQueue::Stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    sleepers_.WakeAll();
-  }
-  std::call_once(joined_, [this] {
-    for (std::thread& thread : threads_) thread.join();
+  std::call_once(stopped_once_, [this] {
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      stopping_ = true;
+      done_.wait(lock, [this] { return IsDone(); });
+      threads_->Remove(this);
       stopped_ = true;
     }
     deadline_.notify_one();
-    if (watch_.joinable()) watch_.join();
+    watch_.join();
   });
 }
 
@@ -218,17 +217,15 @@ QueueSize BatchingQueue::queued() const {
   return former_.queued();
 }
 
-void BatchingQueue::Loop(size_t thread) {
-  std::unique_lock lock(mutex_);
-  while (!IsDone()) {
-    if (CanRun()) {
-      RunOne(&lock);
-    } else {
-      WakeWatchBy(LooksAgain());
-      sleepers_.Sleep(thread, &lock);
-    }
+bool BatchingQueue::RunIfAny(std::unique_lock<std::mutex>* lock) {
+  if (!CanRun()) {
+    WakeWatchBy(LooksAgain());
+    return false;
   }
-  sleepers_.WakeAll();
+  threads_->WakeForOthers();
+  RunOne(lock);
+  TellIfDone();
+  return true;
 }
 
 void BatchingQueue::Watch() {
@@ -237,6 +234,7 @@ void BatchingQueue::Watch() {
     const Clock::time_point now = now_();
     if (std::optional<Late> late = TakeExpired(now); late.has_value()) {
       wake_ = Clock::time_point::min();  // It looks again anyhow.
+      TellIfDone();
       lock.unlock();
       answer_late_(std::move(*late));
       late.reset();
@@ -246,7 +244,7 @@ void BatchingQueue::Watch() {
     wake_ = former_.next_deadline();
     for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
     if (CanRun()) {
-      sleepers_.WakeOne();
+      threads_->WakeOne();
     } else {
       wake_ = std::min(wake_, LooksAgain());
     }

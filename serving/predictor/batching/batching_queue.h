@@ -5,7 +5,7 @@
 //   thread         what it does
 //   any            Submit(): leaves a request here; where the model is idle and has little to do
 //                  for it, runs it
-//   the queue's    one a slot: run batches of what has gathered
+//   a slot's       one of SlotThreads, as many as slots: run batches of what has gathered
 //   the watch's    answers those whose deadline passes while they wait, or while they run; begins a
 //                  further slot where a batch is late
 
@@ -26,13 +26,13 @@
 #include "batching/late.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"
-#include "batching/sleepers.h"
 #include "batching/slot_rule.h"
+#include "batching/slot_threads.h"
 
 namespace embershard {
 
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
-class BatchingQueue {
+class BatchingQueue final : private SlotWork {
  public:
   // Called one batch at a time in each slot, with at least one request, on a thread of the queue's
   // or from Submit(). Must answer every request in it that has an `answer` when
@@ -44,14 +44,16 @@ class BatchingQueue {
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
-  // `begin`, where there is one, is called on each thread that runs batches, with the number of the
-  // thread, below options.slots, before that one runs anything. REQUIRES: options as
-  // CompleteOptions() gives them.
+  // `threads` run the batches, and may run those of others. REQUIRES: options as CompleteOptions()
+  // gives them; as many threads as slots.
+  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late, Now now,
+                std::shared_ptr<SlotThreads> threads);
+  // With threads of its own.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
-                Now now = Clock::now, std::function<void(size_t thread)> begin = {});
+                Now now = Clock::now);
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
-  ~BatchingQueue();  // Calls Stop().
+  ~BatchingQueue() override;  // Calls Stop().
 
   // Waits for the model at most as long as BatchingOptions::max_inline, as far as that can be
   // predicted, and never for a batch of others. Ownership as in BatchFormer::Add().
@@ -88,7 +90,7 @@ class BatchingQueue {
   QueueSize queued() const;
 
  private:
-  void Loop(size_t thread);
+  bool RunIfAny(std::unique_lock<std::mutex>* lock) override;
   void Watch();
   // Has the watch look at this time at the latest. REQUIRES: mutex_ is held.
   void WakeWatchBy(Clock::time_point time);
@@ -98,10 +100,6 @@ class BatchingQueue {
   // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
   // CanRun().
   void RunOne(std::unique_lock<std::mutex>* lock);
-  // Of each of the queue's threads: longer than what others have by default, 1.4 to 2.8 ms, so that
-  // who reads a request or sends an answer need not wait for one that runs a batch; and no longer,
-  // for so long these threads wait for each other, and for those of other versions.
-  static constexpr std::chrono::milliseconds kTurn{5};
   // What a piece of a request takes, and no less, that is cut because slots stand idle.
   static constexpr std::chrono::microseconds kWorthAPiece{500};
 
@@ -116,6 +114,10 @@ class BatchingQueue {
   std::chrono::nanoseconds ForecastOfAll() const;
   // Whether all has been run, and no more will come. REQUIRES: mutex_ is held.
   bool IsDone() const { return stopping_ && former_.empty() && IsIdle(); }
+  // For Stop(). REQUIRES: mutex_ is held.
+  void TellIfDone() {
+    if (IsDone()) done_.notify_all();
+  }
   // Whether all that waits is better run at once by who brings it. REQUIRES: mutex_ is held.
   bool ShouldRunInline() const;
   // Whether all that waits is known to take no longer than `time`. REQUIRES: mutex_ is held.
@@ -128,20 +130,20 @@ class BatchingQueue {
   const AnswerLate answer_late_;
   const Now now_;
 
-  mutable std::mutex mutex_;
+  const std::shared_ptr<SlotThreads> threads_;
+  std::mutex& mutex_;                  // That of the threads.
   std::condition_variable deadline_;   // Signalled when wake_ becomes earlier, or to stop.
+  std::condition_variable done_;       // Signalled when IsDone() becomes true.
   BatchFormer former_;                 // Guarded by mutex_.
   std::vector<RunningBatch> running_;  // Guarded by mutex_. By slot.
   std::vector<size_t> free_;  // Guarded by mutex_. Slots in which none is run, or answered.
   Forecast forecast_;         // Guarded by mutex_.
-  Sleepers sleepers_;         // Guarded by mutex_. The queue's threads.
   Clock::time_point wake_;    // Guarded by mutex_. When the watch looks next.
   bool stopping_ = false;     // Guarded by mutex_.
   bool stopped_ = false;      // Guarded by mutex_. All have been answered.
 
-  std::once_flag joined_;
-  std::vector<std::thread> threads_;  // Last, so that Loop() and Watch() see every field built.
-  std::thread watch_;
+  std::once_flag stopped_once_;
+  std::thread watch_;  // Last, so that Watch() sees every field built.
 };
 
 }  // namespace embershard

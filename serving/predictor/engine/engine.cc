@@ -71,11 +71,13 @@ struct Engine::State {
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
-  // Returns when each of the threads that will run batches has run a full one of the samples.
+  // Returns when each of the threads that will run batches has run a full one of the samples;
+  // where they are another's, these have.
   Status StartThreads(const EngineOptions& options);
-  Status StartQueue(const EngineOptions& options);
+  Status MakeThreads(const EngineOptions& options);
   // On a thread that will run batches.
   Status WarmUp(float tolerance);
+  Status RunFullBatch(float tolerance, BatchRunner* runner) const;
 
   std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
@@ -87,6 +89,7 @@ struct Engine::State {
   BatchRunner batch_runner;
   DueRunner due_runner;
   std::unique_ptr<MergedRunner> merged_runner;
+  std::shared_ptr<SlotThreads> threads;    // Not null before a queue is.
   std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
   std::atomic<bool> stopping = false;
 
@@ -165,24 +168,31 @@ Status Engine::State::StartThreads(const EngineOptions& options) {
   merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
                                                  options.only_merged ? batching.slots : 1);
   const Status merged = merged_runner->WarmUp([&] { return WarmUp(options.sample_tolerance); });
-  return merged.ok() ? StartQueue(options) : merged;
+  Status made = merged.ok() && threads == nullptr ? MakeThreads(options) : merged;
+  if (!made.ok()) return made;
+  queue = std::make_unique<BatchingQueue>(
+      batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
+      [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now, threads);
+  return {};
 }
 
-Status Engine::State::WarmUp(float tolerance) {
+Status Engine::State::RunFullBatch(float tolerance, BatchRunner* runner) const {
   // As much as is merged: a larger request is rare.
   const PieceBudget full = {
       .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
       .ids = budget.ids};
-  return RunIn(nullptr, [&] { return CheckFullBatch(*model, full, tolerance, &batch_runner); });
+  return CheckFullBatch(*model, full, tolerance, runner);
 }
 
-Status Engine::State::StartQueue(const EngineOptions& options) {
+Status Engine::State::WarmUp(float tolerance) {
+  return RunIn(nullptr, [&] { return RunFullBatch(tolerance, &batch_runner); });
+}
+
+Status Engine::State::MakeThreads(const EngineOptions& options) {
   const size_t to_warm = options.only_merged ? 0 : batching.slots;
   const auto warmed = std::make_shared<std::vector<std::promise<Status>>>(to_warm);
-  queue = std::make_unique<BatchingQueue>(
-      batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
-      [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now,
-      [this, tolerance = options.sample_tolerance, warmed](size_t thread) {
+  threads = std::make_shared<SlotThreads>(
+      batching.slots, [this, tolerance = options.sample_tolerance, warmed](size_t thread) {
         if (thread >= warmed->size()) return;
         (*warmed)[thread].set_value(WarmUp(tolerance));
       });
@@ -195,8 +205,8 @@ Status Engine::State::StartQueue(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
-                                              const EngineOptions& options,
-                                              Background* background) {
+                                              const EngineOptions& options, Background* background,
+                                              std::shared_ptr<SlotThreads> threads) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
   BatchingOptions asked = options.batching;
   asked.slots = model->slots();
@@ -204,11 +214,14 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
   if (!batching.ok()) return batching.status();
   auto state = std::make_unique<State>(std::move(model), *batching);
   State* const running = state.get();
+  if (threads != nullptr && threads->size() == batching->slots) running->threads = threads;
   const float tolerance = options.sample_tolerance;
   Status checked = RunIn(background, [running, tolerance] {
     // Not the one that serves: whoever frees memory of a thread that gives way may wait for it.
     BatchRunner runner(running->model.get());
-    return CheckSamples(*running->model, tolerance, &runner);
+    Status alike = CheckSamples(*running->model, tolerance, &runner);
+    if (!alike.ok() || running->threads == nullptr) return alike;
+    return running->RunFullBatch(tolerance, &runner);
   });
   if (checked.ok()) checked = running->StartThreads(options);
   if (!checked.ok()) {
@@ -286,6 +299,8 @@ void Engine::Stop() {
   state_->stopping = true;
   state_->queue->Stop();
 }
+
+const std::shared_ptr<SlotThreads>& Engine::threads() const { return state_->threads; }
 
 Telemetry& Engine::telemetry() { return state_->telemetry; }
 

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
+#include "batching/slot_threads.h"
 #include "engine/engine_snapshot.h"
 #include "engine/self_check.h"
 #include "model/model.h"
@@ -50,10 +51,18 @@ class Engine {
   // `background`, unless that is null; then as a full batch on each thread that will run
   // batches, whose first one takes longer (unless options.only_merged). Refuses options out of
   // range (kInvalidArgument).
+  //
+  // `threads`: those of the version that this one will follow, which then run the batches of both;
+  // they have run some, and the full batch is run in `background`, too. Null, or not as many as
+  // the model has slots: it has threads of its own.
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
-                                               Background* background = nullptr);
+                                               Background* background = nullptr,
+                                               std::shared_ptr<SlotThreads> threads = nullptr);
   ~Engine();  // Calls Stop().
+
+  // Those that run its batches, for the version that follows it.
+  const std::shared_ptr<SlotThreads>& threads() const;
 
   // Ends an engine, and gives back its model: what takes long to end.
   static std::unique_ptr<Model> End(std::unique_ptr<Engine> engine);

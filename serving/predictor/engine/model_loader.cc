@@ -155,7 +155,7 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
     // What was served comes back, if it can.
     found.default_version = default_before;
     if (!versions.contains(default_before)) {
-      Result<Held> old = LoadOne(model, default_before, /*gently=*/false);
+      Result<Held> old = LoadOne(model, default_before, /*gently=*/false, nullptr);
       if (old.ok()) versions.emplace(default_before, std::move(*old));
     }
   }
@@ -174,7 +174,9 @@ Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& c
   Status first;
   for (const int64_t version : choice.versions) {
     if (versions->contains(version)) continue;
-    Result<Held> loaded = LoadOne(model, version, gently);
+    const bool follows = version == choice.default_version;
+    Result<Held> loaded =
+        LoadOne(model, version, gently, follows ? ThreadsOfDefault(model) : nullptr);
     if (loaded.ok()) {
       versions->emplace(version, std::move(*loaded));
     } else if (first.ok()) {
@@ -185,7 +187,7 @@ Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& c
 }
 
 Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t version,
-                                               bool gently) {
+                                               bool gently, std::shared_ptr<SlotThreads> threads) {
   const Clock::time_point start = Clock::now();
   states_.Set(model, version, VersionState::kLoading, "");
   Held held;
@@ -196,7 +198,8 @@ Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t
     if (!fits.ok()) return fits;
     Result<std::unique_ptr<Model>> opened = source_->Load(model, version, background);
     if (!opened.ok()) return opened.status();
-    auto engine = Engine::Start(std::move(*opened), options_.engine, background);
+    auto engine =
+        Engine::Start(std::move(*opened), options_.engine, background, std::move(threads));
     if (!engine.ok()) return engine.status();
     held = {.engine = served_->Own(std::move(*engine)), .memory = std::move(parts)};
     return {};
@@ -212,6 +215,12 @@ Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t
   if (status.ok()) return held;
   return Status(status.code(), VersionText(model, version) + ": " + status.message(),
                 status.reason());
+}
+
+std::shared_ptr<SlotThreads> ModelLoader::ThreadsOfDefault(const std::string& model) const {
+  const std::optional<ServedModel> served = served_->Model(model);
+  if (!served) return nullptr;
+  return served->versions.at(served->default_version)->threads();
 }
 
 void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,

@@ -97,7 +97,11 @@ class ModelLoader {
   // Loads what is missing into `versions`; the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
-  Result<Held> LoadOne(const std::string& model, int64_t version, bool gently);
+  // `threads`: as in Engine::Start().
+  Result<Held> LoadOne(const std::string& model, int64_t version, bool gently,
+                       std::shared_ptr<SlotThreads> threads);
+  // Of the version that answers who names none, which the next one follows; null: none does.
+  std::shared_ptr<SlotThreads> ThreadsOfDefault(const std::string& model) const;
   // Serves `choice` as far as it is loaded, what was served before where it is not.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
   // Lets go of all versions of the model but those in `kept`, and waits until they have ended.

@@ -93,6 +93,22 @@ TEST_F(ModelLoaderTest, LoadsInTheBackgroundWhileAnotherVersionServes) {
   EXPECT_EQ(source_.in_background, (std::vector<bool>{false, true, false, true}));
 }
 
+TEST_F(ModelLoaderTest, AVersionRunsOnTheThreadsOfTheOneThatItFollowsAndOthersOnTheirOwn) {
+  Start();
+  const auto threads = [this](int64_t version) {
+    return (*served_.Find("ranker", version, ""))->threads();
+  };
+  const std::shared_ptr<SlotThreads> of_first = threads(1);
+  source_.there["ranker"] = {1, 2, 3};
+  source_.labels["ranker"] = {{"stable", 2}, {"shadow", 3}};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(threads(2), of_first);
+  EXPECT_NE(threads(3), of_first);
+  source_.labels["ranker"] = {{"stable", 3}};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_NE(threads(3), of_first);  // It has been loaded before.
+}
+
 TEST_F(ModelLoaderTest, LabelsMoveAndStayWhereTheirNewVersionFails) {
   source_.there["ranker"] = {1, 2, 3};
   source_.labels["ranker"] = {{"stable", 1}, {"canary", 2}};
