@@ -19,7 +19,8 @@ void KeepFreedMemory();
 // a lock: on two cores a thread that loads and gives way to all others may be set aside for
 // milliseconds while it holds one that a thread with a request waits for.
 //
-// What MALLOC_ARENA_MAX says of the C library holds as said. As above else.
+// What MALLOC_ARENA_MAX says of the C library holds as said. To be called before many threads have
+// allocated, since glibc looks at its limit once. As above else.
 void GiveThreadsOwnMemory();
 
 }  // namespace embershard

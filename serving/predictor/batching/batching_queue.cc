@@ -222,7 +222,7 @@ bool BatchingQueue::RunIfAny(std::unique_lock<std::mutex>* lock) {
     WakeWatchBy(LooksAgain());
     return false;
   }
-  threads_->WakeForOthers();
+  threads_->WakeForOthers(this);
   RunOne(lock);
   TellIfDone();
   return true;

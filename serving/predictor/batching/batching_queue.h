@@ -34,7 +34,7 @@ namespace embershard {
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
 class BatchingQueue final : private SlotWork {
  public:
-  // Called one batch at a time in each slot, with at least one request, on a thread of the queue's
+  // Called one batch at a time in each slot, with at least one request, on one of the threads
   // or from Submit(). Must answer every request in it that has an `answer` when
   // EndRun(due.slot) has returned, which it must call in between: what is in
   // due.batch is not to be answered, and must not go, before that. Must not throw.
@@ -70,7 +70,8 @@ class BatchingQueue final : private SlotWork {
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 
   // Answers the ticket's request, unless that has happened, and lets go of what it holds here:
-  // all if it waits; if it runs, the model goes on. `why` as in Late.
+  // all if it waits; if it runs, the model goes on. `why` as in Late. Stop() does not wait for this
+  // call, which the queue must outlive.
   void Cancel(Ticket* ticket, StatusReason why);
 
   // Takes a request out that is cut and is to be answered; null where it has been.
@@ -104,7 +105,7 @@ class BatchingQueue final : private SlotWork {
   static constexpr std::chrono::microseconds kWorthAPiece{500};
 
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
-  bool CanRun() const;
+  bool CanRun() const override;
   // REQUIRES: mutex_ is held; a slot is free, another runs, and something can be taken.
   SlotQuestion Question() const;
   // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.

@@ -1,5 +1,6 @@
 #include "batching/slot_threads.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/long_turns.h"
@@ -7,7 +8,7 @@
 namespace embershard {
 
 SlotThreads::SlotThreads(size_t threads, std::function<void(size_t thread)> begin)
-    : sleepers_(threads) {
+    : sleepers_(threads), awake_since_(threads, Clock::time_point::max()) {
   threads_.reserve(threads);
   try {
     while (threads_.size() < threads) {
@@ -37,8 +38,22 @@ void SlotThreads::Stop() {
 void SlotThreads::Loop(size_t thread) {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (!RunNext(&lock)) sleepers_.Sleep(thread, &lock);
+    awake_since_[thread] = Clock::now();
+    if (RunNext(&lock)) continue;
+    awake_since_[thread] = Clock::time_point::max();
+    sleepers_.Sleep(thread, &lock);
   }
+}
+
+void SlotThreads::WakeForOthers(const SlotWork* own) {
+  const auto has_some = [own](const SlotWork* work) { return work != own && work->CanRun(); };
+  if (std::ranges::any_of(work_, has_some)) sleepers_.WakeOne();
+}
+
+bool SlotThreads::is_stuck(Clock::duration longest) const {
+  const Clock::time_point since = Clock::now() - longest;
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(awake_since_, [since](auto awake) { return awake <= since; });
 }
 
 bool SlotThreads::RunNext(std::unique_lock<std::mutex>* lock) {

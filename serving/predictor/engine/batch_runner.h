@@ -56,8 +56,8 @@ class BatchRunner {
 
   std::mutex mutex_;
   std::condition_variable freed_;
-  // Guarded by mutex_. First those that were never used, which are taken first: batches at the
-  // start give each its memory. The last is the one used last.
+  // Guarded by mutex_. First those that were never used, which are taken first: where batches run
+  // at the start they give each its memory. The last is the one used last.
   std::vector<Place*> free_;
   size_t unused_;  // Guarded by mutex_. How many of the first were never used.
 };

@@ -93,7 +93,7 @@ struct Engine::State {
   std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
   std::atomic<bool> stopping = false;
 
-  // Last, so that its thread sees every field built and ends before they go.
+  // Last, so that its threads see every field built and look at none when it has stopped.
   std::unique_ptr<BatchingQueue> queue;
 };
 

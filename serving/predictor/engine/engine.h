@@ -52,8 +52,8 @@ class Engine {
   // batches, whose first one takes longer (unless options.only_merged). Refuses options out of
   // range (kInvalidArgument).
   //
-  // `threads`: those of the version that this one will follow, which then run the batches of both;
-  // they have run some, and the full batch is run in `background`, too. Null, or not as many as
+  // `threads`: those of the version that leaves for this one, which then run the batches of both;
+  // the full batch is run in `background`, too, since they have run others. Null, or not as many as
   // the model has slots: it has threads of its own.
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
@@ -84,7 +84,7 @@ class Engine {
 
   // Answers a request that was given to Predict() with this ticket and has not been answered,
   // and takes it out of the queue: its client has left (kAbandoned), or says that its deadline
-  // has passed (kUnstated).
+  // has passed (kUnstated). The engine must outlive the call.
   void Cancel(Ticket* ticket, StatusReason why);
 
   // Checks and runs the requests as MergedRunner does, one caller at a time; each is answered

@@ -10,6 +10,9 @@ namespace {
 // How long versions that gave way may take over their last requests.
 constexpr std::chrono::seconds kGiveWayMax{60};
 
+// No batch takes so long: a program that does not end, or a disk that does not answer.
+constexpr std::chrono::seconds kStuck{10};
+
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -174,9 +177,9 @@ Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& c
   Status first;
   for (const int64_t version : choice.versions) {
     if (versions->contains(version)) continue;
-    const bool follows = version == choice.default_version;
-    Result<Held> loaded =
-        LoadOne(model, version, gently, follows ? ThreadsOfDefault(model) : nullptr);
+    const bool is_default = version == choice.default_version;
+    Result<Held> loaded = LoadOne(model, version, gently,
+                                  is_default ? ThreadsThatBecomeFree(model, choice) : nullptr);
     if (loaded.ok()) {
       versions->emplace(version, std::move(*loaded));
     } else if (first.ok()) {
@@ -217,10 +220,12 @@ Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t
                 status.reason());
 }
 
-std::shared_ptr<SlotThreads> ModelLoader::ThreadsOfDefault(const std::string& model) const {
+std::shared_ptr<SlotThreads> ModelLoader::ThreadsThatBecomeFree(const std::string& model,
+                                                                const VersionChoice& choice) const {
   const std::optional<ServedModel> served = served_->Model(model);
-  if (!served) return nullptr;
-  return served->versions.at(served->default_version)->threads();
+  if (!served || choice.versions.contains(served->default_version)) return nullptr;
+  const auto threads = served->versions.at(served->default_version)->threads();
+  return threads->is_stuck(kStuck) ? nullptr : threads;
 }
 
 void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,

@@ -100,8 +100,10 @@ class ModelLoader {
   // `threads`: as in Engine::Start().
   Result<Held> LoadOne(const std::string& model, int64_t version, bool gently,
                        std::shared_ptr<SlotThreads> threads);
-  // Of the version that answers who names none, which the next one follows; null: none does.
-  std::shared_ptr<SlotThreads> ThreadsOfDefault(const std::string& model) const;
+  // Those of the version that answers who names none, where it leaves for another that does; null
+  // where it stays, or where they would be of no use to that.
+  std::shared_ptr<SlotThreads> ThreadsThatBecomeFree(const std::string& model,
+                                                     const VersionChoice& choice) const;
   // Serves `choice` as far as it is loaded, what was served before where it is not.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
   // Lets go of all versions of the model but those in `kept`, and waits until they have ended.

@@ -24,8 +24,9 @@ class Counted final : public SlotWork {
  public:
   Counted(char name, int runs, std::vector<char>* log) : name_(name), runs_(runs), log_(log) {}
 
+  bool CanRun() const override { return runs_ > 0; }
   bool RunIfAny(std::unique_lock<std::mutex>* /*lock*/) override {
-    if (runs_ == 0) return false;
+    if (!CanRun()) return false;
     --runs_;
     log_->push_back(name_);
     return true;
@@ -81,6 +82,7 @@ BatchingOptions OneByOne(size_t slots) {
           .merge_examples = 1,
           .max_queued_examples = 100,
           .max_queued_ids = 1,
+          .max_inline = std::chrono::microseconds(0),
           .slots = slots};
 }
 
@@ -140,6 +142,34 @@ TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestLeaves) {
   EXPECT_EQ(stopped.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(late, 1);
   open.count_down();
+}
+
+TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestExpires) {
+  const auto threads = std::make_shared<SlotThreads>(1);
+  std::latch runs(1);
+  std::latch open(1);
+  const auto stand = [&](const Due& due, BatchingQueue* queue) {
+    runs.count_down();
+    open.wait();
+    queue->EndRun(due.slot);
+  };
+  std::atomic<int> late = 0;
+  BatchingQueue busy(OneByOne(1), stand, NobodyIsLate, Clock::now, threads);
+  BatchingQueue left(OneByOne(1), stand, [&late](const Late&) { ++late; }, Clock::now, threads);
+  Submit(&busy);
+  runs.wait();
+  auto request = std::make_unique<Request>();
+  request->num_examples = 1;
+  request->deadline = Clock::now() + std::chrono::milliseconds(200);
+  ASSERT_EQ(left.Submit(request), Admission::kAccepted);
+  std::future<void> stopped = std::async(std::launch::async, [&left] { left.Stop(); });
+  EXPECT_EQ(stopped.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(late, 1);
+  EXPECT_TRUE(threads->is_stuck(std::chrono::nanoseconds(0)));
+  EXPECT_FALSE(threads->is_stuck(std::chrono::hours(1)));
+  open.count_down();
+  busy.Stop();
+  EXPECT_TRUE(WaitFor([&] { return !threads->is_stuck(std::chrono::nanoseconds(0)); }));
 }
 
 TEST(SlotThreads, ABatchOfOneQueueRunsBesideABatchOfAnother) {

@@ -93,7 +93,7 @@ TEST_F(ModelLoaderTest, LoadsInTheBackgroundWhileAnotherVersionServes) {
   EXPECT_EQ(source_.in_background, (std::vector<bool>{false, true, false, true}));
 }
 
-TEST_F(ModelLoaderTest, AVersionRunsOnTheThreadsOfTheOneThatItFollowsAndOthersOnTheirOwn) {
+TEST_F(ModelLoaderTest, AVersionRunsOnTheThreadsOfTheOneThatLeavesAndOthersOnTheirOwn) {
   Start();
   const auto threads = [this](int64_t version) {
     return (*served_.Find("ranker", version, ""))->threads();
@@ -106,7 +106,11 @@ TEST_F(ModelLoaderTest, AVersionRunsOnTheThreadsOfTheOneThatItFollowsAndOthersOn
   EXPECT_NE(threads(3), of_first);
   source_.labels["ranker"] = {{"stable", 3}};
   ASSERT_TRUE(loader_->Refresh().ok());
-  EXPECT_NE(threads(3), of_first);  // It has been loaded before.
+  const std::shared_ptr<SlotThreads> of_third = threads(3);
+  EXPECT_NE(of_third, of_first);  // It has been loaded before.
+  source_.labels["ranker"] = {{"stable", 1}, {"canary", 3}};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  EXPECT_NE(threads(1), of_third);  // Which stays.
 }
 
 TEST_F(ModelLoaderTest, LabelsMoveAndStayWhereTheirNewVersionFails) {
