@@ -88,9 +88,14 @@ BatchingOptions OneByOne(size_t slots) {
 
 void NobodyIsLate(const Late& /*late*/) { ADD_FAILURE() << "nothing here is late"; }
 
-void Submit(BatchingQueue* queue) {
+std::unique_ptr<Request> OneExample() {
   auto request = std::make_unique<Request>();
   request->num_examples = 1;
+  return request;
+}
+
+void Submit(BatchingQueue* queue) {
+  auto request = OneExample();
   EXPECT_EQ(queue->Submit(request), Admission::kAccepted);
 }
 
@@ -113,63 +118,74 @@ TEST(SlotThreads, AreThoseOfTheQueueBeforeAndGoOnWhenThatHasStopped) {
   EXPECT_NE(ran_on[0], std::this_thread::get_id());
 }
 
+// One thread, which stands in a batch of one queue until it is let go, and another queue.
+class Occupied {
+ public:
+  Occupied() {
+    Submit(&busy);
+    runs_.wait();
+  }
+  ~Occupied() { Open(); }
+
+  void Open() {
+    if (!open_.try_wait()) open_.count_down();
+  }
+
+ private:
+  BatchingQueue::RunBatch Stand() {
+    return [this](const Due& due, BatchingQueue* queue) {
+      runs_.count_down();
+      open_.wait();
+      queue->EndRun(due.slot);
+    };
+  }
+
+  std::latch runs_{1};
+  std::latch open_{1};
+
+ public:
+  const std::shared_ptr<SlotThreads> threads = std::make_shared<SlotThreads>(1);
+  std::atomic<int> late = 0;  // Of `other`.
+  BatchingQueue busy{OneByOne(1), Stand(), NobodyIsLate, Clock::now, threads};
+  BatchingQueue other{OneByOne(1), Stand(), [this](const Late&) { ++late; }, Clock::now, threads};
+};
+
 TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestLeaves) {
-  const auto threads = std::make_shared<SlotThreads>(1);
-  std::latch runs(1);
-  std::latch open(1);
-  const auto stand = [&](const Due& due, BatchingQueue* queue) {
-    runs.count_down();
-    open.wait();
-    queue->EndRun(due.slot);
-  };
-  int late = 0;
-  BatchingQueue busy(OneByOne(1), stand, NobodyIsLate, Clock::now, threads);
-  BatchingQueue left(OneByOne(1), stand, [&late](const Late&) { ++late; }, Clock::now, threads);
-  Submit(&busy);
-  runs.wait();
+  Occupied occupied;
+  BatchingQueue* const other = &occupied.other;
   Ticket ticket;
-  auto request = std::make_unique<Request>();
-  request->num_examples = 1;
+  auto request = OneExample();
   request->ticket = &ticket;
-  ASSERT_EQ(left.Submit(request), Admission::kAccepted);
-  std::future<void> stopped = std::async(std::launch::async, [&left] { left.Stop(); });
-  EXPECT_TRUE(WaitFor([&left] {
-    auto more = std::make_unique<Request>();
+  ASSERT_EQ(other->Submit(request), Admission::kAccepted);
+  std::future<void> stopped = std::async(std::launch::async, [other] { other->Stop(); });
+  EXPECT_TRUE(WaitFor([other] {
+    auto more = OneExample();
     more->num_examples = 1000;  // More than there is room for until it stops.
-    return left.Submit(more) == Admission::kStopped;
+    return other->Submit(more) == Admission::kStopped;
   }));
-  left.Cancel(&ticket, StatusReason::kAbandoned);
+  other->Cancel(&ticket, StatusReason::kAbandoned);
   EXPECT_EQ(stopped.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-  EXPECT_EQ(late, 1);
-  open.count_down();
+  EXPECT_EQ(occupied.late, 1);
 }
 
 TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestExpires) {
-  const auto threads = std::make_shared<SlotThreads>(1);
-  std::latch runs(1);
-  std::latch open(1);
-  const auto stand = [&](const Due& due, BatchingQueue* queue) {
-    runs.count_down();
-    open.wait();
-    queue->EndRun(due.slot);
-  };
-  std::atomic<int> late = 0;
-  BatchingQueue busy(OneByOne(1), stand, NobodyIsLate, Clock::now, threads);
-  BatchingQueue left(OneByOne(1), stand, [&late](const Late&) { ++late; }, Clock::now, threads);
-  Submit(&busy);
-  runs.wait();
-  auto request = std::make_unique<Request>();
-  request->num_examples = 1;
+  Occupied occupied;
+  BatchingQueue* const other = &occupied.other;
+  auto request = OneExample();
   request->deadline = Clock::now() + std::chrono::milliseconds(200);
-  ASSERT_EQ(left.Submit(request), Admission::kAccepted);
-  std::future<void> stopped = std::async(std::launch::async, [&left] { left.Stop(); });
+  ASSERT_EQ(other->Submit(request), Admission::kAccepted);
+  std::future<void> stopped = std::async(std::launch::async, [other] { other->Stop(); });
   EXPECT_EQ(stopped.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-  EXPECT_EQ(late, 1);
-  EXPECT_TRUE(threads->is_stuck(std::chrono::nanoseconds(0)));
-  EXPECT_FALSE(threads->is_stuck(std::chrono::hours(1)));
-  open.count_down();
-  busy.Stop();
-  EXPECT_TRUE(WaitFor([&] { return !threads->is_stuck(std::chrono::nanoseconds(0)); }));
+  EXPECT_EQ(occupied.late, 1);
+}
+
+TEST(SlotThreads, AreStuckWhileOneIsInABatchForLongerThanAsked) {
+  Occupied occupied;
+  EXPECT_TRUE(occupied.threads->is_stuck(std::chrono::nanoseconds(0)));
+  EXPECT_FALSE(occupied.threads->is_stuck(std::chrono::hours(1)));
+  occupied.Open();
+  occupied.busy.Stop();
+  EXPECT_TRUE(WaitFor([&] { return !occupied.threads->is_stuck(std::chrono::nanoseconds(0)); }));
 }
 
 TEST(SlotThreads, ABatchOfOneQueueRunsBesideABatchOfAnother) {
