@@ -21,6 +21,8 @@
 
 from __future__ import annotations
 
+from embershard.words import printable
+
 __all__ = [
     "ConfigError",
     "DataError",
@@ -42,6 +44,14 @@ __all__ = [
 
 class EmbershardError(Exception):
     """Base of every error raised on purpose."""
+
+    def __init__(self, message: str = "") -> None:
+        """
+        Args:
+            message: what, where, expected and got. It may quote names that somebody else chose, and
+                ends on terminals: but for line feeds and tabs, control characters are escaped.
+        """
+        super().__init__(printable(message, keep="\n\t"))
 
 
 class InputError(EmbershardError, ValueError):

@@ -1,7 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers and texts as people read them."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ __all__ = [
     "devices_text",
     "duration_text",
     "megabytes_text",
+    "printable",
     "rate_text",
     "round_duration_text",
 ]
@@ -46,9 +48,25 @@ def megabytes_text(count: float) -> str:
     return f"{megabytes:,.{digits}f}"
 
 
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with every character that does not print escaped as JSON escapes it: control
+    characters, line separators, marks of direction, halves of surrogate pairs.
+
+    Args:
+        keep: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in keep else _escape(each) for each in text)
+
+
 def rate_text(rate: float) -> str:
     """Of a rate per second, without the unit: 1,234 or 12.3."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def _escape(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def _with_unit(seconds: float) -> tuple[float, str]:

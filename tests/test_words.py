@@ -9,6 +9,7 @@ from embershard.words import (
     devices_text,
     duration_text,
     megabytes_text,
+    printable,
     rate_text,
     round_duration_text,
 )
@@ -65,3 +66,8 @@ def test_a_count_takes_the_plural_unless_it_is_one(number, text):
 def test_devices_are_named_as_long_as_they_are_few():
     assert devices_text(["cpu:0", "cpu:1"], shown=2) == "cpu:0, cpu:1"
     assert devices_text(["cpu:0", "cpu:1"], shown=1) == "2 devices"
+
+
+def test_what_does_not_print_is_escaped_as_json_does():
+    assert printable("a\x1b\x7f\x9b\n\u2028é") == r"a\u001b\u007f\u009b\n\u2028é"
+    assert printable("a\n\x1b", keep="\n") == "a\n\\u001b"

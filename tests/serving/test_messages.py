@@ -4,9 +4,12 @@ import io
 import shutil
 import zipfile
 
+import grpc
 import pytest
 
-from embershard.errors import PackageError
+from embershard._proto import predictor_pb2 as pb
+from embershard.client import Client
+from embershard.errors import NotFoundError, PackageError
 from embershard.serving import LocalPredictor
 from tests.hostile.draft import Draft
 
@@ -21,6 +24,35 @@ def test_a_program_whose_code_is_not_utf8_is_refused_with_its_words(package, tmp
     with pytest.raises(PackageError, match=r"^programs/dense\.pt: ") as refused:
         LocalPredictor(draft.folder, threads=1)
     assert r"def f\xff\xfeward(self" in str(refused.value)
+
+
+HOSTILE = "x\x1b]0;owned\x07\n\x7f\x9b2J\u202e"
+ESCAPED = r"x\u001b]0;owned\u0007\n\u007f\u009b2J\u202e"
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("embershard.v1.Predictor/Predict", pb.PredictRequest(model=HOSTILE).SerializeToString()),
+        (
+            "inference.GRPCInferenceService/ModelMetadata",
+            bytes([0x0A, len(HOSTILE.encode())]) + HOSTILE.encode(),  # Field 1, a text: its name.
+        ),
+    ],
+    ids=["ours", "open-inference"],
+)
+def test_control_characters_of_a_model_name_are_escaped_in_the_answer(server, method, message):
+    with grpc.insecure_channel(server.address) as channel:
+        call = channel.unary_unary(f"/{method}").future(message, timeout=60)
+        assert call.code() is grpc.StatusCode.NOT_FOUND
+        assert call.details().startswith(f"model '{ESCAPED}' is not served here")
+
+
+def test_control_characters_of_a_model_name_are_escaped_in_the_error_of_the_client(server):
+    with Client(server.address) as client, pytest.raises(NotFoundError) as refused:
+        client.predict(HOSTILE, dense={"age": [1], "price": [1]})
+    assert str(refused.value).isprintable()
+    assert "x\\" in str(refused.value)
 
 
 def with_code(program, old: bytes, new: bytes) -> bytes:

@@ -38,8 +38,9 @@ enum class StatusReason {
 class [[nodiscard]] Status {
  public:
   Status() = default;  // Ok.
-  Status(StatusCode code, std::string message, StatusReason reason = StatusReason::kUnstated)
-      : code_(code), reason_(reason), message_(std::move(message)) {}
+  // Control characters of the message are escaped, and it is cut at 16 KiB: it may quote names that
+  // a client chose, and ends on terminals and in logs.
+  Status(StatusCode code, std::string message, StatusReason reason = StatusReason::kUnstated);
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }

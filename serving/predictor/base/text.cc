@@ -1,10 +1,52 @@
 #include "base/text.h"
 
+#include <algorithm>
+#include <cstdint>
+
 namespace embershard {
 namespace {
 
 // Headers may hold 8 KiB by default, where a byte of a message takes up to three.
 constexpr size_t kMessageBytesMax = 2000;
+
+// A control character at the start of a text: its code point and how many bytes it has; 0 bytes
+// where another character stands there.
+struct Control {
+  uint32_t code_point = 0;
+  size_t bytes = 0;
+};
+
+Control ControlAt(std::string_view text) {
+  const auto byte = [text](size_t i) -> uint32_t {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  if (byte(0) < 0x20 || byte(0) == 0x7F) return {.code_point = byte(0), .bytes = 1};
+  if (byte(0) == 0xC2 && byte(1) >= 0x80 && byte(1) < 0xA0) {
+    return {.code_point = byte(1), .bytes = 2};
+  }
+  if (byte(0) != 0xE2 || (byte(1) != 0x80 && byte(1) != 0x81)) return {};
+  const uint32_t code_point = 0x2000 + ((byte(1) & 0x3F) << 6) + (byte(2) & 0x3F);
+  const bool escaped = (code_point >= 0x2028 && code_point <= 0x202E) ||
+                       (code_point >= 0x2066 && code_point <= 0x2069);
+  return escaped && byte(2) >= 0x80 ? Control{.code_point = code_point, .bytes = 3} : Control{};
+}
+
+std::string JsonEscape(uint32_t code_point) {
+  switch (code_point) {
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      break;
+  }
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string escape = "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) escape += kDigits[(code_point >> shift) & 15];
+  return escape;
+}
 
 }  // namespace
 
@@ -26,6 +68,20 @@ std::string PrintableAscii(std::string_view text, size_t chars_max) {
     if (character < ' ' || character > '~') character = '?';
   }
   return printable;
+}
+
+std::string EscapeControls(std::string text) {
+  const auto may_begin_one = [](char each) {
+    return (each >= 0 && each < ' ') || each == '\x7F' || each == '\xC2' || each == '\xE2';
+  };
+  if (std::ranges::none_of(text, may_begin_one)) return text;
+  std::string escaped;
+  for (std::string_view rest = text; !rest.empty();) {
+    const Control control = ControlAt(rest);
+    escaped += control.bytes > 0 ? JsonEscape(control.code_point) : std::string(1, rest[0]);
+    rest.remove_prefix(control.bytes > 0 ? control.bytes : 1);
+  }
+  return escaped;
 }
 
 }  // namespace embershard

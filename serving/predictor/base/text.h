@@ -19,6 +19,10 @@ std::string CutMessage(const std::string& message);
 // The first `chars_max` characters, with '?' for each that is no printable ASCII (space to '~').
 std::string PrintableAscii(std::string_view text, size_t chars_max);
 
+// `text` with each control character (C0, DEL, C1), line separator and bidirectional override of
+// Unicode escaped as JSON escapes it. The rest, bytes that are no UTF-8 included, stays as it is.
+std::string EscapeControls(std::string text);
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_BASE_TEXT_H_

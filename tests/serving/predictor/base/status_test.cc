@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace embershard {
@@ -22,6 +23,19 @@ TEST(Status, HelpersGiveTheCodeOfTheirName) {
   EXPECT_EQ(NotFound("").code(), StatusCode::kNotFound);
   EXPECT_EQ(BadPackage("").code(), StatusCode::kBadPackage);
   EXPECT_EQ(Internal("").code(), StatusCode::kInternal);
+}
+
+TEST(Status, EscapesControlCharactersOfItsMessage) {
+  EXPECT_EQ(NotFound("model '\x1b[2J'").message(), "model '\\u001b[2J'");
+  // Another status may quote it.
+  const Status quoted = Internal(NotFound("a\nb").message() + "\n");
+  EXPECT_EQ(quoted.message(), "a\\nb\\n");
+}
+
+TEST(Status, CutsALongMessage) {
+  constexpr size_t kMost = 16 << 10;
+  EXPECT_EQ(NotFound(std::string(kMost, 'x')).message(), std::string(kMost, 'x'));
+  EXPECT_EQ(NotFound(std::string(kMost + 1, 'x')).message(), std::string(kMost, 'x') + "...");
 }
 
 TEST(Result, HoldsAValueThatCanOnlyMove) {

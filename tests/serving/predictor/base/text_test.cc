@@ -30,5 +30,25 @@ TEST(PrintableAscii, CutsAtTheLimit) {
   EXPECT_EQ(PrintableAscii("x", 0), "");
 }
 
+TEST(EscapeControls, EscapesControlCharactersAsJsonDoes) {
+  EXPECT_EQ(EscapeControls("model '\x1b[31m\n\t\r\x7f'"), "model '\\u001b[31m\\n\\t\\r\\u007f'");
+  EXPECT_EQ(EscapeControls(std::string("\0", 1)), "\\u0000");
+  // U+009B begins a terminal's control sequence in one character.
+  EXPECT_EQ(EscapeControls("\xc2\x9b"
+                           "2J"),
+            "\\u009b2J");
+}
+
+TEST(EscapeControls, EscapesLineSeparatorsAndBidirectionalOverrides) {
+  EXPECT_EQ(EscapeControls("a\u2028b\u202ec\u2066d\u2069"), "a\\u2028b\\u202ec\\u2066d\\u2069");
+}
+
+TEST(EscapeControls, KeepsEveryOtherCharacter) {
+  for (const char* text : {"", "ranker ~", "\u00a0\u00e9", "\u2027\u202f\u2065\u206a\u20ac",
+                           "\\u001b", "\xc2", "\xe2\x80", "\xff\x9b"}) {
+    EXPECT_EQ(EscapeControls(text), text);
+  }
+}
+
 }  // namespace
 }  // namespace embershard

@@ -1,0 +1,24 @@
+#include "base/status.h"
+
+#include "base/text.h"
+
+namespace embershard {
+namespace {
+
+// Escapes take up to six times as much, and a message may quote a name of many megabytes.
+constexpr size_t kMessageBytesMax = size_t{16} << 10;
+
+std::string Shown(std::string message) {
+  if (message.size() > kMessageBytesMax) {
+    message.resize(CutUtf8(message, kMessageBytesMax).size());
+    message += "...";
+  }
+  return EscapeControls(std::move(message));
+}
+
+}  // namespace
+
+Status::Status(StatusCode code, std::string message, StatusReason reason)
+    : code_(code), reason_(reason), message_(Shown(std::move(message))) {}
+
+}  // namespace embershard
