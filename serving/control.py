@@ -12,6 +12,7 @@ Orders: ``load`` and ``unload`` (version 0: see `Server`), ``refresh``, ``index`
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import socketserver
@@ -26,6 +27,8 @@ from embershard.errors import ConfigError, EmbershardError, InternalError, Unava
 from embershard.serving.loading import IndexEntry, LoadCost
 
 __all__ = ["Control", "Controlled", "order"]
+
+LOG = logging.getLogger(__name__)
 
 LINE_MAX: Final = 64 << 10
 READ_SECONDS: Final = 10.0
@@ -119,17 +122,33 @@ def order(path: Path, document: dict[str, Any]) -> dict[str, Any]:
         raise UnavailableError(f"{path}: no server takes orders there: {error.strerror}") from error
     if not line.endswith(b"\n"):
         raise UnavailableError(f"{path}: the server ended before it had answered")
-    answer: dict[str, Any] = json.loads(line)
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _no_server(path, line) from error
+    if not isinstance(answer, dict) or not isinstance(answer.get("message", ""), str):
+        raise _no_server(path, line)
     if "error" not in answer:
         return answer
-    kind = getattr(errors, answer["error"], InternalError)
-    raise kind(answer["message"])
+    name = answer["error"]
+    known = isinstance(name, str) and name in errors.__all__
+    kind: type[EmbershardError] = getattr(errors, name) if known else InternalError
+    raise kind(answer.get("message", ""))
+
+
+def _no_server(path: Path, line: bytes) -> UnavailableError:
+    expected = "expected a server that takes orders, got the answer"
+    return UnavailableError(f"{path}: {expected} {line[:200]!r}")
 
 
 class _Sockets(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     request_queue_size = 16
     server: Controlled
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Of a connection that failed. Python's own writes to standard error."""
+        LOG.exception("control: a connection failed")
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -141,20 +160,26 @@ class _Handler(socketserver.StreamRequestHandler):
         answer: dict[str, Any]
         try:
             answer = dict(_carry_out(controlled, _parsed(self.rfile.readline(LINE_MAX))))
-        except EmbershardError as error:
-            answer = {"error": type(error).__name__, "message": str(error)}
         except TimeoutError:
             return  # Who says nothing hears nothing.
+        except Exception as error:
+            answer = _failure(error)
         try:
             answer["index"] = controlled.index()
-        except EmbershardError as error:
-            answer["index"] = []
-            answer.setdefault("error", type(error).__name__)
-            answer.setdefault("message", str(error))
+        except Exception as error:
+            answer = {**_failure(error), **answer, "index": []}
         try:
             self.wfile.write(json.dumps(answer).encode() + b"\n")
         except OSError:
             return  # Who gave the order has left. It is carried out all the same.
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """The answer that says so. Whatever was raised: whoever gave the order waits for one."""
+    if isinstance(error, EmbershardError):
+        return {"error": type(error).__name__, "message": str(error)}
+    LOG.error("control: an order failed", exc_info=error)
+    return {"error": "InternalError", "message": f"control: {type(error).__name__}: {error}"}
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
@@ -163,12 +188,15 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError("control: expected one line of JSON") from error
     kind = document.pop("order", None) if isinstance(document, dict) else None
-    if kind not in KEYS or not KEYS[kind] >= set(document):
+    if not isinstance(kind, str) or kind not in KEYS or not KEYS[kind] >= set(document):
         raise ConfigError(f"control: expected an order of {', '.join(KEYS)}, got {line[:200]!r}")
     expected = {"model": str, "version": int, "replace": bool}
     for name, value in document.items():
         if type(value) is not expected[name]:
             raise ConfigError(f"control: {name}: expected {expected[name].__name__}, got {value!r}")
+    model = document.get("model", "")
+    if not model.isprintable():
+        raise ConfigError(f"control: model: expected a name that prints, got {model!r}")
     if not 0 <= document.get("version", 0) < 1 << 63:
         raise ConfigError(f"control: version: expected 0..2**63-1, got {document['version']}")
     return {"order": kind, **document}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from embershard.errors import NotFoundError, RequestError
+from embershard.errors import NotFoundError, RequestError, UnavailableError
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.refusal import MANIFEST, refusal
 from embershard.package.sealing import sync
 from embershard.package.strict_json import parse_json
@@ -46,13 +50,22 @@ def read_labels(model_folder: Path) -> dict[str, int]:
     """The labels of a model; none where it has no such file.
 
     Raises:
-        PackageError: as `parse_labels`, or more than 4096 bytes.
+        PackageError: as `parse_labels`, more than 4096 bytes, or no regular file.
     """
+    # Not to wait for who writes, where it is a FIFO.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with (model_folder / LABELS_FILE).open("rb") as stream:
-            data = stream.read(BYTES_MAX + 1)
+        descriptor = os.open(model_folder / LABELS_FILE, flags)
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        got = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise refusal(LABELS_FILE, "file", expected="a regular file", got=got) from error
+    try:
+        _check_regular(os.fstat(descriptor).st_mode)
+        data = os.read(descriptor, BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > BYTES_MAX:
         raise refusal(LABELS_FILE, "bytes", expected=f"at most {BYTES_MAX}", got="more")
     return parse_labels(data)
@@ -75,20 +88,34 @@ def write_label(repository: Path, model: str, label: str, version: int) -> dict[
         RequestError: another label.
         NotFoundError: no such version in the repository.
         PackageError: the labels that are there cannot be read.
+        UnavailableError: the file cannot be written: a full or read-only disk, say.
     """
     if label not in LABELS:
         raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")
+    if not re.fullmatch(NAME_PATTERN, model):
+        raise RequestError(f"model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
     folder = repository / model
     if version and not (folder / str(version) / MANIFEST).is_file():
         raise NotFoundError(f"{folder}: no version {version}")
     if not folder.is_dir():
         raise NotFoundError(f"{repository}: no model {model!r}")
-    with _alone(folder):
-        labels = {**read_labels(folder), label: version}
-        if not version:
-            del labels[label]
-        _replace(folder, labels)
+    try:
+        with _alone(folder):
+            labels = {**read_labels(folder), label: version}
+            if not version:
+                del labels[label]
+            _replace(folder, labels)
+    except OSError as error:
+        why = error.strerror or error
+        raise UnavailableError(f"{folder / LABELS_FILE}: cannot be written: {why}") from error
     return labels
+
+
+def _check_regular(mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    got = "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
+    raise refusal(LABELS_FILE, "file", expected="a regular file", got=got)
 
 
 @contextmanager

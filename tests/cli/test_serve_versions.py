@@ -150,31 +150,6 @@ def test_a_load_that_fails_says_so_in_the_command_the_log_and_the_index(reposito
     assert "load_failed model=ranker version=2" in err
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b"", b"nonsense\n", b"[]\n", b'{"order": "stop"}\n', b'{"order": "load", "model": 1}\n',
-     b'{"order": "load", "version": -1}\n', b'{"order": "index", "more": 1}\n',
-     b"[" * 10_000 + b"\n"],
-    ids=["empty", "no-json", "no-object", "unknown", "type", "negative", "key", "deep"],
-)  # fmt: skip
-def test_an_order_of_another_form_is_refused(line, tmp_path):
-    import socket
-
-    from embershard.serving.control import Control
-
-    class Nothing:
-        def index(self):
-            return []
-
-    with Control(Nothing(), tmp_path / "control"), socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(tmp_path / "control"))
-        connection.sendall(line)
-        connection.shutdown(socket.SHUT_WR)
-        answer = json.loads(connection.makefile("rb").readline())
-    assert answer["error"] == "ConfigError"
-    assert answer["message"].startswith("control: ")
-
-
 def is_loaded(socket, version):
     states = {each["version"]: each["state"] for each in order(socket, {"order": "index"})["index"]}
     return states[version] == "ready"

@@ -1,5 +1,6 @@
 """labels.json: what both readers take, and that it is written whole or not at all."""
 
+import errno
 import os
 import random
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embershard.errors import NotFoundError, PackageError, RequestError
+from embershard.errors import NotFoundError, PackageError, RequestError, UnavailableError
 from embershard.package.labels import parse_labels, read_labels, write_label
 
 ROOT = Path(__file__).parent.parent.parent
@@ -80,6 +81,50 @@ def test_a_label_for_what_is_not_there_is_refused(repository):
     (repository / "ranker" / "labels.json").write_text("{")
     with pytest.raises(PackageError):
         write_label(repository, "ranker", "stable", 1)
+
+
+# The same is said by package/labels.cc: labels_test.cc.
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [
+        pytest.param(os.mkfifo, "a FIFO", id="fifo"),
+        pytest.param(os.mkdir, "a folder", id="folder"),
+        pytest.param(lambda path: os.symlink("elsewhere", path), "a symbolic link", id="link"),
+    ],
+)
+def test_a_labels_file_of_another_kind_is_refused_by_its_kind(repository, make, got):
+    make(repository / "ranker" / "labels.json")
+    words = f"^labels.json: file: expected a regular file, got {got}$"
+    with pytest.raises(PackageError, match=words):
+        read_labels(repository / "ranker")
+    with pytest.raises(PackageError, match=words):
+        write_label(repository, "ranker", "stable", 1)
+
+
+def test_on_a_full_disk_the_label_before_stays_and_the_error_names_the_file(repository, file_limit):
+    write_label(repository, "ranker", "stable", 1)
+    with (
+        file_limit(0),
+        pytest.raises(UnavailableError, match=r"/labels\.json: cannot be written: "),
+    ):
+        write_label(repository, "ranker", "stable", 2)
+    assert read_labels(repository / "ranker") == {"stable": 1}
+    assert sorted(os.listdir(repository / "ranker")) == ["1", "2", "labels.json"]
+
+
+def test_on_a_read_only_disk_the_error_says_so(repository, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    words = "labels.json: cannot be written: Read-only file system$"
+    with pytest.raises(UnavailableError, match=words):
+        write_label(repository, "ranker", "stable", 1)
+
+
+def test_a_name_that_leads_out_of_the_repository_is_refused(repository):
+    with pytest.raises(RequestError, match=r"^model: expected letters, .*got '\.\./x\\x1b'"):
+        write_label(repository, "../x\x1b", "stable", 1)
 
 
 def test_killed_at_any_moment_it_leaves_labels_that_can_be_read(repository):

@@ -1,7 +1,9 @@
 #include "package/labels.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -35,6 +37,21 @@ TEST(Labels, AModelWithoutTheFileHasNone) {
   EXPECT_TRUE(ReadLabels(folder.path())->empty());
   std::ofstream(folder.path() / "labels.json") << R"({"shadow": 7})";
   EXPECT_EQ(*ReadLabels(folder.path()), (Labels{{"shadow", 7}}));
+}
+
+// Python's reader says the same: tests/package/test_labels.py.
+TEST(Labels, AFileOfAnotherKindIsRefusedByItsKind) {
+  const testing::ScratchFolder folder;
+  const std::filesystem::path path = folder.path() / "labels.json";
+  const auto refused = [&folder] { return ReadLabels(folder.path()).status().message(); };
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(refused(), "labels.json: file: expected a regular file, got a folder");
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(refused(), "labels.json: file: expected a regular file, got a FIFO");
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("elsewhere", path);
+  EXPECT_EQ(refused(), "labels.json: file: expected a regular file, got a symbolic link");
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+"""The socket for orders: whatever comes on it is answered."""
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from embershard.errors import InternalError, UnavailableError
+from embershard.serving.control import Control, order
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"nonsense\n", b"[]\n", b'{"order": "stop"}\n', b'{"order": "load", "model": 1}\n',
+     b'{"order": "load", "version": -1}\n', b'{"order": "index", "more": 1}\n',
+     b"[" * 10_000 + b"\n", b'{"order": ["load"]}\n', b'{"order": {}}\n', b'{"order": null}\n',
+     b'{"order": "load", "model": "\\ud800"}\n', b'{"order": "load", "model": "\\u001b[2J"}\n',
+     b'{"order": "load", "version": 1e400}\n', b'{"order": "load", "replace": 1}\n',
+     b'"\xff"\n', b'{"\\ud800": 1, "order": "index"}\n'],
+    ids=["empty", "no-json", "no-object", "unknown", "type", "negative", "key", "deep",
+         "order-is-a-list", "order-is-an-object", "order-is-null", "lone-surrogate",
+         "control-character", "infinite-version", "replace-is-a-number", "no-utf8",
+         "key-is-a-lone-surrogate"],
+)  # fmt: skip
+def test_an_order_of_another_form_is_refused(line, tmp_path):
+    class Nothing:
+        def index(self):
+            return []
+
+    with Control(Nothing(), tmp_path / "control"), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(tmp_path / "control"))
+        connection.sendall(line)
+        connection.shutdown(socket.SHUT_WR)
+        answer = json.loads(connection.makefile("rb").readline())
+    assert answer["error"] == "ConfigError"
+    assert answer["message"].startswith("control: ")
+
+
+def test_an_order_that_fails_with_a_bug_is_answered_and_logged(tmp_path, caplog):
+    class Broken:
+        def index(self):
+            raise TypeError("no index")
+
+        def refresh(self):
+            raise RuntimeError("a bug")
+
+    with Control(Broken(), tmp_path / "control"):
+        with pytest.raises(InternalError, match=r"^control: RuntimeError: a bug$"):
+            order(tmp_path / "control", {"order": "refresh"})
+        with pytest.raises(InternalError, match=r"^control: TypeError: no index$"):
+            order(tmp_path / "control", {"order": "index"})
+    assert "RuntimeError: a bug" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"HTTP/1.1 400 Bad Request\n", b"[]\n", b'{"error": "x", "message": 1}\n', b"\xff\n"],
+    ids=["http", "list", "message-is-a-number", "no-utf8"],
+)
+def test_a_socket_of_another_program_is_named_as_such(line, tmp_path):
+    path = tmp_path / "control"
+    with socket.socket(socket.AF_UNIX) as listening, ThreadPoolExecutor(1) as beside:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer():
+            with listening.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(line)
+
+        beside.submit(answer)
+        with pytest.raises(UnavailableError, match="expected a server that takes orders, got"):
+            order(path, {"order": "index"})
+
+
+@pytest.mark.parametrize("kind", ["NoSuchError", "EmbershardErrors", "annotations", ["x"]])
+def test_an_error_of_a_kind_that_is_unknown_here_is_an_internal_one(kind, tmp_path):
+    class Odd:
+        def index(self):
+            return []
+
+        def refresh(self):
+            return {"error": kind, "message": "later"}
+
+    with Control(Odd(), tmp_path / "control"), pytest.raises(InternalError, match=r"^later$"):
+        order(tmp_path / "control", {"order": "refresh"})
