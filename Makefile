@@ -4,13 +4,14 @@
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
+#   make attack    SIGTERM in six states of a server, with the seconds that each took to end
 #   make fuzz      clang's fuzzers of requests (every protocol) and packages, FUZZ_SECONDS=600 each
 #   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
 #   make lint      ruff, mypy, clang-format, hadolint;  make format  mends what can be mended
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu soak fuzz demo docs data
+.PHONY: install format lint test test-python test-cpp test-gpu soak attack fuzz demo docs data
 .PHONY: bench bench-peers benchmark-programs tritonserver
 
 bin := .venv/bin
@@ -41,13 +42,16 @@ lint:
 test: test-python test-cpp
 
 test-python: data
-	$(bin)/python -m pytest -m "not needs_gpu"
+	$(bin)/python -m pytest -m "not needs_gpu and not attack"
 
 test-gpu: data
 	REQUIRE_GPU=1 $(bin)/python -m pytest -m needs_gpu
 
 soak: install
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(bin)/python -m pytest -s tests/serving/test_soak.py
+
+attack: install
+	$(bin)/python -m pytest -s -m attack tests/attack
 
 # The tests in C++: as they are, then those that need no torch with AddressSanitizer and
 # UndefinedBehaviorSanitizer, then with ThreadSanitizer, which wants fixed addresses where

@@ -29,12 +29,10 @@ class Serving:
 
 
 @contextmanager
-def serving(*arguments: object) -> Iterator[Serving]:
+def serving(*arguments: object, stderr: int = subprocess.PIPE) -> Iterator[Serving]:
     """`embershard serve ... --port 0`; gone when the block ends."""
     command = [sys.executable, "-m", "embershard", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         line = process.stdout.readline()
         if not line:

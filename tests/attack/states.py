@@ -1,0 +1,201 @@
+"""States in which a server must still end on SIGTERM: each block of them has one in that state."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+
+from embershard.errors import EmbershardError
+from embershard.serving.control import order
+from tests.cli.running import Serving, serving
+from tests.serving.asking import Asked, named
+from tests.serving.blocked_pipe import fill, small_pipe
+from tests.serving.endless import ENDLESS_PRICE, EndlessForAny, EndlessForOnePrice, publish_endless
+from tests.serving.failures.busy import EXAMPLES, body, export_heavy, predictor, until
+from tests.serving.versions import SCHEMA, publish
+
+__all__ = ["DRAIN_SECONDS", "STATES"]
+
+DRAIN_SECONDS = 3
+OPEN_CALLS = 10_000
+CONNECTIONS = 10
+
+
+@contextmanager
+def idle(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    publish(folder / "repository", 1)
+    with serving(folder / "repository", *flags(drain_seconds)) as server:
+        yield server
+
+
+@contextmanager
+def overloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """More has been accepted than can be answered within the drain timeout, and more comes."""
+    repository = export_heavy(folder / "repository")
+    message, stopping = body(EXAMPLES), threading.Event()
+    with (
+        serving(repository, *flags(drain_seconds), *metrics_flags()) as server,
+        ExitStack() as stack,
+    ):
+        channel = stack.enter_context(grpc.insecure_channel(server.address))
+        calls = [predictor(channel).future(message, timeout=600) for _ in range(100)]
+        url = metrics_url(server)
+        until(lambda: status(url)["queued"]["requests"] > 0 and any(c.done() for c in calls))
+
+        def send_on() -> None:
+            while not stopping.wait(0.01):
+                calls.append(predictor(channel).future(message, timeout=600))
+
+        sender = threading.Thread(target=send_on)
+        sender.start()
+        stack.callback(sender.join)
+        stack.callback(stopping.set)
+        yield server
+
+
+@contextmanager
+def blocked_log(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """Nobody reads standard error any more, and each request has a line for it."""
+    publish(folder / "repository", 1)
+    with small_pipe() as (_, writing):
+        given = (*flags(drain_seconds), "--slow-ms", 0.001)
+        with serving(folder / "repository", *given, stderr=writing) as server:
+            fill(writing)
+            with grpc.insecure_channel(server.address) as channel:
+                for _ in range(100):
+                    predictor(channel)(request(5.0), timeout=60)
+                yield server
+
+
+@contextmanager
+def endless_program(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """A batch has begun that never ends."""
+    publish_endless(folder / "repository", 1, EndlessForOnePrice)
+    with serving(folder / "repository", *flags(drain_seconds), *metrics_flags()) as server:
+        url = metrics_url(server)
+        before = status(url)["devices"][0]["batches"]
+        with grpc.insecure_channel(server.address) as channel:
+            call = predictor(channel).future(request(ENDLESS_PRICE), timeout=600)
+            until(lambda: status(url)["devices"][0]["batches"] > before)
+            assert not call.done()
+            yield server
+
+
+@contextmanager
+def endless_load(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """A version is being loaded whose samples never end."""
+    repository, control = folder / "repository", folder / "control"
+    publish(repository, 1)
+    publish_endless(repository, 2, EndlessForAny)
+    (repository / "ranker" / "labels.json").write_text(json.dumps({"stable": 1}))
+    failures: list[EmbershardError] = []
+
+    def load() -> None:
+        try:
+            order(control, {"order": "load", "model": "ranker", "version": 2})
+        except EmbershardError as error:
+            failures.append(error)
+
+    with serving(repository, *flags(drain_seconds), "--control", control) as server:
+        loading = threading.Thread(target=load)
+        loading.start()
+        until(lambda: "loading" in states_of(control))
+        before = processor_seconds(server)  # Of all that a load does, only a loop takes so long.
+        until(lambda: processor_seconds(server) > before + 2)
+        try:
+            yield server
+        finally:
+            server.process.kill()
+            loading.join()
+    assert len(failures) == 1, "the load ended"
+
+
+@contextmanager
+def open_calls(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
+    """10,000 calls are open: half are streams, half have sent no message yet."""
+    publish(folder / "repository", 1)
+    with (
+        serving(folder / "repository", *flags(drain_seconds), *metrics_flags()) as server,
+        ExitStack() as stack,
+    ):
+        host, port = server.address.rsplit(":", 1)
+        for _ in range(CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection((host, int(port))))
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+            for number in range(OPEN_CALLS // CONNECTIONS):
+                method = b"PredictStream" if number % 2 else b"Predict"
+                connection.sendall(frame(1, 4, 2 * number + 1, headers(method)))
+        url = metrics_url(server)
+        until(lambda: status(url)["open_streams"] == OPEN_CALLS // 2)
+        yield server
+
+
+STATES: dict[str, Callable[[Path], object]] = {
+    "idle": idle,
+    "overloaded": overloaded,
+    "blocked log": blocked_log,
+    "endless program": endless_program,
+    "endless load": endless_load,
+    "10,000 open calls": open_calls,
+}
+
+
+def flags(drain_seconds: int = DRAIN_SECONDS) -> tuple[object, ...]:
+    return ("--threads", 1, "--drain-timeout-seconds", drain_seconds)
+
+
+def request(price: float) -> bytes:
+    asked = Asked(num_examples=1, dense={"price": [price]}, sparse={"item": [[3]]}, schema=SCHEMA)
+    return named(asked).SerializeToString()
+
+
+def metrics_flags() -> tuple[object, ...]:
+    return ("--metrics-port", 0)
+
+
+def metrics_url(server: Serving) -> str:
+    return server.process.stdout.readline().split()[-1]
+
+
+def status(url: str) -> dict:
+    with urllib.request.urlopen(f"{url}status.json", timeout=60) as answer:
+        return json.load(answer)
+
+
+def processor_seconds(server: Serving) -> float:
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def states_of(control: Path) -> list[str]:
+    return [each["state"] for each in order(control, {"order": "index"})["index"]]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Of HTTP/2, RFC 9113 section 4.1."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def headers(method: bytes) -> bytes:
+    """Of a call, without any compression: RFC 7541 section 6.2.2."""
+    named_values = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": b"/embershard.v1.Predictor/" + method,
+        b":authority": b"localhost",
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+    }
+    texts = [
+        (bytes([len(name)]) + name, bytes([len(of)]) + of) for name, of in named_values.items()
+    ]
+    return b"".join(b"\0" + name + value for name, value in texts)
