@@ -4,21 +4,68 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import select
 import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from queue import SimpleQueue
+from typing import Final, NamedTuple, Protocol
 
-__all__ = ["EventLog", "LogRecords"]
+from embershard.words import printable
 
+__all__ = ["DescriptorStream", "EventLog", "LogRecords", "LogStream", "log_what_libraries_report"]
+
+LOG = logging.getLogger(__name__)
+
+CLOSE_SECONDS: Final = 0.5
+LINES_MAX: Final = 1024
 TEXT_MAX: Final = 1000
 PLAIN = re.compile(r"[\w.:/@+%,\[\]-]+", re.ASCII)
 
 
+class LogStream(Protocol):
+    """Where lines go, whole: a `DescriptorStream`, or an ``io.BytesIO``."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+class DescriptorStream:
+    """Writes to a file descriptor, without a buffer and without a lock: a thread that waits in it
+    keeps no other from anything, the end of the process included."""
+
+    def __init__(self, descriptor: int) -> None:
+        """
+        Args:
+            descriptor: which stays the caller's.
+        """
+        self._descriptor = descriptor
+
+    def write(self, data: bytes, /) -> None:
+        """All of it, however long its reader takes.
+
+        Raises:
+            OSError: a full disk, a reader that left.
+        """
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # Whoever made the descriptor had it not wait.
+                select.select([], [self._descriptor], [])
+
+
+class _Event(NamedTuple):
+    unix_seconds: float
+    name: str
+    fields: dict[str, object]
+    lines_lost: int
+    """Before this one."""
+
+
 class EventLog:
-    """Writes events to a stream. Any thread may call.
+    """Writes events to a stream, by a thread of its own. Any thread may call, and never waits.
 
     ::
 
@@ -26,27 +73,38 @@ class EventLog:
         {"time": "2026-11-20T17:33:01.123Z", "event": "listening", "model": "ranker", ...}
 
     An event is one line whatever its texts hold: characters that do not print are escaped as JSON
-    escapes them, and a text ends after 1000 characters. A line that the stream does not take is
-    counted, and the next one says how many were lost.
+    escapes them, and a text ends after 1000 characters. At most 1024 lines wait for the stream. A
+    line beyond that, and one that the stream does not take, is dropped and counted, and the next
+    one says how many were lost.
     """
 
     def __init__(
-        self, stream: TextIO, *, as_json: bool = False, wall: Callable[[], float] = time.time
+        self, stream: LogStream, *, as_json: bool = False, wall: Callable[[], float] = time.time
     ) -> None:
         """
         Args:
-            stream: flushed after each line.
+            stream: gets a line with each call.
             as_json: one JSON object a line. Else ``name=value``, with quotes where needed.
             wall: seconds since 1970.
         """
         self._stream, self._as_json, self._wall = stream, as_json, wall
-        self._lock = threading.Lock()
-        self._lost = 0
+        self._events: SimpleQueue[_Event | None] = SimpleQueue()
+        # Reentrant: what the collector destroys inside of it may warn, and so write.
+        self._lock = threading.RLock()
+        self._closed = False
+        self._lost, self._dropped = 0, 0
+        self._thread = threading.Thread(target=self._run, name="embershard-log", daemon=True)
+        self._thread.start()
+
+    @property
+    def lines_dropped(self) -> int:
+        """Since the start: for want of room, or because the stream did not take them."""
+        return self._dropped
 
     def write(
         self, event: str, fields: Mapping[str, object], *, unix_seconds: float | None = None
     ) -> None:
-        """Write one line.
+        """Have one line written.
 
         Args:
             event: a word.
@@ -54,23 +112,47 @@ class EventLog:
             unix_seconds: when it was. None: now.
         """
         when = self._wall() if unix_seconds is None else unix_seconds
+        cut = {name: _cut(value) for name, value in fields.items()}
         with self._lock:
-            lost = {"lines_lost": self._lost} if self._lost else {}
-            line = self._line(when, event, {**fields, **lost})
-            try:
-                self._stream.write(f"{line}\n")
-                self._stream.flush()
-                self._lost = 0
-            except (OSError, ValueError):  # A full disk, a reader that left, a closed stream.
+            if self._closed or self._events.qsize() >= LINES_MAX:
                 self._lost += 1
+                self._dropped += 1
+                return
+            self._events.put(_Event(when, event, cut, self._lost))
+            self._lost = 0
 
-    def _line(self, when: float, event: str, fields: dict[str, object]) -> str:
-        stamp = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
+    def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Take no more lines, and wait until those that were taken are written. Safe to repeat.
+
+        Args:
+            timeout_seconds: how long the stream has for them. What it has not taken then is lost.
+        """
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._events.put(None)
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        untold = 0  # Lost, and no line has said so.
+        while (event := self._events.get()) is not None:
+            untold += event.lines_lost
+            try:
+                self._stream.write(f"{self._line(event, untold)}\n".encode())
+                untold = 0
+            except (OSError, ValueError):  # A full disk, a reader that left, a closed stream.
+                untold += 1
+                with self._lock:
+                    self._dropped += 1
+
+    def _line(self, event: _Event, lost: int) -> str:
+        stamp = datetime.fromtimestamp(event.unix_seconds, UTC).isoformat(timespec="milliseconds")
         stamp = stamp.replace("+00:00", "Z")
+        fields = {**event.fields, "lines_lost": lost} if lost else event.fields
         if self._as_json:
-            return _json({"time": stamp, "event": event, **fields})
+            return _json({"time": stamp, "event": event.name, **fields})
         texts = [f"{name}={_word(value)}" for name, value in fields.items() if value != ""]
-        return " ".join([stamp, event, *texts])
+        return " ".join([stamp, event.name, *texts])
 
 
 class LogRecords(logging.Handler):
@@ -90,23 +172,30 @@ class LogRecords(logging.Handler):
         self._log.write(record.levelname.lower(), fields, unix_seconds=record.created)
 
 
+def log_what_libraries_report(log: EventLog) -> None:
+    """Has Python's logging, its warnings and exceptions that end a thread go to the log, and not
+    to standard error, whose reader a thread would wait for."""
+    logging.getLogger().addHandler(LogRecords(log))
+    logging.captureWarnings(True)
+
+    def report(args: threading.ExceptHookArgs) -> None:
+        name = args.thread.name if args.thread else "unknown"
+        failure = (args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
+        LOG.error("the thread %s has ended", name, exc_info=failure)
+
+    threading.excepthook = report
+
+
 def _word(value: object) -> str:
-    text = str(_cut(value))
+    text = str(value)
     return text if PLAIN.fullmatch(text) else _json(text)
 
 
 def _json(value: object) -> str:
     """JSON of one line that prints: controls, line separators and marks of direction escaped."""
-    if isinstance(value, dict):
-        value = {name: _cut(each) for name, each in value.items()}
-    text = json.dumps(_cut(value), ensure_ascii=False)
-    return text if text.isprintable() else "".join(map(_printable, text))
+    return printable(json.dumps(value, ensure_ascii=False))
 
 
 def _cut(value: object) -> object:
     long = isinstance(value, str) and len(value) > TEXT_MAX
     return f"{str(value)[:TEXT_MAX]}..." if long else value
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else json.dumps(character)[1:-1]

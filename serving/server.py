@@ -186,12 +186,18 @@ class Server:
         recorded: Recorded = self._native.recording()
         return recorded
 
-    def stop(self) -> None:
-        """Refuse new requests, answer the accepted ones, close the port. Safe to repeat."""
+    def stop(self) -> bool:
+        """Refuse new requests, answer the accepted ones, close the port. Safe to repeat.
+
+        Returns:
+            Whether all of it has stopped. False: a batch or a load had not ended a second after the
+            drain timeout. Its threads and memory are left to the process.
+        """
         if self._state == "serving":
             self._state = "draining"
-        self._native.stop(self._options.drain_timeout_seconds)
+        stopped: bool = self._native.stop(self._options.drain_timeout_seconds)
         self._state = "stopped"
+        return stopped
 
     def __enter__(self) -> Self:
         return self

@@ -43,9 +43,13 @@ class SlowRequestLog:
         self._thread = threading.Thread(target=self._run, name="embershard-slow", daemon=True)
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait until everything is written. The server must have been told to stop."""
-        self._thread.join()
+    def join(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the log has everything. The server must have been told to stop.
+
+        Args:
+            timeout_seconds: how long at most. None: as long as it takes.
+        """
+        self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
         while True:

@@ -129,6 +129,8 @@ class Snapshot(VersionSnapshot):
     """Calls without the server's token; no part of the requests above."""
     certificate_expires_unix_seconds: int
     """That of new connections. 0: without TLS."""
+    log_lines_dropped: int
+    """By the log of ``embershard serve``. 0: without one."""
 
 
 class NativeSnapshot(TypedDict):

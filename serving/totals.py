@@ -71,6 +71,7 @@ def _whole(native: NativeSnapshot, known: Sequence[VersionSnapshot]) -> Snapshot
         "slow": native["slow"],
         "refused_calls": native["refused_calls"],
         "certificate_expires_unix_seconds": native["certificate_expires_unix_seconds"],
+        "log_lines_dropped": 0,
     }
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from embershard.commands.refresher import Refresher
 from embershard.commands.signals import EndAtOnce
-from embershard.errors import EmbershardError, UnavailableError
+from embershard.errors import UnavailableError
 from embershard.version import __version__
 
 if TYPE_CHECKING:
@@ -28,6 +27,12 @@ __all__ = ["run_server", "spin_briefly"]
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 SIGNALS = {*STOP_SIGNALS, signal.SIGHUP}
 RECORDING_POLL_SECONDS = 0.5
+
+UNFINISHED_CODE: Final = 1
+"""Where a batch or a load has not ended within the drain timeout."""
+
+LAST_LINE_SECONDS: Final = 0.2
+"""How long a reader of the log has for what a process says as it ends at once."""
 
 SPINS = "1000"
 """Each a pause of the processor, of 10 to 50 ns."""
@@ -45,7 +50,8 @@ def spin_briefly(environment: MutableMapping[str, str]) -> None:
 
 
 def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
-    """Serves until a signal says stop, and ends in order; at once where nothing is served yet.
+    """Serves until a signal says stop, and ends in order; at once where nothing is served yet, and
+    with the drain timeout where a batch or a load does not end.
 
     Args:
         given: ``repository``, ``model``, ``version``, ``metrics_host``, ``metrics_port`` and
@@ -64,24 +70,43 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    from embershard.serving.logs import EventLog, LogRecords
+    from embershard.serving.logs import DescriptorStream, EventLog, log_what_libraries_report
+
+    # Of its own: only the log's thread waits for who reads standard error.
+    descriptor = os.dup(sys.stderr.fileno())
+    log = EventLog(DescriptorStream(descriptor), as_json=given.log_json)
+    try:
+        early = _end_at_once(log, "loading")
+        prepare_process()
+        log_what_libraries_report(log)
+        _run(given, options, log, early)
+    finally:
+        log.close()  # What is said of a failure comes behind.
+
+
+def _run(
+    given: argparse.Namespace, options: ServerOptions, log: EventLog, early: EndAtOnce
+) -> None:
+    """From the ports to the last line of the log."""
     from embershard.serving.slow_log import SlowRequestLog
 
-    log = EventLog(sys.stderr, as_json=given.log_json)
-    early = _end_at_once(log, "loading")
-    prepare_process()
-    logging.basicConfig(handlers=[LogRecords(log)])
     # Taken before the tables are loaded: what is wrong with it shows at once.
     with _metrics(given) as metrics:
         said = {"embershard": __version__, "pid": os.getpid(), "repository": str(given.repository)}
         log.write("start", {**said, "plan": options.plan, "tables": options.tables})
-        with _started(given, options, log) as server, _control(server, options):
+        with (
+            _started(given, options, log) as server,
+            _control(server, options),
+            Refresher(server, log) as refresher,
+        ):
             early.stop()
             _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
-            _wait_for_signal(server, log, options)
+            _wait_for_signal(server, log, options, refresher)
             log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
             _end_at_once(log, "draining")  # By a second one.
+            if not server.stop():
+                _end_unfinished(log, options)
         if slow:
             slow.join()
         answered = server.answered()
@@ -90,12 +115,26 @@ def run_server(given: argparse.Namespace, options: ServerOptions) -> None:
 
 def _end_at_once(log: EventLog, state: str) -> EndAtOnce:
     """By a signal that says stop, from now on."""
-    return EndAtOnce(
-        STOP_SIGNALS, lambda number: log.write("ended", {"signal": number.name, "while": state})
-    )
+
+    def say(number: signal.Signals) -> None:
+        log.write("ended", {"signal": number.name, "while": state})
+        log.close(LAST_LINE_SECONDS)
+
+    return EndAtOnce(STOP_SIGNALS, say)
 
 
-def _wait_for_signal(server: Server, log: EventLog, options: ServerOptions) -> None:
+def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
+    """Ends the process without any order: threads that do not end would keep it."""
+    message = "a batch or a load has not ended within the drain timeout"
+    fields = {"while": "draining", "message": message}
+    log.write("ended", {**fields, "drain_timeout_seconds": options.drain_timeout_seconds})
+    log.close(LAST_LINE_SECONDS)
+    os._exit(UNFINISHED_CODE)
+
+
+def _wait_for_signal(
+    server: Server, log: EventLog, options: ServerOptions, refresher: Refresher
+) -> None:
     """Until one says stop. Meanwhile has the repository looked at on SIGHUP, and says when the
     recording is complete."""
     recording = bool(options.record)
@@ -109,20 +148,9 @@ def _wait_for_signal(server: Server, log: EventLog, options: ServerOptions) -> N
         else:
             number = signal.sigwait(SIGNALS)
         if number == signal.SIGHUP:
-            # In a thread of its own: a signal that says stop is not to wait for a load.
-            threading.Thread(target=_refresh, args=(server, log), daemon=True).start()
+            refresher.refresh()
         elif number is not None:
             return
-
-
-def _refresh(server: Server, log: EventLog) -> None:
-    try:
-        cost = server.refresh()
-    except EmbershardError as error:
-        log.write("refresh_failed", {"error": type(error).__name__, "message": str(error)})
-    else:
-        served = ", ".join(f"{each.model} {each.version}" for each in server.packages)
-        log.write("refreshed", {"seconds": round(cost["seconds"], 3), "serving": served})
 
 
 def _control(server: Server, options: ServerOptions) -> AbstractContextManager[object]:
@@ -215,7 +243,7 @@ def _listening(
         "threads": options.threads or core_count(),
     }
     if metrics:
-        metrics.show(server)
+        metrics.show(server, log_lines_dropped=lambda: log.lines_dropped)
         where["metrics"] = metrics.url
     log.write("listening", where)
     if options.record:

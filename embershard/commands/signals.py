@@ -60,7 +60,7 @@ class EndAtOnce:
         """
         Args:
             signals: that end the process.
-            say: called before the end, by the thread that waits.
+            say: called before the end, by the thread that waits, and must not take long.
         """
         self._signals, self._say = signals, say
         self._over = threading.Event()

@@ -269,6 +269,12 @@ OURS = (
     ),
     _of_server(
         "counter",
+        "embershard_log_lines_dropped",
+        "Lines that the log dropped: its reader was too slow, or took none.",
+        lambda snapshot: snapshot["log_lines_dropped"],
+    ),
+    _of_server(
+        "counter",
         "embershard_unauthenticated_calls",
         "Calls without the server's token. They are no requests of a model.",
         lambda snapshot: snapshot["refused_calls"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, Self
 
 from embershard.errors import ConfigError
@@ -56,14 +57,23 @@ class MetricsPort:
         """``http://host:port/``."""
         return self._http.url
 
-    def show(self, server: Watched) -> None:
+    def show(self, server: Watched, *, log_lines_dropped: Callable[[], int] | None = None) -> None:
         """Answer from here on, in a thread of its own, until `close`.
+
+        Args:
+            server: what is shown.
+            log_lines_dropped: since the start. None: there is no log.
 
         Raises:
             UnavailableError: another process has taken the port meanwhile.
         """
-        history = History(server.snapshot)
-        exposition = Exposition(server.snapshot)
+
+        def snapshot() -> Snapshot:
+            dropped = log_lines_dropped() if log_lines_dropped else 0
+            return {**server.snapshot(), "log_lines_dropped": dropped}
+
+        history = History(snapshot)
+        exposition = Exposition(snapshot)
 
         def metrics(_: str) -> Response:
             return Response(content_type=CONTENT_TYPE, body=exposition.text())
@@ -73,7 +83,7 @@ class MetricsPort:
             status = "200 OK" if state == "serving" else "503 Service Unavailable"
             return Response(status=status, body=f"{state}\n".encode())
 
-        routes = page_routes(server.snapshot, lambda: server.state, history)
+        routes = page_routes(snapshot, lambda: server.state, history)
         also = {"/metrics": metrics, "/healthz": health}
         self._http.start({**routes, **also}, tick=history.take)
 

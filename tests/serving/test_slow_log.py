@@ -47,13 +47,13 @@ class FakeServer:
 
 
 def slow_lines(*batches, monotonic):
-    stream = io.StringIO()
+    stream = io.BytesIO()
     server = FakeServer(*batches)
-    slow = SlowRequestLog(
-        server, EventLog(stream, as_json=True, wall=lambda: NEW_YEAR), monotonic=monotonic
-    )
+    log = EventLog(stream, as_json=True, wall=lambda: NEW_YEAR)
+    slow = SlowRequestLog(server, log, monotonic=monotonic)
     server.stop()
     slow.join()
+    log.close(60)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 

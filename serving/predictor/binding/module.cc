@@ -10,7 +10,9 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -23,6 +25,7 @@
 #include "binding/arguments.h"
 #include "binding/errors.h"
 #include "binding/keywords.h"
+#include "binding/server_parts.h"
 #include "binding/snapshot_dict.h"
 #include "binding/tensor_dict.h"
 #include "engine/engine.h"
@@ -79,48 +82,49 @@ Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& pre
 // A repository behind a port.
 class Server {
  public:
-  explicit Server(const ServerArguments& arguments)
-      : served_(std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow)),
-        control_(std::make_unique<ModelControl>(
-            served_.get(),
-            std::make_unique<RepositorySource>(arguments.repository, arguments.model,
-                                               arguments.load_bytes_per_second),
-            arguments.loader)) {
-    const Status loaded =
-        Released([this] { return OrExhausted<Status>([this] { return control_->Start(); }); });
+  explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
+    parts_->served = std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow);
+    parts_->control = std::make_unique<ModelControl>(
+        parts_->served.get(),
+        std::make_unique<RepositorySource>(arguments.repository, arguments.model,
+                                           arguments.load_bytes_per_second),
+        arguments.loader);
+    const Status loaded = Released(
+        [this] { return OrExhausted<Status>([this] { return parts_->control->Start(); }); });
     if (!loaded.ok()) End();
     RaiseIfFailed(loaded);
     using Started = Result<std::unique_ptr<GrpcServer>>;
     auto server = Released([&] {
-      return OrExhausted<Started>(
-          [&] { return GrpcServer::Start(served_, arguments.server, control_.get()); });
+      return OrExhausted<Started>([&] {
+        return GrpcServer::Start(parts_->served, arguments.server, parts_->control.get());
+      });
     });
     if (!server.ok()) End();
-    server_ = ValueOrRaise(std::move(server));
+    parts_->server = ValueOrRaise(std::move(server));
   }
 
   ~Server() { End(); }
 
-  int port() const { return server_->port(); }
+  int port() const { return parts_->server->port(); }
 
-  void Stop(double timeout_seconds) {
+  // Whether all of it has stopped. Reports of the loader take the GIL: nobody here holds it.
+  bool Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
-    Released([this, timeout] {
-      control_->Stop();  // Its reports take the GIL, and must not wait for who holds it.
-      server_->Drain(timeout);
-      served_->Stop();
+    return Released([&] {
+      std::call_once(stop_once_, [&] { stopping_.emplace(parts_, timeout); });
+      return stopping_->WaitFor(timeout + kStopGrace);
     });
   }
 
   // What `embershard.serving.snapshot.ServerSnapshot` says.
   py::dict Snapshot() const {
-    const SecurityCounts security = server_->security();
+    const SecurityCounts security = parts_->server->security();
     std::vector<ServedVersion> listed;
     std::vector<EngineSnapshot> snapshots;
     const TelemetrySnapshot unserved = Released([&] {
-      listed = served_->List();
+      listed = parts_->served->List();
       for (const ServedVersion& version : listed) snapshots.push_back(version.engine->Snapshot());
-      return served_->telemetry().Read();
+      return parts_->served->telemetry().Read();
     });
     py::list versions;
     for (size_t i = 0; i < listed.size(); ++i) {
@@ -132,8 +136,8 @@ class Server {
     Released([&listed] { listed.clear(); });  // Perhaps the last to hold an engine.
     py::dict snapshot = UnservedToDict(unserved);
     snapshot["versions"] = versions;
-    snapshot["connections_refused"] = server_->connections_refused();
-    snapshot["answered_by_ended"] = served_->answered_by_ended();
+    snapshot["connections_refused"] = parts_->server->connections_refused();
+    snapshot["answered_by_ended"] = parts_->served->answered_by_ended();
     snapshot["refused_calls"] = security.refused_calls;
     snapshot["certificate_expires_unix_seconds"] = security.certificate_expires_unix_seconds;
     return snapshot;
@@ -142,19 +146,20 @@ class Server {
   // Each of these waits until it has happened, and raises where it failed.
   py::dict Load(const std::string& model, int64_t version, bool replace) {
     const Swap swap = replace ? Swap::kReplace : Swap::kBeside;
-    return Ordered(
-        [&](ModelControl::Done done) { control_->Load(model, version, swap, std::move(done)); });
+    return Ordered([&](ModelControl::Done done) {
+      parts_->control->Load(model, version, swap, std::move(done));
+    });
   }
   py::dict Unload(const std::string& model, int64_t version) {
     return Ordered(
-        [&](ModelControl::Done done) { control_->Unload(model, version, std::move(done)); });
+        [&](ModelControl::Done done) { parts_->control->Unload(model, version, std::move(done)); });
   }
   py::dict Refresh() {
-    return Ordered([&](ModelControl::Done done) { control_->Refresh(std::move(done)); });
+    return Ordered([&](ModelControl::Done done) { parts_->control->Refresh(std::move(done)); });
   }
 
   py::list Index() const {
-    const auto index = ValueOrRaise(Released([this] { return control_->Index(); }));
+    const auto index = ValueOrRaise(Released([this] { return parts_->control->Index(); }));
     py::list versions;
     for (const ServedVersion& version : index) {
       py::dict described;
@@ -170,7 +175,7 @@ class Server {
   }
 
   py::dict Recording() const {
-    const RecorderCounts counts = server_->recording();
+    const RecorderCounts counts = parts_->server->recording();
     py::dict named;
     named["recorded"] = counts.recorded;
     named["dropped"] = counts.dropped;
@@ -182,7 +187,7 @@ class Server {
   py::list WaitSlow(double timeout_seconds) {
     const auto timeout = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(NumberInRange("timeout_seconds", timeout_seconds)));
-    return ToList(Released([&] { return served_->telemetry().slow_log().Wait(timeout); }));
+    return ToList(Released([&] { return parts_->served->telemetry().slow_log().Wait(timeout); }));
   }
 
  private:
@@ -200,19 +205,22 @@ class Server {
     return named;
   }
 
-  // Drains, and joins the threads.
+  // Drains, and joins the threads; leaves them to StopThread where they did not stop in time.
   void End() {
     Released([this] {
-      control_->Stop();
-      server_.reset();
-      control_.reset();  // It holds engines, for whose ends the other waits.
-      served_.reset();
+      if (!stopping_.has_value() || stopping_->WaitFor(std::chrono::milliseconds(0))) {
+        parts_->control->Stop();
+      }
+      parts_.reset();
     });
   }
 
-  std::shared_ptr<ServedModels> served_;
-  std::unique_ptr<ModelControl> control_;
-  std::unique_ptr<GrpcServer> server_;
+  // How much longer than its timeout Stop() waits: for batches whose calls were cancelled then.
+  static constexpr std::chrono::milliseconds kStopGrace{1000};
+
+  std::shared_ptr<ServerParts> parts_;
+  std::once_flag stop_once_;
+  std::optional<StopThread> stopping_;
 };
 
 // A package in this process.

@@ -60,11 +60,7 @@ Status BearerToken::Read() {
   return {};
 }
 
-void BearerToken::LookLocked() {
-  if (FileStamp::Of(path_) == stamp_) return;
-  const Status status = Read();
-  if (!status.ok() && report_) report_(status.message() + "; the token before it holds on");
-}
+Status BearerToken::LookLocked() { return FileStamp::Of(path_) == stamp_ ? Status() : Read(); }
 
 bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
   // The scheme is no secret, and case is nothing to it.
@@ -74,12 +70,19 @@ bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
   }
   const std::string_view shown = Stripped(header.substr(kScheme.size()));
   const std::string digest = Sha256Hex(shown.data(), shown.size());
-  const std::lock_guard lock(mutex_);
-  if (now >= next_look_) {
-    next_look_ = now + kBetweenLooks;
-    LookLocked();
+  Status looked;
+  bool is_token;
+  {
+    const std::lock_guard lock(mutex_);
+    if (now >= next_look_) {
+      next_look_ = now + kBetweenLooks;
+      looked = LookLocked();
+    }
+    is_token = CRYPTO_memcmp(digest.data(), digest_.data(), digest_.size()) == 0;
   }
-  return CRYPTO_memcmp(digest.data(), digest_.data(), digest_.size()) == 0;
+  // Without the lock: a report may take long, and every call asks here.
+  if (!looked.ok() && report_) report_(looked.message() + "; the token before it holds on");
+  return is_token;
 }
 
 }  // namespace embershard

@@ -30,8 +30,8 @@ class BearerToken {
 
  private:
   BearerToken(std::string path, std::function<void(const std::string&)> report);
-  Status Read();      // REQUIRES: mutex_ is held, or nobody else has it yet.
-  void LookLocked();  // REQUIRES: mutex_ is held.
+  Status Read();        // REQUIRES: mutex_ is held, or nobody else has it yet.
+  Status LookLocked();  // Why the file that is new cannot be used. REQUIRES: mutex_ is held.
 
   const std::string path_;
   const std::function<void(const std::string&)> report_;

@@ -45,6 +45,7 @@ def of_server(version: VersionSnapshot) -> Snapshot:
         "slow": {"seen": 0, "dropped": 0},
         "refused_calls": 0,
         "certificate_expires_unix_seconds": 0,
+        "log_lines_dropped": 0,
     }
 
 
@@ -130,6 +131,7 @@ def busy() -> Snapshot:
         slow={"seen": 19, "dropped": 13},
         refused_calls=10,
         certificate_expires_unix_seconds=1_900_000_000,
+        log_lines_dropped=14,
     )
     return server
 

@@ -100,6 +100,7 @@ BUSY = {
     "embershard_shadow_difference_sum": 0.0078125,
     "embershard_slow_requests_total": 19,
     "embershard_slow_requests_dropped_total": 13,
+    "embershard_log_lines_dropped_total": 14,
     "embershard_unauthenticated_calls_total": 10,
     "embershard_certificate_expiry_time_seconds": 1_900_000_000,
     "nv_inference_request_success": 40 + 26,
@@ -122,6 +123,7 @@ OF_THE_SERVER = {
     "embershard_unserved_requests_total",
     "embershard_slow_requests_total",
     "embershard_slow_requests_dropped_total",
+    "embershard_log_lines_dropped_total",
     "embershard_unauthenticated_calls_total",
     "embershard_certificate_expiry_time_seconds",
 }

@@ -66,6 +66,20 @@ TEST_F(BearerTokenTest, AFileThatIsGoneIsSaidOnceAndChangesNothing) {
   EXPECT_EQ(said_[0], path_ + ": No such file or directory; the token before it holds on");
 }
 
+TEST_F(BearerTokenTest, ReportsWithoutALock) {
+  std::unique_ptr<BearerToken> token;
+  int reports = 0;
+  auto opened = BearerToken::Open(path_, [&](const std::string&) {
+    ++reports;
+    EXPECT_TRUE(token->Accepts(Header(kToken), now_));  // Would wait for a lock for ever.
+  });
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  token = std::move(*opened);
+  std::filesystem::remove(path_);
+  EXPECT_TRUE(token->Accepts(Header(kToken), now_));
+  EXPECT_EQ(reports, 1);
+}
+
 TEST_F(BearerTokenTest, TakesTheWholeTokenAndNothingElse) {
   const auto token = Open();
   const std::string whole = kToken;

@@ -1,0 +1,137 @@
+"""A server ends when a signal says so, in whatever state it is. How soon: tests/attack."""
+
+import json
+import os
+import re
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from embershard.client import Client
+from embershard.errors import NotFoundError
+from embershard.serving.control import order
+from tests.attack.states import (
+    blocked_log,
+    endless_load,
+    endless_program,
+    flags,
+    metrics_flags,
+    metrics_url,
+    processor_seconds,
+    status,
+)
+from tests.cli.running import END_SECONDS, serving
+from tests.serving.blocked_pipe import fill, small_pipe
+from tests.serving.endless import EndlessForAny, publish_endless
+from tests.serving.failures.busy import until
+from tests.serving.versions import publish
+
+REQUEST = {"dense": {"price": [5.0]}, "sparse": {"item": [[3]]}}
+SIGHUPS = 200
+
+
+def test_sigterm_ends_a_server_whose_log_is_not_read(tmp_path):
+    with blocked_log(tmp_path) as server:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(END_SECONDS) == 0
+
+
+def test_a_log_that_is_not_read_stops_no_connection(tmp_path):
+    """A connection that is refused is a line, by the thread that accepts."""
+    publish(tmp_path, 1)
+    given = (*flags(), "--max-connections", 1)
+    with small_pipe() as (_, writing), serving(tmp_path, *given, stderr=writing) as server:
+        fill(writing)
+        host, port = server.address.rsplit(":", 1)
+        with (
+            socket.create_connection((host, int(port))),
+            socket.create_connection((host, int(port)), timeout=END_SECONDS) as refused,
+        ):
+            assert refused.recv(1) == b""
+        with Client(server.address, timeout_seconds=END_SECONDS) as client:
+            assert client.predict("ranker", **REQUEST).version == 1
+
+
+def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(tmp_path):
+    publish(tmp_path / "repository", 1)
+    control = tmp_path / "control"
+    given = (*flags(), *metrics_flags(), "--control", control)
+
+    def write_line():
+        with pytest.raises(NotFoundError):
+            order(control, {"order": "load", "model": "ranker", "version": 9})
+
+    with (
+        small_pipe() as (reading, writing),
+        serving(tmp_path / "repository", *given, stderr=writing) as server,
+    ):
+        url = metrics_url(server)
+        fill(writing)
+        while not status(url)["log_lines_dropped"]:
+            write_line()
+        os.set_blocking(reading, False)
+        found = b""
+        while b"lines_lost=" not in found:
+            write_line()
+            with suppress(BlockingIOError):
+                found += os.read(reading, 65536)
+        dropped = status(url)["log_lines_dropped"]
+    assert int(re.search(rb" lines_lost=(\d+)\n", found)[1]) == dropped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", [endless_program, endless_load])
+def test_sigterm_ends_a_server_in_which_work_never_ends_with_the_drain_timeout(state, tmp_path):
+    with state(tmp_path) as server:
+        code, _, log = server.stop(signal.SIGTERM)
+    assert code == 1
+    *_, draining, ended = log.splitlines()
+    assert draining.split()[1] == "draining"
+    assert ended.split(maxsplit=1)[1] == (
+        'ended while=draining message="a batch or a load has not ended within the drain timeout" '
+        "drain_timeout_seconds=3.0"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", [endless_program, endless_load])
+def test_a_second_signal_ends_a_server_in_which_work_never_ends(state, tmp_path):
+    with state(tmp_path, drain_seconds=3600) as server:
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: " draining " in server.process.stderr.readline())
+        code, _, log = server.stop(signal.SIGINT)
+    assert code == -signal.SIGINT
+    assert log.splitlines()[-1].endswith(" ended signal=SIGINT while=draining")
+
+
+@pytest.mark.slow
+def test_any_number_of_sighups_start_no_thread(tmp_path):
+    """The first finds a version whose load never ends, so that none of the others is done."""
+    publish(tmp_path, 1)
+    with serving(tmp_path, *flags()) as server:
+        process = server.process.pid
+        publish_endless(tmp_path, 2, EndlessForAny)
+        (tmp_path / "ranker" / "labels.json").write_text(json.dumps({"stable": 1, "canary": 2}))
+        before = processor_seconds(server)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: processor_seconds(server) > before + 2)
+        threads = threads_of(process)
+        for _ in range(SIGHUPS):
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: not is_pending(process, signal.SIGHUP))
+        assert threads_of(process) <= threads
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(END_SECONDS) == 1
+
+
+def threads_of(process):
+    return len(os.listdir(f"/proc/{process}/task"))
+
+
+def is_pending(process, number):
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    fields = dict(line.split(":\t", 1) for line in lines)
+    return bool(int(fields["ShdPnd"], 16) & 1 << (number - 1))
