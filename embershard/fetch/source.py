@@ -15,6 +15,8 @@ __all__ = ["Source"]
 ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
 BLOCK_BYTES: Final = 4 << 20
+MISSING: Final = {404, 410}
+FORBIDDEN: Final = {401, 403}
 
 Result = TypeVar("Result")
 
@@ -33,6 +35,7 @@ class Source:
             ConfigError: no URL, or one for which a Python package is missing.
         """
         self.url, self._pause = url.rstrip("/"), pause
+        self._without_ranges = False
         if "://" not in url:
             raise ConfigError(
                 f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}; "
@@ -61,30 +64,41 @@ class Source:
             NotFoundError: there is no such folder, or the far side cannot list.
             UnavailableError: no answer after some attempts.
         """
+        return sorted(self._listed(folder))
 
-        def listed() -> list[str]:
+    def folders(self, folder: str) -> list[str]:
+        """The same, without the names of files."""
+        return sorted(name for name, kind in self._listed(folder).items() if kind == "directory")
+
+    def _listed(self, folder: str) -> dict[str, str]:
+        def listed() -> list[dict[str, Any]]:
             self._files.invalidate_cache()
-            return [str(name) for name in self._files.ls(self._path(folder), detail=False)]
+            return list(self._files.ls(self._path(folder), detail=True))
 
-        found = self._tried(folder, listed)
-        return sorted({posixpath.basename(name.rstrip("/")) for name in found} - {""})
+        itself = self._path(folder).rstrip("/")  # Some object stores list a folder in itself.
+        found = {
+            str(each["name"]).rstrip("/"): str(each["type"]) for each in self._tried(folder, listed)
+        }
+        return {posixpath.basename(name): kind for name, kind in found.items() if name != itself}
 
     def read(self, file: str, *, bytes_max: int) -> bytes:
-        """All of a small file.
+        """A small file: all of it, or its first ``bytes_max + 1`` bytes.
 
         Raises:
             NotFoundError: it is not there.
             UnavailableError: no answer after some attempts.
         """
-
-        def whole() -> bytes:
-            with self._files.open(self._path(file), "rb", block_size=BLOCK_BYTES) as stream:
-                return bytes(stream.read(bytes_max + 1))
-
-        return self._tried(file, whole)
+        data = bytearray()
+        for block in self.blocks(file, lambda: len(data)):
+            data += block
+            if len(data) > bytes_max:
+                break
+        return bytes(data[: bytes_max + 1])
 
     def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
         """What stands in a file from some byte on, in blocks, also across interruptions.
+
+        A web server without ranges sends the whole file again after an interruption.
 
         Args:
             offset: how many bytes the caller has; asked again after an interruption.
@@ -99,15 +113,27 @@ class Source:
             attempt = attempt + 1 if start == before else 1
             before = start
             try:
-                with self._files.open(
-                    self._path(file), "rb", block_size=BLOCK_BYTES, cache_type="none"
-                ) as stream:
+                with self._opened(file) as stream:
                     _skip(stream, start)
                     while block := stream.read(BLOCK_BYTES):
                         yield bytes(block)
                 return
             except Exception as error:  # Each file system has exceptions of its own.
-                self._wait(file, attempt, error)
+                if self._has_no_ranges(error):
+                    self._without_ranges, before = True, -1
+                else:
+                    self._wait(file, attempt, error)
+
+    def _opened(self, file: str) -> Any:
+        self._files.invalidate_cache()  # A listing may be older than the file.
+        # Over HTTP a size of 0 has fsspec read one response from its beginning to its end.
+        size = 0 if self._without_ranges else BLOCK_BYTES
+        return self._files.open(self._path(file), "rb", block_size=size, cache_type="none")
+
+    def _has_no_ranges(self, error: Exception) -> bool:
+        """Whether a web server has answered a request for a range with the whole file."""
+        is_web = "http" in self._files.protocol
+        return is_web and not self._without_ranges and isinstance(error, ValueError)
 
     def _tried(self, file: str, action: Callable[[], Result]) -> Result:
         attempt = 1
@@ -129,7 +155,7 @@ class Source:
             if not _is_unreachable(error.__cause__):
                 raise NotFoundError(f"{where}: expected it there, found nothing") from None
             error = error.__cause__
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or _status(error) in FORBIDDEN:
             raise UnavailableError(
                 f"{where}: not allowed: {error}; look at the keys in use"
             ) from error
@@ -154,6 +180,11 @@ def _skip(stream: Any, size: int) -> None:
 
 def _is_unreachable(cause: BaseException | None) -> TypeGuard[Exception]:
     """Whether a file was called missing because of a connection, as fsspec does it over HTTP."""
-    if isinstance(cause, FileNotFoundError):
+    if isinstance(cause, FileNotFoundError) or _status(cause) in MISSING:
         return False
     return isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
+
+
+def _status(error: BaseException | None) -> int:
+    """The HTTP status that a web server answered; 0: none."""
+    return int(getattr(error, "status", 0) or 0)

@@ -4,7 +4,7 @@ import functools
 import http.server
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import boto3
@@ -21,10 +21,10 @@ ROWS = np.random.default_rng(0).integers(0, 256, (3000, 8), np.uint8)
 """Of which no chunk is like another."""
 
 
-def publish(repository: Path, version: int = 1, rows=ROWS) -> Path:
-    """``<repository>/small/<version>``, its table in chunks of some kilobytes."""
-    with PackageWriter(repository / "small" / str(version), chunk_bytes_max=CHUNK_BYTES) as writer:
-        return writer.publish(fill(writer, [rows], version=version))
+def publish(repository: Path, version: int = 1, rows=ROWS, *, model: str = "small") -> Path:
+    """``<repository>/<model>/<version>``, its table in chunks of some kilobytes."""
+    with PackageWriter(repository / model / str(version), chunk_bytes_max=CHUNK_BYTES) as writer:
+        return writer.publish(replace(fill(writer, [rows], version=version), model=model))
 
 
 @dataclass
