@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from embershard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from embershard.fetch import FetchedModel, Selection
 
 __all__ = ["add_fetch"]
 
@@ -13,22 +20,32 @@ def add_fetch(commands: Any) -> None:
     """Adds `fetch` to the commands of a parser."""
     command = commands.add_parser(
         "fetch",
-        help="bring a package from an object store or a web server",
-        description="Bring one version of a model into a repository of this machine. It appears "
-        "there whole and verified, or not at all; a fetch that was interrupted goes on where it "
-        "stopped, and files that other versions have are taken from them.",
+        help="bring packages from an object store or a web server",
+        description="Bring versions of models into a repository of this machine, and the labels "
+        "that lead to them. A version appears there whole and verified, or not at all; a fetch "
+        "that was interrupted goes on where it stopped, and files that other versions have are "
+        "taken from them.",
     )
     add = command.add_argument
     add("url", metavar="URL", help="of a repository: s3://bucket/path, https://..., file:///...")
     add("repository", type=Path, metavar="REPOSITORY", help="folder of models, made if missing")
     add("--model", default="", help="which to fetch (default: the only one there)")
+    add("--all", dest="all_models", action="store_true", help="fetch every model there")
+    add(
+        "--label",
+        action="append",
+        default=[],
+        choices=("stable", "canary", "shadow"),
+        help="fetch the version with this label, and the label; may be given several times "
+        "(default: stable where the model has labels there, else the highest version)",
+    )
     add(
         "--version",
         "--model-version",
         type=int,
         default=0,
         metavar="N",
-        help="which of the model's versions to fetch (default: the highest)",
+        help="fetch this version, whatever the labels say, and no label",
     )
     add(
         "--trusted-key",
@@ -36,24 +53,107 @@ def add_fetch(commands: Any) -> None:
         metavar="PEM",
         help="public keys (Ed25519), one of which must have signed the package (default: any)",
     )
+    _add_watch(command.add_argument_group("following the repository").add_argument)
     command.set_defaults(run=_fetch)
 
 
-def _fetch(given: argparse.Namespace) -> None:
-    from embershard.console import fetch_bar
-    from embershard.fetch import fetch_package
+def _add_watch(add: Any) -> None:
+    add(
+        "--watch",
+        type=float,
+        metavar="SECONDS",
+        help="go on: look again after so many seconds, and fetch new versions and label moves, "
+        "until SIGTERM (default: fetch once)",
+    )
+    add(
+        "--control",
+        type=Path,
+        metavar="SOCKET",
+        help="with --watch: of the server to load them, see embershard serve --control "
+        "(default: none)",
+    )
+    add(
+        "--keep",
+        type=int,
+        metavar="N",
+        help="with --watch and --control: remove versions, but those that are labelled, served or "
+        "followed, and the N highest others (default: remove none)",
+    )
+    add("--log-json", action="store_true", help="with --watch: log as JSON, one object a line")
 
+
+def _fetch(given: argparse.Namespace) -> None:
+    from embershard.fetch import Selection
+
+    selection = Selection(
+        model=given.model,
+        all_models=given.all_models,
+        version=given.version,
+        labels=tuple(dict.fromkeys(given.label)),
+    )
+    if given.watch is None:
+        _fetch_once(given, selection)
+    else:
+        _watch(given, selection)
+
+
+def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
+    from embershard.console import fetch_bar
+    from embershard.fetch import fetch_models
+
+    for flag in ("control", "keep", "log_json"):
+        if getattr(given, flag) not in (None, False):
+            raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
     with fetch_bar(given.url) as progress:
-        fetched = fetch_package(
+        found = fetch_models(
             given.url,
             given.repository,
-            model=given.model,
-            version=given.version,
+            selection,
             trusted_key=given.trusted_key or "",
             progress=progress,
         )
-    here = fetched.reused_bytes + fetched.resumed_bytes
-    print(
-        f"{fetched.model} {fetched.version} is in {fetched.folder}: "
-        f"{fetched.fetched_bytes:,} bytes fetched, {here:,} were here"
+    for each in found:
+        _print_fetched(each, given.url)
+
+
+def _print_fetched(found: FetchedModel, url: str) -> None:
+    if found.is_highest:
+        (version,) = found.versions
+        print(f"{found.model}: no labels at {url}: fetched the highest version, {version}")
+    for each in found.fetched:
+        here = each.reused_bytes + each.resumed_bytes
+        print(
+            f"{each.model} {each.version} is in {each.folder}: "
+            f"{each.fetched_bytes:,} bytes fetched, {here:,} were here"
+        )
+    for label, version in found.labels.items():
+        if version:
+            print(f"{found.model} {version} is labelled {label}")
+
+
+def _watch(given: argparse.Namespace, selection: Selection) -> None:
+    from embershard.fetch import Source, Watch, WatchOptions
+    from embershard.serving.control import order
+    from embershard.serving.logs import EventLog
+
+    options = WatchOptions(
+        selection=selection,
+        interval_seconds=given.watch,
+        trusted_key=given.trusted_key or "",
+        keep=given.keep,
     )
+    log = EventLog(sys.stderr, as_json=given.log_json)
+    watch = Watch(
+        Source(given.url),
+        given.repository,
+        options,
+        order=(lambda name: order(given.control, {"order": name})) if given.control else None,
+        write=log.write,
+    )
+    said = {"url": given.url, "repository": str(given.repository), "seconds": given.watch}
+    try:
+        log.write("watching", {**said, "control": str(given.control or "")})
+        while True:
+            time.sleep(watch.poll())
+    except KeyboardInterrupt:  # SIGTERM, too: the end that a watch is meant to have.
+        log.write("stopped", {})

@@ -1,5 +1,19 @@
 """Packages from elsewhere: object stores, web servers, other folders. Needs no torch."""
 
-from embershard.fetch.fetching import Fetched, FetchProgress, fetch_package
+from embershard.fetch.choosing import Selection
+from embershard.fetch.fetching import Fetched, FetchProgress
+from embershard.fetch.models import FetchedModel, fetch_models, fetch_package
+from embershard.fetch.source import Source
+from embershard.fetch.watching import Watch, WatchOptions
 
-__all__ = ["FetchProgress", "Fetched", "fetch_package"]
+__all__ = [
+    "FetchProgress",
+    "Fetched",
+    "FetchedModel",
+    "Selection",
+    "Source",
+    "Watch",
+    "WatchOptions",
+    "fetch_models",
+    "fetch_package",
+]

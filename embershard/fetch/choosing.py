@@ -1,39 +1,134 @@
-"""Which version of which model to fetch."""
+"""Which versions of which models to fetch: those with a label, the highest, or one by number."""
 
 from __future__ import annotations
 
-from embershard.errors import NotFoundError
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from embershard.errors import ConfigError, NotFoundError, PackageError
 from embershard.fetch.source import Source
+from embershard.package.labels import BYTES_MAX, LABELS, LABELS_FILE, parse_labels
 
-__all__ = ["choose_version"]
+__all__ = ["Choice", "Selection", "choose_models", "choose_versions"]
+
+DEFAULT_LABEL: Final = "stable"
 
 
-def choose_version(source: Source, *, model: str = "", version: int = 0) -> tuple[str, int]:
-    """Model and version. The far side is asked for a list only where one is left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which versions of which models to fetch. Valid once built."""
 
-    Args:
-        model: empty: the only one there.
-        version: 0: the highest one there.
+    model: str = ""
+    """Empty: the only one there."""
+
+    all_models: bool = False
+    """Every model there."""
+
+    version: int = 0
+    """This one, whatever the labels say. 0: by label."""
+
+    labels: tuple[str, ...] = ()
+    """Labels to follow. Empty: stable where the model has labels, else the highest version."""
+
+    def __post_init__(self) -> None:
+        if self.all_models and self.model:
+            raise ConfigError(f"model: expected none with all models, got {self.model!r}")
+        if self.version < 0:
+            raise ConfigError(f"version: expected a number from 1, got {self.version}")
+        if self.version and (self.labels or self.all_models):
+            what = "labels" if self.labels else "all models"
+            raise ConfigError(f"version: expected none with {what}, got {self.version}")
+        for label in self.labels:
+            if label not in LABELS:
+                raise ConfigError(f"label: expected {', '.join(LABELS)}, got {label!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What is to be fetched of one model."""
+
+    model: str
+
+    versions: tuple[int, ...]
+    """In order; at least one."""
+
+    labels: Mapping[str, int]
+    """The labels that are followed; 0: no version there has it. Empty: none is."""
+
+    is_highest: bool
+    """Whether the version was taken because the model has no labels there."""
+
+
+def choose_models(source: Source, selection: Selection) -> list[str]:
+    """Names of models, in order. Entries of the repository that hold no versions are no models.
 
     Raises:
-        NotFoundError: none there, or several models where one must be named.
+        NotFoundError: none there, or several where one must be named.
         UnavailableError: no answer.
     """
-    if not model:
-        models = [name for name in source.names("") if not name.startswith(".")]
-        if len(models) != 1:
-            found = ", ".join(models) or "nothing"
-            raise NotFoundError(
-                f"{source.url}: expected one model, or a name (--model), got {found}"
-            )
-        model = models[0]
-    if not version:
-        names = source.names(model)
-        versions = [int(each) for each in names if each.isascii() and each.isdigit()]
-        version = max(versions, default=0)
-        if not version:
-            raise NotFoundError(
-                f"{source.url}/{model}: expected versions, folders named by numbers, found none; "
-                "where the far side cannot list its folders, name one (--version)"
-            )
-    return model, version
+    if selection.model:
+        return [selection.model]
+    folders = [name for name in source.folders("") if not name.startswith(".")]
+    models = [name for name in folders if _versions(source, name)]
+    if len(models) != 1 and not (models and selection.all_models):
+        expected = "models" if selection.all_models else "one model, or a name (--model)"
+        found = ", ".join(models) or "none"
+        raise NotFoundError(f"{source.url}: expected {expected}, got {found}")
+    return models
+
+
+def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
+    """The versions of a model. The folder is listed only where the model has no labels.
+
+    Raises:
+        NotFoundError: no such label, or no version.
+        PackageError: the labels there cannot be read.
+        UnavailableError: no answer.
+    """
+    if selection.version:
+        return Choice(model=model, versions=(selection.version,), labels={}, is_highest=False)
+    there = _labels(source, model)
+    if not there and not selection.labels:
+        highest = _highest(source, model)
+        return Choice(model=model, versions=(highest,), labels={}, is_highest=True)
+    followed = selection.labels or (DEFAULT_LABEL,)
+    missing = [label for label in followed if label not in there]
+    if DEFAULT_LABEL in missing or len(missing) == len(followed):
+        label = DEFAULT_LABEL if DEFAULT_LABEL in missing else " or ".join(followed)
+        got = ", ".join(f"{label} {version}" for label, version in there.items()) or "none"
+        raise NotFoundError(
+            f"{source.url}/{model}/{LABELS_FILE}: expected a version labelled {label}, got {got}; "
+            "label one there, or name a --label or a --version"
+        )
+    labels = {label: there.get(label, 0) for label in followed}
+    versions = tuple(sorted({*labels.values()} - {0}))
+    return Choice(model=model, versions=versions, labels=labels, is_highest=False)
+
+
+def _labels(source: Source, model: str) -> dict[str, int]:
+    try:
+        data = source.read(f"{model}/{LABELS_FILE}", bytes_max=BYTES_MAX)
+    except NotFoundError:
+        return {}
+    try:
+        if len(data) > BYTES_MAX:
+            raise PackageError(f"{LABELS_FILE}: bytes: expected at most {BYTES_MAX}, got more")
+        return parse_labels(data)
+    except PackageError as error:
+        raise PackageError(f"{source.url}/{model}/{error}") from None
+
+
+def _highest(source: Source, model: str) -> int:
+    versions = _versions(source, model)
+    if not versions:
+        raise NotFoundError(
+            f"{source.url}/{model}: expected versions, folders named by numbers, found none; "
+            "where the far side cannot list its folders, name one (--version)"
+        )
+    return max(versions)
+
+
+def _versions(source: Source, model: str) -> list[int]:
+    names = source.names(model)
+    return [int(name) for name in names if name.isascii() and name.isdigit() and name[0] != "0"]

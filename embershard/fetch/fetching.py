@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from embershard.errors import InputError, NotFoundError, PackageError
-from embershard.fetch.choosing import choose_version
 from embershard.fetch.files import FileBringer
 from embershard.fetch.local_files import files_by_digest
 from embershard.fetch.source import Source
@@ -25,7 +23,7 @@ from embershard.package.sealing import sync, sync_tree
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.strict_json import BYTES_MAX
 
-__all__ = ["FetchProgress", "Fetched", "fetch_package"]
+__all__ = ["FetchProgress", "Fetched", "fetch_version"]
 
 UNFINISHED: Final = ".fetching-"
 """How folders begin that hold what has come so far of a version."""
@@ -42,6 +40,9 @@ class Fetched:
     version: int
     folder: Path
 
+    is_new: bool
+    """Whether it was not here before."""
+
     fetched_bytes: int
     """That came from the far side."""
 
@@ -52,44 +53,17 @@ class Fetched:
     """That an earlier fetch, which was interrupted, had brought."""
 
 
-def fetch_package(
-    url: str,
-    repository: str | Path,
+def fetch_version(
+    source: Source,
+    repository: Path,
+    model: str,
+    version: int,
     *,
-    model: str = "",
-    version: int = 0,
     trusted_key: str | Path = "",
     progress: FetchProgress | None = None,
-    pause: Callable[[float], None] = time.sleep,
 ) -> Fetched:
-    """Bring one version of a model into a repository of this machine.
-
-    It appears there whole and verified, or not at all. What an interrupted fetch has brought stays
-    in a folder beside it, and the next one goes on from there.
-
-    Args:
-        url: of a repository, as fsspec takes it.
-        repository: folder of models; made if missing.
-        model: empty: the only one there.
-        version: 0: the highest one there.
-        trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
-            its signature comes along. Empty: it needs none.
-        pause: waits so many seconds before another attempt.
-
-    Returns:
-        Where it lies. One that was there already is left as it is.
-
-    Raises:
-        ConfigError: no URL, or one for which a Python package is missing; no such keys.
-        NotFoundError: no such model or version, or one without one of its files.
-        UnavailableError: no answer after some attempts.
-        PackageError: what is on the far side is damaged, or not signed by a trusted key.
-        InputError: another version of that number is here, another fetch of it is at work, or
-            the disk is full.
-    """
-    source = Source(url, pause=pause)
-    model, version = choose_version(source, model=model, version=version)
-    out = Path(repository) / model / str(version)
+    """Fetch a version by its number. See `fetch_package`."""
+    out = repository / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
     digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=BYTES_MAX)
     signature = _trusted_signature(source, f"{model}/{version}", digest_line, trusted_key)
@@ -128,6 +102,7 @@ def _fetched(model: str, version: int, out: Path, bringer: FileBringer | None = 
         model=model,
         version=version,
         folder=out,
+        is_new=bringer is not None,
         fetched_bytes=bringer.fetched_bytes if bringer else 0,
         reused_bytes=bringer.reused_bytes if bringer else 0,
         resumed_bytes=bringer.resumed_bytes if bringer else 0,

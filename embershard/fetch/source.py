@@ -89,7 +89,7 @@ class Source:
             UnavailableError: no answer after some attempts.
         """
         data = bytearray()
-        for block in self.blocks(file, lambda: len(data)):
+        for block in self.blocks(file, data.__len__):
             data += block
             if len(data) > bytes_max:
                 break

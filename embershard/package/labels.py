@@ -8,7 +8,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,15 @@ from embershard.package.refusal import MANIFEST, refusal
 from embershard.package.sealing import sync
 from embershard.package.strict_json import parse_json
 
-__all__ = ["LABELS", "LABELS_FILE", "parse_labels", "read_labels", "write_label"]
+__all__ = [
+    "LABELS",
+    "LABELS_FILE",
+    "locked_labels",
+    "parse_labels",
+    "read_labels",
+    "write_label",
+    "write_labels",
+]
 
 LABELS: Final = ("canary", "shadow", "stable")
 LABELS_FILE: Final = "labels.json"
@@ -90,21 +98,35 @@ def write_label(repository: Path, model: str, label: str, version: int) -> dict[
         PackageError: the labels that are there cannot be read.
         UnavailableError: the file cannot be written: a full or read-only disk, say.
     """
-    if label not in LABELS:
-        raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")
+    return write_labels(repository, model, {label: version})
+
+
+def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
+    """Moves several labels of a model at once, whole or not at all.
+
+    Args:
+        versions: by label; 0: no version has it. Labels that are not named stay where they are.
+
+    Returns, Raises: as `write_label`.
+    """
+    for label in versions:
+        if label not in LABELS:
+            raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")
     if not re.fullmatch(NAME_PATTERN, model):
         raise RequestError(f"model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
     folder = repository / model
-    if version and not (folder / str(version) / MANIFEST).is_file():
-        raise NotFoundError(f"{folder}: no version {version}")
     if not folder.is_dir():
         raise NotFoundError(f"{repository}: no model {model!r}")
     try:
-        with _alone(folder):
-            labels = {**read_labels(folder), label: version}
-            if not version:
-                del labels[label]
-            _replace(folder, labels)
+        with locked_labels(folder):
+            for version in filter(None, versions.values()):
+                if not (folder / str(version) / MANIFEST).is_file():
+                    raise NotFoundError(f"{folder}: no version {version}")
+            before = read_labels(folder)
+            moved = {**before, **versions}
+            labels = {label: version for label, version in moved.items() if version}
+            if labels != before:
+                _replace(folder, labels)
     except OSError as error:
         why = error.strerror or error
         raise UnavailableError(f"{folder / LABELS_FILE}: cannot be written: {why}") from error
@@ -119,8 +141,8 @@ def _check_regular(mode: int) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """As the only one who changes labels there: who came first has written when this is entered."""
+def locked_labels(folder: Path) -> Iterator[None]:
+    """Holds the lock under which labels are written and versions removed; waits for it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -130,7 +152,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _replace(folder: Path, labels: dict[str, int]) -> None:
-    """REQUIRES: `_alone`."""
+    """REQUIRES: `locked_labels`."""
     scratch = folder / f".{LABELS_FILE}.new"  # Not a name that a version or a reader takes.
     try:
         scratch.write_text(json.dumps(labels, indent=1, sort_keys=True) + "\n")

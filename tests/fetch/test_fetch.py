@@ -338,7 +338,7 @@ def test_what_is_not_there_is_said(far, here, options, words):
 
 def test_of_several_models_one_must_be_named(far, here):
     publish(far)
-    (far / "large").mkdir()
+    publish(far, model="large")
     with pytest.raises(NotFoundError, match=r"one model, or a name \(--model\), got large, small"):
         fetch(f"file://{far}", here)
     assert fetch(f"file://{far}", here, model="small").version == 1
@@ -375,7 +375,7 @@ def test_keys_that_are_refused_are_not_tried_again(far, here, monkeypatch):
 
 def test_the_command_says_what_it_did(far, here):
     package = publish(far)
-    ended = run("fetch", f"file://{far}", here)
+    ended = run("fetch", f"file://{far}", here, "--version", 1)
     assert (ended.returncode, ended.stdout) == (
         0,
         f"small 1 is in {here}/small/1: {total(package):,} bytes fetched, 0 were here\n",

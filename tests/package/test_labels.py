@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embershard.errors import NotFoundError, PackageError, RequestError, UnavailableError
-from embershard.package.labels import parse_labels, read_labels, write_label
+from embershard.package.labels import parse_labels, read_labels, write_label, write_labels
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -69,6 +69,22 @@ def test_a_label_moves_and_goes(repository):
     assert write_label(repository, "ranker", "canary", 0) == {"stable": 2}
     assert read_labels(repository / "ranker") == {"stable": 2}
     assert sorted(os.listdir(repository / "ranker")) == ["1", "2", "labels.json"]
+
+
+def test_several_labels_move_together_or_not_at_all(repository):
+    write_labels(repository, "ranker", {"stable": 1, "canary": 2})
+    write_labels(repository, "ranker", {"stable": 2, "canary": 0})
+    assert read_labels(repository / "ranker") == {"stable": 2}
+    with pytest.raises(NotFoundError, match="no version 3"):
+        write_labels(repository, "ranker", {"stable": 1, "shadow": 3})
+    assert read_labels(repository / "ranker") == {"stable": 2}
+
+
+def test_labels_that_do_not_change_are_not_written(repository):
+    write_labels(repository, "ranker", {"stable": 1})
+    before = (repository / "ranker" / "labels.json").stat()
+    write_labels(repository, "ranker", {"stable": 1, "canary": 0})
+    assert (repository / "ranker" / "labels.json").stat() == before
 
 
 def test_a_label_for_what_is_not_there_is_refused(repository):

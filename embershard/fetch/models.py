@@ -1,0 +1,153 @@
+"""Fetching models: the versions that a selection says, then the labels that lead to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from embershard.errors import EmbershardError
+from embershard.fetch.choosing import Selection, choose_models, choose_versions
+from embershard.fetch.fetching import Fetched, FetchProgress, fetch_version
+from embershard.fetch.source import Source
+from embershard.package.labels import read_labels, write_labels
+
+__all__ = ["FetchedModel", "fetch_model", "fetch_models", "fetch_package"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedModel:
+    """What became of a model."""
+
+    model: str
+
+    fetched: tuple[Fetched, ...]
+    """Versions, in order; at least one."""
+
+    labels: Mapping[str, int]
+    """The labels that were followed, with their versions; 0: it was removed here."""
+
+    labels_before: Mapping[str, int]
+    """All labels here before."""
+
+    is_highest: bool
+    """Whether the highest version was taken because the model has no labels there."""
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        return tuple(each.version for each in self.fetched)
+
+
+def fetch_package(
+    url: str,
+    repository: str | Path,
+    *,
+    model: str = "",
+    version: int = 0,
+    label: str = "",
+    trusted_key: str | Path = "",
+    progress: FetchProgress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Fetched:
+    """Fetch one version of a model into a repository of this machine.
+
+    It appears there whole and verified, or not at all. What an interrupted fetch has brought stays
+    in a folder beside it, and the next one goes on from there. A label is written after that.
+
+    Args:
+        url: of a repository, as fsspec takes it.
+        repository: folder of models; made if missing.
+        model: empty: the only one there.
+        version: 0: by label.
+        label: empty: stable where the model has labels there, else the highest version.
+        trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
+            its signature comes along. Empty: it needs none. Labels are not signed.
+        pause: waits so many seconds before another attempt.
+
+    Returns:
+        Where it lies. One that was there already is left as it is.
+
+    Raises:
+        ConfigError: no URL, or one for which a Python package is missing; no such keys.
+        NotFoundError: no such model, label or version, or one without one of its files.
+        UnavailableError: no answer after some attempts.
+        PackageError: what is on the far side is damaged, or not signed by a trusted key.
+        InputError: another version of that number is here, another fetch of it is at work, or
+            the disk is full.
+    """
+    selection = Selection(model=model, version=version, labels=(label,) if label else ())
+    (found,) = fetch_models(
+        url, repository, selection, trusted_key=trusted_key, progress=progress, pause=pause
+    )
+    return found.fetched[0]
+
+
+def fetch_models(
+    url: str,
+    repository: str | Path,
+    selection: Selection,
+    *,
+    trusted_key: str | Path = "",
+    progress: FetchProgress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> list[FetchedModel]:
+    """Fetch the versions of models that a selection says, and their labels.
+
+    A model that fails does not keep the others from being fetched.
+
+    Args, Raises: as `fetch_package`; the first error, once all models were tried.
+    """
+    source = Source(url, pause=pause)
+    found, errors = [], []
+    for model in choose_models(source, selection):
+        try:
+            found.append(
+                fetch_model(
+                    source,
+                    Path(repository),
+                    selection,
+                    model,
+                    trusted_key=trusted_key,
+                    progress=progress,
+                )
+            )
+        except EmbershardError as error:
+            errors.append(error)
+    if errors:
+        others = "".join(f"\n{type(error).__name__}: {error}" for error in errors[1:])
+        raise type(errors[0])(f"{errors[0]}{others}") from errors[0]
+    return found
+
+
+def fetch_model(
+    source: Source,
+    repository: Path,
+    selection: Selection,
+    model: str,
+    *,
+    trusted_key: str | Path = "",
+    progress: FetchProgress | None = None,
+) -> FetchedModel:
+    """Fetch one model. Labels here change at once, after every version that they lead to is here.
+
+    Raises:
+        EmbershardError: as `fetch_package`. Labels are then as they were.
+    """
+    choice = choose_versions(source, selection, model)
+    fetched = tuple(
+        fetch_version(
+            source, repository, model, version, trusted_key=trusted_key, progress=progress
+        )
+        for version in choice.versions
+    )
+    before = read_labels(repository / model)
+    if choice.labels:
+        write_labels(repository, model, choice.labels)
+    return FetchedModel(
+        model=model,
+        fetched=fetched,
+        labels=choice.labels,
+        labels_before=before,
+        is_highest=choice.is_highest,
+    )

@@ -1,0 +1,193 @@
+"""Following a repository: new versions and label moves are fetched, and a server loads them.
+
+::
+
+    remote labels.json, versions         local repository              server
+    ───────── fetch_model ──────────▶  versions, then labels  ── refresh ──▶  loads, swaps
+                                       old versions go        ◀── index ────  what is in use
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from embershard.errors import ConfigError, EmbershardError, UnavailableError
+from embershard.fetch.choosing import Selection, choose_models
+from embershard.fetch.models import FetchedModel, fetch_model
+from embershard.fetch.pruning import removable_versions, remove_versions
+from embershard.fetch.source import Source
+
+__all__ = ["Watch", "WatchOptions"]
+
+BACKOFF_SECONDS_MAX: Final = 60.0
+DOUBLINGS_MAX: Final = 16
+
+Order = Callable[[str], Mapping[str, Any]]
+"""Sends a server the order ``refresh`` or ``index`` and returns its answer."""
+
+Write = Callable[[str, Mapping[str, object]], None]
+"""Writes an event with its fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """Valid once built."""
+
+    selection: Selection
+
+    interval_seconds: float = 30.0
+    """From the end of a poll to the next one. After failures twice as long each, up to 60 s or the
+    interval, whichever is longer."""
+
+    trusted_key: str | Path = ""
+    """As `fetch_package` has it."""
+
+    keep: int | None = None
+    """The highest versions of a model that stay besides those that are labelled, served or
+    followed; others are removed. None: all stay. It needs a server to ask."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.interval_seconds < math.inf:
+            expected = "seconds above 0"
+            raise ConfigError(f"watch: expected {expected}, got {self.interval_seconds:g}")
+        if self.selection.version:
+            raise ConfigError("version: expected none with watch, which follows labels")
+        if self.keep is not None and self.keep < 0:
+            raise ConfigError(f"keep: expected a number from 0, got {self.keep}")
+
+
+class Watch:
+    """Polls a repository. Not thread-safe.
+
+    A poll that fails changes nothing that is served, and the next one tries again. Several watches
+    of one repository, in several processes, leave it as one alone would.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        repository: Path,
+        options: WatchOptions,
+        *,
+        order: Order | None,
+        write: Write,
+    ) -> None:
+        """
+        Args:
+            order: None: no server is told.
+
+        Raises:
+            ConfigError: versions are to be removed, and there is no server to ask.
+        """
+        if options.keep is not None and order is None:
+            raise ConfigError("keep: expected a server's control socket, which tells what it uses")
+        self._source, self._repository, self._options = source, repository, options
+        self._order, self._write = order, write
+        self._failures = 0
+        # An earlier watch may have ended between a change and its refresh.
+        self._is_refresh_due = order is not None
+
+    def poll(self) -> float:
+        """Fetches what is new, has the server load it, and removes what is old.
+
+        Returns:
+            Seconds to wait before the next poll.
+        """
+        found, is_fetched = self._fetch()
+        is_loaded = self._refresh()
+        if not self._is_refresh_due:
+            self._remove(found)
+        self._failures = 0 if is_fetched and is_loaded else self._failures + 1
+        interval = self._options.interval_seconds
+        backoff = min(interval * 2 ** min(self._failures, DOUBLINGS_MAX), BACKOFF_SECONDS_MAX)
+        return max(interval, backoff) if self._failures else interval
+
+    def _fetch(self) -> tuple[list[FetchedModel], bool]:
+        """Models that are as the source has them, and whether all are."""
+        found: list[FetchedModel] = []
+        try:
+            models = choose_models(self._source, self._options.selection)
+        except (EmbershardError, OSError) as error:
+            self._write("fetch_failed", _said(error))
+            return found, False
+        for model in models:
+            try:
+                fetched = fetch_model(
+                    self._source,
+                    self._repository,
+                    self._options.selection,
+                    model,
+                    trusted_key=self._options.trusted_key,
+                )
+            except (EmbershardError, OSError) as error:
+                self._write("fetch_failed", {"model": model, **_said(error)})
+            else:
+                self._report(fetched)
+                found.append(fetched)
+        return found, len(found) == len(models)
+
+    def _report(self, found: FetchedModel) -> None:
+        """Writes what has changed, and remembers that the server is to know."""
+        changed = False
+        for each in found.fetched:
+            if each.is_new:
+                local = each.reused_bytes + each.resumed_bytes
+                said = {"model": each.model, "version": each.version}
+                sizes = {"fetched_bytes": each.fetched_bytes, "local_bytes": local}
+                self._write("fetched", {**said, **sizes})
+                changed = True
+        for label, version in found.labels.items():
+            before = found.labels_before.get(label, 0)
+            if version != before:
+                moved = {"model": found.model, "label": label, "version": version}
+                self._write("label_moved", {**moved, "version_before": before})
+                changed = True
+        self._is_refresh_due |= changed and self._order is not None
+
+    def _refresh(self) -> bool:
+        """Has the server follow the repository. Whether there was no failure of its own."""
+        if self._order is None or not self._is_refresh_due:
+            return True
+        try:
+            answer = self._order("refresh")
+        except (EmbershardError, OSError) as error:
+            self._write("refresh_failed", _said(error))
+            return isinstance(error, UnavailableError)  # One that starts is not waited for longer.
+        self._is_refresh_due = False
+        served = [f"{each['model']} {each['version']}" for each in _default(answer)]
+        said = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}
+        self._write("refreshed", said)
+        return True
+
+    def _remove(self, found: list[FetchedModel]) -> None:
+        keep = self._options.keep
+        if keep is None or self._order is None:
+            return
+        for each in found:
+            folder = self._repository / each.model
+            try:
+                if not removable_versions(folder, keep=keep, used=each.versions):
+                    continue
+                index = self._order("index")["index"]
+                used = {entry["version"] for entry in index if _is_used(entry, each.model)}
+                used.update(each.versions)
+                for version in remove_versions(folder, keep=keep, used=used):
+                    self._write("removed", {"model": each.model, "version": version})
+            except (EmbershardError, OSError) as error:
+                self._write("remove_failed", {"model": each.model, **_said(error)})
+
+
+def _said(error: Exception) -> dict[str, object]:
+    return {"error": type(error).__name__, "message": str(error)}
+
+
+def _default(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in answer["index"] if each["is_default"]]
+
+
+def _is_used(entry: Mapping[str, Any], model: str) -> bool:
+    return entry["model"] == model and entry["state"] in ("ready", "loading")

@@ -1,0 +1,241 @@
+"""Which versions are fetched: the labelled ones, else the highest; labels travel along."""
+
+import json
+
+import pytest
+
+from embershard.errors import ConfigError, NotFoundError, PackageError
+from embershard.fetch import Selection, fetch_models, fetch_package
+from embershard.package.labels import read_labels
+from tests.cli.running import run
+from tests.fetch.conftest import publish
+
+
+@pytest.fixture
+def here(tmp_path):
+    return tmp_path / "here"
+
+
+def never(seconds):
+    raise AssertionError(f"a pause of {seconds} s")
+
+
+def label(repository, model="small", **labels):
+    (repository / model / "labels.json").write_text(json.dumps(labels))
+
+
+def versions_in(repository, model="small"):
+    return sorted(int(each.name) for each in (repository / model).iterdir() if each.name.isdigit())
+
+
+@pytest.fixture(params=["file", "s3", "http"])
+def served(request, far):
+    """A source of each kind, and how a change in its folder gets there."""
+    if request.param == "file":
+        return far.as_uri(), lambda: None
+    if request.param == "http":
+        return request.getfixturevalue("web").url, lambda: None
+    store = request.getfixturevalue("store")
+    return store.url, lambda: store.put(far)
+
+
+def test_fetches_the_stable_version_and_its_label_by_default(far, here, served):
+    for version in (1, 2, 3):
+        publish(far, version)
+    label(far, stable=2, canary=3)
+    url, update = served
+    update()
+    assert fetch_package(url, here, pause=never).version == 2
+    assert versions_in(here) == [2]
+    assert read_labels(here / "small") == {"stable": 2}
+
+
+def test_fetches_the_highest_version_without_labels(far, here, served):
+    for version in (2, 10, 9):
+        publish(far, version)
+    url, update = served
+    update()
+    assert fetch_package(url, here, pause=never).version == 10
+    assert not (here / "small" / "labels.json").exists()
+
+
+def test_follows_a_label_that_moves_back(far, here, served):
+    for version in (1, 2):
+        publish(far, version)
+    url, update = served
+    for stable in (1, 2, 1):
+        label(far, stable=stable)
+        update()
+        assert fetch_package(url, here, pause=never).version == stable
+        assert read_labels(here / "small") == {"stable": stable}
+
+
+def test_fetches_every_label_that_is_named_and_removes_one_that_is_gone(far, here):
+    for version in (1, 2, 3):
+        publish(far, version)
+    label(far, stable=1, canary=2, shadow=3)
+    selection = Selection(labels=("stable", "canary"))
+    fetch_models(far.as_uri(), here, selection, pause=never)
+    assert versions_in(here) == [1, 2]
+    assert read_labels(here / "small") == {"stable": 1, "canary": 2}
+    label(far, stable=2, shadow=3)
+    fetch_models(far.as_uri(), here, selection, pause=never)
+    assert read_labels(here / "small") == {"stable": 2}
+
+
+def test_keeps_a_local_label_that_is_not_followed(far, here):
+    for version in (1, 2):
+        publish(far, version)
+    publish(here, 1)
+    label(here, shadow=1)
+    label(far, stable=2, shadow=2)
+    fetch_package(far.as_uri(), here, pause=never)
+    assert read_labels(here / "small") == {"stable": 2, "shadow": 1}
+
+
+def test_keeps_local_labels_when_the_remote_loses_its_labels_file(far, here):
+    for version in (1, 2):
+        publish(far, version)
+    label(far, stable=1)
+    fetch_package(far.as_uri(), here, pause=never)
+    (far / "small" / "labels.json").unlink()
+    assert fetch_package(far.as_uri(), here, pause=never).version == 2
+    assert read_labels(here / "small") == {"stable": 1}
+
+
+def test_labels_are_written_after_every_labelled_version_is_verified(far, here):
+    for version in (1, 2, 3):
+        publish(far, version)
+    label(far, stable=1)
+    selection = Selection(labels=("stable", "canary"))
+    fetch_models(far.as_uri(), here, selection, pause=never)
+    label(far, stable=2, canary=3)
+    (far / "small" / "3" / "manifest.json").write_bytes(b"damaged")
+    with pytest.raises(PackageError, match=r"small/3/manifest\.json"):
+        fetch_models(far.as_uri(), here, selection, pause=never)
+    assert versions_in(here) == [1, 2]
+    assert read_labels(here / "small") == {"stable": 1}
+
+
+@pytest.mark.parametrize(
+    ("labels", "wanted", "words"),
+    [
+        pytest.param(
+            {"canary": 2}, (), r"small/labels\.json: expected .* stable, got canary 2", id="default"
+        ),
+        pytest.param(
+            {"canary": 2},
+            ("stable", "canary"),
+            r"small/labels\.json: expected .* stable, got canary 2",
+            id="stable",
+        ),
+        pytest.param(
+            {"stable": 1},
+            ("canary",),
+            r"small/labels\.json: expected .* canary, got stable 1",
+            id="canary",
+        ),
+        pytest.param(
+            None, ("stable",), r"small/labels\.json: expected .* stable, got none", id="no-file"
+        ),
+        pytest.param(
+            {"stable": 7}, (), r"small/7/manifest\.sha256: expected it there", id="no-such-version"
+        ),
+    ],
+)
+def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, labels, wanted, words):
+    for version in (1, 2):
+        publish(far, version)
+    if labels is not None:
+        label(far, **labels)
+    with pytest.raises(NotFoundError, match=words):
+        fetch_models(far.as_uri(), here, Selection(labels=wanted), pause=never)
+    assert not (here / "small").exists()
+
+
+@pytest.mark.parametrize("text", ['{"stable": 1', '{"beta": 1}', "[]", "x" * 5000])
+def test_a_damaged_labels_file_is_refused_with_its_url(far, here, text):
+    publish(far)
+    (far / "small" / "labels.json").write_text(text)
+    with pytest.raises(PackageError, match=rf"{far.as_uri()}/small/labels\.json: "):
+        fetch_package(far.as_uri(), here, pause=never)
+
+
+def test_ignores_entries_that_are_no_model(far, here, served):
+    publish(far)
+    (far / "request.json").write_text("{}")
+    (far / "notes").mkdir()
+    (far / "notes" / "todo.txt").write_text("none")
+    (far / ".cache" / "1").mkdir(parents=True)
+    (far / ".cache" / "1" / "x").write_text("none")
+    url, update = served
+    update()
+    assert fetch_package(url, here, pause=never).model == "small"
+
+
+def test_ignores_version_folders_that_a_server_would_ignore(far, here):
+    publish(far)
+    for name in ("007", "²", "x9"):
+        (far / "small" / name).mkdir()
+    assert fetch_package(far.as_uri(), here, pause=never).version == 1
+
+
+def test_fetches_all_models_and_leaves_out_what_is_no_model(far, here, served):
+    publish(far, 1)
+    publish(far, 2)
+    label(far, stable=1)
+    publish(far, 5, model="large")
+    (far / "request.json").write_text("{}")
+    url, update = served
+    update()
+    found = fetch_models(url, here, Selection(all_models=True), pause=never)
+    assert [(each.model, each.versions, each.is_highest) for each in found] == [
+        ("large", (5,), True),
+        ("small", (1,), False),
+    ]
+    assert sorted(each.name for each in here.iterdir()) == ["large", "small"]
+
+
+def test_a_damaged_model_does_not_keep_the_others_from_being_fetched(far, here):
+    package = publish(far, model="large")
+    publish(far)
+    (package / "programs" / "dense.pt").write_bytes(b"damaged")
+    with pytest.raises(PackageError, match=r"large/1/programs/dense\.pt"):
+        fetch_models(far.as_uri(), here, Selection(all_models=True), pause=never)
+    assert versions_in(here) == [1]
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        pytest.param({"version": 1, "labels": ("stable",)}, "version", id="version-and-label"),
+        pytest.param({"version": 1, "all_models": True}, "version", id="version-and-all"),
+        pytest.param({"model": "small", "all_models": True}, "model", id="model-and-all"),
+        pytest.param({"labels": ("beta",)}, "label: expected canary, shadow, stable", id="label"),
+        pytest.param({"version": -1}, "version: expected", id="negative"),
+    ],
+)
+def test_a_selection_that_contradicts_itself_is_refused(selection, words):
+    with pytest.raises(ConfigError, match=words):
+        Selection(**selection)
+
+
+def test_the_command_says_that_it_took_the_highest_version(far, here):
+    publish(far, 3)
+    ended = run("fetch", far.as_uri(), here)
+    assert ended.returncode == 0, ended.stderr
+    assert f"small: no labels at {far.as_uri()}: fetched the highest version, 3\n" in ended.stdout
+
+
+def test_the_command_fetches_by_label(far, here):
+    for version in (1, 2):
+        publish(far, version)
+    label(far, stable=1, canary=2)
+    ended = run("fetch", far.as_uri(), here, "--label", "stable", "--label", "canary")
+    assert ended.returncode == 0, ended.stderr
+    assert "small 1 is labelled stable\n" in ended.stdout
+    assert "small 2 is labelled canary\n" in ended.stdout
+    assert versions_in(here) == [1, 2]
+    refused = run("fetch", far.as_uri(), here, "--label", "shadow")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("embershard fetch: NotFoundError: file://")
