@@ -1,0 +1,111 @@
+"""`embershard fetch --watch`: how it ends, what it refuses, and two of them on one repository."""
+
+import http.server
+import json
+import threading
+
+import pytest
+
+from embershard.package import verify_package
+from embershard.package.labels import read_labels
+from tests.cli.running import run
+from tests.fetch.conftest import publish
+from tests.fetch.test_without_ranges import web_server
+from tests.fetch.watching import WatchProcess
+from tests.serving.failures.busy import until
+
+LONG = 100_000
+"""Seconds: a watch that is in its pause does not poll again in a test."""
+
+
+@pytest.fixture
+def here(tmp_path):
+    return tmp_path / "here"
+
+
+def label(repository, **labels):
+    (repository / "small" / "labels.json.new").write_text(json.dumps(labels))
+    (repository / "small" / "labels.json.new").replace(repository / "small" / "labels.json")
+
+
+def test_sigterm_ends_a_watch_in_its_pause_with_code_0(far, here, tmp_path):
+    publish(far)
+    label(far, stable=1)
+    with WatchProcess(far.as_uri(), here, tmp_path / "log", "--watch", LONG) as watch:
+        until(lambda: watch.count("label_moved") == 1)
+        assert watch.stop() == 0
+    assert [each.split()[0] for each in watch.events()] == [
+        "watching", "fetched", "label_moved", "stopped",
+    ]  # fmt: skip
+    assert "label_moved model=small label=stable version=1 version_before=0" in watch.events()
+
+
+def test_sigterm_ends_a_watch_whose_server_does_not_answer(far, here, tmp_path):
+    is_asked, over = threading.Event(), threading.Event()
+
+    class Silent(http.server.BaseHTTPRequestHandler):
+        def __init__(self, *arguments, directory):
+            super().__init__(*arguments)
+
+        def do_HEAD(self):
+            is_asked.set()
+            over.wait(60)
+
+    with web_server(Silent, far) as url:
+        with WatchProcess(
+            url, here, tmp_path / "log", "--watch", LONG, "--model", "small"
+        ) as watch:
+            assert is_asked.wait(60)
+            assert watch.stop() == 0
+        over.set()
+    assert watch.events()[-1].split()[0] == "stopped"
+
+
+def test_a_watch_logs_json(far, here, tmp_path):
+    far.mkdir()
+    arguments = ("--watch", LONG, "--log-json")
+    with WatchProcess(far.as_uri(), here, tmp_path / "log", *arguments) as watch:
+        until(lambda: watch.log.read_text().count("\n") == 2)
+        assert watch.stop() == 0
+    lines = [json.loads(line) for line in watch.log.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["watching", "fetch_failed", "stopped"]
+    assert lines[1]["error"] == "NotFoundError"
+
+
+def test_two_watches_of_one_repository_leave_it_whole(far, here, tmp_path):
+    """Versions come and labels move while both are at work; what either fails at, it repeats."""
+    for version in range(1, 8):
+        publish(far, version)
+    label(far, stable=1)
+    with (
+        WatchProcess(far.as_uri(), here, tmp_path / "log0", "--watch", 0.05) as first,
+        WatchProcess(far.as_uri(), here, tmp_path / "log1", "--watch", 0.05) as second,
+    ):
+        for version in range(1, 8):
+            label(far, stable=version)
+            until(lambda version=version: read_labels(here / "small") == {"stable": version})
+        assert (first.stop(), second.stop()) == (0, 0)
+    versions = [str(version) for version in range(1, 8)]
+    assert sorted(each.name for each in (here / "small").iterdir()) == [*versions, "labels.json"]
+    for version in versions:
+        verify_package(here / "small" / version)
+    said = {each.split()[0] for watch in (first, second) for each in watch.events()}
+    assert said <= {"watching", "fetched", "label_moved", "fetch_failed", "stopped"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(("--keep", 1), "ConfigError: --keep: expected with --watch", id="keep"),
+        pytest.param(("--control", "s"), "ConfigError: --control: expected with", id="control"),
+        pytest.param(("--watch", 0), "ConfigError: watch: expected seconds above 0", id="zero"),
+        pytest.param(("--watch", 1, "--version", 1), "ConfigError: version", id="version"),
+        pytest.param(("--watch", 1, "--keep", 1), "ConfigError: keep: expected a", id="alone"),
+        pytest.param(("--all", "--model", "small"), "ConfigError: model: expected", id="all"),
+    ],
+)
+def test_options_that_need_another_are_refused(far, here, arguments, words):
+    far.mkdir()
+    ended = run("fetch", far.as_uri(), here, *arguments)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert words in ended.stderr
