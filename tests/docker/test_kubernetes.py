@@ -13,7 +13,7 @@ FOLDER = DOCKER / "kubernetes"
 MANIFESTS = {each["kind"]: each for each in documents(FOLDER / "server.yaml")}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
 (SERVER,) = POD["containers"]
-(FETCH,) = POD["initContainers"]
+FETCH, WATCH = POD["initContainers"]
 IMAGE = stages(DOCKER / "serving.Dockerfile")[-1]
 VERSIONS = ["1.30", "1.34"]
 ADDED = {
@@ -40,6 +40,19 @@ def test_what_kubernetes_does_not_take_is_noticed():
 def test_the_commands_are_embershards():
     assert parse(SERVER["args"]).command == "serve"
     assert parse(FETCH["args"]).command == "fetch"
+    assert parse(WATCH["args"]).command == "fetch"
+
+
+def test_a_sidecar_follows_the_repository_that_the_init_container_fetches():
+    once, watch, server = (parse(each["args"]) for each in (FETCH, WATCH, SERVER))
+    assert "restartPolicy" not in FETCH
+    assert WATCH["restartPolicy"] == "Always"
+    assert (once.watch, watch.watch > 0) == (None, True)
+    for option in ("url", "repository", "model", "all_models", "label", "trusted_key"):
+        assert getattr(watch, option) == getattr(once, option)
+    assert str(watch.control) == server.control
+    assert WATCH["volumeMounts"] == SERVER["volumeMounts"]
+    assert watch.keep is not None  # The volume is bounded.
 
 
 def test_each_mounted_folder_is_one_that_the_commands_use():
@@ -83,7 +96,7 @@ def test_the_processor_limit_is_of_whole_cores_as_asked_for():
     assert resources["requests"]["cpu"] == resources["limits"]["cpu"]
 
 
-@pytest.mark.parametrize("container", [SERVER, FETCH], ids=["server", "fetch"])
+@pytest.mark.parametrize("container", [SERVER, FETCH, WATCH], ids=["server", "fetch", "watch"])
 def test_nothing_runs_as_root_or_writes_to_the_image(container):
     user, group = one(IMAGE, "USER").rest.split(":")
     context = POD["securityContext"]

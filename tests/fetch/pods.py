@@ -15,7 +15,7 @@ from tests.cli.running import END_SECONDS, ROOT, run
 from tests.fetch.watching import WatchProcess
 from tests.serving.versions import STEP
 
-INTERVAL_SECONDS = 0.5
+INTERVAL_SECONDS = 2
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -11,6 +12,7 @@ from embershard.errors import ConfigError, PackageError, UnavailableError
 from embershard.fetch import Selection, Source, Watch, WatchOptions, fetch_package
 from embershard.package.labels import read_labels, write_labels
 from tests.fetch.conftest import publish
+from tests.house.sources import ROOT
 
 
 @pytest.fixture
@@ -279,6 +281,13 @@ def test_a_removal_that_was_killed_halfway_is_completed(far, here, monkeypatch):
     watched.poll()
     watched.poll()
     assert {each.name for each in (here / "small").iterdir()} == {"3"}
+
+
+def test_the_page_lists_every_event():
+    written = re.findall(r'_write\("(\w+)"', (ROOT / "embershard/fetch/watching.py").read_text())
+    assert len(written) > 5
+    listed = re.findall(r"`(\w+)`", (ROOT / "docs" / "fetch.md").read_text())
+    assert {*written} - {*listed} == set()
 
 
 @pytest.mark.parametrize(

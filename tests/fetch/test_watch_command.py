@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import socket
 import threading
 
 import pytest
@@ -59,6 +60,21 @@ def test_sigterm_ends_a_watch_whose_server_does_not_answer(far, here, tmp_path):
             assert watch.stop() == 0
         over.set()
     assert watch.events()[-1].split()[0] == "stopped"
+
+
+def test_sigterm_ends_a_watch_whose_server_never_completes_a_refresh(far, here, tmp_path):
+    publish(far)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        arguments = ("--watch", LONG, "--control", tmp_path / "s")
+        with WatchProcess(far.as_uri(), here, tmp_path / "log", *arguments) as watch:
+            listener.settimeout(60)
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.makefile("rb").readline() == b'{"order": "refresh"}\n'
+                assert watch.stop() == 0
+    assert [each.split()[0] for each in watch.events()] == ["watching", "fetched", "stopped"]
 
 
 def test_a_watch_logs_json(far, here, tmp_path):
