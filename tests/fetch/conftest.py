@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,21 @@ def publish(repository: Path, version: int = 1, rows=ROWS, *, model: str = "smal
     """``<repository>/<model>/<version>``, its table in chunks of some kilobytes."""
     with PackageWriter(repository / model / str(version), chunk_bytes_max=CHUNK_BYTES) as writer:
         return writer.publish(replace(fill(writer, [rows], version=version), model=model))
+
+
+def label(repository: Path, *, model: str = "small", **labels: int) -> None:
+    """Replaces the labels of a model in one step."""
+    scratch = repository / model / ".labels.json.new"
+    scratch.write_text(json.dumps(labels))
+    scratch.replace(repository / model / "labels.json")
+
+
+def versions_in(repository: Path, model: str = "small") -> list[int]:
+    return sorted(int(each.name) for each in (repository / model).iterdir() if each.name.isdigit())
+
+
+def never(seconds: float) -> None:
+    raise AssertionError(f"a pause of {seconds} s")
 
 
 @dataclass
@@ -127,6 +143,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 def far(tmp_path) -> Path:
     """A folder of models on the far side."""
     return tmp_path / "far"
+
+
+@pytest.fixture
+def here(tmp_path) -> Path:
+    """A repository of this machine."""
+    return tmp_path / "here"
 
 
 @pytest.fixture

@@ -24,23 +24,14 @@ from embershard.fetch import files as files_module
 from embershard.fetch import source as source_module
 from embershard.package import Package, check_signature, sign_package, verify_package
 from tests.cli.running import run
-from tests.fetch.conftest import ROWS, publish
+from tests.fetch.conftest import ROWS, never, publish
 from tests.package.keys import write_keys
-
-
-@pytest.fixture
-def here(tmp_path):
-    return tmp_path / "here"
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """So that files have many."""
     monkeypatch.setattr(source_module, "BLOCK_BYTES", 1024)
-
-
-def never(seconds):
-    raise AssertionError(f"a pause of {seconds} s")
 
 
 def fetch(url, here, **options):

@@ -1,31 +1,12 @@
 """Which versions are fetched: the labelled ones, else the highest; labels travel along."""
 
-import json
-
 import pytest
 
 from embershard.errors import ConfigError, NotFoundError, PackageError
 from embershard.fetch import Selection, fetch_models, fetch_package
 from embershard.package.labels import read_labels
 from tests.cli.running import run
-from tests.fetch.conftest import publish
-
-
-@pytest.fixture
-def here(tmp_path):
-    return tmp_path / "here"
-
-
-def never(seconds):
-    raise AssertionError(f"a pause of {seconds} s")
-
-
-def label(repository, model="small", **labels):
-    (repository / model / "labels.json").write_text(json.dumps(labels))
-
-
-def versions_in(repository, model="small"):
-    return sorted(int(each.name) for each in (repository / model).iterdir() if each.name.isdigit())
+from tests.fetch.conftest import label, never, publish, versions_in
 
 
 @pytest.fixture(params=["file", "s3", "http"])

@@ -1,68 +1,15 @@
 """Following a repository: what a poll fetches, tells the server and removes; and failures."""
 
-import fcntl
-import json
-import os
 import re
-import shutil
 
 import pytest
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
 from embershard.fetch import Selection, Source, Watch, WatchOptions, fetch_package
-from embershard.package.labels import read_labels, write_labels
-from tests.fetch.conftest import publish
+from embershard.package.labels import read_labels
+from tests.fetch.conftest import label, never, publish, versions_in
+from tests.fetch.watching import Watched
 from tests.house.sources import ROOT
-
-
-@pytest.fixture
-def here(tmp_path):
-    return tmp_path / "here"
-
-
-def never(seconds):
-    raise AssertionError(f"a pause of {seconds} s")
-
-
-def label(repository, **labels):
-    (repository / "small" / "labels.json").write_text(json.dumps(labels))
-
-
-def versions_in(repository, model="small"):
-    return sorted(int(each.name) for each in (repository / model).iterdir() if each.name.isdigit())
-
-
-class Watched:
-    """A watch of `far`, the server that it tells, and the events that it writes."""
-
-    def __init__(self, far, here, *, selection=None, keep=None, url=None):
-        self.orders, self.events, self.serving = [], [], {}
-        self.error = None
-        options = WatchOptions(
-            selection=selection or Selection(model="small"), interval_seconds=30, keep=keep
-        )
-        source = Source(url or far.as_uri(), pause=lambda _: None)
-        self.watch = Watch(source, here, options, order=self.order, write=self.write)
-
-    def order(self, name):
-        self.orders.append(name)
-        if self.error is not None:
-            raise self.error
-        index = [
-            {"model": "small", "version": version, "state": state, "is_default": state == "ready"}
-            for version, state in self.serving.items()
-        ]
-        return {"seconds": 0.5, "index": index}
-
-    def write(self, event, fields):
-        self.events.append((event, dict(fields)))
-
-    def poll(self):
-        """Seconds to wait, and the names of the events of this poll alone."""
-        self.events.clear()
-        self.orders.clear()
-        seconds = self.watch.poll()
-        return seconds, [event for event, _ in self.events]
 
 
 def test_a_poll_fetches_a_new_version_and_a_label_move_and_refreshes_the_server(far, here):
@@ -184,105 +131,6 @@ def test_a_model_that_fails_does_not_keep_another_from_the_server(far, here):
     assert watched.poll() == (60, ["fetch_failed", "fetched", "refreshed"])
 
 
-def test_old_versions_are_removed_but_those_labelled_served_followed_and_kept(far, here):
-    for version in range(1, 9):
-        publish(far, version)
-        publish(here, version)
-    label(far, stable=1)
-    write_labels(here, "small", {"shadow": 2})
-    (here / "small" / "3.sig").write_bytes(b"s" * 64)
-    (here / "small" / "6.sig").write_bytes(b"s" * 64)
-    watched = Watched(far, here, keep=2)
-    watched.serving = {4: "ready", 5: "loading", 6: "failed"}
-    assert watched.poll()[1] == ["label_moved", "refreshed", "removed", "removed"]
-    assert [fields["version"] for event, fields in watched.events if event == "removed"] == [3, 6]
-    assert versions_in(here) == [1, 2, 4, 5, 7, 8]
-    left = {each.name for each in (here / "small").iterdir() if not each.name.isdigit()}
-    assert left == {"labels.json"}
-    assert watched.poll() == (30, [])
-
-
-def test_nothing_is_removed_without_keep(far, here):
-    for version in range(1, 5):
-        publish(far, version)
-        publish(here, version)
-    label(far, stable=1)
-    assert "removed" not in Watched(far, here).poll()[1]
-    assert versions_in(here) == [1, 2, 3, 4]
-
-
-def test_nothing_is_removed_until_the_server_has_followed(far, here):
-    for version in (1, 2):
-        publish(far, version)
-        publish(here, version)
-    label(far, stable=1)
-    watched = Watched(far, here, keep=0)
-    watched.error = UnavailableError("no server takes orders there")
-    assert watched.poll()[1] == ["label_moved", "refresh_failed"]
-    assert versions_in(here) == [1, 2]
-    watched.error = None
-    assert watched.poll()[1] == ["refreshed", "removed"]
-    assert versions_in(here) == [1]
-
-
-def test_nothing_is_removed_where_the_server_does_not_say_what_it_serves(far, here):
-    for version in (1, 2):
-        publish(far, version)
-    label(far, stable=1)
-    watched = Watched(far, here, keep=0)
-    watched.poll()
-    publish(here, 2)
-    watched.error = UnavailableError("the server ended before it had answered")
-    assert watched.poll()[1] == ["remove_failed"]
-    assert versions_in(here) == [1, 2]
-
-
-def test_a_version_that_is_followed_but_does_not_load_is_kept(far, here):
-    publish(far, 1)
-    publish(far, 2)
-    watched = Watched(far, here, keep=0)
-    watched.serving = {1: "ready", 2: "failed"}
-    watched.poll()
-    assert watched.poll() == (30, [])
-    assert versions_in(here) == [2]
-
-
-def test_leftovers_are_removed_unless_a_fetch_is_at_work(far, here):
-    publish(far, 4)
-    for version in (1, 2, 3):
-        publish(here, version)
-    for name in (".fetching-4", ".fetching-5", ".fetching-6", ".removing-7"):
-        (here / "small" / name / "package").mkdir(parents=True)
-    watched = Watched(far, here, keep=1)
-    descriptor = os.open(here / "small" / ".fetching-6", os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        watched.poll()
-    finally:
-        os.close(descriptor)
-    left = {each.name for each in (here / "small").iterdir()}
-    assert left == {"3", "4", ".fetching-6"}
-
-
-def test_a_removal_that_was_killed_halfway_is_completed(far, here, monkeypatch):
-    for version in (1, 2):
-        publish(here, version)
-    publish(far, 3)
-    watched = Watched(far, here, keep=0)
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            watched.poll()
-    publish(here, 4)
-    watched.poll()
-    watched.poll()
-    assert {each.name for each in (here / "small").iterdir()} == {"3"}
-
-
 def test_the_page_lists_every_event():
     written = re.findall(r'_write\("(\w+)"', (ROOT / "embershard/fetch/watching.py").read_text())
     assert len(written) > 5
@@ -302,10 +150,3 @@ def test_the_page_lists_every_event():
 def test_options_that_cannot_be_followed_are_refused(options, words):
     with pytest.raises(ConfigError, match=words):
         WatchOptions(**{"selection": Selection(), **options})
-
-
-def test_versions_are_removed_only_with_a_server_to_ask(far, here):
-    far.mkdir()
-    options = WatchOptions(selection=Selection(), keep=1)
-    with pytest.raises(ConfigError, match="keep: expected a server's control socket"):
-        Watch(Source(far.as_uri()), here, options, order=None, write=print)

@@ -10,23 +10,13 @@ import pytest
 from embershard.package import verify_package
 from embershard.package.labels import read_labels
 from tests.cli.running import run
-from tests.fetch.conftest import publish
+from tests.fetch.conftest import label, publish
 from tests.fetch.test_without_ranges import web_server
 from tests.fetch.watching import WatchProcess
 from tests.serving.failures.busy import until
 
 LONG = 100_000
 """Seconds: a watch that is in its pause does not poll again in a test."""
-
-
-@pytest.fixture
-def here(tmp_path):
-    return tmp_path / "here"
-
-
-def label(repository, **labels):
-    (repository / "small" / "labels.json.new").write_text(json.dumps(labels))
-    (repository / "small" / "labels.json.new").replace(repository / "small" / "labels.json")
 
 
 def test_sigterm_ends_a_watch_in_its_pause_with_code_0(far, here, tmp_path):

@@ -11,17 +11,13 @@ from embershard.errors import UnavailableError
 from embershard.fetch import fetch_package
 from embershard.fetch import source as source_module
 from embershard.package import verify_package
-from tests.fetch.conftest import publish
+from tests.fetch.conftest import never, publish
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """A file has several blocks."""
     monkeypatch.setattr(source_module, "BLOCK_BYTES", 1024)
-
-
-def never(seconds):
-    raise AssertionError(f"a pause of {seconds} s")
 
 
 class Whole(http.server.SimpleHTTPRequestHandler):

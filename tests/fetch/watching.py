@@ -1,11 +1,45 @@
-"""`embershard fetch --watch` in a process of its own."""
+"""A watch that polls when a test says so, and `embershard fetch --watch` in its own process."""
 
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from embershard.fetch import Selection, Source, Watch, WatchOptions
 from tests.cli.running import END_SECONDS, ROOT
+
+
+class Watched:
+    """A watch of `far`, the server that it tells, and the events that it writes."""
+
+    def __init__(self, far, here, *, selection=None, keep=None, url=None):
+        self.orders, self.events, self.serving = [], [], {}
+        self.error = None
+        options = WatchOptions(
+            selection=selection or Selection(model="small"), interval_seconds=30, keep=keep
+        )
+        source = Source(url or far.as_uri(), pause=lambda _: None)
+        self.watch = Watch(source, here, options, order=self.order, write=self.write)
+
+    def order(self, name):
+        self.orders.append(name)
+        if self.error is not None:
+            raise self.error
+        index = [
+            {"model": "small", "version": version, "state": state, "is_default": state == "ready"}
+            for version, state in self.serving.items()
+        ]
+        return {"seconds": 0.5, "index": index}
+
+    def write(self, event, fields):
+        self.events.append((event, dict(fields)))
+
+    def poll(self):
+        """Seconds to wait, and the names of the events of this poll alone."""
+        self.events.clear()
+        self.orders.clear()
+        seconds = self.watch.poll()
+        return seconds, [event for event, _ in self.events]
 
 
 class WatchProcess:
