@@ -121,9 +121,14 @@ Result<VersionChoice> ModelLoader::Choose(const std::string& model,
                                           const std::vector<int64_t>& there) const {
   const Result<Labels> labels = source_->ReadLabels(model);
   if (!labels.ok()) return labels.status();
-  const auto also = also_.find(model);
-  return ChooseVersions(model, options_.rule, there, *labels,
-                        also != also_.end() ? also->second : std::set<int64_t>());
+  const auto found = also_.find(model);
+  const std::set<int64_t> also = found != also_.end() ? found->second : std::set<int64_t>();
+  Result<VersionChoice> choice = ChooseVersions(model, options_.rule, there, *labels, also);
+  if (choice.ok()) return choice;
+  // A version is published before its label: the list may be older than the labels.
+  const Result<RepositoryModels> models = source_->List();
+  if (!models.ok() || !models->contains(model)) return choice;
+  return ChooseVersions(model, options_.rule, models->at(model), *labels, also);
 }
 
 Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& there,

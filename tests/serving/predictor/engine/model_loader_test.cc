@@ -149,6 +149,18 @@ TEST_F(ModelLoaderTest, EveryMoveOfTheDefaultIsReportedAndWhatItLeavesBehind) {
   EXPECT_EQ(Events(), (std::vector<std::string>{"loaded 3", "serving 3"}));
 }
 
+// A fetch publishes a version and then its label, while models before it in order are loaded.
+TEST_F(ModelLoaderTest, StartsWithALabelledVersionThatIsPublishedWhileAnotherModelLoads) {
+  source_.there = {{"finder", {1}}, {"ranker", {1}}};
+  source_.before_load = [this] {
+    source_.there["ranker"] = {1, 2};
+    source_.labels["ranker"] = {{"stable", 2}};
+  };
+  Start();
+  EXPECT_EQ(Found("finder"), 1);
+  EXPECT_EQ(Found("ranker"), 2);
+}
+
 TEST_F(ModelLoaderTest, AModelIsUnloadedVersionByVersion) {
   source_.there["ranker"] = {1, 2};
   Start();
