@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +131,7 @@ def _print_fetched(found: FetchedModel, url: str) -> None:
 
 
 def _watch(given: argparse.Namespace, selection: Selection) -> None:
-    from embershard.fetch import Source, Watch, WatchOptions
+    from embershard.fetch import Source, Watch, WatchOptions, follow
     from embershard.serving.control import order
     from embershard.serving.logs import EventLog
 
@@ -153,7 +152,6 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
     said = {"url": given.url, "repository": str(given.repository), "seconds": given.watch}
     try:
         log.write("watching", {**said, "control": str(given.control or "")})
-        while True:
-            time.sleep(watch.poll())
+        follow(watch)
     except KeyboardInterrupt:  # SIGTERM, too: the end that a watch is meant to have.
         log.write("stopped", {})

@@ -4,7 +4,7 @@ from embershard.fetch.choosing import Selection
 from embershard.fetch.fetching import Fetched, FetchProgress
 from embershard.fetch.models import FetchedModel, fetch_models, fetch_package
 from embershard.fetch.source import Source
-from embershard.fetch.watching import Watch, WatchOptions
+from embershard.fetch.watching import Watch, WatchOptions, follow
 
 __all__ = [
     "FetchProgress",
@@ -16,4 +16,5 @@ __all__ = [
     "WatchOptions",
     "fetch_models",
     "fetch_package",
+    "follow",
 ]

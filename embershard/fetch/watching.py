@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
 from embershard.fetch.choosing import Selection, choose_models
@@ -21,7 +22,7 @@ from embershard.fetch.models import FetchedModel, fetch_model
 from embershard.fetch.pruning import removable_versions, remove_versions
 from embershard.fetch.source import Source
 
-__all__ = ["Watch", "WatchOptions"]
+__all__ = ["Watch", "WatchOptions", "follow"]
 
 BACKOFF_SECONDS_MAX: Final = 60.0
 DOUBLINGS_MAX: Final = 16
@@ -40,8 +41,8 @@ class WatchOptions:
     selection: Selection
 
     interval_seconds: float = 30.0
-    """From the end of a poll to the next one. After failures twice as long each, up to 60 s or the
-    interval, whichever is longer."""
+    """From the start of a poll to that of the next one. After failures twice as long each, up to
+    60 s or the interval, whichever is longer."""
 
     trusted_key: str | Path = ""
     """As `fetch_package` has it."""
@@ -95,7 +96,7 @@ class Watch:
         """Fetches what is new, has the server load it, and removes what is old.
 
         Returns:
-            Seconds to wait before the next poll.
+            Seconds from the start of this poll to that of the next one.
         """
         found, is_fetched = self._fetch()
         is_loaded = self._refresh()
@@ -179,6 +180,24 @@ class Watch:
                     self._write("removed", {"model": each.model, "version": version})
             except (EmbershardError, OSError) as error:
                 self._write("remove_failed", {"model": each.model, **_said(error)})
+
+
+def follow(
+    watch: Watch,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> NoReturn:
+    """Polls until an exception ends it: Ctrl-C, or what a signal raises.
+
+    Args:
+        pause: waits so many seconds: a tenth of the interval at least, where polls take long.
+        clock: seconds from some moment on.
+    """
+    while True:
+        start = clock()
+        seconds = watch.poll()
+        pause(max(seconds - (clock() - start), seconds / 10))
 
 
 def _said(error: Exception) -> dict[str, object]:

@@ -177,6 +177,18 @@ def test_fetches_all_models_and_leaves_out_what_is_no_model(far, here, served):
     assert sorted(each.name for each in here.iterdir()) == ["large", "small"]
 
 
+def test_a_web_server_that_lists_nothing_needs_a_model_and_labels(far, here, web):
+    for version in (1, 2):
+        publish(far, version)
+    label(far, stable=1)
+    for folder in (far, far / "small"):
+        (folder / "index.html").write_text("<p>Nothing is listed here.</p>")
+    assert fetch_package(web.url, here, model="small", pause=never).version == 1
+    (far / "small" / "labels.json").unlink()
+    with pytest.raises(NotFoundError, match=r"cannot list its folders, name one \(--version\)"):
+        fetch_package(web.url, here, model="small", pause=never)
+
+
 def test_a_damaged_model_does_not_keep_the_others_from_being_fetched(far, here):
     package = publish(far, model="large")
     publish(far)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
-from embershard.fetch import Selection, Source, Watch, WatchOptions, fetch_package
+from embershard.fetch import Selection, Source, Watch, WatchOptions, fetch_package, follow
 from embershard.package.labels import read_labels
 from tests.fetch.conftest import label, never, publish, versions_in
 from tests.fetch.watching import Watched
@@ -96,6 +96,25 @@ def test_the_backoff_doubles_up_to_a_minute_or_the_interval(far, here, interval,
     options = WatchOptions(selection=Selection(), interval_seconds=interval)
     watch = Watch(Source(far.as_uri()), here, options, order=None, write=lambda *_: None)
     assert [watch.poll() for _ in expected] == expected
+
+
+@pytest.mark.parametrize(("poll_seconds", "expected"), [(0, 30), (12, 18), (29, 3), (100, 3)])
+def test_polls_start_an_interval_apart_with_a_pause_between(poll_seconds, expected):
+    now, pauses = [0.0], []
+
+    class Slow:
+        def poll(self):
+            now[0] += poll_seconds
+            return 30
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        follow(Slow(), pause=pause, clock=lambda: now[0])
+    assert pauses == [expected, expected]
 
 
 def test_a_source_that_is_gone_changes_nothing_here(far, here):
