@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
+from embershard.fetch.backoff import Backoff
 from embershard.fetch.choosing import Selection, choose_models
 from embershard.fetch.models import FetchedModel, fetch_model
 from embershard.fetch.pruning import removable_versions, remove_versions
@@ -24,8 +25,9 @@ from embershard.fetch.source import Source
 
 __all__ = ["Watch", "WatchOptions", "follow"]
 
-BACKOFF_SECONDS_MAX: Final = 60.0
-DOUBLINGS_MAX: Final = 16
+SOURCE: Final = ""
+SERVER: Final = ".server"
+"""Names in the backoff that no model has."""
 
 Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
@@ -41,8 +43,8 @@ class WatchOptions:
     selection: Selection
 
     interval_seconds: float = 30.0
-    """From the start of a poll to that of the next one. After failures twice as long each, up to
-    60 s or the interval, whichever is longer."""
+    """From the start of a poll to that of the next one. What fails is left out of the next polls:
+    for twice the interval, then four times, up to 60 s."""
 
     trusted_key: str | Path = ""
     """As `fetch_package` has it."""
@@ -86,36 +88,33 @@ class Watch:
         """
         if options.keep is not None and order is None:
             raise ConfigError("keep: expected a server's control socket, which tells what it uses")
+        self.interval_seconds = options.interval_seconds
         self._source, self._repository, self._options = source, repository, options
         self._order, self._write = order, write
-        self._failures = 0
+        self._backoff = Backoff(options.interval_seconds)
         # An earlier watch may have ended between a change and its refresh.
         self._is_refresh_due = order is not None
 
-    def poll(self) -> float:
-        """Fetches what is new, has the server load it, and removes what is old.
-
-        Returns:
-            Seconds from the start of this poll to that of the next one.
-        """
-        found, is_fetched = self._fetch()
-        is_loaded = self._refresh()
+    def poll(self) -> None:
+        """Fetches what is new, has the server load it, and removes what is old."""
+        found = self._fetch()
+        self._refresh()
         if not self._is_refresh_due:
             self._remove(found)
-        self._failures = 0 if is_fetched and is_loaded else self._failures + 1
-        interval = self._options.interval_seconds
-        backoff = min(interval * 2 ** min(self._failures, DOUBLINGS_MAX), BACKOFF_SECONDS_MAX)
-        return max(interval, backoff) if self._failures else interval
 
-    def _fetch(self) -> tuple[list[FetchedModel], bool]:
-        """Models that are as the source has them, and whether all are."""
+    def _fetch(self) -> list[FetchedModel]:
+        """Models that are as the source has them."""
         found: list[FetchedModel] = []
+        if not self._backoff.is_due(SOURCE):
+            return found
         try:
             models = choose_models(self._source, self._options.selection)
         except (EmbershardError, OSError) as error:
+            self._backoff.failed(SOURCE)
             self._write("fetch_failed", _said(error))
-            return found, False
-        for model in models:
+            return found
+        self._backoff.succeeded(SOURCE)
+        for model in filter(self._backoff.is_due, models):
             try:
                 fetched = fetch_model(
                     self._source,
@@ -125,11 +124,13 @@ class Watch:
                     trusted_key=self._options.trusted_key,
                 )
             except (EmbershardError, OSError) as error:
+                self._backoff.failed(model)
                 self._write("fetch_failed", {"model": model, **_said(error)})
             else:
+                self._backoff.succeeded(model)
                 self._report(fetched)
                 found.append(fetched)
-        return found, len(found) == len(models)
+        return found
 
     def _report(self, found: FetchedModel) -> None:
         """Writes what has changed, and remembers that the server is to know."""
@@ -147,22 +148,26 @@ class Watch:
                 moved = {"model": found.model, "label": label, "version": version}
                 self._write("label_moved", {**moved, "version_before": before})
                 changed = True
-        self._is_refresh_due |= changed and self._order is not None
+        if changed:
+            self._is_refresh_due = self._order is not None
+            self._backoff.succeeded(SERVER)  # It may load now what it refused before.
 
-    def _refresh(self) -> bool:
-        """Has the server follow the repository. Whether there was no failure of its own."""
-        if self._order is None or not self._is_refresh_due:
-            return True
+    def _refresh(self) -> None:
+        """Has the server follow the repository."""
+        if self._order is None or not self._is_refresh_due or not self._backoff.is_due(SERVER):
+            return
         try:
             answer = self._order("refresh")
         except (EmbershardError, OSError) as error:
+            if not isinstance(error, UnavailableError):  # A server that starts needs no backoff.
+                self._backoff.failed(SERVER)
             self._write("refresh_failed", _said(error))
-            return isinstance(error, UnavailableError)  # One that starts is not waited for longer.
+            return
+        self._backoff.succeeded(SERVER)
         self._is_refresh_due = False
         served = [f"{each['model']} {each['version']}" for each in _default(answer)]
         said = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}
         self._write("refreshed", said)
-        return True
 
     def _remove(self, found: list[FetchedModel]) -> None:
         keep = self._options.keep
@@ -196,7 +201,8 @@ def follow(
     """
     while True:
         start = clock()
-        seconds = watch.poll()
+        watch.poll()
+        seconds = watch.interval_seconds
         pause(max(seconds - (clock() - start), seconds / 10))
 
 

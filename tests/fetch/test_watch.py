@@ -5,7 +5,7 @@ import re
 import pytest
 
 from embershard.errors import ConfigError, PackageError, UnavailableError
-from embershard.fetch import Selection, Source, Watch, WatchOptions, fetch_package, follow
+from embershard.fetch import Selection, WatchOptions, fetch_package, follow
 from embershard.package.labels import read_labels
 from tests.fetch.conftest import label, never, publish, versions_in
 from tests.fetch.watching import Watched
@@ -16,14 +16,14 @@ def test_a_poll_fetches_a_new_version_and_a_label_move_and_refreshes_the_server(
     publish(far, 1)
     label(far, stable=1)
     watched = Watched(far, here)
-    assert watched.poll() == (30, ["fetched", "label_moved", "refreshed"])
+    assert watched.poll() == ["fetched", "label_moved", "refreshed"]
     publish(far, 2)
     label(far, stable=2)
-    assert watched.poll() == (30, ["fetched", "label_moved", "refreshed"])
+    assert watched.poll() == ["fetched", "label_moved", "refreshed"]
     moved = {"model": "small", "label": "stable", "version": 2, "version_before": 1}
     assert watched.events[1] == ("label_moved", moved)
     label(far, stable=1)
-    assert watched.poll() == (30, ["label_moved", "refreshed"])
+    assert watched.poll() == ["label_moved", "refreshed"]
     assert read_labels(here / "small") == {"stable": 1}
 
 
@@ -31,7 +31,7 @@ def test_a_poll_without_a_change_does_not_refresh_the_server(far, here):
     publish(far)
     watched = Watched(far, here)
     watched.poll()
-    assert watched.poll() == (30, [])
+    assert watched.poll() == []
     assert watched.orders == []
 
 
@@ -40,7 +40,7 @@ def test_a_poll_fetches_a_higher_version_without_labels(far, here):
     watched = Watched(far, here)
     watched.poll()
     publish(far, 2)
-    assert watched.poll() == (30, ["fetched", "refreshed"])
+    assert watched.poll() == ["fetched", "refreshed"]
     assert versions_in(here) == [1, 2]
 
 
@@ -49,53 +49,84 @@ def test_a_new_watch_refreshes_the_server_once(far, here):
     publish(far)
     fetch_package(far.as_uri(), here, pause=never)
     watched = Watched(far, here)
-    assert watched.poll() == (30, ["refreshed"])
-    assert watched.poll() == (30, [])
+    assert watched.poll() == ["refreshed"]
+    assert watched.poll() == []
 
 
 def test_a_refresh_that_no_server_took_is_sent_again(far, here):
     publish(far)
     watched = Watched(far, here)
     watched.error = UnavailableError("no server takes orders there")
-    assert watched.poll() == (30, ["fetched", "refresh_failed"])
-    assert watched.poll() == (30, ["refresh_failed"])
+    assert watched.poll() == ["fetched", "refresh_failed"]
+    assert watched.poll() == ["refresh_failed"]
     watched.error = None
-    assert watched.poll() == (30, ["refreshed"])
-    assert watched.poll() == (30, [])
+    assert watched.poll() == ["refreshed"]
+    assert watched.poll() == []
 
 
 def test_a_refresh_that_the_server_refused_is_sent_again_later(far, here):
     publish(far)
-    watched = Watched(far, here)
+    watched = Watched(far, here, seconds=30)
     watched.error = PackageError("model 'small' version 1: no samples")
-    assert watched.poll() == (60, ["fetched", "refresh_failed"])
+    assert watched.poll() == ["fetched", "refresh_failed"]
     watched.error = None
-    assert watched.poll() == (30, ["refreshed"])
+    assert watched.poll() == []
+    assert watched.poll() == ["refreshed"]
 
 
-def test_a_failed_poll_is_written_and_tried_again_with_a_backoff(far, here):
+def test_a_failed_poll_is_written_and_tried_again(far, here):
     publish(far)
     label(far, stable=1)
     watched = Watched(far, here)
     watched.poll()
     label(far, stable=7)
-    assert watched.poll() == (60, ["fetch_failed"])
+    assert watched.poll() == ["fetch_failed"]
     failed = watched.events[0][1]
     assert (failed["model"], failed["error"]) == ("small", "NotFoundError")
     assert "small/7/manifest.sha256" in failed["message"]
-    assert watched.poll() == (60, ["fetch_failed"])
+    assert watched.poll() == ["fetch_failed"]
     label(far, stable=1)
-    assert watched.poll() == (30, [])
+    assert watched.poll() == []
 
 
 @pytest.mark.parametrize(
-    ("interval", "expected"), [(1.0, [2, 4, 8, 16, 32, 60, 60]), (300.0, [300, 300])]
+    ("seconds", "expected"),
+    [
+        pytest.param(1, [0, 2, 6, 14, 30, 62, 122, 182], id="doubled-up-to-a-minute"),
+        pytest.param(30, [0, 2, 4, 6, 8], id="every-second-poll"),
+        pytest.param(60, [0, 1, 2, 3], id="every-poll"),
+    ],
 )
-def test_the_backoff_doubles_up_to_a_minute_or_the_interval(far, here, interval, expected):
+def test_polls_are_left_out_after_failures_up_to_a_minute(far, here, seconds, expected):
     far.mkdir()
-    options = WatchOptions(selection=Selection(), interval_seconds=interval)
-    watch = Watch(Source(far.as_uri()), here, options, order=None, write=lambda *_: None)
-    assert [watch.poll() for _ in expected] == expected
+    watched = Watched(far, here, selection=Selection(), seconds=seconds)
+    watched.poll()  # Which refreshes, too.
+    failed = [0] + [poll for poll in range(1, expected[-1] + 1) if watched.poll()]
+    assert failed == expected
+
+
+def test_a_model_that_fails_does_not_delay_the_others(far, here):
+    damaged = publish(far, model="large")
+    publish(far)
+    (damaged / "manifest.json").write_bytes(b"damaged")
+    watched = Watched(far, here, selection=Selection(all_models=True), seconds=1)
+    assert watched.poll() == ["fetch_failed", "fetched", "refreshed"]
+    publish(far, 2)
+    assert watched.poll() == ["fetched", "refreshed"]
+    publish(far, 3)
+    assert watched.poll() == ["fetch_failed", "fetched", "refreshed"]
+
+
+def test_a_change_is_sent_at_once_to_a_server_that_refused_the_last_one(far, here):
+    publish(far, 1)
+    publish(far, 2)
+    label(far, stable=2)
+    watched = Watched(far, here, seconds=1)
+    watched.error = PackageError("model 'small' version 2: no samples")
+    assert watched.poll() == ["fetched", "label_moved", "refresh_failed"]
+    watched.error = None
+    label(far, stable=1)
+    assert watched.poll() == ["fetched", "label_moved", "refreshed"]
 
 
 @pytest.mark.parametrize(("poll_seconds", "expected"), [(0, 30), (12, 18), (29, 3), (100, 3)])
@@ -103,9 +134,10 @@ def test_polls_start_an_interval_apart_with_a_pause_between(poll_seconds, expect
     now, pauses = [0.0], []
 
     class Slow:
+        interval_seconds = 30
+
         def poll(self):
             now[0] += poll_seconds
-            return 30
 
     def pause(seconds):
         pauses.append(seconds)
@@ -124,7 +156,7 @@ def test_a_source_that_is_gone_changes_nothing_here(far, here):
     watched.poll()
     far.rename(far.with_name("gone"))
     for _ in range(3):
-        assert watched.poll()[1] == ["fetch_failed"]
+        assert watched.poll() == ["fetch_failed"]
     assert versions_in(here) == [1]
     assert read_labels(here / "small") == {"stable": 1}
 
@@ -138,16 +170,8 @@ def test_a_disk_error_does_not_end_the_watch(far, here, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("embershard.fetch.fetching.sync_tree", refuse)
-        assert watched.poll()[1] == ["fetch_failed", "refreshed"]
-    assert watched.poll()[1] == ["fetched", "refreshed"]
-
-
-def test_a_model_that_fails_does_not_keep_another_from_the_server(far, here):
-    damaged = publish(far, model="large")
-    publish(far)
-    (damaged / "manifest.json").write_bytes(b"damaged")
-    watched = Watched(far, here, selection=Selection(all_models=True))
-    assert watched.poll() == (60, ["fetch_failed", "fetched", "refreshed"])
+        assert watched.poll() == ["fetch_failed", "refreshed"]
+    assert watched.poll() == ["fetched", "refreshed"]
 
 
 def test_the_page_lists_every_event():

@@ -12,13 +12,13 @@ from tests.cli.running import END_SECONDS, ROOT
 class Watched:
     """A watch of `far`, the server that it tells, and the events that it writes."""
 
-    def __init__(self, far, here, *, selection=None, keep=None, url=None):
+    def __init__(self, far, here, *, selection=None, keep=None, seconds=60):
         self.orders, self.events, self.serving = [], [], {}
         self.error = None
         options = WatchOptions(
-            selection=selection or Selection(model="small"), interval_seconds=30, keep=keep
+            selection=selection or Selection(model="small"), interval_seconds=seconds, keep=keep
         )
-        source = Source(url or far.as_uri(), pause=lambda _: None)
+        source = Source(far.as_uri(), pause=lambda _: None)
         self.watch = Watch(source, here, options, order=self.order, write=self.write)
 
     def order(self, name):
@@ -35,11 +35,11 @@ class Watched:
         self.events.append((event, dict(fields)))
 
     def poll(self):
-        """Seconds to wait, and the names of the events of this poll alone."""
+        """The names of the events of this poll alone."""
         self.events.clear()
         self.orders.clear()
-        seconds = self.watch.poll()
-        return seconds, [event for event, _ in self.events]
+        self.watch.poll()
+        return [event for event, _ in self.events]
 
 
 class WatchProcess:
