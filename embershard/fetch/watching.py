@@ -92,6 +92,7 @@ class Watch:
         self._source, self._repository, self._options = source, repository, options
         self._order, self._write = order, write
         self._backoff = Backoff(options.interval_seconds)
+        self._seen: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {}
         # An earlier watch may have ended between a change and its refresh.
         self._is_refresh_due = order is not None
 
@@ -133,22 +134,24 @@ class Watch:
         return found
 
     def _report(self, found: FetchedModel) -> None:
-        """Writes what has changed, and remembers that the server is to know."""
-        changed = False
+        """Writes what has changed, and remembers that the server is to know.
+
+        Another watch of the repository may have been the one that changed it.
+        """
         for each in found.fetched:
             if each.is_new:
                 local = each.reused_bytes + each.resumed_bytes
                 said = {"model": each.model, "version": each.version}
                 sizes = {"fetched_bytes": each.fetched_bytes, "local_bytes": local}
                 self._write("fetched", {**said, **sizes})
-                changed = True
         for label, version in found.labels.items():
             before = found.labels_before.get(label, 0)
             if version != before:
                 moved = {"model": found.model, "label": label, "version": version}
                 self._write("label_moved", {**moved, "version_before": before})
-                changed = True
-        if changed:
+        now = found.versions, {**found.labels_before, **found.labels}
+        if self._seen.get(found.model) != now:
+            self._seen[found.model] = now
             self._is_refresh_due = self._order is not None
             self._backoff.succeeded(SERVER)  # It may load now what it refused before.
 

@@ -53,6 +53,17 @@ def test_a_new_watch_refreshes_the_server_once(far, here):
     assert watched.poll() == []
 
 
+def test_each_watch_of_one_repository_refreshes_its_own_server(far, here):
+    publish(far, 1)
+    publish(far, 2)
+    label(far, stable=1)
+    first, second = Watched(far, here), Watched(far, here)
+    assert [first.poll(), second.poll()] == [["fetched", "label_moved", "refreshed"], ["refreshed"]]
+    label(far, stable=2)
+    assert [first.poll(), second.poll()] == [["fetched", "label_moved", "refreshed"], ["refreshed"]]
+    assert [first.poll(), second.poll()] == [[], []]
+
+
 def test_a_refresh_that_no_server_took_is_sent_again(far, here):
     publish(far)
     watched = Watched(far, here)
