@@ -7,10 +7,8 @@ gradient the size of a table ever exists.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,45 +16,12 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels.fbgemm import load_training
+from embershard.kernels.fused_optimizer import FUSED_OPTIMIZERS, FusedOptimizer
 
-__all__ = ["FUSED_OPTIMIZERS", "FusedOptimizer", "FusedTables"]
+__all__ = ["DIM_MULTIPLE", "FusedTables"]
 
-# Our name -> FBGEMM's. These are the ones it has for both CPU and CUDA.
-FUSED_OPTIMIZERS = MappingProxyType(
-    {"rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD", "sgd": "EXACT_SGD"}
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusedOptimizer:
-    """How rows are updated in backward. Checked when built.
-
-    With g the summed gradient of a row over the batch:
-
-    * ``sgd``: ``row -= learning_rate * g``
-    * ``rowwise_adagrad``: one number of state a row, starting at 0:
-      ``state += mean(g * g); row -= learning_rate * g / (sqrt(state) + eps)``
-
-    Raises:
-        InputError: an optimizer not in FUSED_OPTIMIZERS, or a setting that is not a positive
-            finite number.
-    """
-
-    name: str = "rowwise_adagrad"
-    """One of FUSED_OPTIMIZERS."""
-
-    learning_rate: float = 0.01
-    """Step size."""
-
-    eps: float = 1e-8
-    """Keeps the first step of a row finite. Used by ``rowwise_adagrad`` only."""
-
-    def __post_init__(self) -> None:
-        if self.name not in FUSED_OPTIMIZERS:
-            known = ", ".join(FUSED_OPTIMIZERS)
-            raise InputError(f"optimizer: expected one of {known}; got {self.name!r}")
-        _check_positive("learning_rate", self.learning_rate)
-        _check_positive("eps", self.eps)
+DIM_MULTIPLE = 4
+"""FBGEMM trains dims that are a multiple of this."""
 
 
 class FusedTables:
@@ -89,7 +54,7 @@ class FusedTables:
         if device.type not in ("cpu", "cuda"):
             raise InputError(f"device: expected cpu or cuda, got {device}")
         for rows, dim in shapes:
-            if rows < 1 or dim < 4 or dim % 4:
+            if rows < 1 or dim < DIM_MULTIPLE or dim % DIM_MULTIPLE:
                 raise InputError(
                     "fused tables: expected at least one row and a dim that is a positive "
                     f"multiple of 4, got a table of {rows} rows and dim {dim}"
@@ -172,8 +137,3 @@ def _build_kernel(
         bounds_check_mode=bounds_check,
         device=device,
     )
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{name}: expected a positive finite number, got {value}")

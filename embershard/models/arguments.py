@@ -18,6 +18,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
     PoolingType,
 )
+from embershard.package.row_format import DIM_MAX
 
 __all__ = [
     "EmbeddingDim",
@@ -33,7 +34,7 @@ __all__ = [
     "table_arguments",
 ]
 
-EmbeddingDim = Annotated[int, Field(ge=4, multiple_of=4)]
+EmbeddingDim = Annotated[int, Field(ge=1, le=DIM_MAX)]
 
 
 def _as_tuple(value: object) -> object:

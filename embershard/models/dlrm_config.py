@@ -34,7 +34,7 @@ class DLRMConfig(Part):
     name: Literal["dlrm"] = "dlrm"
 
     embedding_dim: EmbeddingDim = 16
-    """Of every table; a multiple of 4."""
+    """Of every table."""
 
     dense_layers: Layers = (32, 16)
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""

@@ -35,7 +35,7 @@ class TwoTowerConfig(Part):
     name: Literal["two_tower"] = "two_tower"
 
     embedding_dim: EmbeddingDim = 16
-    """Of every table; a multiple of 4."""
+    """Of every table."""
 
     tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""

@@ -32,11 +32,12 @@ class FusedEmbeddingBagCollection(nn.Module):
     (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
     state is apart from the state dict: ``optimizer_state()``.
 
-    The tables lie in one float32 buffer and stay where they were built: moving or casting the
+    Tables whose dim is a multiple of 4 lie in one float32 buffer and are FBGEMM's; torch looks up
+    and trains the others, which is slower. All stay where they were built: moving or casting the
     module is refused.
 
     Args:
-        tables: the tables; every embedding_dim a multiple of 4.
+        tables: the tables.
         optimizer: "rowwise_adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
         eps: keeps the first step of a row finite, in "rowwise_adagrad".

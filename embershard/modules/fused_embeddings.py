@@ -30,10 +30,10 @@ class FusedEmbeddingCollection(nn.Module):
 
     Outputs, initial weights and state dict keys are the same; what is different is told by
     ``FusedEmbeddingBagCollection``, of which this is the unpooled kind. The kernel is FBGEMM's
-    without pooling, on CPU as on CUDA.
+    without pooling, on CPU as on CUDA, or torch where the dim is no multiple of 4.
 
     Args:
-        tables: the tables; all of one embedding_dim, a multiple of 4.
+        tables: the tables; all of one embedding_dim.
         optimizer: "rowwise_adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
         eps: keeps the first step of a row finite, in "rowwise_adagrad".

@@ -1,5 +1,5 @@
-"""What the fused collections share: parameters that are views of FBGEMM's buffer, the optimizer's
-state beside them, and how both are copied."""
+"""What the fused collections share: parameters that are views of the trained memory, the
+optimizer's state beside them, and how both are copied."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer, FusedTables
+from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules.configs import EmbeddingConfig
 from embershard.modules.tables import Table, TableDict
 
@@ -29,11 +29,11 @@ def fused_tables(
     optimizer: FusedOptimizer,
     device: torch.device,
     pooled: bool,
-) -> tuple[FusedTables, TableDict]:
-    """FBGEMM's buffer of all tables, looked up table by table, feature by feature; and parameters
-    that are views of it: reading, loading and checkpointing them is reading and writing what the
+) -> tuple[AnyFusedTables, TableDict]:
+    """The memory of all tables, looked up table by table, feature by feature; and parameters that
+    are views of it: reading, loading and checkpointing them is reading and writing what the
     kernel trains."""
-    tables = FusedTables(
+    tables = build_fused_tables(
         [(table.num_embeddings, table.embedding_dim) for table in configs],
         [place for place, table in enumerate(configs) for _ in table.feature_names],
         optimizer=optimizer,
@@ -48,7 +48,7 @@ def fused_tables(
 
 
 def momentum_of(
-    prefix: str, configs: Sequence[EmbeddingConfig], tables: FusedTables
+    prefix: str, configs: Sequence[EmbeddingConfig], tables: AnyFusedTables
 ) -> dict[str, Tensor]:
     """``<prefix>.<table>.momentum`` -> float32 ``(num_embeddings,)``; views. Empty for "sgd"."""
     return {
@@ -76,7 +76,7 @@ def copy_optimizer_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor])
 
 
 def check_stays(
-    configs: Sequence[EmbeddingConfig], tables: FusedTables, fn: Callable[[Tensor], Tensor]
+    configs: Sequence[EmbeddingConfig], tables: AnyFusedTables, fn: Callable[[Tensor], Tensor]
 ) -> None:
     """Refuse what ``nn.Module._apply`` would do to the tables, if it moves or casts them.
 

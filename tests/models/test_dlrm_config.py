@@ -81,7 +81,7 @@ def test_arguments_build_what_was_chosen(fused, kind):
     ("settings", "message"),
     [
         pytest.param({"name": "dlmr"}, "name\n.*'dlrm'", id="name"),
-        pytest.param({"embedding_dim": 6}, "embedding_dim\n.*multiple of 4", id="dim"),
+        pytest.param({"embedding_dim": 0}, "embedding_dim\n.*greater than or equal to 1", id="dim"),
         pytest.param({"dense_layers": (4,)}, "dense_layers\n.*last layer 16 wide", id="dense"),
         pytest.param({"embedding_dim": 8}, "dense_layers\n.*last layer 8 wide", id="defaults"),
         pytest.param({"over_layers": (1,)}, "over_layers\n.*at least two", id="one-over-layer"),

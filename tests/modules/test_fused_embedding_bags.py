@@ -236,8 +236,3 @@ def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
 def test_settings_that_cannot_be_used_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         FusedEmbeddingBagCollection(TABLES, **settings)
-
-
-def test_a_dim_without_kernels_is_refused():
-    with pytest.raises(InputError, match="multiple of 4, got a table of 2 rows and dim 6"):
-        FusedEmbeddingBagCollection([table("t", 2, 6, ["f"], SUM)])

@@ -1,0 +1,137 @@
+"""Tables trained in backward, each where its dim can be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, final
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged.segments import counts_of_offsets
+from embershard.kernels.fused import DIM_MULTIPLE, FusedTables
+from embershard.kernels.fused_optimizer import FusedOptimizer
+from embershard.kernels.fused_torch import TorchFusedTables
+
+__all__ = ["AnyFusedTables", "build_fused_tables"]
+
+
+@final
+class MixedFusedTables:
+    """As ``FusedTables``, for tables of which some have dims that FBGEMM takes and some have not.
+
+    Args:
+        shapes: (rows, dim) of each table.
+        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
+        optimizer: applied in backward.
+        device: cpu or cuda.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, int]],
+        lookups: Sequence[int],
+        *,
+        optimizer: FusedOptimizer,
+        device: torch.device,
+    ) -> None:
+        self._dims = [shapes[table][1] for table in lookups]
+        self._parts = list[tuple[FusedTables | TorchFusedTables, list[int]]]()
+        self.weights: list[Tensor] = [torch.empty(0)] * len(shapes)
+        self.momentum: list[Tensor] = []
+        if optimizer.name == "rowwise_adagrad":
+            self.momentum = [torch.empty(0)] * len(shapes)
+        for kind in (FusedTables, TorchFusedTables):
+            own = [
+                table
+                for table, (_, dim) in enumerate(shapes)
+                if (dim % DIM_MULTIPLE == 0) == (kind is FusedTables)
+            ]
+            places = [place for place, table in enumerate(lookups) if table in own]
+            tables = kind(
+                [shapes[table] for table in own],
+                [own.index(lookups[place]) for place in places],
+                optimizer=optimizer,
+                device=device,
+            )
+            self._parts.append((tables, places))
+            for table, weight in zip(own, tables.weights, strict=True):
+                self.weights[table] = weight
+            for table, momentum in zip(own, tables.momentum, strict=False):
+                self.momentum[table] = momentum
+
+    @property
+    def optimizer(self) -> FusedOptimizer:
+        """Applied in backward."""
+        return self._parts[0][0].optimizer
+
+    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+        """Weighted sums of rows; see ``FusedTables.lookup``."""
+        counts = counts_of_offsets(offsets, len(self._dims))
+        examples = (len(offsets) - 1) // len(self._dims)
+        lengths = offsets.diff().view(len(self._dims), examples)
+        rows_of, weights_of = torch.split(rows, counts), torch.split(weights, counts)
+        pooled = [rows.new_empty(0)] * len(self._dims)
+        for tables, places in self._parts:
+            ends = lengths[places].flatten().cumsum(0)
+            found = tables.lookup(
+                torch.cat([rows_of[place] for place in places]),
+                torch.cat([ends.new_zeros(1), ends]),
+                torch.cat([weights_of[place] for place in places]),
+            )
+            vectors = torch.split(found, [self._dims[place] for place in places], dim=1)
+            for place, vector in zip(places, vectors, strict=True):
+                pooled[place] = vector
+        return torch.cat(pooled, dim=1)
+
+    def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
+        """Not called: tables that are not pooled have one dim."""
+        raise AssertionError("expected tables of one dim")
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size from the next backward on.
+
+        Raises:
+            InputError: not a positive finite number.
+        """
+        for tables, _ in self._parts:
+            tables.set_learning_rate(learning_rate)
+
+
+AnyFusedTables: TypeAlias = FusedTables | TorchFusedTables | MixedFusedTables
+
+
+def build_fused_tables(
+    shapes: Sequence[tuple[int, int]],
+    lookups: Sequence[int],
+    *,
+    optimizer: FusedOptimizer,
+    device: torch.device,
+    pooled: bool = True,
+) -> AnyFusedTables:
+    """Tables of any dims: FBGEMM trains those whose dim is a multiple of 4, torch the others.
+
+    Args:
+        shapes: (rows, dim) of each table.
+        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
+        optimizer: applied in backward.
+        device: cpu or cuda.
+        pooled: whether ``lookup`` will be called, or ``gather``, for which all tables have one dim.
+
+    Raises:
+        InputError: a table without rows or columns, or another device.
+    """
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device: expected cpu or cuda, got {device}")
+    for rows, dim in shapes:
+        if rows < 1 or dim < 1:
+            raise InputError(
+                "fused tables: expected at least one row and one column, "
+                f"got a table of {rows} rows and dim {dim}"
+            )
+    taken = {dim % DIM_MULTIPLE == 0 for _, dim in shapes}
+    if taken == {True}:
+        return FusedTables(shapes, lookups, optimizer=optimizer, device=device, pooled=pooled)
+    kind = TorchFusedTables if taken == {False} else MixedFusedTables
+    return kind(shapes, lookups, optimizer=optimizer, device=device)

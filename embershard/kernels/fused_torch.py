@@ -1,0 +1,139 @@
+"""Tables that plain torch trains inside their own backward pass: for dims that FBGEMM's training
+kernels do not take.
+
+Padding the tables to a dim that they take would change ``rowwise_adagrad``, whose state is the
+mean over a row, padding included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from embershard.kernels.fused_optimizer import FusedOptimizer
+
+__all__ = ["TorchFusedTables"]
+
+
+@final
+class TorchFusedTables:
+    """As ``FusedTables``, for any dims.
+
+    Args:
+        shapes: (rows, dim) of each table.
+        lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
+        optimizer: applied in backward.
+        device: where the tables lie.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, int]],
+        lookups: Sequence[int],
+        *,
+        optimizer: FusedOptimizer,
+        device: torch.device,
+    ) -> None:
+        self.optimizer = optimizer
+        uses = Counter(lookups)
+        self._lookups_of_table = [uses[table] for table in range(len(shapes))]
+
+        self.weights: list[Tensor] = [torch.zeros(shape, device=device) for shape in shapes]
+        """float32 ``(rows, dim)`` per table, written in place by every backward."""
+
+        self.momentum: list[Tensor] = []
+        """float32 ``(rows,)`` per table, likewise; empty for an optimizer without state."""
+        if optimizer.name == "rowwise_adagrad":
+            self.momentum = [torch.zeros(rows, device=device) for rows, _ in shapes]
+
+        # Autograd calls a function's backward only if an input of it requires a gradient.
+        self._anchor = torch.zeros(0, device=device, requires_grad=True)
+
+    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+        """Weighted sums of rows; see ``FusedTables.lookup``."""
+        pooled = list[Tensor]()
+        for table, bags in self._bags_of_tables(offsets):
+            first, end = int(bags[0]), int(bags[-1])
+            vectors = self._gather(table, rows[first:end]) * weights[first:end].unsqueeze(1)
+            count = len(bags) - 1
+            bag_of = torch.arange(count, device=bags.device).repeat_interleave(
+                bags.diff(), output_size=end - first
+            )
+            dim = vectors.shape[1]
+            sums = vectors.new_zeros(count, dim).index_add(0, bag_of, vectors)
+            lookups = self._lookups_of_table[table]
+            pooled += sums.view(lookups, count // lookups, dim).unbind()
+        return torch.cat(pooled, dim=1)
+
+    def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
+        """Rows as they are, of tables of one dim; see ``FusedTables.gather``."""
+        vectors = [
+            self._gather(table, rows[int(bags[0]) : int(bags[-1])])
+            for table, bags in self._bags_of_tables(offsets)
+        ]
+        return torch.cat(vectors)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size from the next backward on.
+
+        Raises:
+            InputError: not a positive finite number.
+        """
+        self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
+
+    @torch.no_grad()
+    def update(self, table: int, rows: Tensor, gradients: Tensor) -> None:
+        """Apply the optimizer once to every distinct row of a table.
+
+        Args:
+            table: position among the tables.
+            rows: int64 ``(total,)``.
+            gradients: float32 ``(total, dim)``; those of one row are summed first.
+        """
+        distinct, which = torch.unique(rows, return_inverse=True)
+        summed = gradients.new_zeros(len(distinct), gradients.shape[1])
+        summed.index_add_(0, which, gradients)
+        if self.momentum:
+            momentum = self.momentum[table]
+            momentum[distinct] += summed.square().mean(dim=1)
+            summed /= momentum[distinct].sqrt().unsqueeze(1) + self.optimizer.eps
+        self.weights[table][distinct] -= self.optimizer.learning_rate * summed
+
+    def _bags_of_tables(self, offsets: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Each table that is looked up, and the offsets of its bags and their end."""
+        examples = (len(offsets) - 1) // sum(self._lookups_of_table)
+        ends = accumulate(self._lookups_of_table)
+        for table, (end, count) in enumerate(zip(ends, self._lookups_of_table, strict=True)):
+            if count:
+                yield table, offsets[(end - count) * examples : end * examples + 1]
+
+    def _gather(self, table: int, rows: Tensor) -> Tensor:
+        # All lookups of a table at once: their gradients of one row are one step.
+        found: Tensor = _Gather.apply(self._anchor, rows, self, table)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of a table; its backward updates them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, anchor: Tensor, rows: Tensor, tables: TorchFusedTables, table: int
+    ) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.tables, ctx.table = tables, table
+        return tables.weights[table][rows]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (rows,) = ctx.saved_tensors
+        ctx.tables.update(ctx.table, rows, gradients)
+        return gradients.new_zeros(0), None, None, None
