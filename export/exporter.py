@@ -21,7 +21,6 @@ from embershard.models import LogitModel
 from embershard.package.manifest import DenseDtype, Limits, default_limits
 from embershard.package.names import identity_of
 from embershard.package.plan import parse_devices, place_tables
-from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 from embershard.package.writer import PackageWriter
@@ -69,8 +68,8 @@ def export_model(
             by slice.
         schema: the inputs.
         out: ``<repository>/<model>/<version>``; must not be there yet.
-        weights: how tables are stored: int8, int4 or fp16, or a mapping from patterns of table
-            names.
+        weights: how tables are stored: int8, int4, fp16 or fp32, or a mapping from patterns of
+            table names.
         dense_dtype: what linear layers of the dense program take, fp32 or bf16. In bf16 their
             operands and results are rounded, all else stays fp32; the report says what that does
             to the samples' outputs.
@@ -99,7 +98,7 @@ def export_model(
         seed=seed,
     )
     layout = program.layout
-    kinds = _storable(layout.tables, weights)
+    kinds = weights_of(layout.tables, weights)
     samples = samples or random_samples(schema, layout, limits=limits, seed=seed)
     check_requests(samples, schema, limits)
     checked = scored(samples, program, kinds)
@@ -182,14 +181,3 @@ def _served(devices: str) -> list[str]:
             "only, and would refuse the package"
         )
     return placed
-
-
-def _storable(tables: Mapping[str, Tensor], weights: Weights) -> dict[str, WeightType]:
-    """How each table is stored; refused before anything is written."""
-    kinds = weights_of(tables, weights)
-    for name, weight in tables.items():
-        try:
-            RowFormat(kinds[name], weight.shape[1])
-        except InputError as problem:
-            raise ExportError(f"table {name!r}: {problem}") from problem
-    return kinds

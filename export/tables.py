@@ -57,7 +57,7 @@ def write_table(
         What the manifest says of it, the mean squared and the largest error included.
 
     Raises:
-        ExportError: a dim that is no multiple of 4, or a value that cannot be stored.
+        ExportError: a value that cannot be stored.
     """
     error = _Error()
     try:

@@ -81,8 +81,8 @@ def add_export(commands: Any) -> None:
     add(
         "--weights",
         default="int8",
-        help="how tables are stored: int8, int4 or fp16; or patterns of table names, of which the "
-        "first that fits counts: 'users=int8,*=int4' (default: %(default)s)",
+        help="how tables are stored: int8, int4, fp16 or fp32; or patterns of table names, of "
+        "which the first that fits counts: 'users=int8,*=int4' (default: %(default)s)",
     )
     add(
         "--dense-dtype",

@@ -3,7 +3,8 @@
 A quantized value reads back as ``scale * code + bias``, where bias is the row's least value
 and scale its range over the highest code, both rounded to fp16 *before* the codes are
 chosen. A row whose scale rounds to 0 (all values alike, or within about 7e-6 of each other
-at int8) is stored with scale 1 and codes 0.
+at int8) is stored with scale 1 and codes 0. Rows are padded to `RowFormat.stored_dim` with their
+last value, which leaves the range as it is.
 
 Source: rows are FBGEMM's ``FloatToFusedNBitRowwiseQuantizedSBHalf`` with scale and bias
 moved from the end of the row to its beginning.
@@ -29,7 +30,8 @@ def quantize_rows(weights: Tensor, weight_type: WeightType) -> Tensor:
 
     Args:
         weights: float32, shape ``(num_rows, dim)``, on CPU; a dim that `RowFormat` has, and
-            every value finite and within +-65504, the largest fp16.
+            every value finite and, unless ``weight_type`` is fp32, within +-65504, the largest
+            fp16.
         weight_type: how to store a value.
 
     Returns:
@@ -40,10 +42,12 @@ def quantize_rows(weights: Tensor, weight_type: WeightType) -> Tensor:
     """
     _check_tensor(weights)
     row_format = RowFormat(weight_type, weights.shape[1])
-    _check_values(weights)
-    weights = weights.detach().contiguous()
-    if weight_type == "fp16":
-        return weights.to(torch.float16).view(torch.uint8)
+    _check_values(weights, weight_type)
+    padding = weights.detach()[:, -1:].expand(-1, row_format.stored_dim - row_format.dim)
+    weights = torch.cat([weights.detach(), padding], dim=1)
+    if weight_type in ("fp16", "fp32"):
+        stored = torch.float16 if weight_type == "fp16" else torch.float32
+        return weights.to(stored).view(torch.uint8)
 
     load_operators()
     header_last: Tensor = torch.ops.fbgemm.FloatToFusedNBitRowwiseQuantizedSBHalf(
@@ -62,11 +66,13 @@ def _check_tensor(weights: Tensor) -> None:
         raise InputError(f"weights: expected shape (num_rows, dim), got {tuple(weights.shape)}")
 
 
-def _check_values(weights: Tensor) -> None:
-    storable = weights.abs() <= _MAX_FP16  # false for NaN
+def _check_values(weights: Tensor, weight_type: WeightType) -> None:
+    most = torch.finfo(torch.float32).max if weight_type == "fp32" else _MAX_FP16
+    storable = weights.abs() <= most  # false for NaN
     if not bool(storable.all()):
         row, column = (int(i) for i in (~storable).nonzero()[0])
+        within = "" if weight_type == "fp32" else f" within +-{_MAX_FP16:.0f} unless fp32"
         raise InputError(
-            f"weights: row {row}, column {column}: expected a finite value within "
-            f"+-{_MAX_FP16:.0f}, got {weights[row, column].item()}"
+            f"weights: row {row}, column {column}: expected a finite value{within}, "
+            f"got {weights[row, column].item()}"
         )

@@ -66,7 +66,7 @@ def _check_tables(manifest: Manifest) -> None:
         try:
             row_format = RowFormat(table.weights, table.dim)
         except InputError as error:
-            # "dim: expected a multiple of 4 ..., got 6" is the format's own wording.
+            # "dim: expected 1 .. 65536, got 65537" is the format's own wording.
             raise PackageError(f"{MANIFEST}: {where}.{error}") from None
         if table.row_bytes != row_format.row_bytes:
             raise _refuse(f"{where}.row_bytes", row_format.row_bytes, table.row_bytes)

@@ -145,9 +145,9 @@ def _place_by_load(
 
 def _spans(size: int, count: int, multiple: int) -> list[tuple[int, int]]:
     """``0 .. size`` in up to ``count`` spans, equal up to ``multiple``, none empty."""
-    units = size // multiple
+    units = -(-size // multiple)
     count = min(count, units)
-    edges = [units * place // count * multiple for place in range(count + 1)]
+    edges = [min(units * place // count * multiple, size) for place in range(count + 1)]
     return list(pairwise(edges))
 
 

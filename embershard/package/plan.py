@@ -51,7 +51,7 @@ class Shard(Part):
     """First row, and the one behind the last."""
 
     columns: Span
-    """First column, and the one behind the last: multiples of 4."""
+    """First column, and the one behind the last: multiples of 4, or the table's dim at the end."""
 
     devices: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, fail_fast=True)]
     """Positions in the plan's devices."""
@@ -153,8 +153,10 @@ def _check_shard(shard: Shard, table: TableSpec, devices: int, file: str, where:
         if not span[0] < span[1] <= end:
             expected = f"a span of 0 .. {end}"
             raise refusal(file, f"{where}.{field}", expected=expected, got=list(span))
-    if any(edge % DIM_MULTIPLE for edge in shard.columns):
-        expected, got = f"multiples of {DIM_MULTIPLE}", list(shard.columns)
+    first, end = shard.columns
+    if first % DIM_MULTIPLE or (end % DIM_MULTIPLE and end != table.dim):
+        expected = f"multiples of {DIM_MULTIPLE}, or {table.dim} at the end"
+        got = list(shard.columns)
         raise refusal(file, f"{where}.columns", expected=expected, got=got)
     for place, device in enumerate(shard.devices):
         if device >= devices:

@@ -1,10 +1,13 @@
-"""How one row of an embedding table is stored: whole bytes, no padding.
+"""How one row of an embedding table is stored: whole bytes.
 
-    int8    scale f16 │ bias f16 │ dim bytes, one code each           4 + dim
-    int4    scale f16 │ bias f16 │ dim / 2 bytes, low nibble first    4 + dim / 2
-    fp16    dim float16                                               2 * dim
+    int8    scale f16 │ bias f16 │ n bytes, one code each           4 + n
+    int4    scale f16 │ bias f16 │ n / 2 bytes, low nibble first    4 + n / 2
+    fp16    n float16                                               2 * n
+    fp32    n float32                                               4 * n
 
-Numbers are little endian. A code reads back as ``scale * code + bias``, codes unsigned.
+n is the table's dim rounded up to a multiple of 4. Columns behind the dim are padding, which
+nobody reads. Numbers are little endian. A code reads back as ``scale * code + bias``, codes
+unsigned.
 
 Source: the row order of FBGEMM's inference tables with the scale first, without its padding
 to a device's alignment. It is written out here because packages outlive any one release.
@@ -20,17 +23,18 @@ from numpy.typing import NDArray
 
 from embershard.errors import InputError
 
-__all__ = ["DIM_MULTIPLE", "HEADER_BYTES", "RowFormat", "WeightType"]
+__all__ = ["DIM_MAX", "DIM_MULTIPLE", "HEADER_BYTES", "RowFormat", "WeightType"]
 
-WeightType: TypeAlias = Literal["int8", "int4", "fp16"]
+WeightType: TypeAlias = Literal["int8", "int4", "fp16", "fp32"]
 
 HEADER_BYTES: Final = 4
 """Scale and bias of an int8 or int4 row."""
 
 DIM_MULTIPLE: Final = 4
-"""A table's dim is a multiple of this, and so is every edge of a column shard."""
+"""A row's stored columns are a multiple of this, and so are inner edges of column shards."""
 
 DIM_MAX: Final = 1 << 16
+"""Most values per row."""
 
 
 @final
@@ -39,35 +43,39 @@ class RowFormat:
     """The layout of one table's rows.
 
     Raises:
-        InputError: an unknown weight type, or a dim that is no multiple of 4 in 4 .. 65536.
+        InputError: an unknown weight type, or a dim outside 1 .. 65536.
     """
 
     weights: WeightType
 
     dim: int
-    """Values per row."""
+    """Values per row, without padding."""
 
     def __post_init__(self) -> None:
         if self.weights not in get_args(WeightType):
             raise InputError(
                 f"weights: expected one of {', '.join(get_args(WeightType))}, got {self.weights!r}"
             )
-        if type(self.dim) is not int or self.dim % DIM_MULTIPLE or not 0 < self.dim <= DIM_MAX:
-            raise InputError(
-                f"dim: expected a multiple of {DIM_MULTIPLE} in {DIM_MULTIPLE} .. {DIM_MAX}, "
-                f"got {self.dim!r}"
-            )
+        if type(self.dim) is not int or not 0 < self.dim <= DIM_MAX:
+            raise InputError(f"dim: expected 1 .. {DIM_MAX}, got {self.dim!r}")
+
+    @property
+    def stored_dim(self) -> int:
+        """Values per row, with padding."""
+        return -(-self.dim // DIM_MULTIPLE) * DIM_MULTIPLE
 
     @property
     def row_bytes(self) -> int:
         """Stored size of one row."""
         match self.weights:
             case "int8":
-                return HEADER_BYTES + self.dim
+                return HEADER_BYTES + self.stored_dim
             case "int4":
-                return HEADER_BYTES + self.dim // 2
+                return HEADER_BYTES + self.stored_dim // 2
             case "fp16":
-                return 2 * self.dim
+                return 2 * self.stored_dim
+            case "fp32":
+                return 4 * self.stored_dim
 
     def dequantize_rows(self, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Reads stored rows back.
@@ -87,10 +95,11 @@ class RowFormat:
                 f"got {rows.dtype.name} {list(rows.shape)}"
             )
         rows = np.ascontiguousarray(rows)
-        if self.weights == "fp16":
-            return rows.view("<f2").astype(np.float32)
+        if self.weights in ("fp16", "fp32"):
+            stored = rows.view("<f2" if self.weights == "fp16" else "<f4")
+            return stored[:, : self.dim].astype(np.float32)
         header = rows[:, :HEADER_BYTES].copy().view("<f2").astype(np.float32)
         codes = rows[:, HEADER_BYTES:]
         if self.weights == "int4":
-            codes = np.stack([codes & 0xF, codes >> 4], axis=2).reshape(len(rows), self.dim)
-        return codes * header[:, :1] + header[:, 1:]
+            codes = np.stack([codes & 0xF, codes >> 4], axis=2).reshape(len(rows), self.stored_dim)
+        return codes[:, : self.dim] * header[:, :1] + header[:, 1:]

@@ -10,6 +10,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.cli import main
 from embershard.package import Package
 from embershard.serving import LocalPredictor
+from embershard.training import load_checkpoint
 from tests.serving.models import make_ranker
 
 CONFIG = """
@@ -65,6 +66,25 @@ def test_a_run_becomes_a_package(config, tmp_path, capsys):
     assert Package.open(package).plan().devices == ("cpu:0", "cpu:1")
     described = pb.GetModelResponse.FromString(LocalPredictor(package, threads=1).get_model())
     assert (described.model, described.version) == ("clicks", 3)
+
+
+@pytest.mark.parametrize("dim", [1, 6])
+def test_a_run_with_tables_of_any_dim_becomes_a_package_with_fp32_tables(dim, config, tmp_path):
+    text = CONFIG.replace("embedding_dim = 8", f"embedding_dim = {dim}")
+    assert main(["train", str(config(text.replace("[8, 8]", f"[8, {dim}]")))]) == 0
+    (checkpoint,) = (tmp_path / "checkpoints").iterdir()
+
+    package = tmp_path / "clicks" / "1"
+    assert main(["export", str(checkpoint), "--out", str(package), "--weights=fp32"]) == 0
+
+    opened = Package.open(package)
+    for table in opened.manifest.tables:
+        assert (table.weights, table.dim, table.row_bytes) == ("fp32", dim, 16 if dim == 1 else 32)
+        name = f"sparse_arch.embedding_bag_collection.embedding_bags.{table.name}.weight"
+        weight = load_checkpoint(checkpoint).module.state_dict()[name]
+        rows = opened.read_rows(table.name, np.arange(table.rows))
+        np.testing.assert_array_equal(table.row_format.dequantize_rows(rows), weight.numpy())
+    LocalPredictor(package, threads=1)  # Answers the package's samples, or raises.
 
 
 def test_of_a_folder_of_checkpoints_the_one_exported_is_named(config, tmp_path, capsys):

@@ -8,8 +8,6 @@ import torch
 
 from embershard.errors import ExportError, InputError
 from embershard.export import export_model
-from embershard.modules import EmbeddingBagConfig
-from embershard.package import Schema, SparseInput
 from embershard.package.manifest import Limits
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
@@ -154,20 +152,6 @@ def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(change, m
     with pytest.raises(ExportError, match=f"table 'users': weights: {message}"):
         export_model(module, SCHEMA, tmp_path / "dlrm/1", samples=[sample])
     assert list(tmp_path.rglob("*")) == [tmp_path / "dlrm"]
-
-
-def test_a_dim_that_is_no_multiple_of_4_is_refused(tmp_path):
-    tables = [EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=6, feature_names=["x"])]
-    module = Forward(lambda m, d, s: m.e(s)["x"], e=collection(tables=tables))
-    with pytest.raises(ExportError, match=r"table 't': .*multiple of 4.*got 6"):
-        export_model(module, Schema(sparse=[SparseInput("x")]), tmp_path / "m/1")
-
-
-def test_a_table_name_that_is_no_file_name_is_refused(tmp_path):
-    table = EmbeddingBagConfig(name="a b", num_embeddings=5, embedding_dim=4, feature_names=["x"])
-    module = Forward(lambda m, d, s: m.e(s)["x"], e=collection(tables=[table]))
-    with pytest.raises(ExportError, match=r"table 'a b': .*letters, digits"):
-        export_model(module, Schema(sparse=[SparseInput("x")]), tmp_path / "m/1")
 
 
 def test_a_version_that_is_there_is_refused_and_kept(tmp_path):

@@ -13,13 +13,15 @@ from typing import Any
 import xxhash
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "format_0" / "tiny" / "1"
+NARROW = Path(__file__).parent.parent / "golden" / "format_0_narrow" / "narrow" / "1"
+"""The golden package whose rows are padded."""
 
 
 class Draft:
     """A package's folder, and the means to change it."""
 
-    def __init__(self, folder: Path) -> None:
-        shutil.copytree(GOLDEN, folder)
+    def __init__(self, folder: Path, golden: Path = GOLDEN) -> None:
+        shutil.copytree(golden, folder)
         self.folder = folder
 
     def manifest(self) -> dict[str, Any]:

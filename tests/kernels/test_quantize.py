@@ -6,6 +6,7 @@ import torch
 
 from embershard.errors import InputError
 from embershard.kernels import quantize_rows
+from embershard.package.row_format import RowFormat
 
 BITS = {"int8": 8, "int4": 4}
 
@@ -73,7 +74,43 @@ def test_fp16_row_is_the_values_without_a_header():
     assert rows.tolist() == [[0x00, 0x38, 0x00, 0xBC, 0x00, 0x00, 0xFF, 0x7B]]
 
 
-@pytest.mark.parametrize("weight_type", ["int8", "int4", "fp16"])
+def test_fp32_row_is_the_values_bit_for_bit():
+    weights = torch.tensor([[1.0, -2.5, 3.4e38, 1e-45]])
+
+    rows = quantize_rows(weights, "fp32")
+
+    assert rows.tolist() == [list(weights.numpy().tobytes())]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 6, 7, 10, 100])
+@pytest.mark.parametrize("weight_type", ["int8", "int4"])
+def test_padding_leaves_scale_and_bias_of_a_row_as_they_are(weight_type, dim):
+    weights = random_weights(50, dim) + 7  # A zero in the padding would widen every row's range.
+
+    rows = quantize_rows(weights, weight_type).numpy()
+
+    expected = quantize_in_numpy(np.repeat(weights.numpy(), 2, axis=1), BITS[weight_type])
+    np.testing.assert_array_equal(rows[:, :4], expected[:, :4])
+    found = RowFormat(weight_type, dim).dequantize_rows(rows)
+    alone = RowFormat(weight_type, 4)
+    for column in range(dim):  # Each value as in a row of the same range without padding.
+        wide = torch.stack(
+            [weights.amin(1), weights.amax(1), weights[:, column], weights[:, column]], dim=1
+        )
+        read_back = alone.dequantize_rows(quantize_rows(wide, weight_type).numpy())
+        np.testing.assert_array_equal(found[:, column], read_back[:, 2])
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 6, 7, 10, 100])
+def test_fp32_rows_of_any_dim_read_back_bit_for_bit(dim):
+    weights = random_weights(9, dim, scale=1e6)
+
+    rows = quantize_rows(weights, "fp32").numpy()
+
+    np.testing.assert_array_equal(RowFormat("fp32", dim).dequantize_rows(rows), weights.numpy())
+
+
+@pytest.mark.parametrize("weight_type", ["int8", "int4", "fp16", "fp32"])
 def test_strided_weights_give_the_rows_of_their_copy(weight_type):
     strided = random_weights(6, 16)[::2, ::2]
 
@@ -102,14 +139,9 @@ def test_values_read_back_within_one_step(weight_type):
     ("weights", "weight_type", "message"),
     [
         pytest.param(
-            torch.zeros(1, 4), "int2", "one of int8, int4, fp16, got 'int2'", id="other-type"
+            torch.zeros(1, 4), "int2", "one of int8, int4, fp16, fp32, got 'int2'", id="other-type"
         ),
-        pytest.param(
-            torch.zeros(1, 6), "int8", r"dim: expected a multiple of 4 .*, got 6", id="dim-not-of-4"
-        ),
-        pytest.param(
-            torch.zeros(1, 0), "int8", r"dim: expected a multiple of 4 .*, got 0", id="no-values"
-        ),
+        pytest.param(torch.zeros(1, 0), "int8", r"dim: expected 1 .. 65536, got 0", id="no-values"),
         pytest.param(torch.zeros(4), "int8", r"\(num_rows, dim\).*got \(4,\)", id="one-row-flat"),
         pytest.param(
             torch.zeros(1, 4, dtype=torch.float64),
@@ -125,6 +157,12 @@ def test_values_read_back_within_one_step(weight_type):
             "int4",
             "row 1, column 2: expected a finite value within .*, got nan",
             id="nan",
+        ),
+        pytest.param(
+            torch.tensor([[0.0, float("inf")]]),
+            "fp32",
+            "column 1: expected a finite value, got inf",
+            id="fp32-infinity",
         ),
         pytest.param(
             torch.tensor([[0.0, float("-inf"), 0, 0]]), "fp16", "column 1.*got -inf", id="infinity"

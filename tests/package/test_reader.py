@@ -9,7 +9,7 @@ import pytest
 
 from embershard.errors import InputError, NotFoundError, PackageError
 from embershard.package import Hash, Identity, Package, Vocabulary, hash_string, verify_package
-from tests.hostile.draft import GOLDEN, Draft
+from tests.hostile.draft import GOLDEN, NARROW, Draft
 from tests.package.building import ROWS, publish
 
 
@@ -21,6 +21,11 @@ def golden():
 def test_the_golden_package_is_the_one_that_was_published():
     digest = hashlib.sha256((GOLDEN / "manifest.json").read_bytes()).hexdigest()
     assert digest == "a3676e8375eafe5b0a434c0f3001e47160b4f7756a24afdd12bce453101373be"
+
+
+def test_the_golden_package_of_padded_rows_is_the_one_that_was_published():
+    digest = hashlib.sha256((NARROW / "manifest.json").read_bytes()).hexdigest()
+    assert digest == "dd4dbd0e5162f0b80f21a6e8764d4a5c63e465c55565d378a1b68d0d8f66e51d"
 
 
 def test_the_golden_package_verifies():
@@ -41,10 +46,27 @@ def test_the_golden_package_verifies():
     ],
 )
 def test_golden_rows(golden, table, rows, value):
-    spec = golden.manifest.table(table)
+    check_rows(golden, table, rows, value)
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "value"),
+    [
+        pytest.param("biases", 9, lambda r, c: r / 4 - 1 + 0 * c, id="fp32-of-1"),
+        pytest.param("users", 5, lambda r, c: (16 * r + c) / 128 - 1, id="int8-of-3"),
+        pytest.param("items", 600, lambda r, c: ((r + c) % 16) / 2 - 1, id="int4-of-6"),
+        pytest.param("tags", 7, lambda r, c: r + c / 4, id="fp16-of-5"),
+    ],
+)
+def test_golden_rows_without_their_padding(table, rows, value):
+    check_rows(Package.open(NARROW), table, rows, value)
+
+
+def check_rows(package, table, rows, value):
+    spec = package.manifest.table(table)
     assert spec.rows == rows
 
-    stored = golden.read_rows(table, np.arange(rows))
+    stored = package.read_rows(table, np.arange(rows))
 
     expected = [[value(row, column) for column in range(spec.dim)] for row in range(rows)]
     np.testing.assert_array_equal(spec.row_format.dequantize_rows(stored), expected)

@@ -16,7 +16,13 @@ from embershard.package.row_format import RowFormat
         pytest.param("int8", 16, 20, id="int8"),
         pytest.param("int4", 16, 12, id="int4"),
         pytest.param("fp16", 16, 32, id="fp16-has-no-header"),
+        pytest.param("fp32", 16, 64, id="fp32-has-no-header"),
         pytest.param("int4", 4, 6, id="no-padding"),
+        pytest.param("int8", 1, 8, id="int8-padded-to-4"),
+        pytest.param("int4", 7, 8, id="int4-padded-to-8"),
+        pytest.param("fp16", 6, 16, id="fp16-padded-to-8"),
+        pytest.param("fp32", 10, 48, id="fp32-padded-to-12"),
+        pytest.param("fp32", 65536, 262144, id="largest"),
     ],
 )
 def test_row_bytes(weights, dim, expected):
@@ -40,10 +46,20 @@ HEADER = [0x00, 0x38, 0x00, 0xBC]
             [0.5, -1.0, 0.0, 65504.0],
             id="fp16",
         ),
+        pytest.param("int8", [*HEADER, 1, 9, 9, 9], [-0.5], id="int8-of-1"),
+        pytest.param("int4", [*HEADER, 0x21, 0xF3], [-0.5, 0.0, 0.5], id="int4-of-3"),
+        pytest.param("fp16", [0x00, 0x38, *[0xFF] * 6], [0.5], id="fp16-of-1"),
+        # 1.0 is 0x3f800000 and -2.5 is 0xc0200000 in float32.
+        pytest.param(
+            "fp32",
+            [*[0x00, 0x00, 0x80, 0x3F], *[0x00, 0x00, 0x20, 0xC0], *[0xFF] * 8],
+            [1.0, -2.5],
+            id="fp32-of-2",
+        ),
     ],
 )
-def test_known_bytes(weights, row, values):
-    found = RowFormat(weights, 4).dequantize_rows(np.array([row], np.uint8))
+def test_known_bytes_without_their_padding(weights, row, values):
+    found = RowFormat(weights, len(values)).dequantize_rows(np.array([row], np.uint8))
 
     assert found.dtype == np.float32
     assert found.tolist() == [values]
@@ -62,7 +78,7 @@ def test_int4_rows_agree_with_a_loop_over_nibbles(rows):
         np.testing.assert_array_equal(values, expected)
 
 
-@given(st.sampled_from(["int8", "int4", "fp16"]), st.integers(1, 9))
+@given(st.sampled_from(["int8", "int4", "fp16", "fp32"]), st.integers(1, 9))
 def test_rows_of_a_table_read_back_one_by_one(weights, rows):
     row_format = RowFormat(weights, 8)
     table = np.arange(rows * row_format.row_bytes, dtype=np.uint8) % 59
@@ -91,10 +107,9 @@ def test_agrees_with_fbgemm(bits):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        pytest.param(lambda: RowFormat("int2", 8), "int8, int4, fp16, got 'int2'", id="weights"),
-        pytest.param(lambda: RowFormat("int8", 6), "a multiple of 4 in .*, got 6", id="dim-6"),
-        pytest.param(lambda: RowFormat("int8", 0), "a multiple of 4 in .*, got 0", id="dim-0"),
-        pytest.param(lambda: RowFormat("int8", 65540), "got 65540", id="dim-too-large"),
+        pytest.param(lambda: RowFormat("int2", 8), "int8, int4, fp16, fp32, got", id="weights"),
+        pytest.param(lambda: RowFormat("int8", 0), "dim: expected 1 .. 65536, got 0", id="dim-0"),
+        pytest.param(lambda: RowFormat("int8", 65537), "got 65537", id="dim-too-large"),
         pytest.param(
             lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 8), np.uint8)),
             r"uint8 \[N, 12\], got uint8 \[2, 8\]",

@@ -120,18 +120,28 @@ class Oracle:
             )
         return self._vocabularies[file]
 
+    @staticmethod
+    def _row_bytes(weights: str, columns: int) -> int:
+        return {
+            "int8": 4 + columns,
+            "int4": 4 + columns // 2,
+            "fp16": 2 * columns,
+            "fp32": 4 * columns,
+        }[weights]
+
     def _read(self, table: dict) -> np.ndarray:
         """A table's values, float32 ``(rows, dim)``."""
         chunks = [load_file(self._package / chunk)["rows"] for chunk in table["chunks"]]
         rows = np.concatenate(chunks)
         assert rows.shape == (table["rows"], table["row_bytes"])
-        if table["weights"] == "fp16":
-            return rows.copy().view(np.float16).astype(np.float32)
+        assert rows.shape[1] == self._row_bytes(table["weights"], -(-table["dim"] // 4) * 4)
+        if table["weights"] in ("fp16", "fp32"):
+            stored = rows.copy().view(np.float16 if table["weights"] == "fp16" else np.float32)
+            return stored[:, : table["dim"]].astype(np.float32)
         header = rows[:, :4].copy().view(np.float16).astype(np.float32)
         codes = rows[:, 4:]
         if table["weights"] == "int4":
             codes = np.stack([codes % 16, codes // 16], axis=2).reshape(len(rows), -1)
-        values = header[:, :1] * codes + header[:, 1:]
-        assert values.shape[1] == table["dim"]
+        values = header[:, :1] * codes[:, : table["dim"]] + header[:, 1:]
         assert math.isfinite(values.sum())
         return values.astype(np.float32)

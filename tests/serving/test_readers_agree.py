@@ -16,7 +16,7 @@ from embershard.errors import PackageError
 from embershard.package.verifier import verify_package
 from embershard.serving._native import load_extension
 from tests.hostile.cases import CASES, HostileCase
-from tests.hostile.draft import GOLDEN, Draft
+from tests.hostile.draft import GOLDEN, NARROW, Draft
 from tests.hostile.manifests import COMPILED
 
 ACCEPTED = "accepted"
@@ -135,6 +135,78 @@ def test_both_readers_take_a_compiled_program(draft: Draft) -> None:
     (draft.folder / SPARE).write_bytes(b"")
     replace_manifest(draft, with_compiled())
     assert (python_verdict(draft.folder), cpp_verdict(draft.folder)) == (ACCEPTED, ACCEPTED)
+
+
+def test_both_readers_take_padded_rows() -> None:
+    assert (python_verdict(NARROW), cpp_verdict(NARROW)) == (ACCEPTED, ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value", "field"),
+    [
+        pytest.param("manifest.json", ("tables", 0, "row_bytes"), 4, "", id="row-not-padded"),
+        pytest.param("manifest.json", ("tables", 0, "dim"), 0, "", id="no-columns"),
+        pytest.param(
+            "manifest.json", ("tables", 0, "dim"), 5, "tables.0.row_bytes", id="dim-over-the-row"
+        ),
+        pytest.param(
+            "manifest.json",
+            ("tables", 0, "dim"),
+            2,
+            "plans/default.json: shards",
+            id="dim-that-the-plan-does-not-cover",
+        ),
+        pytest.param(
+            "plans/columns.json", ("shards", 2, "columns"), [0, 5], "", id="edge-within-4"
+        ),
+        pytest.param(
+            "plans/columns.json", ("shards", 3, "columns"), [5, 6], "", id="begins-within-4"
+        ),
+        pytest.param(
+            "plans/columns.json", ("shards", 3, "columns"), [4, 8], "", id="in-the-padding"
+        ),
+        pytest.param(
+            "plans/columns.json", ("shards", 3, "columns"), [4, 5], "", id="ends-before-the-dim"
+        ),
+    ],
+)
+def test_both_readers_refuse_wrong_padding_for_the_same_field(
+    file: str, path: tuple[str | int, ...], value: Any, field: str, tmp_path: Path
+) -> None:
+    draft = Draft(tmp_path / "1", NARROW)
+
+    def edit(document: Any) -> None:
+        at(document, path[:-1])[path[-1]] = value
+
+    if file == "manifest.json":
+        draft.edit_manifest(edit)
+    else:
+        draft.edit_json(file, edit)
+    expected = (
+        field if field.startswith("plans/") else f"{file}: {field or '.'.join(map(str, path))}"
+    )
+    for verdict in (python_verdict(draft.folder), cpp_verdict(draft.folder)):
+        assert verdict.startswith(expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["manifest.json", "plans/columns.json"]).flatmap(
+        lambda file: st.tuples(st.just(file), mutations(json.loads((NARROW / file).read_bytes())))
+    )
+)
+def test_both_readers_judge_a_changed_package_of_padded_rows_alike(
+    changed: tuple[str, dict[str, Any]],
+) -> None:
+    file, document = changed
+    with TemporaryDirectory() as folder:
+        draft = Draft(Path(folder) / "1", NARROW)
+        if file == "manifest.json":
+            replace_manifest(draft, document)
+        else:
+            draft.replace(file, json.dumps(document).encode())
+        python, cpp = python_verdict(draft.folder), cpp_verdict(draft.folder)
+    assert (python == ACCEPTED) == (cpp == ACCEPTED), (python, cpp)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

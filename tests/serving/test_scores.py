@@ -52,7 +52,9 @@ def test_the_clients_requests(client: Client, oracle, asked):
     assert_close(answer, oracle.answer(asked))
 
 
-@pytest.mark.parametrize("weights", ["int4", "fp16", {"items": "int4", "t*": "fp16", "*": "int8"}])
+@pytest.mark.parametrize(
+    "weights", ["int4", "fp16", "fp32", {"items": "int4", "t*": "fp16", "*": "fp32"}]
+)
 def test_every_way_to_store_a_table(tmp_path, weights):
     package = export_ranker(tmp_path, weights=weights)
     asked = random_request(200)

@@ -1,7 +1,8 @@
 // Sums of table rows, bag by bag: the innermost loop of a lookup, written once for each width
 // of the processor's vectors.
 //
-// A row's value is float(scale * code + bias), rounded once, or its fp16 made wider. Values are
+// A row's value is float(scale * code + bias), rounded once, or its fp16 made wider, or its fp32.
+// Values are
 // added in the order of the list, rounded after each; with weights, sum = weight * value + sum is
 // rounded once. Every kernel does just that, so all give the same bits, and a column's sum does
 // not depend on which columns, bags or tables are computed beside it.
@@ -20,8 +21,8 @@ namespace embershard {
 struct BagSumsCall {
   const std::byte* table = nullptr;  // Its first row.
   size_t row_bytes = 0;
-  size_t first_column = 0;  // A multiple of 4, as is `columns`.
-  size_t columns = 0;       // More than 0.
+  size_t first_column = 0;  // A multiple of 4.
+  size_t columns = 0;       // More than 0. Rows hold StoredColumns() of them.
 
   const int64_t* rows = nullptr;
   const int64_t* offsets = nullptr;  // [bags + 1]
@@ -45,6 +46,7 @@ struct BagSumsKernel {
   void (*int8)(const BagSumsCall&) = nullptr;
   void (*int4)(const BagSumsCall&) = nullptr;
   void (*fp16)(const BagSumsCall&) = nullptr;
+  void (*fp32)(const BagSumsCall&) = nullptr;
 };
 
 // The fastest one that this processor has.

@@ -25,27 +25,38 @@ struct Avx2 {
   static Floats MultiplyAdd(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 
   static Floats Int8(const std::byte* at, size_t n) {
-    return Codes(n == kWidth ? Load8(at) : Load4(at));
+    return Codes(n > kHalf ? Load8(at) : Load4(at));
   }
   static Floats Int4(const std::byte* at, size_t n) {
-    const __m128i bytes = n == kWidth ? Load4(at) : Load2(at);
+    const __m128i bytes = n > kHalf ? Load4(at) : Load2(at);
     const __m128i low = _mm_set1_epi8(15);
     return Codes(
         _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low)));
   }
   static Floats Fp16(const std::byte* at, size_t n) {
-    if (n != kWidth) return _mm256_cvtph_ps(Load8(at));
+    if (n <= kHalf) return _mm256_cvtph_ps(Load8(at));
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+  static Floats Fp32(const std::byte* at, size_t n) {
+    const auto* const values = reinterpret_cast<const float*>(at);
+    if (n <= kHalf) return _mm256_castps128_ps256(_mm_loadu_ps(values));
+    return _mm256_loadu_ps(values);
   }
   static void Store(float* to, size_t n, Floats values) {
     if (n == kWidth) {
       _mm256_storeu_ps(to, values);
-    } else {
+    } else if (n == kHalf) {
       _mm_storeu_ps(to, _mm256_castps256_ps128(values));
+    } else {
+      const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+      const __m256i end = _mm256_set1_epi32(static_cast<int>(n));
+      _mm256_maskstore_ps(to, _mm256_cmpgt_epi32(end, lanes), values);
     }
   }
 
  private:
+  static constexpr size_t kHalf = kWidth / 2;
+
   static __m128i Load8(const std::byte* at) {
     return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
   }

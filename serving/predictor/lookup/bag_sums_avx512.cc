@@ -26,7 +26,7 @@ struct Avx512 {
 
   static Floats Int8(const std::byte* at, size_t n) { return Codes(Load16(at, n)); }
   static Floats Int4(const std::byte* at, size_t n) {
-    const __m128i bytes = Load16(at, n / 2);
+    const __m128i bytes = Load16(at, (n + 1) / 2);
     const __m128i low = _mm_set1_epi8(15);
     return Codes(
         _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low)));
@@ -34,6 +34,9 @@ struct Avx512 {
   static Floats Fp16(const std::byte* at, size_t n) {
     const auto mask = static_cast<__mmask16>(Ones(n));
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, at));
+  }
+  static Floats Fp32(const std::byte* at, size_t n) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>(Ones(n)), at);
   }
   static void Store(float* to, size_t n, Floats values) {
     _mm512_mask_storeu_ps(to, static_cast<__mmask16>(Ones(n)), values);

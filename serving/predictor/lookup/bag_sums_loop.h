@@ -5,9 +5,10 @@
 //   Floats                            a vector
 //   Zero(), Half(p), Set(x)           of zeros; of one fp16 in memory; of one float
 //   Add(a, b), Multiply(a, b), MultiplyAdd(a, b, c)          a * b + c, rounded once
-//   Int8(p, n), Int4(p, n), Fp16(p, n)  the first n <= kWidth columns at p, as floats
+//   Int8(p, n), Int4(p, n), Fp16(p, n), Fp32(p, n)  the first n <= kWidth columns at p, as
+//                                     floats; StoredColumns(n) of them may be read
 //   Store(p, n, a)                    writes the first n of a
-// n is a multiple of 4, a literal kWidth in whole vectors.
+// n is a literal kWidth in whole vectors.
 
 #ifndef EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
 #define EMBERSHARD_LOOKUP_BAG_SUMS_LOOP_H_
@@ -47,6 +48,14 @@ struct Fp16Row {
 
   explicit Fp16Row(const std::byte*) {}
   typename V::Floats Values(const std::byte* at, size_t n) const { return V::Fp16(at, n); }
+};
+
+template <class V>
+struct Fp32Row {
+  static constexpr WeightType kWeights = WeightType::kFp32;
+
+  explicit Fp32Row(const std::byte*) {}
+  typename V::Floats Values(const std::byte* at, size_t n) const { return V::Fp32(at, n); }
 };
 
 // Columns from `first` on: kVectors vectors, each of kWidth columns or, with kTail, of n.
@@ -136,7 +145,7 @@ void SumBags(const BagSumsCall& call) {
 
 template <class V>
 constexpr BagSumsKernel KernelOf(const char* name) {
-  return {name, SumBags<V, Int8Row>, SumBags<V, Int4Row>, SumBags<V, Fp16Row>};
+  return {name, SumBags<V, Int8Row>, SumBags<V, Int4Row>, SumBags<V, Fp16Row>, SumBags<V, Fp32Row>};
 }
 
 }  // namespace

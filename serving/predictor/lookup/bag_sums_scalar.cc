@@ -60,8 +60,13 @@ struct Scalar {
     for (size_t i = 0; i < kWidth; ++i) values.of[i] = HalfAt(at + 2 * i);
     return values;
   }
-  static void Store(float* to, size_t, const Floats& values) {
-    for (size_t i = 0; i < kWidth; ++i) to[i] = values.of[i];
+  static Floats Fp32(const std::byte* at, size_t) {
+    Floats values;
+    __builtin_memcpy(values.of, at, sizeof(values.of));
+    return values;
+  }
+  static void Store(float* to, size_t n, const Floats& values) {
+    for (size_t i = 0; i < n; ++i) to[i] = values.of[i];
   }
 
  private:

@@ -144,6 +144,8 @@ void PieceSums::Call(WeightType weight_type, const BagSumsCall& call) {
       return kernel_.int4(call);
     case WeightType::kFp16:
       return kernel_.fp16(call);
+    case WeightType::kFp32:
+      return kernel_.fp32(call);
   }
 }
 

@@ -3,7 +3,6 @@
 namespace embershard {
 namespace {
 
-constexpr int64_t kDimMultiple = 4;
 constexpr int64_t kDimMax = 1 << 16;
 constexpr int64_t kChunkAlign = 4096;
 constexpr int64_t kChunkBytesMax = int64_t{1} << 30;
@@ -13,12 +12,11 @@ void CheckError(const JsonValue& value) {
 }
 
 void CheckLayout(const TableSpec& table, const JsonValue& value) {
-  if (table.dim % kDimMultiple != 0) value["dim"].Refuse("a multiple of 4 in 4 .. 65536");
-  const auto row_bytes =
-      static_cast<int64_t>(ColumnByte(table.weights, static_cast<size_t>(table.dim)));
+  const auto row_bytes = static_cast<int64_t>(
+      ColumnByte(table.weights, StoredColumns(static_cast<size_t>(table.dim))));
   if (table.row_bytes != row_bytes) value["row_bytes"].Refuse(std::to_string(row_bytes));
 
-  // At most 2^30 rows of at most 2^17 bytes: no overflow.
+  // At most 2^30 rows of at most 2^18 bytes: no overflow.
   const int64_t chunk_bytes = table.rows_per_chunk * row_bytes;
   if (chunk_bytes % kChunkAlign != 0 || chunk_bytes > kChunkBytesMax) {
     value["rows_per_chunk"].Refuse(
@@ -42,8 +40,10 @@ TableSpec ReadTable(const JsonValue& value) {
   table.name = ReadPlainName(value["name"]);
   table.rows = value["rows"].Integer(1, kRowsMax);
   table.dim = value["dim"].Integer(1, kDimMax);
-  table.weights = value["weights"].Choice<WeightType>(
-      {{"int8", WeightType::kInt8}, {"int4", WeightType::kInt4}, {"fp16", WeightType::kFp16}});
+  table.weights = value["weights"].Choice<WeightType>({{"int8", WeightType::kInt8},
+                                                       {"int4", WeightType::kInt4},
+                                                       {"fp16", WeightType::kFp16},
+                                                       {"fp32", WeightType::kFp32}});
   table.row_bytes = value["row_bytes"].Integer(1, INT64_MAX);
   table.rows_per_chunk = value["rows_per_chunk"].Integer(1, kChunkBytesMax);
   for (const JsonValue& chunk : value["chunks"].Elements(1)) {

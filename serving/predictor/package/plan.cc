@@ -12,7 +12,6 @@
 namespace embershard {
 namespace {
 
-constexpr int64_t kColumnMultiple = 4;
 constexpr size_t kDevicesMax = 1024;
 
 // "cpu:0", "cuda:12": a number of up to four digits, without leading zeros.
@@ -42,6 +41,7 @@ std::vector<std::string> ReadDevices(const JsonValue& value) {
   return devices;
 }
 
+// `multiple`: of both edges, unless one is `end_max`.
 void ReadSpan(const JsonValue& value, int64_t end_max, int64_t multiple, int64_t* begin,
               int64_t* end) {
   const std::string expected = "a span of 0 .. " + std::to_string(end_max);
@@ -50,8 +50,9 @@ void ReadSpan(const JsonValue& value, int64_t end_max, int64_t multiple, int64_t
   *begin = edges[0].Integer(0, INT64_MAX);
   *end = edges[1].Integer(1, INT64_MAX);
   if (*begin >= *end || *end > end_max) value.Refuse(expected);
-  if (*begin % multiple != 0 || *end % multiple != 0) {
-    value.Refuse("multiples of " + std::to_string(multiple));
+  if (*begin % multiple != 0 || (*end % multiple != 0 && *end != end_max)) {
+    value.Refuse("multiples of " + std::to_string(multiple) + ", or " + std::to_string(end_max) +
+                 " at the end");
   }
 }
 

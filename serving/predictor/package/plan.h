@@ -18,8 +18,8 @@ struct Shard {
   size_t table = 0;  // Position in Manifest::tables.
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  int64_t column_begin = 0;  // A multiple of 4, as is column_end.
-  int64_t column_end = 0;
+  int64_t column_begin = 0;     // A multiple of 4.
+  int64_t column_end = 0;       // The same, or the table's dim.
   std::vector<size_t> devices;  // Positions in Plan::devices. More than one: replicas.
 };
 

@@ -85,7 +85,7 @@ std::string KeyOf(const Manifest& manifest, const Chunk& chunk, TableResidency r
 }
 
 Status CheckAddressable(const TableSpec& table, size_t number) {
-  // At most 2^40 rows of 2^17 bytes: no overflow.
+  // At most 2^40 rows of 2^18 bytes: no overflow.
   if (static_cast<size_t>(table.rows * table.row_bytes) <= kRangeBytesMax) return {};
   return Refusal("manifest.json", "tables." + std::to_string(number) + ".rows",
                  "tables that can be addressed", std::to_string(table.rows));

@@ -54,6 +54,7 @@ void SumWith(const BagSumsKernel& kernel, WeightType weights, const BagSumsCall&
   if (weights == WeightType::kInt8) kernel.int8(call);
   if (weights == WeightType::kInt4) kernel.int4(call);
   if (weights == WeightType::kFp16) kernel.fp16(call);
+  if (weights == WeightType::kFp32) kernel.fp32(call);
 }
 
 struct Lists {
@@ -143,9 +144,11 @@ TEST_P(EveryDim, EveryKernelGivesTheBitsOfAPlainLoop) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const WeightType weights : {WeightType::kInt8, WeightType::kInt4, WeightType::kFp16}) {
+  for (const WeightType weights :
+       {WeightType::kInt8, WeightType::kInt4, WeightType::kFp16, WeightType::kFp32}) {
     // Around the vectors of 8 and 16, and the 8 of them that are summed at once.
-    for (const int64_t dim : {4, 8, 12, 16, 20, 60, 64, 68, 124, 128, 132, 260}) {
+    for (const int64_t dim : {1,  2,  3,  4,  5,  6,  7,   8,   9,   10,  11,  12,  13,  15,
+                              16, 17, 20, 60, 64, 68, 100, 124, 127, 128, 129, 132, 133, 260}) {
       cases.push_back({weights, dim});
     }
   }
@@ -153,7 +156,7 @@ std::vector<Case> Cases() {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
-  constexpr std::array kNames = {"int8", "int4", "fp16"};
+  constexpr std::array kNames = {"int8", "int4", "fp16", "fp32"};
   return std::string(kNames[static_cast<size_t>(info.param.weights)]) + "_dim_" +
          std::to_string(info.param.dim);
 }

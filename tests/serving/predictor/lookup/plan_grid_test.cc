@@ -29,14 +29,19 @@ using testing::TestTable;
 
 constexpr double kTolerance = 1e-6;
 
-// Two of each way to store rows, of dims that 4 devices share evenly and unevenly.
+// Of each way to store rows, of dims that 4 devices share evenly and unevenly, and of dims that are
+// no multiple of 4.
 std::vector<TestTable> Tables() {
   return {MakeTable("bytes", WeightType::kInt8, 90, 16, 1),
           MakeTable("bytes_wide", WeightType::kInt8, 71, 20, 2),
           MakeTable("nibbles", WeightType::kInt4, 70, 36, 3),
           MakeTable("nibbles_wide", WeightType::kInt4, 33, 64, 4),
           MakeTable("halves", WeightType::kFp16, 50, 16, 5),
-          MakeTable("halves_wide", WeightType::kFp16, 4, 28, 6)};
+          MakeTable("halves_wide", WeightType::kFp16, 4, 28, 6),
+          MakeTable("singles", WeightType::kFp32, 60, 16, 7),
+          MakeTable("singles_of_10", WeightType::kFp32, 60, 10, 8),
+          MakeTable("bytes_of_1", WeightType::kInt8, 40, 1, 9),
+          MakeTable("nibbles_of_7", WeightType::kInt4, 40, 7, 10)};
 }
 
 json Shard(const TestTable& table, std::array<int64_t, 2> rows, std::array<int64_t, 2> columns,
@@ -58,8 +63,9 @@ json ShardsOf(const std::string& strategy, int64_t devices) {
       };
       if (strategy == "row") shards.push_back(Shard(table, part(table.rows), columns, {device}));
       if (strategy == "column") {
-        const auto [begin, end] = part(table.dim / 4);
-        shards.push_back(Shard(table, rows, {4 * begin, 4 * end}, {device}));
+        const auto [begin, end] = part((table.dim + 3) / 4);
+        const int64_t end_column = std::min(4 * end, table.dim);
+        if (begin < end) shards.push_back(Shard(table, rows, {4 * begin, end_column}, {device}));
       }
     }
     if (strategy == "replicate") shards.push_back(Shard(table, rows, columns, all));

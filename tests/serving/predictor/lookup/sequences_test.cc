@@ -59,13 +59,16 @@ TEST_P(SequenceOf, GivesEachIdItsRowBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Weights, SequenceOf,
-                         ::testing::Values(Kind{"int8", WeightType::kInt8, 4},
-                                           Kind{"int8_wide", WeightType::kInt8, 132},
-                                           Kind{"int4", WeightType::kInt4, 8},
-                                           Kind{"int4_wide", WeightType::kInt4, 100},
-                                           Kind{"fp16", WeightType::kFp16, 12}),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Weights, SequenceOf,
+    ::testing::Values(Kind{"int8", WeightType::kInt8, 4}, Kind{"int8_wide", WeightType::kInt8, 132},
+                      Kind{"int4", WeightType::kInt4, 8}, Kind{"int4_wide", WeightType::kInt4, 100},
+                      Kind{"fp16", WeightType::kFp16, 12}, Kind{"fp32", WeightType::kFp32, 12},
+                      Kind{"int8_dim_1", WeightType::kInt8, 1},
+                      Kind{"int4_dim_3", WeightType::kInt4, 3},
+                      Kind{"fp16_dim_5", WeightType::kFp16, 5},
+                      Kind{"fp32_dim_10", WeightType::kFp32, 10}),
+    NameOf);
 
 // 1000 ids are several pieces.
 TEST(Sequences, OfMoreIdsThanAPieceHasComeInTheirOrder) {

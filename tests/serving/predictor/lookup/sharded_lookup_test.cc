@@ -227,7 +227,7 @@ TEST_P(EveryWeightType, RandomBagsGiveTheTablesValuesAndTheSameBitsAlone) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Row>& info) {
-  constexpr std::array kNames = {"int8", "int4", "fp16"};
+  constexpr std::array kNames = {"int8", "int4", "fp16", "fp32"};
   return std::string(kNames[static_cast<size_t>(info.param.weights)]) + "_dim_" +
          std::to_string(info.param.dim);
 }
@@ -238,7 +238,11 @@ INSTANTIATE_TEST_SUITE_P(ShardedLookup, EveryWeightType,
                                            Row{WeightType::kInt8, 128}, Row{WeightType::kInt4, 4},
                                            Row{WeightType::kInt4, 12}, Row{WeightType::kInt4, 128},
                                            Row{WeightType::kFp16, 4}, Row{WeightType::kFp16, 12},
-                                           Row{WeightType::kFp16, 128}),
+                                           Row{WeightType::kFp16, 128}, Row{WeightType::kFp32, 4},
+                                           Row{WeightType::kFp32, 12}, Row{WeightType::kFp32, 100},
+                                           Row{WeightType::kInt8, 1}, Row{WeightType::kInt4, 1},
+                                           Row{WeightType::kInt4, 7}, Row{WeightType::kFp16, 2},
+                                           Row{WeightType::kFp32, 10}),
                          NameOf);
 
 TEST(ShardedLookup, ARowBehindTheTableIsAnErrorAndTheNextBatchIsFine) {

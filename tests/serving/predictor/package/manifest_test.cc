@@ -42,6 +42,27 @@ TEST(Manifest, HoldsWhatTheGoldenPackageSays) {
   EXPECT_EQ(manifest.files.size(), 9U);
 }
 
+TEST(Manifest, HoldsTablesWhoseRowsArePaddedToFourColumns) {
+  const std::vector<std::tuple<const char*, WeightType, int, int>> cases = {
+      {"int8", WeightType::kInt8, 1, 8},   {"int4", WeightType::kInt4, 3, 6},
+      {"fp16", WeightType::kFp16, 2, 8},   {"fp32", WeightType::kFp32, 1, 16},
+      {"fp32", WeightType::kFp32, 10, 48}, {"fp32", WeightType::kFp32, 65536, 262144}};
+  for (const auto& [name, weights, dim, row_bytes] : cases) {
+    const Result<Manifest> manifest = ParseManifest(EditedManifest([&](Json& document) {
+      Json& table = document["tables"][0];
+      table["weights"] = name;
+      table["dim"] = dim;
+      table["row_bytes"] = row_bytes;
+      table["rows_per_chunk"] = 2048;
+    }));
+    ASSERT_TRUE(manifest.ok()) << manifest.status().message();
+    EXPECT_EQ(manifest->tables[0].weights, weights);
+    EXPECT_EQ(manifest->tables[0].dim, dim);
+    // After users come the tags, of 4 columns.
+    EXPECT_EQ(manifest->schema.request_pooled_columns, static_cast<size_t>(dim) + 4);
+  }
+}
+
 TEST(Manifest, HoldsCompiledPrograms) {
   const Result<Manifest> manifest = ParseManifest(EditedManifest([](Json& document) {
     document["programs"].push_back({{"kind", "aotinductor"},
@@ -206,6 +227,11 @@ INSTANTIATE_TEST_SUITE_P(
                  [](Json& d) { d["inputs"][2]["ids"]["oov_row"] = 3; }},
         BadField{"row_bytes_of_another_layout", "tables.0.row_bytes: expected 8, got 12",
                  [](Json& d) { d["tables"][0]["row_bytes"] = 12; }},
+        BadField{"row_bytes_without_padding", "tables.0.row_bytes: expected 8, got 7",
+                 [](Json& d) {
+                   d["tables"][0]["dim"] = 3;
+                   d["tables"][0]["row_bytes"] = 7;
+                 }},
         BadField{"chunk_off_the_page",
                  "tables.0.rows_per_chunk: expected rows of 8 bytes that "
                  "fill a multiple of 4096 bytes, at most 1073741824, got "

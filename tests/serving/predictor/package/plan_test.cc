@@ -13,13 +13,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One table "t" of 100 rows and 16 columns.
-Manifest OneTable() {
+// One table "t" of 100 rows.
+Manifest OneTable(int64_t dim) {
   Manifest manifest;
   TableSpec& table = manifest.tables.emplace_back();
   table.name = "t";
   table.rows = 100;
-  table.dim = 16;
+  table.dim = dim;
   return manifest;
 }
 
@@ -27,10 +27,10 @@ Json ShardJson(std::vector<int> rows, std::vector<int> columns, std::vector<int>
   return {{"table", "t"}, {"rows", rows}, {"columns", columns}, {"devices", devices}};
 }
 
-Result<Plan> Parse(const Json& shards) {
+Result<Plan> Parse(const Json& shards, int64_t dim = 16) {
   const Json plan = {
       {"format_version", 0}, {"name", "p"}, {"devices", {"cpu:0", "cuda:12"}}, {"shards", shards}};
-  return ParsePlan(plan.dump(), "p", OneTable());
+  return ParsePlan(plan.dump(), "p", OneTable(dim));
 }
 
 TEST(Plan, HoldsWhatTheGoldenPackageSays) {
@@ -62,6 +62,17 @@ TEST(Plan, TakesRectanglesThatNoCutDivides) {
                      ShardJson({70, 100}, {4, 16}), ShardJson({30, 100}, {0, 4}),
                      ShardJson({30, 70}, {4, 12})})
                   .ok());
+}
+
+TEST(Plan, TakesALastColumnShardThatEndsAtADimThatIsNoMultipleOf4) {
+  const Json shards = {ShardJson({0, 100}, {0, 4}), ShardJson({0, 100}, {4, 6})};
+  const Result<Plan> plan = Parse(shards, 6);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->shards[1].column_end, 6);
+  EXPECT_EQ(Parse({ShardJson({0, 100}, {0, 5}), ShardJson({0, 100}, {5, 6})}, 6).status().message(),
+            "plans/p.json: shards.0.columns: expected multiples of 4, or 6 at the end, got [0,5]");
+  EXPECT_EQ(Parse(Json::array({ShardJson({0, 100}, {0, 8})}), 6).status().message(),
+            "plans/p.json: shards.0.columns: expected a span of 0 .. 6, got [0,8]");
 }
 
 TEST(Plan, RefusesAnOverlapEvenWhereTheAreaIsRight) {
@@ -98,7 +109,8 @@ TEST(Plan, RefusesShardsThatCannotBe) {
       {ShardJson({50, 50}, {0, 16}), "shards.0.rows: expected a span of 0 .. 100, got [50,50]"},
       {ShardJson({0, 100, 1}, {0, 16}),
        "shards.0.rows: expected a span of 0 .. 100, got [0,100,1]"},
-      {ShardJson({0, 100}, {0, 6}), "shards.0.columns: expected multiples of 4, got [0,6]"},
+      {ShardJson({0, 100}, {0, 6}),
+       "shards.0.columns: expected multiples of 4, or 16 at the end, got [0,6]"},
       {ShardJson({0, 100}, {0, 16}, {2}),
        "shards.0.devices.0: expected a device of the plan, got 2"},
       {ShardJson({0, 100}, {0, 16}, {1, 1}),

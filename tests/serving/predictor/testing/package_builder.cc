@@ -27,6 +27,8 @@ const char* Text(WeightType weights) {
       return "int4";
     case WeightType::kFp16:
       return "fp16";
+    case WeightType::kFp32:
+      return "fp32";
   }
   throw std::logic_error("unknown weight type");
 }

@@ -1,5 +1,6 @@
 #include "testing/test_table.h"
 
+#include <bit>
 #include <cmath>
 #include <random>
 
@@ -20,6 +21,31 @@ void AppendHalf(double value, std::vector<uint8_t>* bytes) {
   const uint16_t bits = HalfBits(value);
   bytes->push_back(static_cast<uint8_t>(bits & 0xff));
   bytes->push_back(static_cast<uint8_t>(bits >> 8));
+}
+
+void AppendFloatRow(TestTable* table, std::mt19937* random) {
+  for (int64_t i = 0; i < table->dim; ++i) {
+    const double value = (static_cast<int>((*random)() % (1U << 24)) - (1 << 23)) / 65536.0;
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+    for (int shift = 0; shift < 32; shift += 8) {
+      table->bytes.push_back(static_cast<uint8_t>((bits >> shift) & 0xff));
+    }
+    table->values.push_back(value);
+    table->magnitudes.push_back(std::fabs(value));
+  }
+}
+
+// What docs/format.md says of the columns behind the dim. An odd int4 column has its nibble left.
+void AppendPadding(TestTable* table) {
+  const int64_t padding = (4 - table->dim % 4) % 4;
+  int64_t bytes = padding;
+  if (table->weights == WeightType::kInt4) {
+    if (table->dim % 2 != 0) table->bytes.back() = static_cast<uint8_t>(table->bytes.back() | 0xf0);
+    bytes = padding / 2;
+  }
+  if (table->weights == WeightType::kFp16) bytes = 2 * padding;
+  if (table->weights == WeightType::kFp32) bytes = 4 * padding;
+  table->bytes.insert(table->bytes.end(), static_cast<size_t>(bytes), 0xff);
 }
 
 void AppendHalfRow(TestTable* table, std::mt19937* random) {
@@ -61,9 +87,12 @@ TestTable MakeTable(const std::string& name, WeightType weights, int64_t rows, i
   for (int64_t row = 0; row < rows; ++row) {
     if (weights == WeightType::kFp16) {
       AppendHalfRow(&table, &random);
+    } else if (weights == WeightType::kFp32) {
+      AppendFloatRow(&table, &random);
     } else {
       AppendCodeRow(&table, weights == WeightType::kInt8 ? 8 : 4, &random);
     }
+    AppendPadding(&table);
   }
   table.row_bytes = static_cast<int64_t>(table.bytes.size()) / rows;
   return table;
