@@ -14,7 +14,6 @@ begins. The sequences of one scope are numbered in the same order:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -30,7 +29,6 @@ from embershard.modules import (
     PoolingType,
 )
 from embershard.package.manifest_inputs import Lookup
-from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.schema import Schema, Scope, SparseInput
 
 __all__ = [
@@ -151,16 +149,12 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
 
     Raises:
         ExportError: a feature that the schema lacks, a sparse input that no table looks up, a
-            table name that is used twice or no file may have, or weights or rows that module and
-            schema do not agree on.
+            table name that is used twice, or weights or rows that module and schema do not agree
+            on.
     """
     tables: dict[str, Tensor] = {}
     for path, module in modules.items():
         for name, weight in _weights(module).items():
-            if not re.fullmatch(NAME_PATTERN, name):
-                raise ExportError(
-                    f"{path}: table {name!r}: expected a name of {PATTERN_WORDS[NAME_PATTERN]}"
-                )
             if name in tables:
                 raise ExportError(
                     f"{path}: table {name!r}: expected a name used once, got it twice"

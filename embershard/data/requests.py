@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from embershard.data.base import Examples, JaggedColumn
 from embershard.errors import InputError
+from embershard.package.manifest import default_limits
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 
@@ -45,13 +46,26 @@ def client_requests(examples: Examples) -> Iterator[ClientRequest]:
 
 
 def sample_requests(examples: Examples, count: int) -> list[SampleRequest]:
-    """The first ``count`` requests in the packed form that packages keep, without outputs.
+    """The first ``count`` requests in the packed form that packages keep, without outputs; larger
+    ones than `default_limits` allows are left out, since export refuses them.
 
     Raises:
-        InputError: as `client_requests`.
+        InputError: as `client_requests`; or all requests are too large.
     """
-    requests = islice(client_requests(examples), count)
-    return [_packed(examples.schema, request) for request in requests]
+    limits = default_limits()
+    packed = (_packed(examples.schema, request) for request in client_requests(examples))
+    fitting = (
+        each
+        for each in packed
+        if each.num_examples <= limits.max_examples and len(each.values) <= limits.max_ids
+    )
+    samples = list(islice(fitting, count))
+    if len(examples) and not samples:
+        raise InputError(
+            f"requests: expected one of at most {limits.max_examples} examples and "
+            f"{limits.max_ids} ids, got larger ones only"
+        )
+    return samples
 
 
 def _request(group: Examples, index: NDArray[np.int64]) -> ClientRequest:

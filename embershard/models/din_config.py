@@ -36,7 +36,7 @@ class DINConfig(Part):
     name: Literal["din"] = "din"
 
     embedding_dim: EmbeddingDim = 16
-    """Of every table; a multiple of 4."""
+    """Of every table."""
 
     history: str = "history"
     """The sparse input that is attended to: its ids are those of ``target``."""
@@ -74,12 +74,19 @@ class DINConfig(Part):
             fused: how tables train in backward. None: plain tables.
 
         Raises:
-            InputError: no tables look up ``history`` and ``target``, or tables of several sizes.
+            InputError: no tables look up ``history`` and ``target``, tables of several sizes, or a
+                table of the name that the new one gets.
         """
         rows = {name: _rows(tables, name) for name in (self.history, self.target)}
         if len(set(rows.values())) > 1:
             raise InputError(
                 f"history and target: expected ids of one kind, got tables of {rows} rows"
+            )
+        shared = f"{self.target}_sequence"
+        if any(table.name == shared for table in tables):
+            raise InputError(
+                f"table {shared!r}: expected another name, this is the table that history and "
+                "target share"
             )
         pooled = []
         for table in tables:
@@ -90,7 +97,7 @@ class DINConfig(Part):
             tables=table_arguments(pooled),
             sequence_tables=[
                 SequenceTableArguments(
-                    name=f"{self.target}_sequence",
+                    name=shared,
                     num_embeddings=rows[self.target],
                     embedding_dim=self.embedding_dim,
                     feature_names=[self.history, self.target],

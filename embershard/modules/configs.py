@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from embershard.errors import InputError
+from embershard.package.id_maps import MAX_ROWS
+from embershard.package.names import NAME_PATTERN, name_problem
+from embershard.package.row_format import DIM_MAX
 
 __all__ = ["EmbeddingBagConfig", "EmbeddingConfig", "PoolingType"]
+
+
+TABLE_NAME: Final = "letters, digits, _ and, not first, -, at most 128"
 
 
 class PoolingType(Enum):
@@ -24,25 +33,26 @@ class PoolingType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingConfig:
-    """One embedding table and the features that are looked up in it. Checked when built.
+    """One embedding table and the features that are looked up in it. Checked when built: what no
+    package can hold is refused before it is trained.
 
     Raises:
         InputError: a name, size, feature list or range that cannot be used.
     """
 
     name: str
-    """Unique in its collection. Not empty; no ``.`` and no ``/``, since it is part of
-    state dict keys and of file names."""
+    """Unique in its collection. Letters, digits, ``_`` and, not first, ``-``; at most 128. It is
+    part of state dict keys and of file names."""
 
     num_embeddings: int
-    """Rows, at least 1."""
+    """Rows, 1 .. 2**40."""
 
     embedding_dim: int
-    """Values per row, at least 1. Export, and so serving, needs a multiple of 4, and so do fused
-    tables."""
+    """Values per row, 1 .. 65536."""
 
     feature_names: Sequence[str]
-    """Looked up in this table, in this order. Kept as a tuple."""
+    """Looked up in this table, in this order: 1 .. 256 bytes of UTF-8 each, without control
+    characters. Kept as a tuple."""
 
     init_fn: Callable[[Tensor], object] | None = None
     """Fills the new ``(num_embeddings, embedding_dim)`` weights in place. None: uniform
@@ -55,15 +65,15 @@ class EmbeddingConfig:
     """None: ``sqrt(1 / num_embeddings)``."""
 
     def __post_init__(self) -> None:
-        if not self.name or any(c in self.name for c in "./"):
-            raise InputError(f"table name: expected text without '.' and '/', got {self.name!r}")
+        if not re.fullmatch(NAME_PATTERN, str(self.name)) or "." in self.name:
+            raise InputError(f"table name: expected {TABLE_NAME}, got {self.name!r}")
         where = f"table {self.name!r}"
-        for field, size in (
-            ("num_embeddings", self.num_embeddings),
-            ("embedding_dim", self.embedding_dim),
+        for field, size, most in (
+            ("num_embeddings", self.num_embeddings, MAX_ROWS),
+            ("embedding_dim", self.embedding_dim, DIM_MAX),
         ):
-            if size < 1:
-                raise InputError(f"{where}: {field}: expected at least 1, got {size}")
+            if not _is_count(size, most):
+                raise InputError(f"{where}: {field}: expected 1 .. {most}, got {size!r}")
         if isinstance(self.feature_names, str) or not self.feature_names:
             raise InputError(
                 f"{where}: feature_names: expected a list of at least one name, "
@@ -74,6 +84,10 @@ class EmbeddingConfig:
             raise InputError(
                 f"{where}: feature_names: expected each once, got {self.feature_names}"
             )
+        for feature in self.feature_names:
+            problem = name_problem(feature) if isinstance(feature, str) else "text"
+            if problem:
+                raise InputError(f"{where}: feature_names: expected {problem}, got {feature!r}")
         low, high = self.init_range()
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise InputError(f"{where}: weight_init_min..max: expected a range, got {low}..{high}")
@@ -105,3 +119,15 @@ class EmbeddingBagConfig(EmbeddingConfig):
 
     pooling: PoolingType = PoolingType.SUM
     """How each bag of rows is reduced."""
+
+    def __post_init__(self) -> None:
+        EmbeddingConfig.__post_init__(self)
+        if not isinstance(self.pooling, PoolingType):
+            raise InputError(
+                f"table {self.name!r}: pooling: expected {PoolingType.SUM} or {PoolingType.MEAN}, "
+                f"got {self.pooling!r}"
+            )
+
+
+def _is_count(size: object, most: int) -> bool:
+    return isinstance(size, int | np.integer) and 1 <= int(size) <= most

@@ -45,6 +45,9 @@ ZERO_ROW: Final = -1
 MAX_ROWS: Final = 1 << 40
 """Most rows of one table."""
 
+MAX_KEYS: Final = (1 << 32) - 1
+"""Most ids of one vocabulary."""
+
 UnknownIds: TypeAlias = Literal["reject", "oov", "zero"]
 
 
@@ -54,7 +57,7 @@ class Identity:
     """The id is the row.
 
     Raises:
-        InputError: ``rows`` is not 1 .. MAX_ROWS, or ``unknown`` is no policy.
+        InputError: ``rows``, with the oov row, is not 1 .. MAX_ROWS, or ``unknown`` is no policy.
     """
 
     rows: int
@@ -65,6 +68,7 @@ class Identity:
     def __post_init__(self) -> None:
         _check_count("Identity: rows", self.rows)
         _check_unknown("Identity", self.unknown)
+        _check_count("Identity: rows with the oov row", self.num_rows)
 
     @property
     def num_rows(self) -> int:
@@ -124,8 +128,8 @@ class Vocabulary:
         unknown: what an id outside the list gets.
 
     Raises:
-        InputError: no ids, an id twice, an id that is neither number nor string, or two
-            strings with one hash.
+        InputError: no ids, more than 2**32 - 1, an id twice, an id that is neither number nor
+            string, or two strings with one hash.
     """
 
     __slots__ = ("_keys", "_rows", "_unknown")
@@ -153,7 +157,7 @@ class Vocabulary:
     def from_sorted(
         cls, keys: NDArray[np.int64], rows: NDArray[np.int64], unknown: UnknownIds = "reject"
     ) -> Self:
-        """A vocabulary as its file holds it: no copy, no check.
+        """A vocabulary as its file holds it: no copy, and no check but of their number.
 
         Args:
             keys: int64 ``[N]``, strictly increasing, N > 0.
@@ -166,6 +170,8 @@ class Vocabulary:
 
     def _hold(self, keys: NDArray[np.int64], rows: NDArray[np.int64], unknown: UnknownIds) -> None:
         _check_unknown("Vocabulary", unknown)
+        if len(keys) > MAX_KEYS:
+            raise InputError(f"Vocabulary: expected at most {MAX_KEYS} ids, got {len(keys)}")
         self._keys, self._rows, self._unknown = keys.view(), rows.view(), unknown
         self._keys.flags.writeable = self._rows.flags.writeable = False
 

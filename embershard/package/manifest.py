@@ -220,5 +220,12 @@ def fingerprint_of(inputs: object, outputs: object) -> str:
 
 
 def default_limits(*, max_examples: int = 4096, max_ids: int = 1 << 20) -> Limits:
-    """The limits of a package whose author set none: 4096 examples, 2**20 ids a request."""
+    """The limits of a package whose author set none: 4096 examples, 2**20 ids a request.
+
+    Raises:
+        InputError: one that is not 1 .. 2**31 - 1.
+    """
+    for field, most in (("max_examples", max_examples), ("max_ids", max_ids)):
+        if type(most) is not int or not 1 <= most <= MAX_LENGTH:
+            raise InputError(f"limits: {field}: expected 1 .. {MAX_LENGTH}, got {most!r}")
     return Limits(max_examples=max_examples, max_ids=max_ids)

@@ -35,8 +35,8 @@ class DenseInput:
     """One float32 per example, or per request.
 
     Raises:
-        InputError: an empty or unprintable name, an unknown scope, a default that is not
-            finite or not below 1e15.
+        InputError: an empty or unprintable name, an unknown scope, a default that is no number,
+            not finite or not below 1e15.
     """
 
     name: str
@@ -51,6 +51,10 @@ class DenseInput:
         where = f"DenseInput {self.name!r}"
         _check_choice(f"{where}: scope", self.scope, get_args(Scope))
         default = self.default
+        if default is not None and (
+            isinstance(default, bool) or not isinstance(default, int | float)
+        ):
+            raise InputError(f"{where}: default: expected a float or None, got {default!r}")
         if default is not None and not (math.isfinite(default) and abs(default) < DEFAULT_LIMIT):
             raise InputError(f"{where}: default: expected |default| < 1e15, got {default!r}")
 
@@ -88,6 +92,8 @@ class SparseInput:
         _check_choice(f"{where}: keep", self.keep, get_args(Keep))
         if self.ids is not None and not isinstance(self.ids, IdMap):
             raise InputError(f"{where}: ids: expected an id map or None, got {self.ids!r}")
+        if type(self.weighted) is not bool:
+            raise InputError(f"{where}: weighted: expected True or False, got {self.weighted!r}")
         if type(self.max_ids) is not int or not 0 <= self.max_ids <= MAX_LENGTH:
             raise InputError(f"{where}: max_ids: expected 0 .. 2**31 - 1, got {self.max_ids!r}")
 
@@ -98,7 +104,7 @@ class Schema:
     """The inputs of a model: all dense ones, then all sparse ones.
 
     Raises:
-        InputError: two inputs with one name, or an input of the wrong kind.
+        InputError: no inputs, two with one name, or one of the wrong kind.
     """
 
     dense: tuple[DenseInput, ...]
@@ -109,6 +115,8 @@ class Schema:
     ) -> None:
         object.__setattr__(self, "dense", tuple(dense))
         object.__setattr__(self, "sparse", tuple(sparse))
+        if not (self.dense or self.sparse):
+            raise InputError("Schema: expected at least one input, got none")
         seen: set[str] = set()
         for kind, inputs in ((DenseInput, self.dense), (SparseInput, self.sparse)):
             for each in inputs:

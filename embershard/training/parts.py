@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
 from torch import nn
 
 from embershard.data.base import Dataset
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import ModelConfig
 from embershard.modules import EmbeddingBagConfig, PoolingType
-from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.training.config import TrainingConfig
 
 __all__ = ["dense_optimizer", "model_arguments"]
@@ -25,28 +23,26 @@ def model_arguments(
     """The arguments for ``build_model``: one table for each of the data set's hints.
 
     Raises:
-        ConfigError: a table without an id map to tell its rows, or one that no package could hold
-            for its name.
+        ConfigError: a table without an id map to tell its rows, or one that no package could hold.
+        InputError: a table that does not fit the model.
     """
     ids = {item.name: item.ids for item in dataset.schema.sparse}
     tables = []
     for hint in dataset.tables:
-        if not re.fullmatch(NAME_PATTERN, hint.name):
-            raise ConfigError(
-                f"table {hint.name!r}: expected a name of {PATTERN_WORDS[NAME_PATTERN]}"
-            )
         id_map = ids[hint.features[0]]
         if id_map is None:
             raise ConfigError(f"table {hint.name!r}: expected an id map to size it, got none")
-        tables.append(
-            EmbeddingBagConfig(
+        try:
+            table = EmbeddingBagConfig(
                 name=hint.name,
                 num_embeddings=id_map.num_rows,
                 embedding_dim=config.embedding_dim,
                 feature_names=hint.features,
                 pooling=PoolingType[hint.pooling.upper()],
             )
-        )
+        except InputError as error:
+            raise ConfigError(f"data: {error}") from error
+        tables.append(table)
     return config.arguments(
         tables,
         schema=dataset.schema,

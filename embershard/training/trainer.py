@@ -134,12 +134,8 @@ class _Run:
         self._config, self._settings = config, config.training
         self._dataset, self._progress = dataset, progress
         self._folder = _folder_of(config)
-        self._model: dict[str, Any] = {
-            "name": config.model.name,
-            "arguments": model_arguments(config.model, config.training, dataset),
-        }
         torch.manual_seed(self._settings.seed)
-        self._module = build_model(self._model["name"], self._model["arguments"])
+        self._model, self._module = _model_of(config, dataset)
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._train, self._valid = to_rows(dataset.train), to_rows(dataset.valid)
         self._check_dropout()
@@ -264,6 +260,20 @@ class _Run:
                 stopped_early=stopped,
             )
         )
+
+
+def _model_of(config: RunConfig, dataset: Dataset) -> tuple[dict[str, Any], nn.Module]:
+    """The model's name and arguments, as a checkpoint keeps them, and a new one."""
+    try:
+        arguments = model_arguments(config.model, config.training, dataset)
+        return (
+            {"name": config.model.name, "arguments": arguments},
+            build_model(config.model.name, arguments),
+        )
+    except ConfigError:
+        raise
+    except InputError as error:
+        raise config.refusal("model", problem=str(error)) from error
 
 
 def _folder_of(config: RunConfig) -> Path:

@@ -100,3 +100,26 @@ def test_a_sample_holds_its_request_side_once_and_its_examples_in_order():
 
 def test_as_many_samples_as_asked_for():
     assert [sample.num_examples for sample in sample_requests(shared_examples(), 1)] == [3]
+
+
+def of_sizes(*sizes):
+    """Requests of so many examples each, every example with one item."""
+    total = sum(sizes)
+    items = JaggedColumn(np.arange(total), np.arange(total + 1))
+    return Examples(
+        schema=Schema(sparse=[SparseInput("item")]),
+        dense=np.zeros((total, 0), np.float32),
+        sparse={"item": items},
+        labels=np.zeros(total, np.float32),
+        request=np.repeat(np.arange(len(sizes)), sizes),
+    )
+
+
+def test_samples_that_export_would_refuse_for_their_size_are_left_out():
+    samples = sample_requests(of_sizes(4097, 4096, 5000, 3), count=8)
+    assert [sample.num_examples for sample in samples] == [4096, 3]
+
+
+def test_requests_that_are_all_too_large_for_a_sample_are_refused():
+    with pytest.raises(InputError, match="expected one of at most 4096 examples and 1048576 ids"):
+        sample_requests(of_sizes(4097, 5000), count=8)

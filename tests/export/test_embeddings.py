@@ -51,14 +51,6 @@ def test_one_input_in_tables_of_different_rows_is_refused():
         build_program(module, Schema(sparse=[SparseInput("x")]), seed=0)
 
 
-@pytest.mark.parametrize("name", ["a b", "-x", "x" * 129, "a\n"])
-def test_a_table_name_that_no_file_may_have_is_refused(name):
-    table = EmbeddingBagConfig(name=name, num_embeddings=5, embedding_dim=4, feature_names=["x"])
-    module = Forward(lambda m, d, s: m.one(s)["x"], one=collection(tables=[table]))
-    with pytest.raises(ExportError, match=r"^one: table '.*': expected a name of letters, digits"):
-        build_program(module, Schema(sparse=[SparseInput("x")]), seed=0)
-
-
 def test_two_tables_of_one_name_are_refused():
     table = EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=4, feature_names=["x"])
     module = Forward(

@@ -26,7 +26,9 @@ from tests.serving.models import ranker
         pytest.param({"model": ".hidden"}, ExportError, "not first a dot", id="model-name"),
         pytest.param({"devices": "0xcpu"}, InputError, "expected like 2xcpu", id="no-devices"),
         pytest.param({"devices": "2xcuda"}, ExportError, "cpu, got '2xcuda': .*CPU only", id="gpu"),
-        pytest.param({"weights": "int3"}, ExportError, "int8, int4, fp16, got 'int3'", id="type"),
+        pytest.param(
+            {"weights": "int3"}, ExportError, "int8, int4, fp16, fp32, got 'int3'", id="type"
+        ),
         pytest.param({"weights": {"users": "int8"}}, ExportError, "table 'items'", id="left-out"),
         pytest.param(
             {"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'", id="no-table"

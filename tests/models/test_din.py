@@ -177,6 +177,11 @@ def test_from_a_config_history_and_target_share_a_table_of_their_own():
             r"expected ids of one kind, got tables of {'history': 6, 'item': 5} rows",
             id="other-ids",
         ),
+        pytest.param(
+            [table("item", 5, ["item", "history"]), table("item_sequence", 5, ["item"])],
+            "table 'item_sequence': expected another name",
+            id="a-name-that-two-tables-would-have",
+        ),
     ],
 )
 def test_a_data_set_without_such_inputs_is_refused(tables, said):

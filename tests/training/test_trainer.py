@@ -33,8 +33,19 @@ def same(a, b):
 @pytest.mark.parametrize("name", ["a b", "-x", "é"])
 def test_a_table_name_that_export_would_refuse_is_refused_before_training(name, tmp_path):
     data = replace(DATA, tables=(replace(DATA.tables[0], name=name), *DATA.tables[1:]))
-    with pytest.raises(ConfigError, match=f"table '{name}': expected a name of letters, digits"):
+    with pytest.raises(ConfigError, match=f"^data: table name: expected .* got '{name}'"):
         train(config(tmp_path), data)
+
+
+def test_a_model_that_does_not_fit_the_data_is_refused_before_training_with_its_line(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[data]\nname = "synthetic"\n[model]\nname = "din"\ntarget = "film"\n'
+        f'[checkpoint]\nfolder = "{tmp_path}/run"\n'
+    )
+    with pytest.raises(ConfigError, match=r"run.toml:3: key 'model': model din: expected one of"):
+        train(read_config(file), DATA)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_learns_what_was_planted(tmp_path):
