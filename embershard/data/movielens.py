@@ -58,6 +58,11 @@ class MovieLens:
         """The users of the test split, rising."""
         return np.unique(self.dataset.test.sparse["user"].values)
 
+    @property
+    def known_test_users(self) -> NDArray[np.int64]:
+        """The test users who have ratings in the training split, rising: a model has their rows."""
+        return np.intersect1d(self.test_users, self.dataset.train.sparse["user"].values)
+
     def title(self, item: int) -> str:
         """``"Casablanca (1942)"``. Raises InputError for an item that is not in the data."""
         if item not in self.log.item_table:

@@ -135,14 +135,15 @@ def _ask(client: Client, movielens: MovieLens) -> Served:
         latency_ms[place] = 1000 * (time.perf_counter() - sent)
     seconds = time.perf_counter() - started
 
-    best = np.argsort(-answers[0])[:RECOMMENDATIONS]
+    known = users.index(movielens.known_test_users[0])
+    best = np.argsort(-answers[known])[:RECOMMENDATIONS]
     return Served(
-        best=_about(movielens, ranking[0].request, best),
+        best=_about(movielens, ranking[known].request, best),
         test_auc=area_under_curve(scores, movielens.dataset.test.labels),
         latency_ms=latency_ms,
         examples_per_second=CANDIDATES * len(ranking) / seconds,
-        user=users[0],
-        titles=[movielens.title(int(item)) for item in ranking[0].items[best]],
+        user=users[known],
+        titles=[movielens.title(int(item)) for item in ranking[known].items[best]],
     )
 
 

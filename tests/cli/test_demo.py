@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from embershard.package import Package
 from tests.cli.running import run, serving
 
 README = Path(__file__).parents[2] / "README.md"
@@ -95,6 +96,13 @@ def test_five_titles_are_recommended(demo):
     titles = titles.strip().partition("\n\n")[0].splitlines()
     assert len(set(titles)) == 5
     assert all(re.search(r"\(19\d\d\)$", title) for title in titles)
+
+
+def test_recommendations_are_for_a_user_of_the_training_vocabulary(demo):
+    (user,) = re.findall(r"^user (\d+) may like$", demo[0], flags=re.MULTILINE)
+    schema = Package.open(demo[2] / "repository/movielens/1").schema()
+    (users,) = [item.ids for item in schema.sparse if item.name == "user"]
+    assert int(user) in users.keys
 
 
 def test_it_says_where_training_ended(demo):
