@@ -118,7 +118,8 @@ def _export(given: argparse.Namespace) -> None:
     from embershard.package import Package, describe_package
     from embershard.training import latest_checkpoint
 
-    sys.path.insert(0, os.getcwd())  # --model names what lies here, as `python -m` would
+    if given.model is not None:
+        sys.path.insert(0, os.getcwd())  # It names what lies here, as `python -m` would.
     is_file = given.model is not None and given.checkpoint.is_file()
     source = given.checkpoint if is_file else latest_checkpoint(given.checkpoint)
     with export_bar(str(given.out)) as progress:

@@ -1,5 +1,6 @@
 """`embershard train` and `embershard export`, from a file to a package that can be served."""
 
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -150,6 +151,14 @@ def test_a_model_of_ones_own(tmp_path, capsys):
     table = next(each for each in opened.manifest.tables if each.name == "items")
     rows = opened.read_rows("items", np.arange(table.rows))
     assert np.abs(table.row_format.dequantize_rows(rows) - weight).max() < 0.02
+
+
+def test_export_without_a_model_of_ones_own_leaves_sys_path_alone(config, tmp_path, capsys):
+    assert main(["train", str(config())]) == 0
+    before = list(sys.path)
+    arguments = [str(tmp_path / "checkpoints"), "--out", str(tmp_path / "clicks" / "1")]
+    assert main(["export", *arguments]) == 0
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(
