@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from embershard.errors import ExportError, InputError
+from embershard.export.compiled_modules import uncompiled
 from embershard.export.contents import PROGRAM_FILE, contents_of, write_inputs
 from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
@@ -88,6 +89,7 @@ def export_model(
         InputError: something is at ``out`` already, or devices that cannot be read.
     """
     _check_kinds(module, schema)
+    module = uncompiled(module)
     model, version = _identity(Path(out))
     placed = _served(devices)
     limits = limits or default_limits()

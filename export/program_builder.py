@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from embershard.errors import ExportError
 from embershard.export.bfloat16 import round_layers
+from embershard.export.compiled_modules import run_uncompiled
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
 from embershard.export.scopes import split
@@ -39,7 +40,7 @@ def build_program(
             program's outputs differ from the module's.
     """
     _check_device(module)
-    with _left_as_it_was(module), torch.no_grad():
+    with _left_as_it_was(module), run_uncompiled(), torch.no_grad():
         module.eval()
         traced = trace(module)
         modules = _embedding_modules(module, {str(n.target) for n in traced.nodes})

@@ -14,11 +14,16 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
+from embershard.export.compile_errors import refusal
+from embershard.export.torchscript_forms import rewrite_for_torchscript
 from embershard.export.tracing import line_of
 
 __all__ = ["compile_program", "load_graph", "run_program", "save_program"]
 
-WRITERS_OWN = ("version", ".data/serialization_id")
+VERSIONS = ("version", ".data/version")
+"""Where an archive holds the version of its operators: newer ones in the folder."""
+
+WRITERS_OWN = (*VERSIONS, ".data/serialization_id")
 """Records that every writer of archives adds by itself."""
 
 
@@ -38,14 +43,29 @@ def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
     """
     module = fx.GraphModule(root, graph, class_name="DenseProgram").eval()
     module.graph.eliminate_dead_code()
-    module.recompile()
+    rewrite_for_torchscript(module.graph, module)
     try:
-        with _known_warnings_ignored():
-            return torch.jit.script(module)
+        return _script(root, module.graph)
     except Exception as error:  # It raises whatever its compiler does.
-        raise ExportError(
-            f"{_author_line(error, graph)}cannot be compiled to TorchScript: {error}"
-        ) from error
+        raise refusal(error, module, lambda part: _compiles(root, part)) from error
+
+
+def _script(root: nn.Module, graph: fx.Graph) -> Any:
+    module = fx.GraphModule(root, graph, class_name="DenseProgram").eval()
+    with _known_warnings_ignored():
+        script = torch.jit.script(module)
+    found: Any = script.inlined_graph
+    if found.findNode("prim::PythonOp", True) is not None:  # It compiles, but no file can hold it.
+        raise ExportError("it calls Python")
+    return script
+
+
+def _compiles(root: nn.Module, graph: fx.Graph) -> bool:
+    try:
+        _script(root, graph)
+    except Exception:  # Whatever its compiler raises.
+        return False
+    return True
 
 
 def run_program(
@@ -65,9 +85,10 @@ def run_program(
             outputs: dict[str, Tensor] = program(request_inputs, example_inputs, request_of_example)
     except Exception as error:  # What an operation raises, wrapped by TorchScript.
         requests, examples = len(request_inputs[0]), len(example_inputs[0])
+        reason = str(error).strip().rpartition("\n")[2]
         raise ExportError(
             f"{_author_line(error, graph)}cannot be exported: fails with {requests} requests and "
-            f"{examples} examples, where sizes of both may mix: {error}"
+            f"{examples} examples, where sizes of both may mix: {reason}"
         ) from error
     return outputs
 
@@ -79,14 +100,19 @@ def save_program(program: Any, path: Path) -> None:
     thing in another process, gives the same ones.
 
     Raises:
+        ExportError: TorchScript cannot write it.
         OSError: the disk is full, say.
     """
     with _known_warnings_ignored():
         # As the server does once more when it loads it. TorchScript writes what a class of modules
         # holds in the order of a set, which differs between processes; frozen, there are none.
-        frozen = torch.jit.freeze(program.eval(), optimize_numerics=False)
-        data = frozen.save_to_buffer()  # Torch's own writer ends the process on a full disk.
-    path.write_bytes(_without_sources(data))
+        try:
+            frozen = torch.jit.freeze(program.eval(), optimize_numerics=False)
+            data = frozen.save_to_buffer()  # Torch's own writer ends the process on a full disk.
+            data = _without_sources(data)
+        except RuntimeError as error:
+            raise ExportError(f"the dense program cannot be saved: {error}") from error
+    path.write_bytes(data)
 
 
 def load_graph(path: Path) -> tuple[Any, Any]:
@@ -116,7 +142,8 @@ def _without_sources(archive: bytes) -> bytes:
     reader = torch._C.PyTorchFileReader(io.BytesIO(archive))
     stripped = io.BytesIO()
     writer = torch._C.PyTorchFileWriter(stripped)
-    writer.set_min_version(int(reader.get_record("version")))
+    (version,) = set(VERSIONS) & set(reader.get_all_records())
+    writer.set_min_version(int(reader.get_record(version)))
     for name in reader.get_all_records():
         if not name.endswith(".debug_pkl") and name not in WRITERS_OWN:
             record = reader.get_record(name)
@@ -142,4 +169,6 @@ def _known_warnings_ignored() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=r".*torch\.jit", category=FutureWarning)
         # It reads the source of fx.GraphModule, whose annotations it does not need here.
         warnings.filterwarnings("ignore", message=r".*instance-level annotations on empty")
+        # torch's own nn.Transformer names its norm a constant.
+        warnings.filterwarnings("ignore", message=r".*was found in ScriptModule constants")
         yield

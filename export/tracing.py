@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 import embershard.jagged
 from embershard.errors import ExportError
+from embershard.export.compiled_modules import uncompiled
 from embershard.export.embeddings import EMBEDDING_MODULES
+from embershard.export.item_assignment import item_assigned
+from embershard.export.raised_checks import passing_answer
 from embershard.modules import to_examples
 
-__all__ = ["author_line", "line_of", "trace"]
+__all__ = ["author_line", "line_of", "refusal", "trace"]
 
 # Frames of these are not the author's.
 LIBRARIES = (
@@ -25,11 +33,56 @@ LIBRARIES = (
 )
 
 
+# Layers of torch that TorchScript refuses, unlike what their forwards call.
+REFUSED_LAYERS = (nn.SyncBatchNorm, nn.MaxUnpool1d, nn.MaxUnpool2d, nn.MaxUnpool3d)
+
+
+INSTEAD = {
+    "cannot be iterated": "a known number of names (a, b = x.shape) or indices (x[:, 0])",
+    "control flow": "torch.where(condition, a, b) for what depends on values; decide what depends "
+    "on shapes when the module is built",
+    "'len' is not supported": "x.shape[0] in place of len(x)",
+    "interpreted as an integer": "numbers that are known when the module is built",
+    "instead found type 'TracedValue'": "the function without torch.jit.script, or a layer of it",
+    "pack_padded_sequence": "the layer on the padded sequence itself, and take the output at "
+    "x[torch.arange(x.shape[0]), lengths - 1]",
+}
+"""By a part of what a trace raises: what to write in place of the line."""
+
+
+class TracedValue(fx.Proxy):
+    """A value of a trace to whose items others may be assigned."""
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        arguments = (self, index, value)
+        self.node = self.tracer.create_proxy("call_function", item_assigned, arguments, {}).node
+
+
 class _Tracer(fx.Tracer):
     record_stack_traces = True
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, EMBEDDING_MODULES) or super().is_leaf_module(m, module_qualified_name)
+        if isinstance(m, REFUSED_LAYERS):
+            return False
+        if isinstance(m, (*EMBEDDING_MODULES, torch.jit.ScriptModule)):
+            return True
+        return super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        plain = uncompiled(m)
+        if plain is not m:
+            return plain(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return TracedValue(node, self)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        asking = sys._getframe(1)
+        while asking.f_code.co_filename == fx.proxy.__file__ and asking.f_back is not None:
+            asking = asking.f_back
+        answer = passing_answer(asking)
+        return super().to_bool(obj) if answer is None else answer
 
 
 def trace(module: nn.Module) -> fx.Graph:
@@ -44,14 +97,46 @@ def trace(module: nn.Module) -> fx.Graph:
     """
     name = type(module).__name__
     try:
-        graph = _Tracer().trace(module)
+        with _sizes_one_by_one():
+            graph = _Tracer().trace(module)
     except Exception as error:  # The author's code may raise anything.
-        raise ExportError(f"{author_line(error)}{name}: cannot be traced: {error}") from error
+        reason = _first_sentence(error) + _instead(error)
+        raise ExportError(f"{author_line(error)}{name}: cannot be traced: {reason}") from error
     arguments = [node.target for node in graph.nodes if node.op == "placeholder"]
     if len(arguments) != 2:
         taken = ", ".join(str(argument) for argument in arguments)
         raise ExportError(f"{name}: expected forward(dense, sparse), got forward({taken})")
     return graph
+
+
+def _first_sentence(error: Exception) -> str:
+    return re.split(r"\n|\. ", str(error).strip())[0] or type(error).__name__
+
+
+def _instead(error: Exception) -> str:
+    return next((f"; write {better}" for part, better in INSTEAD.items() if part in str(error)), "")
+
+
+@contextmanager
+def _sizes_one_by_one() -> Iterator[None]:
+    """Let ``torch.zeros(rows, 4)`` be traced as ``torch.zeros((rows, 4))`` is already."""
+
+    def taking_one(factory: Callable[..., Any]) -> Callable[..., Any]:
+        def traced(*size: Any, **options: Any) -> Any:
+            if len(size) > 1 and any(isinstance(each, fx.Proxy) for each in size):
+                return factory(size, **options)
+            return factory(*size, **options)
+
+        return traced
+
+    factories = {name: getattr(torch, name) for name in ("empty", "ones", "zeros")}
+    for name, factory in factories.items():
+        setattr(torch, name, taking_one(factory))
+    try:
+        yield
+    finally:
+        for name, factory in factories.items():
+            setattr(torch, name, factory)
 
 
 def line_of(node: fx.Node) -> str:
@@ -65,6 +150,11 @@ def line_of(node: fx.Node) -> str:
             code = lines[place + 1] if place + 1 < len(lines) else ""
             return f"{file}:{number}: {code}"
     return node.format_node() or node.name
+
+
+def refusal(node: fx.Node, problem: str) -> ExportError:
+    """Of an operation that a dense program cannot hold."""
+    return ExportError(f"{line_of(node)}: cannot be exported: {problem}")
 
 
 def author_line(error: BaseException) -> str:

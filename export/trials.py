@@ -129,10 +129,31 @@ class _Checker:
             )
             problem = compared.problem(trial.requests if scope == "request" else trial.examples)
             if problem:
-                where = f"{trial.requests} requests, {trial.examples} examples"
-                crossing = self._crossing(batch) if compared.crosses_rows() else ""
-                raise ExportError(f"{crossing}output {name!r}, {where}: {problem}")
+                where = f"output {name!r}, {trial.requests} requests, {trial.examples} examples"
+                if compared.crosses_rows():
+                    self._refuse_random(batch, where)
+                    raise ExportError(f"{self._crossing(batch)}{where}: {problem}")
+                raise ExportError(f"{where}: {problem}")
         return got
+
+    def _refuse_random(self, batch: _Batch, where: str) -> None:
+        """Refuse a module that gives the same batch other outputs when it runs again."""
+        first, again = self._recorded(batch), self._recorded(batch)
+        node = next((n for n, value in first.items() if not close(again[n], value)), None)
+        if node is not None:
+            raise ExportError(
+                f"{line_of(node)}: {where}: expected the same for the same inputs, got others when "
+                f"run again: it draws random numbers; write {self._without_chance(node)}"
+            )
+
+    def _without_chance(self, node: fx.Node) -> str:
+        if node.op == "call_module":
+            layer = type(self.module.get_submodule(str(node.target))).__name__
+            if layer.startswith("FractionalMaxPool"):
+                return f"nn.AdaptiveMaxPool{layer[-2:]}"
+        if getattr(node.target, "__name__", "").endswith("dropout"):
+            return "training=self.training, or nn.Dropout"
+        return "it for training alone: if self.training: ..."
 
     def _crossing(self, batch: _Batch) -> str:
         """Where the module first computes across examples: ``file:line: code: ``."""
@@ -143,14 +164,14 @@ class _Checker:
 
     def _recorded(self, batch: _Batch) -> dict[fx.Node, Tensor]:
         with _given_vectors(self.modules, batch.looked_up):
-            arguments = (batch.dense, self._empty_lists(len(batch.dense)))
+            arguments = (batch.dense, self._lists(batch))
             return recorded(self.module, self.traced, arguments)
 
     def _of_module(self, batch: _Batch) -> dict[str, Tensor]:
         examples = len(batch.dense)
         with _given_vectors(self.modules, batch.looked_up):
             try:
-                given = self.module(batch.dense, self._empty_lists(examples))
+                given = self.module(batch.dense, self._lists(batch))
             except Exception as error:  # The author's code may raise anything.
                 raise ExportError(
                     f"{author_line(error)}{type(self.module).__name__} fails on a batch of "
@@ -158,14 +179,24 @@ class _Checker:
                 ) from error
         return given if isinstance(given, dict) else {"score": given}
 
-    def _empty_lists(self, examples: int) -> KeyedJaggedTensor:
-        """What the embedding modules are called with: their vectors are replaced anyway."""
+    def _lists(self, batch: _Batch) -> KeyedJaggedTensor:
+        """What the embedding modules are called with: their vectors are replaced anyway.
+
+        Inputs without sequences have empty lists, since nothing else may read them.
+        """
         inputs = self.program.schema.sparse
+        lists = {
+            each.input.name: batch.looked_up.sequences[each.path, each.key].lengths()
+            for each in self.program.layout.sequences
+        }
+        empty = torch.zeros(len(batch.dense), dtype=torch.int64)
+        lengths = torch.cat([lists.get(item.name, empty) for item in inputs])
+        ids = int(lengths.sum())
         return KeyedJaggedTensor(
             keys=[item.name for item in inputs],
-            values=torch.zeros(0, dtype=torch.int64),
-            lengths=torch.zeros(len(inputs) * examples, dtype=torch.int64),
-            weights=torch.zeros(0) if any(item.weighted for item in inputs) else None,
+            values=torch.zeros(ids, dtype=torch.int64),
+            lengths=lengths,
+            weights=torch.zeros(ids) if any(item.weighted for item in inputs) else None,
         )
 
 

@@ -10,7 +10,20 @@ from torch import fx
 
 from embershard.package.schema import Scope
 
-__all__ = ["Kind", "Pooled", "Sequence", "Sequences", "Value", "is_in_place", "result_of"]
+__all__ = [
+    "Feature",
+    "Features",
+    "Found",
+    "Kind",
+    "Pooled",
+    "Regrouped",
+    "Sequence",
+    "Sequences",
+    "Value",
+    "is_in_place",
+    "result_of",
+    "without_writing",
+]
 
 Kind: TypeAlias = Literal["tensor", "shape", "size", "plain"]
 """shape: all sizes of a tensor. size: a number that depends on how many rows there are. plain:
@@ -56,6 +69,30 @@ class Sequence:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """What ``KeyedTensor.regroup`` gives: a tensor a group."""
+
+    groups: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The KeyedJaggedTensor that is forward's sparse input."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One JaggedTensor of it."""
+
+    key: str
+
+
+Found: TypeAlias = Value | Pooled | Sequences | Sequence | Regrouped | Features | Feature
+
+
 def result_of(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kind]) -> Value:
     """The value of an operation.
 
@@ -89,7 +126,15 @@ def is_in_place(node: fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if _is_operator(node.target):
         return name in fx.graph.inplace_methods
-    return "out" in node.kwargs or (name.endswith("_") and not name.endswith("__"))
+    return node.kwargs.get("out") is not None or (name.endswith("_") and not name.endswith("__"))
+
+
+def without_writing(node: fx.Node) -> str:
+    """What to write in place of a node that `is_in_place`."""
+    if node.kwargs.get("out") is not None:
+        return "the call without out=, and use what it returns"
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return f"{name.strip('_')}, and use the new tensor that it returns"
 
 
 def _asked(node: fx.Node) -> object:

@@ -13,7 +13,7 @@ from embershard.jagged.pytrees import register_pytree
 from embershard.jagged.segments import running_sums
 from embershard.jagged.tracing import TraceableMeta
 
-__all__ = ["KeyedTensor"]
+__all__ = ["KeyedTensor", "regroup_keyed"]
 
 
 class KeyedTensor(metaclass=TraceableMeta):
@@ -111,7 +111,7 @@ class KeyedTensor(metaclass=TraceableMeta):
         Raises:
             InputError: against the above, or a key that none has.
         """
-        tensors = _regroup(keyed_tensors, groups)
+        tensors = regroup_keyed(keyed_tensors, groups)
         return [tensors[i] for i in range(len(groups))]  # a list in a torch.fx trace, too
 
     @staticmethod
@@ -174,7 +174,8 @@ def _from_tensor_list(keys: list[str], tensors: list[Tensor], key_dim: int) -> K
 
 
 @torch.fx.wrap
-def _regroup(keyed_tensors: list[KeyedTensor], groups: list[list[str]]) -> list[Tensor]:
+def regroup_keyed(keyed_tensors: list[KeyedTensor], groups: list[list[str]]) -> list[Tensor]:
+    """``KeyedTensor.regroup``, one node of a trace."""
     if len(keyed_tensors) == 0:
         raise InputError("regroup: expected at least 1 KeyedTensor, got 0")
     key_dim = keyed_tensors[0].key_dim()

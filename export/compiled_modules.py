@@ -1,0 +1,36 @@
+"""Modules that torch.compile made: export takes what they were made from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+__all__ = ["run_uncompiled", "uncompiled"]
+
+# Nothing is compiled before it is imported, which takes seconds.
+COMPILER = "torch._dynamo"
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """What ``torch.compile(module)`` was made from; any other module itself."""
+    if COMPILER in sys.modules and isinstance(
+        module, sys.modules[COMPILER].eval_frame.OptimizedModule
+    ):
+        original: nn.Module = module._orig_mod
+        return original
+    return module
+
+
+@contextmanager
+def run_uncompiled() -> Iterator[None]:
+    """Run modules and functions that torch.compile made, at any depth, as they were before."""
+    if COMPILER not in sys.modules:
+        yield
+        return
+    traceable = sys.modules[COMPILER].config.patch(error_on_nested_fx_trace=False)
+    with torch.compiler.set_stance("force_eager"), traceable:
+        yield

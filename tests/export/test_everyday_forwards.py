@@ -1,0 +1,169 @@
+"""Forwards as people write them: the program's scores are the module's, at both granularities."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from embershard.errors import ExportError
+from embershard.export.program_builder import build_program
+from embershard.jagged import KeyedTensor
+from tests.export import everyday
+from tests.export.expanding import Forward
+from tests.export.models import SCHEMA, collection
+from tests.export.test_scopes import checked
+from tests.export.test_sequences import sequences
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+
+    @torch.jit.script
+    def scripted_function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def module_of(forward, **submodules):
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    traced = torch.jit.trace(nn.Linear(4, 4), torch.zeros(2, 4))
+    return Forward(
+        forward,
+        embeddings=collection(),
+        sequences=sequences(),
+        scripted=scripted,
+        traced=traced,
+        **submodules,
+    )
+
+
+@pytest.mark.parametrize("forward", everyday.FORWARDS, ids=lambda each: each.__name__)
+def test_program_gives_the_scores_of_the_module(forward):
+    ((spec, _),) = checked(module_of(forward)).values()
+    assert spec.scope == "example"
+
+
+@pytest.mark.parametrize("forward", everyday.MARKED, ids=lambda each: each.__name__)
+def test_program_with_a_request_side_gives_the_scores_of_the_module(forward):
+    checked(module_of(forward))
+
+
+def written_through_a_view(m, d, s):
+    item = m.embeddings(s)["item"] * 1
+    item.view(-1, 2, 2)[:, 0] = 0
+    return item
+
+
+def read_through_a_view(m, d, s):
+    item = m.embeddings(s)["item"] * 1
+    first = item[:, 0]
+    item[:, 0] = 0
+    return first + item.sum(1)
+
+
+def mixed_index(m, d, s):
+    item = m.embeddings(s)["item"] * 1
+    item[:, [0, 2]] = 0
+    return item
+
+
+@pytest.mark.parametrize(
+    ("forward", "line", "reason", "replacement"),
+    [
+        pytest.param(
+            written_through_a_view,
+            "item.view(-1, 2, 2)[:, 0] = 0",
+            "of which no other view is used later",
+            "write y = y.clone() before it",
+            id="assignment-to-a-view",
+        ),
+        pytest.param(
+            read_through_a_view,
+            "item[:, 0] = 0",
+            "of which no other view is used later",
+            "write y = y.clone() before it",
+            id="assignment-to-a-tensor-with-a-view",
+        ),
+        pytest.param(
+            mixed_index,
+            "item[:, [0, 2]] = 0",
+            "numbers and slices, or tensors alone",
+            "write torch.where or torch.cat",
+            id="assignment-to-listed-columns",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].sum(1) + s["user"].lengths(),
+            's["user"].lengths()',
+            "expected the lengths of an input that an EmbeddingCollection looks up, got 'user'",
+            "write a dense input that holds the length",
+            id="lengths-of-a-pooled-input",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"] / s.stride(),
+            "s.stride()",
+            "expected only embedding modules to use forward's sparse input",
+            "write dense.shape[0] for the number of examples",
+            id="stride",
+        ),
+        pytest.param(
+            lambda m, d, s: KeyedTensor.regroup(
+                [p := m.embeddings(s), KeyedTensor.from_tensor_list(["a"], [p["item"]])], [["a"]]
+            )[0],
+            "KeyedTensor.regroup(",
+            "expected regroup to take KeyedTensors of embedding modules",
+            "write torch.cat(",
+            id="regroup-of-tensors",
+        ),
+        pytest.param(
+            lambda m, d, s: KeyedTensor.regroup([m.embeddings(s)], [["usr"]])[0],
+            "KeyedTensor.regroup(",
+            "got 'usr'",
+            "expected one of item, history, user",
+            id="regroup-of-an-unknown-key",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].masked_fill_(d[:, 1:2] > 0, 0),
+            "masked_fill_(",
+            "it writes into its operand",
+            "write masked_fill, and use the new tensor that it returns",
+            id="in-place-method",
+        ),
+        pytest.param(
+            lambda m, d, s: functional.dropout(m.embeddings(s)["item"], 0.5),
+            "functional.dropout(",
+            "it draws random numbers",
+            "write training=self.training, or nn.Dropout",
+            id="dropout-in-evaluation",
+        ),
+        pytest.param(
+            lambda m, d, s: (x := m.embeddings(s)["item"]) + torch.rand_like(x),
+            "torch.rand_like(x)",
+            "it draws random numbers",
+            "write it for training alone",
+            id="random-noise",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"].norm(dim="rows"),
+            'norm(dim="rows")',
+            "cannot be compiled to TorchScript: TorchScript has no torch.functional.norm of these",
+            "write other torch operations",
+            id="no-such-overload",
+        ),
+        pytest.param(
+            lambda m, d, s: scripted_function(m.embeddings(s)["item"]),
+            "scripted_function(",
+            "cannot be traced",
+            "write the function without torch.jit.script",
+            id="scripted-function",
+        ),
+    ],
+)
+def test_refusal_names_the_line_the_reason_and_the_replacement(forward, line, reason, replacement):
+    with pytest.raises(ExportError) as refusal:
+        build_program(module_of(forward), SCHEMA, seed=0)
+    message = str(refusal.value)
+    for part in ("test_everyday_forwards.py:", line, reason, replacement):
+        assert part in message
+    assert len(message.splitlines()) == 1
