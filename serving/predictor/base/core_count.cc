@@ -1,5 +1,8 @@
 #include "base/core_count.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -10,6 +13,14 @@
 
 namespace embershard {
 namespace {
+
+// That the main thread may run on. std::thread::hardware_concurrency() counts the machine's: since
+// glibc 2.35 it ignores the affinity mask. 0: not known, as beyond 1024 processors.
+int AllowedCores() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(getpid(), sizeof(allowed), &allowed) != 0) return 0;
+  return CPU_COUNT(&allowed);
+}
 
 // Of the line "0::/a/b", which is cgroup v2's, "a/b".
 std::filesystem::path OwnCgroup(const std::filesystem::path& file) {
@@ -46,7 +57,9 @@ int QuotaCores(const CoreSources& sources) {
 }
 
 int CoreCount(const CoreSources& sources) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int allowed = AllowedCores();
+  const int cores =
+      allowed > 0 ? allowed : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int quota = QuotaCores(sources);
   return quota > 0 ? std::min(cores, quota) : cores;
 }

@@ -1,12 +1,12 @@
 #include "base/core_count.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "testing/scratch_folder.h"
 
@@ -32,7 +32,24 @@ class CoreCountTest : public ::testing::Test {
                                 .own_cgroup = folder_.path() / "cgroup"};
 };
 
-int Machine() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int Machine() {
+  cpu_set_t allowed;
+  EXPECT_EQ(sched_getaffinity(getpid(), sizeof(allowed), &allowed), 0);
+  return CPU_COUNT(&allowed);
+}
+
+TEST_F(CoreCountTest, CountsOnlyTheCoresOfTheAffinityMask) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(getpid(), sizeof(before), &before), 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &before)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(getpid(), sizeof(one), &one), 0);
+  EXPECT_EQ(CoreCount(sources_), 1);
+  ASSERT_EQ(sched_setaffinity(getpid(), sizeof(before), &before), 0);
+}
 
 TEST_F(CoreCountTest, IsTheMachinesWhereNothingIsSaid) {
   EXPECT_EQ(Quota(), 0);
