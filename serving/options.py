@@ -206,6 +206,11 @@ class ServerOptions:
     Protocol's RepositoryModelLoad and RepositoryModelUnload): who may call then decides what is
     served to all. On other than loopback addresses it needs ``token_file`` or ``tls_client_ca``."""
 
+    reflection: bool = False
+    """Whether clients may ask which services and messages there are (gRPC server reflection v1 and
+    v1alpha). With ``token_file`` they need the token. Turn it on for tools without .proto files,
+    such as grpcurl."""
+
     record: str = ""
     """A file to make, for `embershard bench --replay`: sampled requests, whole, and what they were
     answered. Only its owner may read it, since it holds what users sent. Empty: none."""

@@ -168,6 +168,12 @@ def _add_security(group: Any) -> None:
         "than loopback addresses it needs --token-file or --tls-client-ca",
     )
     add(
+        "--reflection",
+        action="store_true",
+        help="describe the services to clients that know no .proto file, such as grpcurl; with "
+        "--token-file they need the token",
+    )
+    add(
         "--trusted-key",
         default="",
         metavar="PEM",

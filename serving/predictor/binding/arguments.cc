@@ -85,6 +85,7 @@ void Read(Keywords& keywords, GrpcServerOptions* to) {
   keywords.Read("max_message_bytes", &to->max_message_bytes);
   keywords.Read("stream_in_flight", &to->stream_in_flight);
   keywords.Read("remote_orders", &to->remote_orders);
+  keywords.Read("reflection", &to->reflection);
   Read(keywords, &to->connections);
   keywords.Read("record", &to->record.path);
   keywords.Read("record_requests", &to->record.max_requests);

@@ -14,6 +14,7 @@
 #include "grpc/oip_service.h"
 #include "grpc/open_connections.h"
 #include "grpc/predictor_service.h"
+#include "grpc/reflection_service.h"
 #include "grpc/torchrec_service.h"
 
 namespace embershard {
@@ -60,6 +61,8 @@ struct GrpcServer::State {
   PredictorService service;
   OipService oip;
   TorchRecService torchrec;
+  ReflectionService reflection{ReflectionService::kV1};
+  ReflectionService reflection_v1alpha{ReflectionService::kV1Alpha};
   OpenConnections connections;  // For the listener's thread.
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
@@ -93,6 +96,10 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   builder.RegisterService(&state->service);
   builder.RegisterService(&state->oip);
   builder.RegisterService(&state->torchrec);
+  if (options.reflection) {
+    builder.RegisterService(&state->reflection);
+    builder.RegisterService(&state->reflection_v1alpha);
+  }
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.

@@ -63,6 +63,10 @@ struct GrpcServerOptions {
   // Whether clients that are let in may have models loaded and unloaded, and so decide what is
   // served to all. Turn it on where they should.
   bool remote_orders = false;
+
+  // Whether clients may ask which services and messages there are (gRPC server reflection). Turn it
+  // on for tools that know no .proto file, such as grpcurl.
+  bool reflection = false;
 };
 
 // Thread-safe.
