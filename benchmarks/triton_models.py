@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +45,17 @@ def model_said(package: Path) -> ServedModel:
 
 
 @contextmanager
-def package_in_triton(package: Path, folder: Path, *, instances: int = 1) -> Iterator[Served]:
-    """A package with our backend.
+def package_in_triton(package: Path, folder: Path) -> Iterator[Served]:
+    """A package with our backend, with the defaults of `embershard triton-config`.
 
     Args:
         package: ``<repository>/<model>/<version>``.
         folder: an empty one, for a repository.
-        instances: how many batches run at once.
     """
     linked = folder / package.parent.name / package.name
     linked.parent.mkdir()
     linked.symlink_to(package)
-    write_model_config(linked, replace(PATIENT, instances=instances))
+    write_model_config(linked, PATIENT)
     models = [package.parent.name]
     with tritonserver(folder, models, backends=backend_directory()) as running:
         yield _served(running)

@@ -29,13 +29,11 @@ IN_FLIGHT = 64
 BLOCKS = 16
 BLOCK_SECONDS = 0.8
 CASES = (
-    ("small_1", 1, (), 1),
-    ("small_1_one_slot", 1, ("--slots", "1"), 1),
-    ("small_1_two_instances", 1, (), 2),
-    ("small_20", 20, (), 1),
+    ("small_1", 1),
+    ("small_20", 20),
 )
-"""Rows, examples of a request, flags of our server, and Triton's instances: each runs a batch, as a
-slot of ours does."""
+"""Rows, and examples of a request. Both sides run with their defaults: a slot or an instance for
+each core."""
 
 
 def measure() -> list[Row]:
@@ -43,13 +41,13 @@ def measure() -> list[Row]:
     return [_beside_triton(*case) for case in CASES]
 
 
-def _beside_triton(name: str, examples: int, flags: tuple[str, ...], instances: int) -> Row:
+def _beside_triton(name: str, examples: int) -> Row:
     small = workload("small")
     package = package_of(small)
     with (
         TemporaryDirectory() as folder,
-        serving(embershard_serve(package, *flags)) as ours,
-        package_in_triton(package, Path(folder), instances=instances) as theirs,
+        serving(embershard_serve(package)) as ours,
+        package_in_triton(package, Path(folder)) as theirs,
     ):
         model = ask_model(ours.target, "", timeout_seconds=PATIENCE_SECONDS)
         pool = requests_of(small, package, [examples] * 1000)
@@ -71,13 +69,7 @@ def _beside_triton(name: str, examples: int, flags: tuple[str, ...], instances: 
             unit="requests per server CPU-second",
             note=f"ours: {cores_used(our_runs)}; theirs: {cores_used(their_runs)}",
         ),
-        Series(
-            " ".join(("embershard serve", *flags)),
-            [per_cpu_second(each) / examples for each in our_runs],
-        ),
-        Series(
-            "Triton, our backend" + (f", {instances} instances" if instances > 1 else ""),
-            [per_cpu_second(each) / examples for each in their_runs],
-        ),
+        Series("embershard serve", [per_cpu_second(each) / examples for each in our_runs]),
+        Series("Triton, our backend", [per_cpu_second(each) / examples for each in their_runs]),
         watch=watch,
     )

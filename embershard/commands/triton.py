@@ -13,7 +13,12 @@ __all__ = ["add_triton_config", "write_config"]
 
 NUMBERS = (
     ("threads", "N", "threads of an instance; 0: all instances together have one a core"),
-    ("instances", "N", "how many batches run at the same time"),
+    (
+        "instances",
+        "N",
+        "how many batches run at the same time; 0: one for each core that Triton finds when it "
+        "starts, with --threads one",
+    ),
     ("max-batch-requests", "N", "most requests in a batch"),
     (
         "max-batch-examples",

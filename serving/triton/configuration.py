@@ -66,12 +66,19 @@ def model_config(package: Package, options: TritonOptions | None = None) -> str:
             f"max_batch_size: {options.max_batch_requests}",
             *_list("input", [_input(each) for each in tensors["inputs"]]),
             *_list("output", [_tensor(each) for each in tensors["outputs"]]),
-            f"instance_group [ {{ kind: KIND_CPU count: {options.instances} }} ]",
+            *_instances(options),
             *_batching(options),
             *_parameters(_given(package, options)),
             "",
         ]
     )
+
+
+def _instances(options: TritonOptions) -> Iterator[str]:
+    """Nothing by default: the backend then asks Triton for one instance for each core."""
+    count = options.instances or (1 if options.threads else 0)
+    if count:
+        yield f"instance_group [ {{ kind: KIND_CPU count: {count} }} ]"
 
 
 def _batching(options: TritonOptions) -> Iterator[str]:

@@ -11,7 +11,7 @@ from embershard.serving.options import TableResidency
 __all__ = ["TritonOptions"]
 
 _LEAST: Final = {
-    "instances": 1,
+    "instances": 0,
     "max_batch_requests": 1,
     "max_batch_examples": 0,
     "max_batch_ids": 0,
@@ -43,11 +43,12 @@ class TritonOptions:
 
     threads: int = 0
     """Threads of lookups and of the dense program, of each instance. 0: all instances together have
-    one a core. Lower it where there are other models beside this one."""
+    one a core. Raise it if one request is so large that it needs several threads to be in time."""
 
-    instances: int = 1
-    """How many batches run at the same time, at least 1. They share the tables. One a core answers
-    most where requests are large; small ones are worth merging in few."""
+    instances: int = 0
+    """How many batches run at the same time. The instances share one copy of the model. 0: one for
+    each core of the process, which Triton counts when it starts; with ``threads``: one. Lower it if
+    there are other models beside this one."""
 
     max_batch_requests: int = 256
     """Most requests in a batch, at least 1."""

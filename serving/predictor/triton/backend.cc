@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "triton/errors.h"
-#include "triton/instance_models.h"
 #include "triton/triton_instance.h"
 #include "triton/triton_model.h"
 

@@ -58,7 +58,7 @@ std::unique_ptr<Request> Execution::Admit(TritonRequest* asked) {
     asked->Answer(status, response, moments_);
   };
   Status status = asked->Read(request.get());
-  if (status.ok()) status = CheckRequest(*model_, shared_->limits(), request.get());
+  if (status.ok()) status = CheckRequest(shared_->model(), shared_->limits(), request.get());
   if (status.ok()) return request;
   request->answer(std::move(status), {});
   return nullptr;
@@ -69,10 +69,10 @@ void Execution::RunBatch(Batch* batch) {
   if (batch->empty()) return;
   moments_.ran = SteadyNanoseconds();
   BatchTimes times;
-  Result<std::vector<Result<Response>>> responses = runner_->Run(*batch, &times);
+  Result<std::vector<Result<Response>>> responses = shared_->runner()->Run(*batch, &times);
   if (!responses.ok() && batch->size() > 1) {
     const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
-    responses = RunInHalves(runner_, *batch, responses.status(), wanted, &times);
+    responses = RunInHalves(shared_->runner(), *batch, responses.status(), wanted, &times);
   }
   moments_.done = SteadyNanoseconds();
   AnswerBatch(batch, &responses);

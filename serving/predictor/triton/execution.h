@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "batching/request.h"
 #include "engine/batch_runner.h"
-#include "model/model.h"
 #include "triton/triton_model.h"
 #include "triton/triton_request.h"
 
@@ -18,10 +17,9 @@ namespace embershard {
 
 class Execution {
  public:
-  // Owns none of them; all must outlive it.
-  Execution(TRITONBACKEND_ModelInstance* instance, const TritonModel* shared, const Model* model,
-            BatchRunner* runner)
-      : instance_(instance), shared_(shared), model_(model), runner_(runner) {}
+  // Owns neither; both must outlive it.
+  Execution(TRITONBACKEND_ModelInstance* instance, TritonModel* shared)
+      : instance_(instance), shared_(shared) {}
 
   // Answers all of them, unless memory runs out, which it throws.
   void Run(std::span<TritonRequest> all);
@@ -38,9 +36,7 @@ class Execution {
   void RunInPieces(std::unique_ptr<Request> whole);
 
   TRITONBACKEND_ModelInstance* const instance_;
-  const TritonModel* const shared_;
-  const Model* const model_;
-  BatchRunner* const runner_;
+  TritonModel* const shared_;
   BatchMoments moments_{.begun = SteadyNanoseconds()};  // Of the batch that runs.
 };
 

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "base/core_count.h"
+#include "package/loaded_chunks.h"
 #include "triton/errors.h"
-#include "triton/instance_models.h"
+#include "triton/triton_model.h"
 
 namespace embershard {
 namespace {
@@ -20,6 +23,15 @@ Status CheckVersion() {
                          std::to_string(kTritonApiMajor) + "." + std::to_string(kTritonApiMinor) +
                          " or a later minor one, got " + std::to_string(major) + "." +
                          std::to_string(minor));
+}
+
+// Models of packages on disk. Versions that are loaded at the same time share their equal tables.
+OpenModels OpenPackageModels() {
+  return [loaded = std::make_shared<LoadedChunks>()](const std::filesystem::path& folder,
+                                                     ModelOptions options) {
+    options.package.loaded = loaded.get();
+    return LoadPackageModel(folder, options);
+  };
 }
 
 }  // namespace
@@ -49,10 +61,10 @@ TRITONSERVER_Error* TRITONBACKEND_Finalize(TRITONBACKEND_Backend* backend) {
   });
 }
 
-// Where config.pbtxt states no instances, there is one, on processors.
+// If config.pbtxt states no instances, Triton starts one for each core of its process.
 TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(TRITONBACKEND_Backend*,
                                                       TRITONBACKEND_BackendAttribute* attributes) {
   return TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
-      attributes, TRITONSERVER_INSTANCEGROUPKIND_CPU, /*count=*/1, /*device_ids=*/nullptr,
-      /*id_count=*/0);
+      attributes, TRITONSERVER_INSTANCEGROUPKIND_CPU,
+      static_cast<uint64_t>(embershard::CoreCount()), /*device_ids=*/nullptr, /*id_count=*/0);
 }

@@ -82,7 +82,7 @@ int CountInstances(const json& groups) {
     const json& of_group = Member(group, "count");
     if (of_group.is_number_integer()) count += std::max<int64_t>(of_group.get<int64_t>(), 0);
   }
-  return static_cast<int>(std::clamp<int64_t>(count, 1, kThreadsMax));
+  return static_cast<int>(std::min<int64_t>(count, kThreadsMax));
 }
 
 // Of one of the two lists. `what`: "input" or "output".

@@ -32,7 +32,7 @@ struct ModelConfig {
   TableResidency residency = TableResidency::kMmap;
   std::filesystem::path fbgemm_folder;  // Empty: no operator of FBGEMM is loaded.
 
-  int instances = 1;                  // On processors, of all groups.
+  int instances = 0;                  // Of all groups. 0: not stated, see TritonModel.
   std::vector<ConfigTensor> inputs;   // Empty: not stated.
   std::vector<ConfigTensor> outputs;  // The same.
 };

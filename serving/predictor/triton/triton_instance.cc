@@ -30,17 +30,10 @@ Status CheckKind(TRITONBACKEND_ModelInstance* instance) {
 Result<std::unique_ptr<TritonInstance>> TritonInstance::Start(TRITONBACKEND_ModelInstance* instance,
                                                               TritonModel* shared) {
   if (Status status = CheckKind(instance); !status.ok()) return status;
-  Result<std::unique_ptr<Model>> model = shared->MakeModel();
-  if (!model.ok()) return model.status();
-  std::unique_ptr<TritonInstance> started(new TritonInstance(instance, shared, std::move(*model)));
-  Status status = CheckSamples(*started->model_, kSampleTolerance, &started->runner_);
+  Status status = CheckSamples(shared->model(), kSampleTolerance, shared->runner());
   if (!status.ok()) return status;
-  return started;
+  return std::unique_ptr<TritonInstance>(new TritonInstance(instance, shared));
 }
-
-TritonInstance::TritonInstance(TRITONBACKEND_ModelInstance* instance, const TritonModel* shared,
-                               std::unique_ptr<Model> model)
-    : instance_(instance), shared_(shared), model_(std::move(model)), runner_(model_.get()) {}
 
 Status TritonInstance::Execute(std::span<TRITONBACKEND_Request* const> requests) {
   std::vector<TritonRequest> all;
@@ -52,7 +45,7 @@ Status TritonInstance::Execute(std::span<TRITONBACKEND_Request* const> requests)
   for (TRITONBACKEND_Request* const request : requests) {
     all.emplace_back(instance_, request, shared_);
   }
-  Execution execution(instance_, shared_, model_.get(), &runner_);
+  Execution execution(instance_, shared_);
   try {
     execution.Run(all);
   } catch (const std::exception&) {  // Memory has run out: the rest is answered below.

@@ -7,8 +7,6 @@
 #include <span>
 
 #include "base/status.h"
-#include "engine/batch_runner.h"
-#include "model/model.h"
 #include "triton/api.h"
 #include "triton/triton_model.h"
 
@@ -17,9 +15,8 @@ namespace embershard {
 // One call at a time, from any thread.
 class TritonInstance {
  public:
-  // Makes the instance's model and runs its samples, alone and merged: kBadPackage where their
-  // outputs are not what the package says. Refuses kinds other than processors. `shared` must
-  // outlive it.
+  // Runs the model's samples, alone and merged: kBadPackage if their outputs are not what the
+  // package says. Refuses kinds other than processors. `shared` must outlive it.
   static Result<std::unique_ptr<TritonInstance>> Start(TRITONBACKEND_ModelInstance* instance,
                                                        TritonModel* shared);
 
@@ -29,13 +26,11 @@ class TritonInstance {
   Status Execute(std::span<TRITONBACKEND_Request* const> requests);
 
  private:
-  TritonInstance(TRITONBACKEND_ModelInstance* instance, const TritonModel* shared,
-                 std::unique_ptr<Model> model);
+  TritonInstance(TRITONBACKEND_ModelInstance* instance, TritonModel* shared)
+      : instance_(instance), shared_(shared) {}
 
   TRITONBACKEND_ModelInstance* const instance_;
-  const TritonModel* const shared_;
-  const std::unique_ptr<Model> model_;
-  BatchRunner runner_;  // With the instance's slot.
+  TritonModel* const shared_;
 };
 
 }  // namespace embershard

@@ -91,14 +91,16 @@ Status CheckIsOf(const Manifest& manifest, const Facts& facts) {
   return {};
 }
 
-// All instances together have as many threads as there are cores, and at least one each.
-int ShareOfCores(int instances) { return std::max(1, CoreCount() / instances); }
-
+// One slot for each instance. If config.pbtxt states no instances, Triton starts one for each core
+// (TRITONBACKEND_GetBackendAttribute); if it states no threads, the instances share the cores.
 ModelOptions OptionsOf(const ModelConfig& config) {
+  const int instances = config.instances > 0 ? config.instances : CoreCount();
+  const int threads = config.threads > 0 ? config.threads : std::max(1, CoreCount() / instances);
   ModelOptions options;
   options.package.plan = config.plan;
   options.package.residency = config.residency;
-  options.threads = config.threads > 0 ? config.threads : ShareOfCores(config.instances);
+  options.slots = instances;
+  options.threads = instances * threads;
   options.dense_program = config.dense_program;
   options.fbgemm_folder = config.fbgemm_folder;
   return options;
@@ -126,32 +128,28 @@ Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* mode
   if (!text.ok()) return text.status();
   const Result<ModelConfig> config = ReadModelConfig(*text);
   if (!config.ok()) return config.status();
-  Result<std::unique_ptr<InstanceModels>> models =
+  Result<std::unique_ptr<Model>> loaded =
       open(facts->folder / std::to_string(facts->version), OptionsOf(*config));
-  if (!models.ok()) return models.status();
-  const Manifest& manifest = (*models)->manifest();
+  if (!loaded.ok()) return loaded.status();
+  const Manifest& manifest = (*loaded)->manifest();
   Status status = CheckIsOf(manifest, *facts);
   if (status.ok()) status = CheckTensors(*config, manifest.schema);
   if (status.ok()) status = Complete(model, manifest.schema, *text);
   if (!status.ok()) return status;
   const Result<PieceBudget> budget = BudgetOf(*config, manifest.limits);
   if (!budget.ok()) return budget.status();
-  return std::unique_ptr<TritonModel>(new TritonModel(std::move(*models), *budget));
+  return std::unique_ptr<TritonModel>(new TritonModel(std::move(*loaded), *budget));
 }
 
-TritonModel::TritonModel(std::unique_ptr<InstanceModels> models, const PieceBudget& budget)
-    : models_(std::move(models)),
+TritonModel::TritonModel(std::unique_ptr<Model> model, const PieceBudget& budget)
+    : model_(std::move(model)),
+      runner_(model_.get()),
       budget_(budget),
       names_(schema()),
       tensors_(&schema(), &names_, &limits()) {}
 
-Result<std::unique_ptr<Model>> TritonModel::MakeModel() {
-  const std::lock_guard lock(making_);
-  return models_->Make();
-}
-
 std::string TritonModel::Describe() const {
-  const Manifest& manifest = models_->manifest();
+  const Manifest& manifest = model_->manifest();
   return "model '" + manifest.model + "', version " + std::to_string(manifest.version) +
          ": batches of up to " + std::to_string(budget_.examples) + " examples and " +
          std::to_string(budget_.ids) + " ids";

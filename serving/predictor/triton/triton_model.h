@@ -3,19 +3,25 @@
 #ifndef EMBERSHARD_TRITON_TRITON_MODEL_H_
 #define EMBERSHARD_TRITON_TRITON_MODEL_H_
 
+#include <filesystem>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/status.h"
 #include "batching/request_pieces.h"
+#include "engine/batch_runner.h"
+#include "model/model.h"
 #include "package/schema_names.h"
 #include "tensors/tensor_map.h"
 #include "triton/api.h"
-#include "triton/instance_models.h"
 #include "triton/model_config.h"
 
 namespace embershard {
+
+// Loads the package in a folder. One of them is the state of the backend.
+using OpenModels = std::function<Result<std::unique_ptr<Model>>(const std::filesystem::path& folder,
+                                                                const ModelOptions& options)>;
 
 // Thread-safe.
 class TritonModel {
@@ -26,27 +32,29 @@ class TritonModel {
   static Result<std::unique_ptr<TritonModel>> Load(TRITONBACKEND_Model* model,
                                                    const OpenModels& open);
 
-  const Schema& schema() const { return models_->manifest().schema; }
-  const Limits& limits() const { return models_->manifest().limits; }
+  const Schema& schema() const { return model_->manifest().schema; }
+  const Limits& limits() const { return model_->manifest().limits; }
   const TensorMap& tensors() const { return tensors_; }
 
   // Most that one run of the model may hold. A request that is larger is cut.
   const PieceBudget& budget() const { return budget_; }
 
-  // For one instance more.
-  Result<std::unique_ptr<Model>> MakeModel();
+  // One model for all instances, with a slot for each instance that there was at loading. If Triton
+  // adds instances later, an instance waits for a free slot.
+  const Model& model() const { return *model_; }
+  BatchRunner* runner() { return &runner_; }
 
   // What is loaded, for the log.
   std::string Describe() const;
 
  private:
-  TritonModel(std::unique_ptr<InstanceModels> models, const PieceBudget& budget);
+  TritonModel(std::unique_ptr<Model> model, const PieceBudget& budget);
 
-  const std::unique_ptr<InstanceModels> models_;
+  const std::unique_ptr<Model> model_;
+  BatchRunner runner_;
   const PieceBudget budget_;
   const SchemaNames names_;
   const TensorMap tensors_;
-  std::mutex making_;  // One instance at a time.
 };
 
 }  // namespace embershard

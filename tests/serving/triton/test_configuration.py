@@ -60,10 +60,23 @@ def test_requests_are_batched_by_default(config):
     assert policy.default_timeout_microseconds == 1_000_000
     assert policy.allow_timeout_override
     assert policy.max_queue_size == 4096
-    assert len(config.instance_group) == 1
-    assert config.instance_group[0].count == 1
-    assert config.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_CPU
     assert dict(config.parameters) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, [], id="left-to-the-backend"),
+        pytest.param({"instances": 3}, [3], id="stated"),
+        pytest.param({"threads": 4}, [1], id="threads-alone"),
+        pytest.param({"threads": 4, "instances": 2}, [2], id="both"),
+    ],
+)
+def test_instances_are_stated_only_if_they_or_their_threads_are_chosen(package, options, expected):
+    config = parsed(model_config(Package.open(package), TritonOptions(**options)))
+    assert [group.count for group in config.instance_group] == expected
+    kinds = {group.kind for group in config.instance_group}
+    assert kinds <= {model_config_pb2.ModelInstanceGroup.KIND_CPU}
 
 
 def test_options_are_said(package):
@@ -101,7 +114,7 @@ def test_options_are_said(package):
     ("option", "words"),
     [
         ({"threads": 1025}, "threads: expected 0..1024, got 1025"),
-        ({"instances": 0}, "instances: expected 1..2147483647, got 0"),
+        ({"instances": -1}, "instances: expected 0..2147483647, got -1"),
         ({"max_batch_ids": -1}, "max_batch_ids: expected 0..2147483647, got -1"),
         ({"tables": "ram"}, "tables: expected mmap or resident, got 'ram'"),
     ],

@@ -1,6 +1,7 @@
 """What a configuration may say, and what is wrong with one is said when Triton loads the model."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from embershard.serving.process import core_count
 from embershard.serving.triton import TritonOptions, write_model_config
 from tests.serving.asking import named, random_request
 from tests.serving.asking import outputs_of as our_outputs_of
@@ -78,6 +80,52 @@ def assert_it_answers(client, local):
 def test_options_are_taken(client, ranker, local, options):
     write_model_config(ranker, options, force=True)
     load(client)
+    assert_it_answers(client, local)
+
+
+def instances(client):
+    """How many Triton has of the ranker."""
+    return sum(group.count for group in client.get_model_config("ranker").config.instance_group)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param(TritonOptions(), core_count(), id="defaults"),
+        pytest.param(TritonOptions(threads=2), 1, id="threads"),
+        pytest.param(TritonOptions(instances=3), 3, id="instances"),
+    ],
+)
+def test_triton_starts_one_instance_for_each_core_unless_told_otherwise(
+    client, ranker, local, options, expected
+):
+    write_model_config(ranker, options, force=True)
+    load(client)
+    assert instances(client) == expected
+    assert_it_answers(client, local)
+
+
+def test_instances_are_counted_on_the_machine_that_triton_runs_on(triton_repository, tmp_path):
+    package = shutil.copytree(triton_repository / "ranker" / "1", tmp_path / "ranker" / "1")
+    write_model_config(package)
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # Of this thread, and so of the server that it starts.
+    try:
+        with (
+            serving(tmp_path, "ranker") as served,
+            triton.InferenceServerClient(served.grpc) as client,
+        ):
+            assert instances(client) == 1
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def test_instances_added_by_a_reload_share_the_slots(client, ranker, local):
+    write_model_config(ranker, TritonOptions(instances=1), force=True)
+    load(client)
+    write_model_config(ranker, TritonOptions(instances=3), force=True)
+    load(client)
+    assert instances(client) == 3
     assert_it_answers(client, local)
 
 

@@ -1,7 +1,11 @@
 """What model_repo/README.md and docs/triton.md print works as it is printed."""
 
+import json
 import math
 import re
+import subprocess
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -53,6 +57,44 @@ def test_the_readme_asks_triton(capsys):
     with serving(README.parent, "tiny") as served:
         scores = scores_of(code_of(README), served.grpc, capsys)
     np.testing.assert_allclose(scores, expected(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.needs_triton
+def test_the_manuals_json_request_over_http_is_answered_as_printed():
+    manual = MANUAL.read_text()
+    [command] = re.findall(r"```bash\n(curl .*?)```", manual, re.DOTALL)
+    [printed] = re.findall(r"```json\n(.*?)```", manual, re.DOTALL)
+    with serving(README.parent, "tiny") as served:
+        done = subprocess.run(
+            ["bash", "-c", command.replace("127.0.0.1:8000", served.http)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    got, said = json.loads(done.stdout), json.loads(printed)
+    [output], [said_output] = got["outputs"], said["outputs"]
+    np.testing.assert_allclose(output.pop("data"), expected(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(said_output.pop("data"), expected(), rtol=0, atol=1e-6)
+    assert got == said
+
+
+@pytest.mark.needs_triton
+def test_a_refusal_over_http_has_the_words_of_the_grpc_error():
+    tensors = [("item.values", "INT64", [9999]), ("item.lengths", "INT32", [1]),
+               ("age", "FP32", [0.5]), ("price", "FP32", [0.25])]  # fmt: skip
+    asked = {
+        "inputs": [
+            {"name": name, "datatype": datatype, "shape": [1, 1], "data": data}
+            for name, datatype, data in tensors
+        ]
+    }
+    with serving(README.parent, "tiny") as served:
+        url = f"http://{served.http}/v2/models/tiny/infer"
+        with pytest.raises(HTTPError) as caught:
+            urlopen(url, data=json.dumps(asked).encode(), timeout=60)
+    assert caught.value.code == 400
+    assert json.load(caught.value)["error"].startswith("feature 'item': id 9999 at example 0")
 
 
 def test_the_manual_names_every_flag_of_the_command(capsys):

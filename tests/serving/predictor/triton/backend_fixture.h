@@ -16,7 +16,7 @@
 
 #include "batching/fake_model.h"
 #include "triton/fake_triton.h"
-#include "triton/instance_models.h"
+#include "triton/triton_model.h"
 
 namespace embershard {
 
@@ -116,21 +116,6 @@ inline void ExpectFailed(const Fate& fate, TRITONSERVER_Error_Code code,
   EXPECT_EQ(fate.message, message);
 }
 
-// Gives instances models that `make` makes.
-class FakeModels final : public InstanceModels {
- public:
-  using Maker = std::function<std::unique_ptr<Model>()>;
-
-  explicit FakeModels(Maker make) : make_(std::move(make)), manifest_(make_()->manifest()) {}
-
-  const Manifest& manifest() const override { return manifest_; }
-  Result<std::unique_ptr<Model>> Make() override { return make_(); }
-
- private:
-  const Maker make_;
-  const Manifest manifest_;
-};
-
 class BackendTest : public ::testing::Test {
  protected:
   BackendTest() {
@@ -187,6 +172,8 @@ class BackendTest : public ::testing::Test {
   // A fake model whose runs are counted, and go through what a test has asked for.
   std::unique_ptr<Model> MakeModel() {
     auto model = std::make_unique<FakeModel>(FakeManifest(), samples_);
+    model->num_slots = static_cast<size_t>(options_.slots);
+    ++models_made_;
     model->before_run = [this](const Slot& slot) {
       runs_.push_back({slot.requests, slot.examples});
       return before_run_(slot);
@@ -203,17 +190,16 @@ class BackendTest : public ::testing::Test {
 
   std::vector<SampleRequest> samples_;
   std::vector<Run> runs_;
+  int models_made_ = 0;
   std::function<Status(const Slot&)> before_run_ = [](const Slot&) { return Status(); };
   std::function<void(Slot*)> after_run_ = [](Slot*) {};
   std::filesystem::path opened_;
   ModelOptions options_;
-  OpenModels open_ = [this](
-                         const std::filesystem::path& folder,
-                         const ModelOptions& options) -> Result<std::unique_ptr<InstanceModels>> {
+  OpenModels open_ = [this](const std::filesystem::path& folder,
+                            const ModelOptions& options) -> Result<std::unique_ptr<Model>> {
     opened_ = folder;
     options_ = options;
-    return std::unique_ptr<InstanceModels>(
-        std::make_unique<FakeModels>([this] { return MakeModel(); }));
+    return MakeModel();
   };
 
   TRITONBACKEND_Backend backend_;

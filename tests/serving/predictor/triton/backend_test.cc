@@ -32,7 +32,6 @@ TEST_F(BackendLifeTest, ThePackageLiesInTheVersionsFolder) {
   EXPECT_EQ(opened_.string(), "/models/fake/3");
   EXPECT_EQ(options_.package.plan, "");
   EXPECT_EQ(options_.package.residency, TableResidency::kMmap);
-  EXPECT_EQ(options_.threads, CoreCount());
   EXPECT_EQ(options_.fbgemm_folder.string(), "");
   EXPECT_EQ(FakeTriton::log().back(),
             "model 'fake', version 3: batches of up to 256 examples and 1048576 ids");
@@ -47,17 +46,30 @@ TEST_F(BackendLifeTest, ParametersSayHowItIsLoaded) {
             "");
   EXPECT_EQ(options_.package.plan, "two");
   EXPECT_EQ(options_.package.residency, TableResidency::kResident);
-  EXPECT_EQ(options_.threads, 3);
+  EXPECT_EQ(options_.threads, 3 * CoreCount());
   EXPECT_EQ(options_.dense_program, "cpu");
   EXPECT_EQ(options_.fbgemm_folder.string(), "/fbgemm");
   EXPECT_EQ(FakeTriton::log().back(),
             "model 'fake', version 3: batches of up to 77 examples and 99 ids");
 }
 
-TEST_F(BackendLifeTest, InstancesShareTheCores) {
+TEST_F(BackendLifeTest, WithoutStatedInstancesEachCoreHasASlotOfOneThread) {
+  EXPECT_EQ(Load(""), "");
+  EXPECT_EQ(options_.slots, CoreCount());
+  EXPECT_EQ(options_.threads, CoreCount());
+}
+
+TEST_F(BackendLifeTest, StatedInstancesShareTheCores) {
   model_.config = R"({"instance_group": [{"kind": "KIND_CPU", "count": 1000}, {"count": 24}]})";
   EXPECT_EQ(LoadConfigured(), "");
-  EXPECT_EQ(options_.threads, 1);
+  EXPECT_EQ(options_.slots, 1024);
+  EXPECT_EQ(options_.threads, 1024);
+  ExpectOk(TRITONBACKEND_ModelFinalize(&model_));
+
+  model_.config = R"({"instance_group": [{"kind": "KIND_CPU", "count": 1}]})";
+  EXPECT_EQ(LoadConfigured(), "");
+  EXPECT_EQ(options_.slots, 1);
+  EXPECT_EQ(options_.threads, CoreCount());
 }
 
 TEST_F(BackendLifeTest, RefusesParametersThatItDoesNotKnow) {
@@ -94,7 +106,7 @@ TEST_F(BackendLifeTest, RefusesAPackageOfAnotherNameOrVersion) {
 }
 
 TEST_F(BackendLifeTest, RefusesWhatCannotBeOpened) {
-  open_ = [](const auto&, const auto&) -> Result<std::unique_ptr<InstanceModels>> {
+  open_ = [](const auto&, const auto&) -> Result<std::unique_ptr<Model>> {
     return BadPackage("manifest.json: bytes: expected 7, got 6");
   };
   EXPECT_EQ(Load(""), "manifest.json: bytes: expected 7, got 6");
@@ -182,12 +194,13 @@ TEST_F(BackendLifeTest, AnInstanceOnAnotherKindOfDeviceIsRefused) {
             "instance_group: kind: expected KIND_CPU, got KIND_GPU");
 }
 
-TEST_F(BackendLifeTest, InstancesRunAtTheSameTimeEachWithAModelOfItsOwn) {
+TEST_F(BackendLifeTest, InstancesShareOneModel) {
   Start();
   TRITONBACKEND_ModelInstance second;
   second.model = &model_;
   ExpectOk(TRITONBACKEND_ModelInstanceInitialize(&second));
   EXPECT_NE(second.state, instance_.state);
+  EXPECT_EQ(models_made_, 1);
   ExpectGood(Execute(GoodRequest()));
   EXPECT_TRUE(second.batches.empty());
   ExpectOk(TRITONBACKEND_ModelInstanceFinalize(&second));

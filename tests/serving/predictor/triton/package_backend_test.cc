@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/core_count.h"
 #include "testing/package_builder.h"
 #include "testing/scratch_folder.h"
 #include "testing/test_table.h"
@@ -169,13 +170,13 @@ TEST(Initialize, AServerOfAnOlderApiIsRefused) {
   EXPECT_EQ(said(1, 20), "");
 }
 
-TEST(Initialize, InstancesAreOnProcessorsWhereNothingIsStated) {
+TEST(Initialize, AsksForOneInstanceForEachCore) {
   TRITONBACKEND_Backend backend;
   TRITONBACKEND_BackendAttribute attributes;
   EXPECT_EQ(TRITONBACKEND_GetBackendAttribute(&backend, &attributes), nullptr);
   ASSERT_EQ(attributes.groups.size(), 1U);
   EXPECT_EQ(attributes.groups[0].first, TRITONSERVER_INSTANCEGROUPKIND_CPU);
-  EXPECT_EQ(attributes.groups[0].second, 1U);
+  EXPECT_EQ(attributes.groups[0].second, static_cast<uint64_t>(CoreCount()));
 }
 
 }  // namespace

@@ -111,10 +111,9 @@ class PooledTest : public BackendTest, public ::testing::WithParamInterface<cons
     model_.version = 1;
     model_.folder = (folder_.path() / "test").string();
     open_ = [](const std::filesystem::path& folder,
-               const ModelOptions& options) -> Result<std::unique_ptr<InstanceModels>> {
-      const std::shared_ptr<const Package> package = OpenPackage(folder, options.package.plan);
-      return std::unique_ptr<InstanceModels>(std::make_unique<FakeModels>(
-          [package] { return std::make_unique<PooledModel>(package); }));
+               const ModelOptions& options) -> Result<std::unique_ptr<Model>> {
+      return std::unique_ptr<Model>(
+          std::make_unique<PooledModel>(OpenPackage(folder, options.package.plan)));
     };
   }
 
