@@ -65,7 +65,8 @@ def add_verify(commands: Any) -> None:
         "--trusted-key",
         type=Path,
         metavar="PEM",
-        help="public keys (Ed25519), one of which must have signed the package",
+        help="public keys (Ed25519), one of which must have signed the package; its fingerprint is "
+        "printed",
     )
     command.set_defaults(run=_verify)
 
@@ -75,8 +76,10 @@ def _verify(given: argparse.Namespace) -> None:
     from embershard.package import check_signature, verify_package
 
     folder = package_folder(given.package)
+    signer = ""
     if given.trusted_key:
-        check_signature(folder, given.trusted_key)
+        fingerprint = check_signature(folder, given.trusted_key)
+        signer = f", signed by the key {fingerprint} in {given.trusted_key}"
     with verify_bar(str(folder)) as progress:
         package = verify_package(folder, progress=progress)
     manifest = package.manifest
@@ -85,7 +88,7 @@ def _verify(given: argparse.Namespace) -> None:
     scored = _scored_samples(package) if given.samples else ""
     print(
         f"{manifest.model} {manifest.version}: {len(manifest.files)} files, {size:,} bytes, "
-        f"good{scored}"
+        f"good{scored}{signer}"
     )
 
 

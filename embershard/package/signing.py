@@ -3,6 +3,7 @@ from which every byte of a package follows. docs/security.md says what they are 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,12 +59,16 @@ def sign_package(package: str | Path, key: str | Path) -> Path:
     return write_signature(folder, private.sign((folder / MANIFEST_DIGEST).read_bytes()))
 
 
-def check_signature(package: str | Path, trusted: str | Path) -> None:
+def check_signature(package: str | Path, trusted: str | Path) -> str:
     """Compares the signature of a package with its manifest's digest, as a server does.
 
     Args:
         package: folder of one version.
         trusted: a PEM file of public keys (Ed25519), of which any will do.
+
+    Returns:
+        Fingerprint of the key that made the signature: ``SHA256:`` and the digest, in hex, of its
+        SubjectPublicKeyInfo in DER, as ``openssl pkey -pubin -outform DER | sha256sum`` has it.
 
     Raises:
         PackageError: no signature, or not by one of the keys.
@@ -72,10 +77,11 @@ def check_signature(package: str | Path, trusted: str | Path) -> None:
     folder = Path(package).absolute()
     file = signature_file(folder)
     signature = file.read_bytes() if file.is_file() else None
-    check_signed(file.name, signature, (folder / MANIFEST_DIGEST).read_bytes(), Path(trusted))
+    signed = (folder / MANIFEST_DIGEST).read_bytes()
+    return check_signed(file.name, signature, signed, Path(trusted))
 
 
-def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Path) -> None:
+def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Path) -> str:
     """The same of bytes at hand.
 
     Args:
@@ -83,17 +89,19 @@ def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Pat
         signature: None: there is none.
         signed: what ``manifest.sha256`` holds.
 
-    Raises:
-        PackageError, ConfigError: as `check_signature`.
+    Returns, Raises:
+        As `check_signature`.
     """
     keys = _public_keys(trusted)
     if signature is None:
         raise refusal(name, "file", expected=f"a signature by a key in {trusted}", got="none")
     if len(signature) != SIGNATURE_BYTES:
         raise refusal(name, "bytes", expected=SIGNATURE_BYTES, got=len(signature))
-    if not any(_has_signed(key, signature, signed) for key in keys):
-        expected = f"one of {MANIFEST_DIGEST} by a key in {trusted}"
-        raise refusal(name, "signature", expected=expected, got="another")
+    for key in keys:
+        if _has_signed(key, signature, signed):
+            return _fingerprint(key)
+    expected = f"one of {MANIFEST_DIGEST} by a key in {trusted}"
+    raise refusal(name, "signature", expected=expected, got="another")
 
 
 def write_signature(package: Path, signature: bytes) -> Path:
@@ -119,6 +127,13 @@ def _has_signed(key: Ed25519PublicKey, signature: bytes, signed: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def _fingerprint(key: Ed25519PublicKey) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return f"SHA256:{hashlib.sha256(der).hexdigest()}"
 
 
 def _private_key(path: Path) -> Ed25519PrivateKey:

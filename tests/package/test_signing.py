@@ -56,6 +56,30 @@ def test_any_of_several_keys_will_do(package, keys, tmp_path):
     check_signature(package, both)
 
 
+def test_the_fingerprint_of_the_key_that_signed_is_returned(package, keys, tmp_path):
+    other = write_keys(tmp_path, "other")
+    both = tmp_path / "both.pem"
+    both.write_bytes(other.public.read_bytes() + keys.public.read_bytes())
+    sign_package(package, keys.private)
+    assert check_signature(package, both) == fingerprint_by_openssl(keys.public)
+    sign_package(package, other.private)
+    assert check_signature(package, both) == fingerprint_by_openssl(other.public)
+
+
+def test_verify_prints_the_fingerprint_of_the_signer(package, keys):
+    sign_package(package, keys.private)
+    done = run("verify", package, "--trusted-key", keys.public)
+    signer = f"signed by the key {fingerprint_by_openssl(keys.public)} in {keys.public}"
+    assert done.stdout.endswith(f" bytes, good, {signer}\n")
+
+
+def fingerprint_by_openssl(public):
+    command = ["openssl", "pkey", "-pubin", "-in", str(public), "-outform", "DER"]
+    der = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    digest = subprocess.run(["sha256sum"], input=der, check=True, capture_output=True, timeout=60)
+    return "SHA256:" + digest.stdout.decode().split()[0]
+
+
 def test_what_is_not_signed_by_a_trusted_key_is_refused(package, keys, tmp_path):
     with pytest.raises(PackageError, match=r"^1\.sig: file: expected a signature .*, got none$"):
         check_signature(package, keys.public)
