@@ -133,7 +133,7 @@ def _print_fetched(found: FetchedModel, url: str) -> None:
 def _watch(given: argparse.Namespace, selection: Selection) -> None:
     from embershard.fetch import Source, Watch, WatchOptions, follow
     from embershard.serving.control import order
-    from embershard.serving.logs import EventLog
+    from embershard.serving.logs import DescriptorStream, EventLog
 
     options = WatchOptions(
         selection=selection,
@@ -141,7 +141,7 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
         trusted_key=given.trusted_key or "",
         keep=given.keep,
     )
-    log = EventLog(sys.stderr, as_json=given.log_json)
+    log = EventLog(DescriptorStream(sys.stderr.fileno()), as_json=given.log_json)
     watch = Watch(
         Source(given.url),
         given.repository,
@@ -155,3 +155,5 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
         follow(watch)
     except KeyboardInterrupt:  # SIGTERM, too: the end that a watch is meant to have.
         log.write("stopped", {})
+    finally:
+        log.close()

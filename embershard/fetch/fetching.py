@@ -171,7 +171,8 @@ def _fetch_manifest(
 
 def _others(out: Path) -> list[Path]:
     """Other versions of the model, the newest first."""
-    versions = [each for each in out.parent.iterdir() if each.name.isdigit() and each != out]
+    named = [each for each in out.parent.iterdir() if each.name.isascii() and each != out]
+    versions = [each for each in named if each.name.isdigit()]
     return sorted(versions, key=lambda each: int(each.name), reverse=True)
 
 

@@ -40,6 +40,12 @@ def test_fetches_the_highest_version_without_labels(far, here, served):
     assert not (here / "small" / "labels.json").exists()
 
 
+def test_ignores_a_local_folder_named_by_a_digit_that_is_no_number(far, here):
+    publish(far)
+    (here / "small" / "²").mkdir(parents=True)
+    assert fetch_package(far.as_uri(), here, pause=never).version == 1
+
+
 def test_follows_a_label_that_moves_back(far, here, served):
     for version in (1, 2):
         publish(far, version)
