@@ -74,6 +74,9 @@ def _reason(error: Exception, node: fx.Node) -> str:
     text = str(error).strip()
     if text.startswith("Arguments for call are not valid"):
         return f"TorchScript has no {node._pretty_print_target(node.target)} of these arguments"
-    reason = text.splitlines()[0].rstrip(".:") if text else type(error).__name__
+    lines = [line.strip().rstrip(".:") for line in text.splitlines()]
+    if len(lines) > 1 and " -> " in lines[0]:  # A signature; the line below says what is wrong.
+        del lines[0]
+    reason = lines[0] if text else type(error).__name__
     marked = re.search(r"^ *(.*)\n.*~+ <--- HERE", text, re.MULTILINE)
     return f"{reason} (at {marked[1]})" if marked and node.op == "call_module" else reason

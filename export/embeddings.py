@@ -166,7 +166,10 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
         _check_input(each.path, modules[each.path], each.feature, inputs)
     unused = [name for name in inputs if all(name != each.feature for each in found)]
     if unused:
-        raise ExportError(f"sparse inputs {unused}: expected a table that looks them up, got none")
+        raise ExportError(
+            f"sparse inputs {unused}: expected a table that looks them up, got "
+            "none; call its embedding module in forward, or drop them from the schema"
+        )
 
     layout = Layout(
         tables=tables,

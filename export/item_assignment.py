@@ -73,8 +73,6 @@ def emit_assignment(
     Returns:
         None: an index that mixes tensors or lists with anything else.
     """
-    if not isinstance(value, fx.Node):
-        value = float(value)  # TorchScript turns no whole number into one.
     given: list[Any] = list(index) if isinstance(index, tuple) else [index]
     gathered = [isinstance(each, list) or _is_one_of(tensors, each) for each in given]
     if all(_is_one_of(tensors, each) for each in given):

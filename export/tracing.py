@@ -6,7 +6,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,17 @@ REFUSED_LAYERS = (nn.SyncBatchNorm, nn.MaxUnpool1d, nn.MaxUnpool2d, nn.MaxUnpool
 
 
 INSTEAD = {
-    "cannot be iterated": "a known number of names (a, b = x.shape) or indices (x[:, 0])",
+    "cannot be iterated": "a known number of names (a, b = x.shape), indices (x[:, 0]) or keys "
+    "(for key in ('user', 'item'): pooled[key])",
     "control flow": "torch.where(condition, a, b) for what depends on values; decide what depends "
     "on shapes when the module is built",
     "'len' is not supported": "x.shape[0] in place of len(x)",
     "interpreted as an integer": "numbers that are known when the module is built",
     "instead found type 'TracedValue'": "the function without torch.jit.script, or a layer of it",
-    "pack_padded_sequence": "the layer on the padded sequence itself, and take the output at "
-    "x[torch.arange(x.shape[0]), lengths - 1]",
+    "real number, not 'TracedValue'": "tensors in place of numbers: x[:, 0], not float(x[0, 0])",
+    "__array_struct__": "math or torch in place of numpy",
+    "__cuda_array_interface__": "the layer on the padded sequence in place of "
+    "pack_padded_sequence, and take output[torch.arange(output.shape[0]), lengths - 1]",
 }
 """By a part of what a trace raises: what to write in place of the line."""
 
@@ -97,8 +100,7 @@ def trace(module: nn.Module) -> fx.Graph:
     """
     name = type(module).__name__
     try:
-        with _sizes_one_by_one():
-            graph = _Tracer().trace(module)
+        graph = _traced(module)
     except Exception as error:  # The author's code may raise anything.
         reason = _first_sentence(error) + _instead(error)
         raise ExportError(f"{author_line(error)}{name}: cannot be traced: {reason}") from error
@@ -107,6 +109,18 @@ def trace(module: nn.Module) -> fx.Graph:
         taken = ", ".join(str(argument) for argument in arguments)
         raise ExportError(f"{name}: expected forward(dense, sparse), got forward({taken})")
     return graph
+
+
+def _traced(module: nn.Module) -> fx.Graph:
+    with _sizes_one_by_one():
+        try:
+            return _Tracer().trace(module)
+        except Exception:  # The author's code may raise anything.
+            tracer = _Tracer()
+            tracer.proxy_buffer_attributes = True  # It may slice a buffer by a traced size.
+            with suppress(Exception):
+                return tracer.trace(module)
+            raise
 
 
 def _first_sentence(error: Exception) -> str:

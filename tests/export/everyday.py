@@ -22,6 +22,12 @@ def norm_kept(m, d, s):
     return item / (item.norm(2, 1, keepdim=True) + 1e-6)
 
 
+def whole_numbers_for_floats(m, d, s):
+    item = m.embeddings(s)["item"]
+    scaled = functional.normalize(item, p=2) + functional.leaky_relu(item, 1)
+    return functional.elu(scaled, alpha=2).sum(1)
+
+
 def out_is_none(m, d, s):
     return torch.add(m.embeddings(s)["item"], 1, out=None)
 
@@ -104,6 +110,11 @@ def picked_places(m, d, s):
     return found
 
 
+def sliced_buffer(m, d, s):
+    history = m.sequences(s)["history"].to_padded_dense(3)
+    return (history * m.positions[: history.shape[1]].unsqueeze(-1)).sum(1)
+
+
 def regrouped(m, d, s):
     first, second = KeyedTensor.regroup([m.embeddings(s)], [["user", "item"], ["history"]])
     return torch.cat([first * 2, second], dim=1)
@@ -172,6 +183,7 @@ FORWARDS = (
     normalized,
     norm_of_rows,
     norm_kept,
+    whole_numbers_for_floats,
     out_is_none,
     asserts,
     raises,
@@ -181,6 +193,7 @@ FORWARDS = (
     masked,
     masked_by_values,
     picked_places,
+    sliced_buffer,
     regrouped,
     regrouped_as_dict,
     regrouped_tensors,

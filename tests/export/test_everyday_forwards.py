@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,17 +27,18 @@ with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         return x * 2
 
 
-def module_of(forward, **submodules):
+def module_of(forward):
     scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
     traced = torch.jit.trace(nn.Linear(4, 4), torch.zeros(2, 4))
-    return Forward(
+    module = Forward(
         forward,
         embeddings=collection(),
         sequences=sequences(),
         scripted=scripted,
         traced=traced,
-        **submodules,
     )
+    module.register_buffer("positions", torch.arange(1.0, 9.0))
+    return module
 
 
 @pytest.mark.parametrize("forward", everyday.FORWARDS, ids=lambda each: each.__name__)
@@ -61,6 +63,25 @@ def read_through_a_view(m, d, s):
     first = item[:, 0]
     item[:, 0] = 0
     return first + item.sum(1)
+
+
+def packed_sequence(m, d, s):
+    history = m.sequences(s)["history"]
+    padded = history.to_padded_dense(3)
+    packed = nn.utils.rnn.pack_padded_sequence(padded, history.lengths(), batch_first=True)
+    return packed.data
+
+
+def shape_branch(m, d, s):
+    item = m.embeddings(s)["item"]
+    if item.dim() == 2:
+        item = item.unsqueeze(1)
+    return item.sum(1)
+
+
+def every_key(m, d, s):
+    pooled = m.embeddings(s)
+    return torch.cat([pooled[key] for key in pooled.keys()], dim=1)  # noqa: SIM118  no dict
 
 
 def mixed_index(m, d, s):
@@ -143,6 +164,41 @@ def mixed_index(m, d, s):
             "it draws random numbers",
             "write it for training alone",
             id="random-noise",
+        ),
+        pytest.param(
+            packed_sequence,
+            "pack_padded_sequence(padded",
+            "cannot be traced",
+            "write the layer on the padded sequence in place of pack_padded_sequence",
+            id="packed-sequence",
+        ),
+        pytest.param(
+            shape_branch,
+            "if item.dim() == 2:",
+            "inputs to control flow",
+            "decide what depends on shapes when the module is built",
+            id="branch-on-a-shape",
+        ),
+        pytest.param(
+            every_key,
+            "for key in pooled.keys()",
+            "cannot be iterated",
+            "keys (for key in ('user', 'item'): pooled[key])",
+            id="iterated-keys",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"] / np.sqrt(d.shape[1]),
+            "np.sqrt(d.shape[1])",
+            "cannot be traced",
+            "write math or torch in place of numpy",
+            id="numpy",
+        ),
+        pytest.param(
+            lambda m, d, s: m.embeddings(s)["item"] * float(d[0, 0]),
+            "float(d[0, 0])",
+            "cannot be traced",
+            "write tensors in place of numbers",
+            id="number",
         ),
         pytest.param(
             lambda m, d, s: m.embeddings(s)["item"].norm(dim="rows"),
