@@ -98,8 +98,9 @@ class History:
 def between(before: Snapshot, after: Snapshot, seconds: float) -> Sample:
     """Rates, means and quantiles of what lies between two snapshots, and what waits at the later.
 
-    Rates are per second. ``device:<name>`` is the share of time a device was looking rows up,
-    ``dense_share`` that of the dense program; ``unknown_share`` is of the ids that passed the door.
+    Rates are per second. ``device:<name>`` is the share of the slots that were looking rows up on a
+    device, ``dense_share`` of those that ran the dense program. A batch counts in the second in
+    which it ends, so these are cut at 1. ``unknown_share`` is of the ids that passed the checks.
     """
     sample: Sample = dict.fromkeys([*OUTCOMES.values(), "failed"], 0.0)
     for old, new in zip(before["requests"], after["requests"], strict=True):
@@ -123,11 +124,12 @@ def between(before: Snapshot, after: Snapshot, seconds: float) -> Sample:
     ids = new_of["request_ids"]["sum"]
     unknown = sum(after["unknown_ids"].values()) - sum(before["unknown_ids"].values())
     sample["unknown_share"] = unknown / ids if ids else None
-    sample["dense_share"] = new_of["dense_seconds"]["sum"] / seconds
+    slot_seconds = seconds * max(after["slots"], 1)
+    sample["dense_share"] = min(new_of["dense_seconds"]["sum"] / slot_seconds, 1.0)
     busy_before = {each["name"]: each["lookup_seconds"] for each in before["devices"]}
     for device in after["devices"]:
         busy = device["lookup_seconds"] - busy_before.get(device["name"], 0.0)
-        sample[f"device:{device['name']}"] = busy / seconds
+        sample[f"device:{device['name']}"] = min(busy / slot_seconds, 1.0)
     sample["queued_examples"] = after["queued"]["examples"]
     sample["in_flight"] = after["in_flight"]
     return sample

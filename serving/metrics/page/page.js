@@ -36,7 +36,7 @@ function plan(devices) {
     { title: "Examples in a batch", show: number, scale: atLeast(2), series: [{ key: "batch_examples", name: "mean" }] },
     { title: "Waiting", note: "now", show: number, scale: atLeast(10), series: [
       { key: "queued_examples", name: "examples queued" }, { key: "in_flight", name: "requests in flight" }] },
-    { title: "Load", note: "share of time", show: percent, scale: atLeast(1), series: [
+    { title: "Load", note: "share of the slots", show: percent, scale: atLeast(1), series: [
       ...load, { key: "dense_share", name: "dense" }] },
     { title: "Unknown ids", note: "of all", show: percent, scale: atMost(1), series: [
       { key: "unknown_share", name: "share" }] },
@@ -142,7 +142,7 @@ function show(status) {
   add(status);
   $("model").textContent = status.model;
   $("version").textContent = status.version ? `version ${status.version}` : "";
-  document.title = `${status.model} ${status.version || ""} · embershard`;
+  document.title = `embershard · ${status.model} ${status.version || ""}`;
   $("uptime").textContent = `up ${duration(status.unix_seconds - start)}`;
   say(status.state, status.state);
   tabulate(status);

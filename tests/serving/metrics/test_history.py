@@ -45,13 +45,25 @@ def test_figures_of_the_time_between_two_snapshots():
         "batch_fill": 5.8125 / 11,
         "batch_examples": 93 / 11,
         "unknown_share": 43 / 500,
-        "dense_share": 0.046875 / 2,
-        "device:cpu:0": 0.125,
-        "device:cpu:1": 0.0625,
+        "dense_share": 0.046875 / 2 / 2,  # Of 2 seconds and 2 slots, as the devices.
+        "device:cpu:0": 0.0625,
+        "device:cpu:1": 0.03125,
         "queued_examples": 15,
         "in_flight": 18,
     }
     assert sample == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_load_is_never_above_all_slots(slots):
+    """A batch counts in the second in which it ends, also one that began long before."""
+    later = busy()
+    later["slots"] = slots
+    later["histograms"]["dense_seconds"]["sum"] += 7.5
+    later["devices"][0]["lookup_seconds"] += 3.5
+    sample = between(busy(), later, 1.0)
+    assert (sample["dense_share"], sample["device:cpu:0"]) == (1, 1)
+    assert sample["device:cpu:1"] == 0
 
 
 def test_a_second_without_traffic_has_rates_of_0_and_no_means():

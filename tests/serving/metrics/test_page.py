@@ -14,7 +14,7 @@ from embershard.serving.metrics import MetricsPort
 from embershard.serving.metrics.quantiles import quantile
 from tests.serving.asking import random_request
 from tests.serving.metrics.browser import browser
-from tests.serving.metrics.snapshots import FakeServer, busy
+from tests.serving.metrics.snapshots import FakeServer, busy, crowded
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.slow]
 
@@ -145,6 +145,42 @@ def test_a_server_that_is_gone_is_said(window):
     window.wait_for("document.querySelector('#state').className === 'gone'")
     assert window.text("#state").startswith("no answer since ")
     assert window.errors() != []  # Chromium itself tells of the connection.
+
+
+@pytest.mark.parametrize("make", [busy, crowded], ids=["one-version", "many-long-names"])
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_no_table_is_clipped_on_a_desktop(window, width, make):
+    window.devtools(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+    with MetricsPort() as metrics:
+        metrics.show(FakeServer(make()))
+        window.open(metrics.url)
+        window.wait_for("document.querySelector('#versions').tBodies[0].rows.length > 0")
+        page = "document.documentElement"
+        assert window.evaluate(f"{page}.scrollWidth <= {page}.clientWidth")
+        clipped = (
+            "[...document.querySelectorAll('.card, td, th')].filter(each => "
+            "each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight)"
+            ".map(each => each.textContent.slice(0, 40))"
+        )
+        assert window.evaluate(clipped) == []
+    window.devtools("Emulation.clearDeviceMetricsOverride")
+    window.errors()
+
+
+def test_the_title_names_the_product_and_the_model(window):
+    with MetricsPort() as metrics:
+        metrics.show(FakeServer(busy()))
+        window.open(metrics.url)
+        window.wait_for("document.querySelector('#version').textContent === 'version 3'")
+        assert window.evaluate("document.title") == "embershard · ranker 3"
+        assert window.text("h1") == "embershard ranker version 3"
+    window.errors()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
