@@ -81,7 +81,7 @@ class Server:
             models=models,
             version=str(version or ""),
             fbgemm_folder=fbgemm_folder(),
-            load_report=_reporter(on_event),
+            load_report=_reporter(on_event, self._totals),
             connections_report=LOG.warning,
             record_report=LOG.error,
             security_report=LOG.error,
@@ -216,12 +216,14 @@ def _with_budget(options: ServerOptions) -> ServerOptions:
 
 
 def _reporter(
-    on_event: Callable[[LoadEvent], None] | None,
+    on_event: Callable[[LoadEvent], None] | None, totals: Totals
 ) -> Callable[[str, str, int, float, str], None]:
     """What the extension calls. It knows no server: the extension keeps it, and a server that it
     knew would never be let go."""
 
     def report(what: str, model: str, version: int, seconds: float, message: str) -> None:
+        if what == "load_failed":
+            totals.count_load_failure()
         if on_event is None:
             return
         event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)

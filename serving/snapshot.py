@@ -115,7 +115,8 @@ class Snapshot(VersionSnapshot):
     """A server, everything since its start, as of one moment: sums over its versions, those that
     it has let go included, and what belongs to none.
 
-    Of several models, ``model`` says how many, and ``version`` is 0."""
+    Of several models, ``model`` says how many, and ``version`` is 0; so it is of a model without a
+    default version."""
 
     versions: list[VersionSnapshot]
     """Those that are served, models and versions ascending."""
@@ -127,6 +128,8 @@ class Snapshot(VersionSnapshot):
     slow: Slow
     refused_calls: int
     """Calls without the server's token; no part of the requests above."""
+    load_failures: int
+    """Versions, or labels files, that could not be loaded."""
     certificate_expires_unix_seconds: int
     """That of new connections. 0: without TLS."""
     log_lines_dropped: int

@@ -33,6 +33,12 @@ class Totals:
         self._lock = threading.Lock()
         self._seen: dict[Loaded, VersionSnapshot] = {}
         self._ended: list[VersionSnapshot] = []  # At most one: their sum.
+        self._load_failures = 0
+
+    def count_load_failure(self) -> None:
+        """A version, or the labels, could not be loaded."""
+        with self._lock:
+            self._load_failures += 1
 
     def snapshot(self, native: NativeSnapshot) -> Snapshot:
         """What the server has done since its start."""
@@ -47,17 +53,20 @@ class Totals:
                 self._ended = [_idle(_sum([*self._ended, *ended]))]
             self._seen = seen
             known = [*self._ended, *versions]
-        return _whole(native, known)
+            load_failures = self._load_failures
+        return _whole(native, known, load_failures)
 
 
-def _whole(native: NativeSnapshot, known: Sequence[VersionSnapshot]) -> Snapshot:
+def _whole(
+    native: NativeSnapshot, known: Sequence[VersionSnapshot], load_failures: int
+) -> Snapshot:
     names = sorted({each["model"] for each in native["versions"]})
     defaults = [each["version"] for each in native["versions"] if each["is_default"]]
     total = _sum(known)
     return {
         **total,
         "model": names[0] if len(names) == 1 else f"{len(names)} models",
-        "version": defaults[0] if len(names) == 1 else 0,
+        "version": defaults[0] if len(names) == 1 and defaults else 0,
         "labels": [],
         "is_default": True,
         "start_unix_seconds": native["start_unix_seconds"],
@@ -70,6 +79,7 @@ def _whole(native: NativeSnapshot, known: Sequence[VersionSnapshot]) -> Snapshot
         "connections_refused": native["connections_refused"],
         "slow": native["slow"],
         "refused_calls": native["refused_calls"],
+        "load_failures": load_failures,
         "certificate_expires_unix_seconds": native["certificate_expires_unix_seconds"],
         "log_lines_dropped": 0,
     }

@@ -107,6 +107,17 @@ OURS = (
         rows=_one(lambda _: 1),
     ),
     _gauge(
+        "embershard_default_version",
+        "1 if the version answers requests that name no version, else 0.",
+        lambda snapshot: int(snapshot["is_default"]),
+    ),
+    _of_server(
+        "counter",
+        "embershard_load_failures",
+        "Versions, or labels files, that could not be loaded.",
+        lambda snapshot: snapshot["load_failures"],
+    ),
+    _gauge(
         "embershard_start_time_seconds",
         "When the server began to count, in seconds since 1970.",
         lambda snapshot: snapshot["start_unix_seconds"],

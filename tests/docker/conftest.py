@@ -4,6 +4,7 @@ import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
@@ -11,8 +12,8 @@ from tests.house.sources import ROOT
 
 
 @pytest.fixture(scope="session")
-def scraped() -> dict[str, set[str]]:
-    """The labels of every series, by its name."""
+def samples() -> list[Sample]:
+    """All of a live server."""
     repository = ROOT / "tests" / "golden" / "format_0"
     with (
         MetricsPort(port=0) as metrics,
@@ -21,8 +22,23 @@ def scraped() -> dict[str, set[str]]:
         metrics.show(server)
         with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
             text = answer.read().decode()
+    return [each for family in text_string_to_metric_families(text) for each in family.samples]
+
+
+@pytest.fixture(scope="session")
+def scraped(samples) -> dict[str, set[str]]:
+    """The labels of every series, by its name."""
     found: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
+    for sample in samples:
+        found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+@pytest.fixture(scope="session")
+def scraped_values(samples) -> dict[tuple[str, str], set[str]]:
+    """The values of every label, by the series and the label."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for sample in samples:
+        for label, value in sample.labels.items():
+            found.setdefault((sample.name, label), set()).add(value)
     return found

@@ -68,8 +68,9 @@ def test_ports_are_where_the_server_listens():
     ports = {port["name"]: port["containerPort"] for port in SERVER["ports"]}
     assert ports == {"grpc": given.port, "metrics": given.metrics_port}
     assert (given.host, given.metrics_host) == ("0.0.0.0", "0.0.0.0")
-    (port,) = MANIFESTS["Service"]["spec"]["ports"]
-    assert (port["port"], port["targetPort"]) == (given.port, "grpc")
+    offered = {port["name"]: port["port"] for port in MANIFESTS["Service"]["spec"]["ports"]}
+    assert offered == ports
+    assert all(port["targetPort"] == port["name"] for port in MANIFESTS["Service"]["spec"]["ports"])
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
@@ -114,6 +115,9 @@ def test_all_speak_of_the_same_pods():
     assert MANIFESTS["Deployment"]["spec"]["selector"]["matchLabels"] == labels
     assert MANIFESTS["Service"]["spec"]["selector"] == labels
     assert MANIFESTS["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert MANIFESTS["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    for constraint in POD["topologySpreadConstraints"]:
+        assert constraint["labelSelector"]["matchLabels"] == labels
     target = MANIFESTS["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == (
         "Deployment",
@@ -122,6 +126,26 @@ def test_all_speak_of_the_same_pods():
     (job,) = documents(FOLDER / "prometheus.yml")[0]["scrape_configs"]
     (selector,) = job["kubernetes_sd_configs"][0]["selectors"]
     assert selector["label"] == "app.kubernetes.io/name=" + labels["app.kubernetes.io/name"]
+
+
+def test_pods_spread_over_zones_and_nodes_where_there_is_room():
+    constraints = POD["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in constraints] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
+    for each in constraints:
+        assert (each["maxSkew"], each["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
+
+
+def test_the_network_policy_lets_in_requests_and_the_scrape_and_out_the_fetch():
+    policy = MANIFESTS["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    let_in = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
+    assert let_in == [port["name"] for port in SERVER["ports"]]
+    assert all(rule["from"] for rule in policy["ingress"])
+    let_out = {(each["protocol"], each["port"]) for each in policy["egress"][0]["ports"]}
+    assert let_out == {("UDP", 53), ("TCP", 53), ("TCP", 443)}
 
 
 def test_prometheus_adds_the_labels_that_the_adapter_asks_for():

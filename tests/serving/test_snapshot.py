@@ -1,6 +1,7 @@
 """What a server counts of a known traffic: every figure of its snapshot."""
 
 import json
+import shutil
 import threading
 import time
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.errors import RequestError
+from embershard.errors import PackageError, RequestError
 from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named, packed
 
@@ -298,6 +299,19 @@ def test_waiting_for_a_slow_request_holds_nobody_up_and_ends_with_the_server(rep
         waits.join(60)
         assert [each["examples"] for each in server.wait_slow(600)] == [3]
         assert server.wait_slow(600) == []
+
+
+def test_a_version_that_could_not_be_loaded_is_counted(repository, tmp_path):
+    copied = shutil.copytree(repository, tmp_path / "repository")
+    with serve(copied) as server:
+        assert server.snapshot()["load_failures"] == 0
+        damaged = copied / "ranker" / "2"
+        damaged.mkdir()
+        (damaged / "manifest.json").write_text("{}")
+        with pytest.raises(PackageError):
+            server.load("ranker", 2)
+        assert server.snapshot()["load_failures"] == 1
+        send(server, [named(SMALL)])  # What was served is served on.
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e10])

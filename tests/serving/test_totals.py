@@ -39,6 +39,19 @@ def test_of_one_version_it_is_that_and_what_belongs_to_none():
     assert snapshot["start_unix_seconds"] == 1_600_000_000.0
 
 
+def test_a_model_without_a_default_version_has_version_0():
+    snapshot = Totals().snapshot(native(one(is_default=False)))
+    assert (snapshot["model"], snapshot["version"]) == ("ranker", 0)
+
+
+def test_load_failures_are_counted():
+    totals = Totals()
+    assert totals.snapshot(native(one()))["load_failures"] == 0
+    totals.count_load_failure()
+    totals.count_load_failure()
+    assert totals.snapshot(native(one()))["load_failures"] == 2
+
+
 def test_of_several_models_it_says_how_many():
     snapshot = Totals().snapshot(native(one(), one(model="finder", is_default=False)))
     assert (snapshot["model"], snapshot["version"]) == ("2 models", 0)

@@ -44,6 +44,7 @@ def of_server(version: VersionSnapshot) -> Snapshot:
         "connections_refused": 0,
         "slow": {"seen": 0, "dropped": 0},
         "refused_calls": 0,
+        "load_failures": 0,
         "certificate_expires_unix_seconds": 0,
         "log_lines_dropped": 0,
     }
@@ -130,9 +131,44 @@ def busy() -> Snapshot:
         connections_refused=44,
         slow={"seen": 19, "dropped": 13},
         refused_calls=10,
+        load_failures=9,
         certificate_expires_unix_seconds=1_900_000_000,
         log_lines_dropped=14,
     )
+    return server
+
+
+def crowded() -> Snapshot:
+    """Eight versions of two models, and names as long as they get, without a space."""
+    server = busy()
+    long = "candidate_ranking_with_cross_features_of_the_european_marketplace"
+    server["versions"] = [
+        {
+            **empty_version(),
+            "model": model,
+            "version": 20_261_123_000 + number,
+            "labels": ["stable", "canary", "shadow", "rollback_of_last_quarter"][: number % 5],
+            "is_default": number == 1,
+            "requests": [{**each, "count": 987_654_321} for each in server["requests"]],
+            "histograms": server["histograms"],
+        }
+        for model in (long, f"{long}_on_mobile_devices")
+        for number in range(4)
+    ]
+    for outcome in server["requests"]:
+        outcome["count"] = 9_876_543_210
+    server["unknown_ids"] = {f"{long}_{number}": 9_876_543_210 for number in range(30)}
+    server["devices"] = [
+        {
+            "name": f"cpu:{number}",
+            "table_bytes": 987_654_321_000,
+            "lookup_seconds": 98_765.4,
+            "batches": 9_876_543_210,
+            "rows": 9_876_543_210_000,
+        }
+        for number in range(8)
+    ]
+    server.update(examples=9_876_543_210_000, model="2 models", version=0)
     return server
 
 

@@ -15,6 +15,8 @@ from tests.serving.metrics.snapshots import FakeServer, busy, empty, empty_versi
 SERVED = {"model": "ranker", "version": "3"}
 BUSY = {
     "embershard_served_version_info": 1,
+    "embershard_default_version": 1,
+    "embershard_load_failures_total": 9,
     "embershard_start_time_seconds": 1_700_000_000.25,
     "embershard_requests_total{OK,interactive,}": 40,
     "embershard_requests_total{INVALID_ARGUMENT,interactive,malformed}": 39,
@@ -118,6 +120,7 @@ BUSY = {
 
 
 OF_THE_SERVER = {
+    "embershard_load_failures_total",
     "embershard_open_streams",
     "embershard_connections_refused_total",
     "embershard_unserved_requests_total",
