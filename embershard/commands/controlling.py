@@ -58,7 +58,8 @@ def add_label(commands: Any) -> None:
         "label",
         help="say which version is stable, canary or shadow",
         description="Writes a model's labels.json, whole or not at all. Servers see it when they "
-        "look at the repository again (SIGHUP, or `embershard load SOCKET`).",
+        "look at the repository again (SIGHUP, or `embershard load SOCKET`). If no version is "
+        "stable, canary and shadow also label the default version stable: the highest other one.",
     )
     add = command.add_argument
     add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
@@ -105,6 +106,11 @@ def _print_index(index: list[dict[str, Any]], *, to: Any) -> None:
 def _label(given: argparse.Namespace) -> None:
     from embershard.package.labels import write_label
 
-    labels = write_label(given.repository, given.model, given.label, given.version)
-    for label, version in labels.items():
+    written = write_label(given.repository, given.model, given.label, given.version)
+    for label, version in written.labels.items():
         print(f"{given.model} {version:<8} {label}")
+    if written.made_stable:
+        print(
+            f"version {written.made_stable} is labelled stable, too: no version was, and it "
+            f"answers beside the {given.label}"
+        )

@@ -8,10 +8,10 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from embershard.errors import NotFoundError, RequestError, UnavailableError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
@@ -22,6 +22,7 @@ from embershard.package.strict_json import parse_json
 __all__ = [
     "LABELS",
     "LABELS_FILE",
+    "WrittenLabels",
     "locked_labels",
     "parse_labels",
     "read_labels",
@@ -33,6 +34,14 @@ LABELS: Final = ("canary", "shadow", "stable")
 LABELS_FILE: Final = "labels.json"
 BYTES_MAX: Final = 4096
 VERSION_MAX: Final = (1 << 63) - 1
+
+
+class WrittenLabels(NamedTuple):
+    """What `write_label` left on disk."""
+
+    labels: dict[str, int]
+    made_stable: int = 0
+    """The default version, where it was labelled ``stable`` besides. 0: none was."""
 
 
 def parse_labels(data: bytes) -> dict[str, int]:
@@ -79,8 +88,12 @@ def read_labels(model_folder: Path) -> dict[str, int]:
     return parse_labels(data)
 
 
-def write_label(repository: Path, model: str, label: str, version: int) -> dict[str, int]:
+def write_label(repository: Path, model: str, label: str, version: int) -> WrittenLabels:
     """Gives a version a label, or takes the label away, whole or not at all.
+
+    If no version is ``stable``, a ``canary`` or ``shadow`` also labels the default version
+    ``stable``: the highest other version that is neither canary nor shadow. Later versions then
+    become the default by that label alone.
 
     Servers see it when they look at the repository again. Where several write at once, each waits
     for the one before.
@@ -93,12 +106,22 @@ def write_label(repository: Path, model: str, label: str, version: int) -> dict[
         All labels of the model, as they are now on disk.
 
     Raises:
-        RequestError: another label.
+        RequestError: another label; a canary or shadow beside which no version would be stable.
         NotFoundError: no such version in the repository.
         PackageError: the labels that are there cannot be read.
         UnavailableError: the file cannot be written: a full or read-only disk, say.
     """
-    return write_labels(repository, model, {label: version})
+    made_stable = 0
+
+    def moved(folder: Path, before: dict[str, int]) -> dict[str, int]:
+        nonlocal made_stable
+        labels = {**before, label: version}
+        if version and "stable" not in labels:
+            made_stable = labels["stable"] = _default_beside(folder, label, version, before)
+        return labels
+
+    labels = _change_labels(repository, model, {label: version}, moved)
+    return WrittenLabels(labels, made_stable)
 
 
 def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> dict[str, int]:
@@ -107,8 +130,22 @@ def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> d
     Args:
         versions: by label; 0: no version has it. Labels that are not named stay where they are.
 
-    Returns, Raises: as `write_label`.
+    Returns:
+        All labels of the model, as they are now on disk.
+
+    Raises:
+        As `write_label`.
     """
+    return _change_labels(repository, model, versions, lambda _, before: {**before, **versions})
+
+
+def _change_labels(
+    repository: Path,
+    model: str,
+    versions: Mapping[str, int],
+    moved: Callable[[Path, dict[str, int]], dict[str, int]],
+) -> dict[str, int]:
+    """Writes what ``moved`` makes of a model's folder and labels, once ``versions`` are checked."""
     for label in versions:
         if label not in LABELS:
             raise RequestError(f"label: expected {', '.join(LABELS)}, got {label!r}")
@@ -123,14 +160,31 @@ def write_labels(repository: Path, model: str, versions: Mapping[str, int]) -> d
                 if not (folder / str(version) / MANIFEST).is_file():
                     raise NotFoundError(f"{folder}: no version {version}")
             before = read_labels(folder)
-            moved = {**before, **versions}
-            labels = {label: version for label, version in moved.items() if version}
+            after = moved(folder, before)
+            labels = {label: version for label, version in after.items() if version}
             if labels != before:
                 _replace(folder, labels)
     except OSError as error:
         why = error.strerror or error
         raise UnavailableError(f"{folder / LABELS_FILE}: cannot be written: {why}") from error
     return labels
+
+
+def _default_beside(folder: Path, label: str, version: int, labels: dict[str, int]) -> int:
+    """The default version, without a ``stable`` one, once ``version`` has the label.
+
+    Raises:
+        RequestError: there is none.
+    """
+    names = (each.parent.name for each in folder.glob(f"*/{MANIFEST}"))
+    versions = {int(name) for name in names if name.isascii() and name.isdigit()}
+    others = versions - {version, *labels.values()}
+    if not others:
+        raise RequestError(
+            f"{label}: expected another version to answer the other requests, found none beside "
+            f"{version}: publish one, or label one stable"
+        )
+    return max(others)
 
 
 def _check_regular(mode: int) -> None:

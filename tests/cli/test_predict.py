@@ -69,7 +69,7 @@ def test_a_version_is_asked_for_by_number_or_by_label(repository, tmp_path, requ
     (model / "1").symlink_to(repository / "ranker" / "1")
     (model / "labels.json").write_text(json.dumps({"canary": 1}))
     path = request_file(REQUEST)
-    with Server(tmp_path, options=ServerOptions(port=0, threads=1)) as server:
+    with Server(tmp_path, version=1, options=ServerOptions(port=0, threads=1)) as server:
         for which in (["--label", "canary"], ["--version", "1"], ["--model-version", "1"]):
             code, out, err = predict(capsys, server.address, path, *which)
             assert (code, err, json.loads(out)["version"]) == (0, "", 1)

@@ -54,6 +54,22 @@ def test_a_label_and_sighup_change_what_answers(repository):
     assert "refreshed seconds=" in err
 
 
+def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repository):
+    """Version 2 is the highest, and would answer everything."""
+    labelled = run("label", repository, "ranker", "canary", 2)
+    assert labelled.returncode == 0
+    assert labelled.stdout.splitlines() == [
+        "ranker 2        canary",
+        "ranker 1        stable",
+        "version 1 is labelled stable, too: no version was, and it answers beside the canary",
+    ]
+    with serving(repository, "--threads", 1) as server:
+        with Client(server.address, timeout_seconds=60) as client:
+            assert version_of(client) == 1
+            assert version_of(client, label="canary") == 2
+        server.stop(signal.SIGTERM)
+
+
 def events(err, *names):
     """Of these names, as the log has them, without their times."""
     lines = [line.split(maxsplit=1)[1] for line in err.splitlines()]

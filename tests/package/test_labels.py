@@ -65,8 +65,8 @@ def test_a_label_moves_and_goes(repository):
     assert read_labels(repository / "ranker") == {}
     write_label(repository, "ranker", "stable", 1)
     write_label(repository, "ranker", "canary", 2)
-    assert write_label(repository, "ranker", "stable", 2) == {"stable": 2, "canary": 2}
-    assert write_label(repository, "ranker", "canary", 0) == {"stable": 2}
+    assert write_label(repository, "ranker", "stable", 2).labels == {"stable": 2, "canary": 2}
+    assert write_label(repository, "ranker", "canary", 0).labels == {"stable": 2}
     assert read_labels(repository / "ranker") == {"stable": 2}
     assert sorted(os.listdir(repository / "ranker")) == ["1", "2", "labels.json"]
 
@@ -85,6 +85,42 @@ def test_labels_that_do_not_change_are_not_written(repository):
     before = (repository / "ranker" / "labels.json").stat()
     write_labels(repository, "ranker", {"stable": 1, "canary": 0})
     assert (repository / "ranker" / "labels.json").stat() == before
+
+
+@pytest.mark.parametrize("label", ["canary", "shadow"])
+def test_the_first_canary_or_shadow_labels_the_default_version_stable(repository, label):
+    written = write_label(repository, "ranker", label, 2)
+    assert written.labels == {"stable": 1, label: 2}
+    assert written.made_stable == 1
+    assert read_labels(repository / "ranker") == {"stable": 1, label: 2}
+    assert write_label(repository, "ranker", label, 1).made_stable == 0
+
+
+def test_a_canary_below_the_default_version_labels_that_stable(repository):
+    assert write_label(repository, "ranker", "canary", 1).labels == {"stable": 2, "canary": 1}
+
+
+def test_the_version_made_stable_is_no_canary_or_shadow_itself(repository):
+    folder = repository / "ranker" / "10"
+    folder.mkdir()
+    (folder / "manifest.json").touch()
+    (repository / "ranker" / "labels.json").write_text('{"shadow": 2}')
+    written = write_label(repository, "ranker", "canary", 10)
+    assert written.labels == {"stable": 1, "shadow": 2, "canary": 10}
+
+
+def test_the_only_version_is_not_labelled_canary_or_shadow(repository):
+    (repository / "ranker" / "2" / "manifest.json").unlink()
+    for label in ("canary", "shadow"):
+        with pytest.raises(
+            RequestError,
+            match=rf"{label}: expected another version to answer the other requests, found none "
+            r"beside 1: publish one, or label one stable",
+        ):
+            write_label(repository, "ranker", label, 1)
+    assert read_labels(repository / "ranker") == {}
+    assert write_label(repository, "ranker", "stable", 1).labels == {"stable": 1}
+    assert write_label(repository, "ranker", "canary", 1).labels == {"stable": 1, "canary": 1}
 
 
 def test_a_label_for_what_is_not_there_is_refused(repository):
@@ -170,7 +206,7 @@ repository, label, turns = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 for turn in range(turns):
     version = 1 + turn % 2
     written = write_label(repository, "ranker", label, version)
-    assert written[label] == read_labels(repository / "ranker")[label] == version
+    assert written.labels[label] == read_labels(repository / "ranker")[label] == version
 """
 
 

@@ -24,6 +24,17 @@ bool Has(const std::vector<int64_t>& there, int64_t version) {
   return std::ranges::find(there, version) != there.end();
 }
 
+// The highest version that is neither canary nor shadow. 0: there is none.
+int64_t HighestUnreserved(const std::vector<int64_t>& there, const Labels& labels) {
+  int64_t highest = 0;
+  for (const int64_t version : there) {
+    const bool reserved = std::ranges::any_of(
+        labels, [version](const auto& label) { return label.second == version; });
+    if (!reserved) highest = std::max(highest, version);
+  }
+  return highest;
+}
+
 }  // namespace
 
 Result<VersionRule> ParseVersionRule(std::string_view text) {
@@ -65,10 +76,17 @@ Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule
       return NotFound("model '" + model + "': no version is labelled " + rule.label);
     }
     choice.default_version = labelled->second;
-  } else if (rule.stable_first && stable != labels.end()) {
+  } else if (!rule.stable_first) {
+    choice.default_version = std::ranges::max(there);
+  } else if (stable != labels.end()) {
     choice.default_version = stable->second;
   } else {
-    choice.default_version = std::ranges::max(there);
+    choice.default_version = HighestUnreserved(there, labels);
+    if (choice.default_version == 0) {
+      return NotFound("model '" + model +
+                      "': every version is labelled canary or shadow: label one stable, or name "
+                      "the default with --version");
+    }
   }
   choice.versions.insert(choice.default_version);
   for (const int64_t version : also) {

@@ -16,14 +16,15 @@ namespace embershard {
 
 // Which version answers who names none.
 struct VersionRule {
-  int64_t number = 0;        // That one, unless 0.
-  std::string label;         // The one labelled so, unless empty.
-  bool stable_first = true;  // The one labelled stable, where the model has that label.
-  // Else the highest.
+  int64_t number = 0;  // That one, unless 0.
+  std::string label;   // The one labelled so, unless empty.
+  // Else the one labelled stable or, if the model has no such label, the highest that is neither
+  // canary nor shadow. False: the highest of all.
+  bool stable_first = true;
 };
 
-// "": stable_first. "latest": the highest. "12": that one. Else a label. kInvalidArgument: none of
-// these.
+// "": stable_first. "latest": the highest of all. "12": that one. Else a label. kInvalidArgument:
+// none of these.
 Result<VersionRule> ParseVersionRule(std::string_view text);
 
 struct VersionChoice {
@@ -33,7 +34,8 @@ struct VersionChoice {
 };
 
 // `there`: the versions in the repository. `also`: further ones, which somebody asked for; those
-// that are not there are left out. kNotFound where the rule or a label means none that is there.
+// that are not there are left out. kNotFound where the rule or a label means none that is there,
+// and where the rule is stable_first and every version is a canary or shadow.
 Result<VersionChoice> ChooseVersions(const std::string& model, const VersionRule& rule,
                                      const std::vector<int64_t>& there, const Labels& labels,
                                      const std::set<int64_t>& also);

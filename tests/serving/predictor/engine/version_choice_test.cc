@@ -24,6 +24,25 @@ TEST(VersionChoice, TheHighestUnlessOneIsStable) {
   EXPECT_EQ(Choose("", {{"canary", 2}})->default_version, 5);
 }
 
+TEST(VersionChoice, ACanaryOrShadowIsNotTheDefaultMerelyAsTheHighest) {
+  EXPECT_EQ(Choose("", {{"canary", 5}})->default_version, 2);
+  EXPECT_EQ(Choose("", {{"shadow", 5}})->default_version, 2);
+  EXPECT_EQ(Choose("", {{"canary", 5}, {"shadow", 2}})->default_version, 1);
+  EXPECT_EQ(Choose("", {{"canary", 5}})->versions, (Versions{2, 5}));
+  EXPECT_EQ(Choose("", {{"canary", 5}, {"stable", 5}})->default_version, 5);
+  EXPECT_EQ(Choose("latest", {{"canary", 5}})->default_version, 5);
+}
+
+TEST(VersionChoice, RefusesToGuessTheDefaultAmongCanaryAndShadow) {
+  const auto choice =
+      ChooseVersions("ranker", Rule(""), {7, 8}, {{"canary", 8}, {"shadow", 7}}, {});
+  EXPECT_EQ(choice.status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(
+      choice.status().message(),
+      "model 'ranker': every version is labelled canary or shadow: label one stable, or name the "
+      "default with --version");
+}
+
 TEST(VersionChoice, ARuleThatIsGivenStands) {
   EXPECT_EQ(Choose("latest", {{"stable", 2}})->default_version, 5);
   EXPECT_EQ(Choose("1", {{"stable", 2}})->default_version, 1);
