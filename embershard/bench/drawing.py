@@ -14,7 +14,7 @@ from embershard.bench.id_sources import IdSource
 from embershard.bench.pool import PooledRequest
 from embershard.bench.zipf import scattered, zipf_ranks
 from embershard.client import ServedInput, ServedModel
-from embershard.client.arguments import priority_of
+from embershard.client.arguments import name_of, priority_of, version_of
 from embershard.errors import InputError
 
 __all__ = ["MLPERF_EXAMPLES", "Span", "TrafficOptions", "draw_requests"]
@@ -60,12 +60,26 @@ class TrafficOptions:
     priority: Literal["interactive", "batch"] = "interactive"
     """Of every request."""
 
+    version: int = 0
+    """Of the model, in every request. 0: none is named, so that requests follow the default version
+    when it changes."""
+
+    label: str = ""
+    """Of the version, in place of its number. Empty: none is named."""
+
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.pool_requests <= 1_000_000:
             raise InputError(f"pool: expected 1 .. 1000000, got {self.pool_requests}")
         priority_of(self.priority)
+        version_of(self.version)
+        name_of("label", self.label)
+        if self.version and self.label:
+            raise InputError(
+                f"expected a version or a label, got version {self.version} and label "
+                f"{self.label!r}"
+            )
         if not 0 <= self.seed <= 1 << 62:
             raise InputError(f"seed: expected 0 .. 2**62, got {self.seed}")
 
@@ -120,7 +134,8 @@ def _draw_chunk(
     heads = [
         pb.PredictRequest(
             model=model.name,
-            version=model.version,
+            version=options.version,
+            label=options.label,
             num_examples=int(size),
             priority=priority_of(options.priority),
         )

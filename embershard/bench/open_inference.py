@@ -62,7 +62,7 @@ def _infer_request(model: ServedModel, request: pb.PredictRequest, before: Seque
     return b"".join(
         [
             bytes_field(MODEL_NAME, model.name.encode()),
-            bytes_field(MODEL_VERSION, str(model.version).encode()),
+            bytes_field(MODEL_VERSION, (request.label or str(request.version or "")).encode()),
             _parameter("num_examples", request.num_examples),
             _parameter("priority", request.priority),
             *(bytes_field(INPUTS, _input(*tensor, before)) for tensor in tensors),

@@ -26,8 +26,9 @@ LINE_CHARS: Final = 85
 def report_table(report: BenchReport) -> str:
     """The report in lines, with a newline at the end."""
     result, load = report.result, report.result.options
+    label = f" ({report.options.traffic.label})" if report.options.traffic.label else ""
     rows = [
-        ("model", f"{report.model.name} {report.model.version} at {report.target.name}"),
+        ("model", f"{report.model.name} {report.model.version}{label} at {report.target.name}"),
         *(("requests", line) for line in report.traffic[:1]),
         *(("", line) for line in report.traffic[1:]),
         ("load", _load_text(result)),
@@ -58,6 +59,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "target": report.target.name,
         "model": report.model.name,
         "version": report.model.version,
+        "label": report.options.traffic.label,
         "schema": f"{report.model.fingerprint:016x}",
         "traffic": list(report.traffic),
         "load": {

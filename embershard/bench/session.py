@@ -12,13 +12,14 @@ from embershard.bench.open_inference import MODEL_INFER, infer_requests
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.rate_search import RateSearch, Trial
-from embershard.bench.replay import AnswerCheck, check_answers, read_replay
+from embershard.bench.replay import AnswerCheck, Replay, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
-from embershard.bench.subject import find_subject
+from embershard.bench.subject import Subject, find_subject
 from embershard.bench.target import (
     Target,
+    ask_model,
     find_target,
     try_method,
     try_requests,
@@ -26,7 +27,7 @@ from embershard.bench.target import (
 from embershard.bench.torchrec import TORCHREC_PREDICT, torchrec_requests
 from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
-from embershard.errors import InputError, UnavailableError
+from embershard.errors import EmbershardError, InputError, UnavailableError
 from embershard.words import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
@@ -113,7 +114,8 @@ def run_bench(
         progress: called about twice a second with the name of what runs.
 
     Raises:
-        InputError: options that the server's model contradicts; a target that is not local.
+        InputError: options that the server's model or protocol contradicts; a target that is not
+            local.
         RequestError: the server refuses the requests.
         UnavailableError, DeadlineError: no server answers.
     """
@@ -122,10 +124,7 @@ def run_bench(
     )
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
-    package = options.package if options.load.protocol != "embershard" else None
-    asked = find_subject(
-        target, model=options.model, replay=replay, package=package, patience_seconds=patience
-    )
+    asked = _subject(options, target, replay, patience_seconds=patience)
     model = asked.model
     if replay is not None:
         sent = recorded_traffic(replay, model)
@@ -162,6 +161,8 @@ def run_bench(
         result, search = search_rate(options, options.objective, run)
         if search.confirmed is None:
             warnings.append(f"{options.objective} held at no rate for runs of the whole duration")
+    if asked.is_ours and replay is None and not _names_version(options):
+        warnings += _default_changed(target, model, patience_seconds=patience)
     return BenchReport(
         target=target,
         model=model,
@@ -175,6 +176,47 @@ def run_bench(
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
     )
+
+
+def _names_version(options: BenchOptions) -> bool:
+    return bool(options.traffic.version or options.traffic.label)
+
+
+def _subject(
+    options: BenchOptions, target: Target, replay: Replay | None, *, patience_seconds: float
+) -> Subject:
+    """As `find_subject`, by the options.
+
+    Raises:
+        InputError: a version that requests of the protocol cannot name.
+    """
+    if options.load.protocol == "torchrec" and _names_version(options):
+        raise InputError(
+            "expected no version or label with protocol 'torchrec', whose requests name none"
+        )
+    return find_subject(
+        target,
+        model=options.model,
+        version=options.traffic.version,
+        label=options.traffic.label,
+        replay=replay,
+        package=options.package if options.load.protocol != "embershard" else None,
+        patience_seconds=patience_seconds,
+    )
+
+
+def _default_changed(target: Target, before: ServedModel, *, patience_seconds: float) -> list[str]:
+    """Whether other versions may have answered than the one that the bench began with."""
+    try:
+        now = ask_model(target, before.name, timeout_seconds=patience_seconds)
+    except EmbershardError as error:
+        return [f"the default version at the end is not known: {error}"]
+    if now.version == before.version:
+        return []
+    return [
+        f"the default version changed from {before.version} to {now.version} during the bench: "
+        "both answered"
+    ]
 
 
 def tool_limits(result: RunResult) -> list[str]:

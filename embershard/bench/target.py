@@ -115,8 +115,10 @@ def find_target(
     return targets[0]
 
 
-def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedModel:
-    """What the server says of a model.
+def ask_model(
+    target: Target, model: str, *, timeout_seconds: float, version: int = 0, label: str = ""
+) -> ServedModel:
+    """What the server says of a model: of its default version, unless one or a label is named.
 
     Raises:
         OtherServerError: a server of another make.
@@ -132,7 +134,8 @@ def ask_model(target: Target, model: str, *, timeout_seconds: float) -> ServedMo
             target.token,
         )
         try:
-            return served_model(get_model(pb.GetModelRequest(model=model), timeout=timeout_seconds))
+            request = pb.GetModelRequest(model=model, version=version, label=label)
+            return served_model(get_model(request, timeout=timeout_seconds))
         except grpc.RpcError as failure:
             error = error_of(failure, address=target.name)
             if failure.code() is grpc.StatusCode.UNIMPLEMENTED:

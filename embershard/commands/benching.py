@@ -20,7 +20,10 @@ RECORDED: Final = "recorded"
 
 STANDARD_OUTPUT: Final = Path("-")
 
-DRAWN: Final = ("examples", "ids", "lengths", "id_range", "package", "pool", "priority")
+DRAWN: Final = (
+    *("examples", "ids", "lengths", "id_range", "package", "pool", "priority"),
+    *("version", "label"),
+)
 """What shapes drawn requests."""
 
 # Flags by the option that each is; one that is not given leaves the option's default.
@@ -41,6 +44,8 @@ TRAFFIC: Final = {
     "zipf_alpha": "ids",
     "pool_requests": "pool",
     "priority": "priority",
+    "version": "version",
+    "label": "label",
     "seed": "seed",
 }
 
@@ -56,6 +61,8 @@ def add_bench(commands: Any) -> None:
     add = command.add_argument
     add("--target", required=True, metavar="HOST:PORT", help="a loopback address")
     add("--model", default="", help="(default: the only one served)")
+    add("--version", type=int, metavar="N", help="(default: the default version, also after swaps)")
+    add("--label", metavar="LABEL", help="measure the version with that label, as canary")
     how = command.add_mutually_exclusive_group()
     how.add_argument(
         "--rate",

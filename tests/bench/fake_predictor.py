@@ -51,6 +51,9 @@ class FakePredictor:
     """Whether a request need not name the model."""
 
     requests: list[bytes] = field(default_factory=list)
+    descriptions: list[pb.GetModelRequest] = field(default_factory=list)
+    """What was asked of the model."""
+
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -62,7 +65,11 @@ class FakePredictor:
     ) -> pb.GetModelResponse:
         if not message.model and not self.is_alone:
             context.abort(grpc.StatusCode.NOT_FOUND, "no model is named, expected one of 'a'; 'b'")
-        return self.model
+        self.descriptions.append(message)
+        described = pb.GetModelResponse()
+        described.CopyFrom(self.model)
+        described.version = message.version or self.model.version
+        return described
 
     def _predict(self, message: bytes, context: grpc.ServicerContext) -> pb.PredictResponse:
         with self.lock:

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import grpc
 import pytest
 
+from embershard._proto import predictor_pb2 as pb
 from embershard.bench import LoadOptions, TrafficOptions
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
@@ -44,6 +45,79 @@ def test_a_bench_without_a_rate_sends_one_request_after_the_other(capsys):
     with fake_predictor() as fake:
         assert bench(fake, "--requests", "5") == 0
     assert "closed loop, 1 in flight" in capsys.readouterr().out
+
+
+def asked_versions(fake):
+    """Version and label of every request, each pair once."""
+    requests = [pb.PredictRequest.FromString(each) for each in fake.requests]
+    return {(each.version, each.label) for each in requests}
+
+
+@pytest.mark.parametrize("streams", [(), ("--streams", "1")], ids=["calls", "streams"])
+def test_a_bench_follows_the_default_version_through_a_swap(capsys, streams):
+    """Version 7 is let go for version 8 after twenty requests."""
+
+    def answer(number, context):
+        version = 7 if number < 20 else 8
+        fake.model.version = version
+        asked = pb.PredictRequest.FromString(fake.requests[number]).version
+        if asked not in (0, version):
+            context.abort(grpc.StatusCode.NOT_FOUND, f"version {asked} is not served here")
+        return pb.PredictResponse(model="ranker", version=version)
+
+    with fake_predictor(answer) as fake:
+        assert bench(fake, "--in-flight", "1", "--requests", "60", *streams) == 0
+    out = capsys.readouterr().out
+    assert asked_versions(fake) == {(0, "")}
+    assert "errors     none of 60" in out
+    assert "note       the default version changed from 7 to 8 during the bench" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        pytest.param(("--version", "8"), (8, ""), id="version"),
+        pytest.param(("--label", "canary"), (0, "canary"), id="label"),
+    ],
+)
+def test_a_bench_measures_the_version_or_label_that_is_given(capsys, flags, named):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "20", *flags) == 0
+    assert asked_versions(fake) == {named}
+    assert {(each.version, each.label) for each in fake.descriptions} == {named}
+    shown = {"--version": "ranker 8 at", "--label": "ranker 7 (canary) at"}[flags[0]]
+    assert f"model      {shown} ipv4:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        pytest.param(
+            ("--version", "8", "--label", "canary"),
+            "expected a version or a label, got version 8 and label 'canary'",
+            id="both",
+        ),
+        pytest.param(("--version", "-1"), "version: expected 0..", id="negative"),
+        pytest.param(
+            ("--label", "canary", "--protocol", "torchrec"),
+            "expected no version or label with protocol 'torchrec', whose requests name none",
+            id="torchrec",
+        ),
+    ],
+)
+def test_a_version_that_cannot_be_measured_is_refused(capsys, flags, message):
+    with fake_predictor() as fake:
+        assert bench(fake, "--requests", "20", *flags) == 1
+    assert message in capsys.readouterr().err
+    assert fake.requests == []
+
+
+def test_a_replay_takes_no_version(capsys, tmp_path):
+    for flags in (("--version", "8"), ("--label", "canary")):
+        replay = ("--replay", str(tmp_path / "calls"))
+        assert main(["bench", "--target", "127.0.0.1:1", *replay, *flags]) == 1
+        words = f"--replay sends what was recorded: expected no {flags[0]} with it"
+        assert words in capsys.readouterr().err
 
 
 def test_help_states_the_defaults_of_the_options(capsys):

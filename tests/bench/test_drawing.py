@@ -45,7 +45,7 @@ def lists_of(drawn):
 def test_requests_follow_the_schema():
     for drawn in draw(examples=((1, 7),), pool_requests=150):
         lists, message = lists_of(drawn)
-        assert (message.model, message.version) == ("ranker", 7)
+        assert (message.model, message.version, message.label) == ("ranker", 0, "")
         assert message.packed.schema == 0xABC
         assert message.num_examples == drawn.examples
         assert 1 <= drawn.examples <= 7

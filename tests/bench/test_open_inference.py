@@ -60,7 +60,7 @@ def test_a_request_says_the_same():
     (converted,) = infer_requests(model(*INPUTS), [pooled])
     assert (converted.examples, converted.ids) == (3, 4)
     message = service_pb2.ModelInferRequest.FromString(converted.message)
-    assert (message.model_name, message.model_version) == ("ranker", "300")
+    assert (message.model_name, message.model_version) == ("ranker", "")
     assert {key: value.int64_param for key, value in message.parameters.items()} == {
         "num_examples": 3,
         "priority": 2,
@@ -72,6 +72,21 @@ def test_a_request_says_the_same():
         "VALUES": ("INT64", [4], values.tobytes()),
         "WEIGHTS": ("FP32", [3], weights.tobytes()),
     }
+
+
+@pytest.mark.parametrize(
+    ("named", "version"),
+    [
+        pytest.param({"version": 12}, "12", id="version"),
+        pytest.param({"label": "canary"}, "canary", id="label"),
+    ],
+)
+def test_a_version_and_a_label_are_the_models_version(named, version):
+    ours = pb.PredictRequest(num_examples=1, **named)
+    pooled = PooledRequest(ours.SerializeToString(), examples=1, ids=0)
+    (converted,) = infer_requests(model(), [pooled])
+    message = service_pb2.ModelInferRequest.FromString(converted.message)
+    assert message.model_version == version
 
 
 def test_what_a_model_does_not_have_is_not_sent():
