@@ -71,10 +71,16 @@ class Shadow(TypedDict):
     """Copies of requests to a version, where it is the shadow of another."""
 
     sent: int
-    dropped: int
-    """Not copied: too many were under way, or its inputs or outputs are not the same."""
+    """Of requests that were answered well."""
+    dropped: dict[str, int]
+    """Sampled requests that were not copied, by reason: ``schema`` (its inputs or outputs are not
+    the same), ``copies_under_way`` and ``bytes_under_way`` (as many as there may be)."""
     failed: int
     """Of those sent: not answered."""
+    batch_seconds: float
+    """For which batches of copies were under way, where it is only a shadow."""
+    cpu_seconds: float
+    """Of these: for which their thread had a processor."""
 
 
 class VersionSnapshot(TypedDict):

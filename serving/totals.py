@@ -109,8 +109,10 @@ def _sum(versions: Sequence[VersionSnapshot]) -> VersionSnapshot:
         "devices": _devices(device for each in versions for device in each["devices"]),
         "shadow": {
             "sent": sum(each["shadow"]["sent"] for each in versions),
-            "dropped": sum(each["shadow"]["dropped"] for each in versions),
+            "dropped": _counts(each["shadow"]["dropped"] for each in versions),
             "failed": sum(each["shadow"]["failed"] for each in versions),
+            "batch_seconds": sum(each["shadow"]["batch_seconds"] for each in versions),
+            "cpu_seconds": sum(each["shadow"]["cpu_seconds"] for each in versions),
         },
         "max_batch_examples": max((each["max_batch_examples"] for each in versions), default=0),
         "slots": max((each["slots"] for each in versions), default=0),

@@ -88,6 +88,7 @@ def _run(
     given: argparse.Namespace, options: ServerOptions, log: EventLog, early: EndAtOnce
 ) -> None:
     """From the ports to the last line of the log."""
+    from embershard.serving.shadow_log import ShadowLog
     from embershard.serving.slow_log import SlowRequestLog
 
     # Taken before the tables are loaded: what is wrong with it shows at once.
@@ -102,7 +103,14 @@ def _run(
             early.stop()
             _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
+            shadow = (
+                ShadowLog(server, log, shadow_time=options.shadow_time)
+                if options.shadow_share
+                else None
+            )
             _wait_for_signal(server, log, options, refresher)
+            if shadow:
+                shadow.close()
             log.write("draining", {"in_flight": server.snapshot()["in_flight"]})
             _end_at_once(log, "draining")  # By a second one.
             if not server.stop():

@@ -252,14 +252,33 @@ OURS = (
         lambda snapshot: snapshot["shadow"]["sent"],
     ),
     _counter(
-        "embershard_shadow_dropped",
-        "Requests in the sample that were not copied to it.",
-        lambda snapshot: snapshot["shadow"]["dropped"],
+        "embershard_shadow_compared",
+        "Of the copies, those whose scores were compared with the ones given.",
+        lambda snapshot: sum(snapshot["histograms"]["shadow_difference"]["counts"]),
+    ),
+    Family(
+        kind="counter",
+        name="embershard_shadow_dropped",
+        about="Requests in the sample that were not copied to it, by reason.",
+        labels=("reason",),
+        rows=lambda snapshot: [
+            ((reason,), count) for reason, count in snapshot["shadow"]["dropped"].items()
+        ],
     ),
     _counter(
         "embershard_shadow_failed",
         "Of the copies, those that it did not answer.",
         lambda snapshot: snapshot["shadow"]["failed"],
+    ),
+    _counter(
+        "embershard_shadow_batch_seconds",
+        "Time for which batches of copies were under way, where it is only a shadow.",
+        lambda snapshot: snapshot["shadow"]["batch_seconds"],
+    ),
+    _counter(
+        "embershard_shadow_cpu_seconds",
+        "Of this time, that for which their thread had a processor.",
+        lambda snapshot: snapshot["shadow"]["cpu_seconds"],
     ),
     _histogram(
         "embershard_shadow_difference",

@@ -85,6 +85,7 @@ def _version(version: VersionSnapshot) -> dict[str, Any]:
         **{name: version[name] for name in ("model", "version", "labels", "is_default", "shadow")},
         "answered": sum(each["count"] for each in version["requests"] if each["code"] == "OK"),
         "p99": quantile(0.99, times["bounds"], times["counts"]),
+        "shadow_sampled": version["shadow"]["sent"] + sum(version["shadow"]["dropped"].values()),
         "shadow_compared": compared,
         "shadow_difference": differences["sum"] / compared if compared else None,
     }

@@ -66,6 +66,12 @@ def shadow_of(server):
     return version_2_of(server)["shadow"]
 
 
+def sampled_of(server):
+    """Copied or dropped."""
+    shadow = shadow_of(server)
+    return shadow["sent"] + sum(shadow["dropped"].values())
+
+
 def test_scores_that_differ_are_measured(tmp_path):
     """Version 2 scores everything by STEP more: in metrics and on the page, too."""
     for version, label in ((1, "stable"), (2, "shadow")):
@@ -75,7 +81,7 @@ def test_scores_that_differ_are_measured(tmp_path):
     with Server(tmp_path, options=options) as server, Client(server.address) as client:
         for row in range(ASKED):
             client.predict("ranker", dense={"price": [5.0, 6.0]}, sparse={"item": [[row], []]})
-        until(lambda: shadow_of(server)["sent"] + shadow_of(server)["dropped"] == ASKED)
+        until(lambda: sampled_of(server) == ASKED)
         sent = shadow_of(server)["sent"]
         assert sent > 0
         until(
@@ -90,9 +96,12 @@ def test_scores_that_differ_are_measured(tmp_path):
         r"^embershard_shadow_difference_sum\{.*version=\"2\"\} (.*)$", metrics, re.M
     )
     assert float(told) == pytest.approx(sent * STEP, rel=1e-4)
+    assert (
+        f'embershard_shadow_compared_total{{model="ranker",version="2"}} {float(sent)}' in metrics
+    )
     status = status_json(snapshot, "serving", History(server.snapshot))
     (line,) = [each for each in status["versions"] if each["version"] == 2]
-    assert line["shadow_compared"] == sent
+    assert (line["shadow_sampled"], line["shadow_compared"]) == (ASKED, sent)
     assert line["shadow_difference"] == pytest.approx(STEP, rel=1e-4)
 
 
@@ -119,6 +128,6 @@ def test_a_shadow_that_goes_wrong_touches_no_answer(tmp_path, module, fails):
             assert answer.version == 1
             assert answer["score"] == alone
         assert abs(float(alone[0]) - STEP - DEAR) < STEP / 10
-        until(lambda: shadow_of(server)["sent"] + shadow_of(server)["dropped"] == ASKED + 1)
+        until(lambda: sampled_of(server) == ASKED + 1)
         if fails:
             until(lambda: shadow_of(server)["failed"] == shadow_of(server)["sent"])

@@ -120,7 +120,8 @@ function tabulate(status) {
   fill("versions", status.versions.map((each) => [
     `${each.model} ${each.version}`,
     [...(each.is_default ? ["default"] : []), ...each.labels].join(", "),
-    count(each.answered), seconds(each.p99), count(each.shadow_compared),
+    count(each.answered), seconds(each.p99),
+    each.shadow_sampled ? `${count(each.shadow_compared)} of ${count(each.shadow_sampled)}` : "–",
     each.shadow_difference === null ? "–" : each.shadow_difference.toPrecision(3)]));
   // Versions come and go, and with them devices and features.
   fill("devices", status.devices.map((each) => [

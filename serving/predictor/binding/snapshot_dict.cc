@@ -41,6 +41,17 @@ py::dict UnknownIdCounts(const EngineSnapshot& snapshot) {
   return unknown_ids;
 }
 
+py::dict ShadowCounts(const TelemetrySnapshot& telemetry) {
+  py::dict dropped;
+  for (size_t i = 0; i < kShadowDrops; ++i) {
+    dropped[NameOf(static_cast<ShadowDrop>(i))] = telemetry.shadow_dropped[i];
+  }
+  return py::dict("sent"_a = telemetry.shadow_sent, "dropped"_a = dropped,
+                  "failed"_a = telemetry.shadow_failed,
+                  "batch_seconds"_a = telemetry.shadow_batch_seconds,
+                  "cpu_seconds"_a = telemetry.shadow_cpu_seconds);
+}
+
 py::list Devices(const EngineSnapshot& snapshot) {
   py::list devices;
   for (const DeviceLoad& load : snapshot.devices) {
@@ -68,9 +79,7 @@ py::dict ToDict(const EngineSnapshot& snapshot) {
       "queued"_a = py::dict("requests"_a = queued.requests, "examples"_a = queued.examples,
                             "ids"_a = queued.ids, "bytes"_a = queued.bytes),
       "in_flight"_a = telemetry.in_flight, "devices"_a = Devices(snapshot),
-      "shadow"_a =
-          py::dict("sent"_a = telemetry.shadow_sent, "dropped"_a = telemetry.shadow_dropped,
-                   "failed"_a = telemetry.shadow_failed));
+      "shadow"_a = ShadowCounts(telemetry));
 }
 
 py::dict UnservedToDict(const TelemetrySnapshot& telemetry) {

@@ -27,32 +27,42 @@ Status NoShadow() { return {StatusCode::kUnavailable, "the version is no shadow 
 CopyRunner::CopyRunner(IsShadow is_shadow, double time)
     : is_shadow_(std::move(is_shadow)), time_(time), thread_([this] { Loop(); }) {}
 
-CopyRunner::~CopyRunner() {
+CopyRunner::~CopyRunner() { Stop(); }
+
+void CopyRunner::Stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
-void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept {
-  bool first = false;
+void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy,
+                      uint64_t reviews) noexcept {
+  bool wake = false;
+  bool stopped = false;
   try {
     const std::lock_guard lock(mutex_);
-    waiting_.emplace_back();
-    waiting_.back() = {.engine = std::move(engine), .copy = std::move(copy)};
-    first = waiting_.size() == 1;
+    stopped = stopping_;
+    if (!stopped) {
+      waiting_.emplace_back();
+      waiting_.back() = {.engine = std::move(engine), .copy = std::move(copy)};
+      if (reviews != reviews_) to_review_ = true;
+      wake = to_review_ || waiting_.size() == 1;
+    }
   } catch (const std::exception&) {
     return Refuse(copy, OutOfMemory());
   }
-  if (first) changed_.notify_one();
+  if (stopped) return Refuse(copy, ShuttingDown());
+  if (wake) changed_.notify_one();
 }
 
 void CopyRunner::Review() {
   {
     const std::lock_guard lock(mutex_);
     to_review_ = true;
+    ++reviews_;
   }
   changed_.notify_one();
 }
@@ -90,6 +100,7 @@ void CopyRunner::RefuseOthers(std::list<Waiting>* taken) {
 
 Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
   const Clock::time_point begin = Clock::now();
+  const double cpu_before = ThreadCpuSeconds();
   const std::shared_ptr<Engine> engine = taken->front().engine;
   std::vector<std::unique_ptr<Request>> batch;
   try {
@@ -108,7 +119,9 @@ Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
     taken->pop_front();
   }
   engine->PredictMerged(std::move(batch));
-  const std::chrono::duration<double> ran = Clock::now() - begin;
+  const Clock::duration took = Clock::now() - begin;
+  engine->telemetry().CountShadowBatch(took, ThreadCpuSeconds() - cpu_before);
+  const std::chrono::duration<double> ran = took;
   const std::chrono::duration<double> turn = std::min(ran / time_, ran + kLongestRest);
   return begin + std::chrono::duration_cast<Clock::duration>(turn);
 }

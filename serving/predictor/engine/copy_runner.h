@@ -4,6 +4,7 @@
 #ifndef EMBERSHARD_ENGINE_COPY_RUNNER_H_
 #define EMBERSHARD_ENGINE_COPY_RUNNER_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -37,10 +38,19 @@ class CopyRunner {
   CopyRunner(IsShadow is_shadow, double time);
   CopyRunner(const CopyRunner&) = delete;
   CopyRunner& operator=(const CopyRunner&) = delete;
-  ~CopyRunner();  // Waits for the batch that runs.
+  ~CopyRunner();  // Calls Stop().
 
-  // Has `engine` answer the copy some time. How many wait is the caller's to bound.
-  void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy) noexcept;
+  // Waits for the batch that runs. The copies that wait or come later are answered kUnavailable.
+  // `is_shadow` is not called after that. Safe to repeat.
+  void Stop();
+
+  // How often Review() was called.
+  uint64_t reviews() const { return reviews_; }
+
+  // Has `engine` answer the copy some time. How many wait is the caller's to bound. `reviews`: from
+  // before the caller knew that the engine gets copies and no other requests.
+  void Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy,
+            uint64_t reviews) noexcept;
 
   // To be called where `is_shadow` may say no from now on: such copies are answered at once, or
   // behind the batch that runs, and keep no version any longer.
@@ -69,7 +79,8 @@ class CopyRunner {
   std::condition_variable changed_;  // Signalled when the fields below change.
   std::list<Waiting> waiting_;       // Guarded by mutex_.
   bool to_review_ = false;           // Guarded by mutex_.
-  bool stopping_ = false;            // Guarded by mutex_.
+  std::atomic<uint64_t> reviews_ = 0;
+  bool stopping_ = false;  // Guarded by mutex_.
 
   std::thread thread_;  // Last, so that Loop() sees every field built.
 };

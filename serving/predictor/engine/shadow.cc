@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,13 +37,13 @@ bool IsOnlyShadow(const ServedModels& served, const Engine& engine) {
 // Counts the copies under way. Thread-safe.
 class Shadow::UnderWay {
  public:
-  // Whether there is room for one more, which is counted then.
-  bool Begin(uint64_t bytes) {
+  // Counts one more if there is room for it; else why there is none.
+  std::optional<ShadowDrop> Begin(uint64_t bytes) {
     const size_t copies = copies_.fetch_add(1, std::memory_order_relaxed);
     const uint64_t held = bytes_.fetch_add(bytes, std::memory_order_relaxed);
-    if (copies < kUnderWayMax && held + bytes <= kUnderWayBytesMax) return true;
+    if (copies < kUnderWayMax && held + bytes <= kUnderWayBytesMax) return std::nullopt;
     End(bytes);
-    return false;
+    return copies < kUnderWayMax ? ShadowDrop::kBytesUnderWay : ShadowDrop::kCopiesUnderWay;
   }
 
   void End(uint64_t bytes) {
@@ -56,60 +56,81 @@ class Shadow::UnderWay {
   std::atomic<uint64_t> bytes_ = 0;
 };
 
-// One request's two answers, in whatever order they come.
-class Shadow::Comparison {
+// The copy of one request, until both answers are compared. It refers to nothing of a Shadow, which
+// may end before its requests are answered.
+class Shadow::Copy : public std::enable_shared_from_this<Copy> {
  public:
-  Comparison(std::shared_ptr<Engine> shadow, std::shared_ptr<UnderWay> under_way)
-      : shadow_(std::move(shadow)), under_way_(std::move(under_way)) {}
-  ~Comparison() {
+  Copy(ShadowVersion shadow, const Request& request, uint64_t reviews,
+       std::shared_ptr<CopyRunner> runner, std::shared_ptr<UnderWay> under_way)
+      : shadow_(std::move(shadow)),
+        reviews_(reviews),
+        runner_(std::move(runner)),
+        under_way_(std::move(under_way)),
+        bytes_(request.held_bytes),
+        request_(std::make_unique<Request>()) {
+    request_->num_examples = request.num_examples;
+    request_->dense = request.dense;
+    request_->sparse = request.sparse;
+    request_->outputs_wanted = request.outputs_wanted;
+    request_->priority = Priority::kBatch;
+    request_->arrival = request.arrival;
+    if (!shadow_.only_shadow) request_->deadline = request.deadline;
+    request_->held_bytes = request.held_bytes;
+    request_->bytes = request.bytes;
+    request_->may_run_inline = false;  // Its thread brings further requests, or runs batches.
+  }
+  ~Copy() {
     if (begun_) under_way_->End(bytes_);
   }
-  Comparison(const Comparison&) = delete;
-  Comparison& operator=(const Comparison&) = delete;
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
 
-  // Counts as under way from here to its end. False: there is no room for a copy of so many bytes.
-  bool Begin(uint64_t bytes) {
-    begun_ = under_way_->Begin(bytes);
-    bytes_ = bytes;
-    return begun_;
-  }
-
-  Engine& shadow() const { return *shadow_; }
-
-  // What the client gets.
-  void Given(const Status& status, const Response& response) noexcept {
-    Take(&given_, status, response.outputs);
-  }
-
-  // What the shadow version answers.
-  void Shadowed(const Status& status, const Response& response) noexcept {
-    if (!status.ok()) shadow_->telemetry().CountShadowFailed();
-    Take(&shadowed_, status, response.outputs);
-  }
-
- private:
-  using Outputs = std::optional<std::vector<ResponseOutput>>;
-
-  void Take(Outputs* place, const Status& status, const std::vector<ResponseOutput>& outputs) {
-    if (!status.ok()) return;
+  // Keeps what the client gets. False: there is no room for another copy, or no memory.
+  bool Begin(const std::vector<ResponseOutput>& given) noexcept {
+    if (const std::optional<ShadowDrop> drop = under_way_->Begin(bytes_)) {
+      shadow_.engine->telemetry().CountShadowDropped(*drop);
+      return false;
+    }
+    begun_ = true;
     try {
-      std::vector<ResponseOutput> copied = outputs;
-      const std::lock_guard lock(mutex_);
-      *place = std::move(copied);
-      if (!given_ || !shadowed_) return;
-      shadow_->telemetry().CountShadowCompared(LargestDifference(*given_, *shadowed_));
-    } catch (const std::exception&) {  // Memory has run out: it is not compared.
+      given_ = given;
+      return true;
+    } catch (const std::exception&) {  // Memory has run out.
+      return false;
     }
   }
 
-  const std::shared_ptr<Engine> shadow_;
-  const std::shared_ptr<UnderWay> under_way_;
-  bool begun_ = false;
-  uint64_t bytes_ = 0;
+  // Hands the copy to the shadow version. REQUIRES: Begin() was true, and the client has its
+  // answer.
+  void Run() noexcept {
+    try {
+      std::unique_ptr<Request> request = std::move(request_);
+      request->answer = [self = shared_from_this()](const Status& status,
+                                                    const Response& response) {
+        self->Compare(status, response);
+      };
+      shadow_.engine->telemetry().CountShadowSent();
+      if (!shadow_.only_shadow) return shadow_.engine->Predict(std::move(request));
+      runner_->Give(shadow_.engine, std::move(request), reviews_);
+    } catch (const std::exception&) {  // Memory has run out: there is no copy.
+    }
+  }
 
-  std::mutex mutex_;
-  Outputs given_;     // Guarded by mutex_.
-  Outputs shadowed_;  // Guarded by mutex_.
+ private:
+  void Compare(const Status& status, const Response& response) noexcept {
+    Telemetry& telemetry = shadow_.engine->telemetry();
+    if (!status.ok()) return telemetry.CountShadowFailed();
+    telemetry.CountShadowCompared(LargestDifference(given_, response.outputs));
+  }
+
+  const ShadowVersion shadow_;
+  const uint64_t reviews_;
+  const std::shared_ptr<CopyRunner> runner_;
+  const std::shared_ptr<UnderWay> under_way_;
+  const uint64_t bytes_;
+  std::unique_ptr<Request> request_;   // Null once it runs.
+  bool begun_ = false;                 // Whether it counts as under way.
+  std::vector<ResponseOutput> given_;  // What the client got.
 };
 
 Shadow::Shadow(const ServedModels* served, const ShadowOptions& options)
@@ -118,49 +139,35 @@ Shadow::Shadow(const ServedModels* served, const ShadowOptions& options)
       under_way_(std::make_shared<UnderWay>()),
       runner_(options.share <= 0
                   ? nullptr
-                  : std::make_unique<CopyRunner>(
+                  : std::make_shared<CopyRunner>(
                         [served](const Engine& engine) { return IsOnlyShadow(*served, engine); },
                         options.time)) {}
+
+Shadow::~Shadow() {
+  if (runner_ != nullptr) runner_->Stop();
+}
 
 void Shadow::Review() {
   if (runner_ != nullptr) runner_->Review();
 }
 
 void Shadow::Predict(Engine* engine, std::unique_ptr<Request> request) {
-  const auto [shadow, only_shadow] = share_ > 0 ? Find(*engine) : ShadowVersion();
-  if (shadow == nullptr) return engine->Predict(std::move(request));
-  Telemetry& telemetry = shadow->telemetry();
-  const bool same = shadow->manifest().schema.fingerprint == engine->manifest().schema.fingerprint;
-  const auto comparison = std::make_shared<Comparison>(shadow, under_way_);
-  if (!same || !comparison->Begin(request->held_bytes)) {
-    telemetry.CountShadowDropped();
+  const uint64_t reviews = runner_ != nullptr ? runner_->reviews() : 0;
+  ShadowVersion shadow = runner_ != nullptr ? Find(*engine) : ShadowVersion();
+  if (shadow.engine == nullptr) return engine->Predict(std::move(request));
+  const Manifest& manifest = shadow.engine->manifest();
+  if (manifest.schema.fingerprint != engine->manifest().schema.fingerprint) {
+    shadow.engine->telemetry().CountShadowDropped(ShadowDrop::kSchema);
     return engine->Predict(std::move(request));
   }
-  auto copy = std::make_unique<Request>();
-  copy->num_examples = request->num_examples;
-  copy->dense = request->dense;
-  copy->sparse = request->sparse;
-  copy->outputs_wanted = request->outputs_wanted;
-  copy->priority = Priority::kBatch;
-  copy->arrival = request->arrival;
-  if (!only_shadow) copy->deadline = request->deadline;
-  copy->held_bytes = request->held_bytes;
-  copy->bytes = request->bytes;
-  copy->may_run_inline = false;  // This thread brings further requests.
-  copy->answer = [comparison](const Status& status, const Response& response) {
-    comparison->Shadowed(status, response);
-  };
-  request->answer = [comparison, tell = std::move(request->answer)](Status status,
-                                                                    Response response) {
-    comparison->Given(status, response);
+  const auto copy =
+      std::make_shared<Copy>(std::move(shadow), *request, reviews, runner_, under_way_);
+  request->answer = [copy, tell = std::move(request->answer)](Status status, Response response) {
+    const bool is_copied = status.ok() && copy->Begin(response.outputs);
     tell(std::move(status), std::move(response));
+    if (is_copied) copy->Run();
   };
   engine->Predict(std::move(request));
-  telemetry.CountShadowSent();
-  if (!only_shadow) return shadow->Predict(std::move(copy));
-  runner_->Give(shadow, std::move(copy));
-  // It may have been given behind a review that was for it.
-  if (!IsOnlyShadow(*served_, *shadow)) runner_->Review();
 }
 
 ShadowVersion Shadow::Find(const Engine& engine) {

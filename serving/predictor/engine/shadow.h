@@ -38,18 +38,21 @@ class Shadow {
 
   // Does not own `served`, which must outlive it.
   Shadow(const ServedModels* served, const ShadowOptions& options);
+  Shadow(const Shadow&) = delete;
+  Shadow& operator=(const Shadow&) = delete;
+  ~Shadow();  // Waits for the batch of copies that runs.
 
-  // As engine->Predict(); and behind that, perhaps, a copy for the shadow version of the same
-  // model, where its inputs and outputs are the same. It runs in a share of the time, and only
-  // while all other threads leave a processor; where the version answers others, too, in its queue,
-  // at priority batch. `engine` need not outlive the answer.
+  // As engine->Predict(); and once the request is answered well, perhaps, a copy for the shadow
+  // version of the same model, where its inputs and outputs are the same. It runs in a share of the
+  // time, and only while all other threads leave a processor; where the version answers others,
+  // too, in its queue, at priority batch. `engine` need not outlive the answer, nor this.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
 
   // To be called where FindShadow() may say something else from now on.
   void Review();
 
  private:
-  class Comparison;
+  class Copy;
   class UnderWay;
 
   bool Sampled();
@@ -60,7 +63,7 @@ class Shadow {
   const double share_;
   std::atomic<uint64_t> seen_ = 0;
   const std::shared_ptr<UnderWay> under_way_;  // Shared with the copies, which may outlive this.
-  const std::unique_ptr<CopyRunner> runner_;   // Null: share_ is 0.
+  const std::shared_ptr<CopyRunner> runner_;   // Likewise. Null: share_ is 0.
 };
 
 }  // namespace embershard

@@ -13,6 +13,18 @@ uint64_t Value(const std::atomic<uint64_t>& counter) {
 
 }  // namespace
 
+const char* NameOf(ShadowDrop drop) {
+  switch (drop) {
+    case ShadowDrop::kSchema:
+      return "schema";
+    case ShadowDrop::kCopiesUnderWay:
+      return "copies_under_way";
+    case ShadowDrop::kBytesUnderWay:
+      break;
+  }
+  return "bytes_under_way";
+}
+
 Telemetry::Telemetry(const TelemetryOptions& options)
     : start_unix_seconds_(UnixSeconds()),
       slow_log_(options.slow_request),
@@ -40,6 +52,11 @@ void Telemetry::CountAdmitted(uint64_t examples, uint64_t ids) {
 
 void Telemetry::CountShadowCompared(double difference) {
   shadow_difference_.Add(BucketedHistogram::Difference(difference));
+}
+
+void Telemetry::CountShadowBatch(Clock::duration took, double cpu_seconds) {
+  Count(shadow_batch_ns_, Nanoseconds(took));
+  Count(shadow_cpu_ns_, static_cast<uint64_t>(1e9 * std::max(0.0, cpu_seconds)));
 }
 
 void Telemetry::CountBatch(const RanBatch& batch) {
@@ -89,8 +106,10 @@ TelemetrySnapshot Telemetry::Read() const {
   read.bytes_received = Value(bytes_received_);
   read.bytes_sent = Value(bytes_sent_);
   read.shadow_sent = Value(shadow_sent_);
-  read.shadow_dropped = Value(shadow_dropped_);
+  for (size_t i = 0; i < kShadowDrops; ++i) read.shadow_dropped[i] = Value(shadow_dropped_[i]);
   read.shadow_failed = Value(shadow_failed_);
+  read.shadow_batch_seconds = static_cast<double>(Value(shadow_batch_ns_)) / 1e9;
+  read.shadow_cpu_seconds = static_cast<double>(Value(shadow_cpu_ns_)) / 1e9;
   read.slow_seen = slow_log_.seen();
   read.slow_dropped = slow_log_.dropped();
   read.histograms = {{"request_seconds", request_seconds_.Read()},

@@ -37,6 +37,17 @@ struct EndedCall {
   uint64_t bytes_sent = 0;
 };
 
+// Why a sampled request is not copied to the shadow version.
+enum class ShadowDrop {
+  kSchema,          // Its inputs or outputs are not the same.
+  kCopiesUnderWay,  // As many copies wait or run as may.
+  kBytesUnderWay,   // These hold as many bytes as they may.
+};
+inline constexpr size_t kShadowDrops = 3;
+
+// Its name in metrics.
+const char* NameOf(ShadowDrop drop);
+
 // One batch that the model ran.
 struct RanBatch {
   uint64_t requests = 0;
@@ -67,9 +78,11 @@ struct TelemetrySnapshot {
   std::vector<uint64_t> unknown_ids;  // One for each sparse input.
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
-  uint64_t shadow_sent = 0;     // Copies of requests to another version.
-  uint64_t shadow_dropped = 0;  // Not copied.
-  uint64_t shadow_failed = 0;   // Of those sent: not answered.
+  uint64_t shadow_sent = 0;                             // Copies of requests to another version.
+  std::array<uint64_t, kShadowDrops> shadow_dropped{};  // Not copied, by reason.
+  uint64_t shadow_failed = 0;                           // Of those sent: not answered.
+  double shadow_batch_seconds = 0;  // For which batches of copies were under way.
+  double shadow_cpu_seconds = 0;    // That their thread had a processor meanwhile.
   uint64_t slow_seen = 0;
   uint64_t slow_dropped = 0;
   std::vector<NamedHistogram> histograms;
@@ -114,10 +127,11 @@ class Telemetry {
     Count(unknown_ids_[sparse_input], count);
   }
 
-  // A request was copied to this version, which is the shadow of another; one was not, for want of
-  // room or because its inputs or outputs are not the same.
+  // An answered request was copied to this version, which is the shadow of another; one was not.
   void CountShadowSent() { Count(shadow_sent_); }
-  void CountShadowDropped() { Count(shadow_dropped_); }
+  void CountShadowDropped(ShadowDrop why) { Count(shadow_dropped_[static_cast<size_t>(why)]); }
+  // A batch of copies took so long, of which its thread had a processor for `cpu_seconds`.
+  void CountShadowBatch(Clock::duration took, double cpu_seconds);
   // This version did not answer a copy.
   void CountShadowFailed() { Count(shadow_failed_); }
   // It did, and its scores lay as far from those that were given, at most.
@@ -151,8 +165,10 @@ class Telemetry {
   Counter bytes_sent_ = 0;
   std::vector<Counter> unknown_ids_;
   Counter shadow_sent_ = 0;
-  Counter shadow_dropped_ = 0;
+  std::array<Counter, kShadowDrops> shadow_dropped_{};
   Counter shadow_failed_ = 0;
+  Counter shadow_batch_ns_ = 0;
+  Counter shadow_cpu_ns_ = 0;
 
   BucketedHistogram request_seconds_ = BucketedHistogram::OfSeconds();
   BucketedHistogram queue_seconds_ = BucketedHistogram::OfSeconds();

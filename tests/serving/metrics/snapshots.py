@@ -87,7 +87,13 @@ def empty_version() -> VersionSnapshot:
             {"name": "cpu:0", "table_bytes": 640, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
             {"name": "cpu:1", "table_bytes": 320, "lookup_seconds": 0.0, "batches": 0, "rows": 0},
         ],
-        "shadow": {"sent": 0, "dropped": 0, "failed": 0},
+        "shadow": {
+            "sent": 0,
+            "dropped": {"schema": 0, "copies_under_way": 0, "bytes_under_way": 0},
+            "failed": 0,
+            "batch_seconds": 0.0,
+            "cpu_seconds": 0.0,
+        },
         "max_batch_examples": 16,
         "slots": 2,
     }
@@ -120,7 +126,13 @@ def busy() -> Snapshot:
         bytes_sent=65_432,
         queued={"requests": 14, "examples": 15, "ids": 161, "bytes": 1024},
         in_flight=18,
-        shadow={"sent": 51, "dropped": 52, "failed": 53},
+        shadow={
+            "sent": 51,
+            "dropped": {"schema": 52, "copies_under_way": 54, "bytes_under_way": 55},
+            "failed": 53,
+            "batch_seconds": 0.75,
+            "cpu_seconds": 0.375,
+        },
     )
     first, second = snapshot["devices"]
     first.update(lookup_seconds=0.25, batches=11, rows=701)

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <latch>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -31,13 +33,27 @@ std::unique_ptr<FakeModel> ShadowModel() {
   return std::make_unique<FakeModel>(std::move(manifest));
 }
 
+HistogramSnapshot Differences(const TelemetrySnapshot& counted) {
+  for (const NamedHistogram& histogram : counted.histograms) {
+    if (std::string_view(histogram.name) == "shadow_difference") return histogram.values;
+  }
+  ADD_FAILURE() << "no histogram of differences";
+  return {};
+}
+
+uint64_t Compared(const TelemetrySnapshot& counted) {
+  const std::vector<uint64_t> counts = Differences(counted).counts;
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
 // Version 3, and version 4 as its shadow, that gets every request.
 class Shadowing {
  public:
   explicit Shadowing(std::unique_ptr<FakeModel> shadow,
-                     ShadowOptions options = {.share = 1, .time = 1})
+                     ShadowOptions options = {.share = 1, .time = 1},
+                     std::unique_ptr<FakeModel> stable = std::make_unique<FakeModel>())
       : served_({}, options) {
-    stable_ = served_.Own(StartWith(std::make_unique<FakeModel>()));
+    stable_ = served_.Own(StartWith(std::move(stable)));
     shadow_ = served_.Own(StartWith(std::move(shadow)));
     Serve(kStable);
   }
@@ -50,6 +66,14 @@ class Shadowing {
   }
 
   Answer Ask() { return Begin().get(); }
+  Answer AskFor(const FakeInputs& inputs) {
+    auto [request, answer] = embershard::Ask(inputs);
+    Give(std::move(request));
+    return answer.get();
+  }
+  void Give(std::unique_ptr<Request> request) {
+    served_.shadow().Predict(stable_.get(), std::move(request));
+  }
   std::future<Answer> Begin(Clock::time_point deadline = Clock::time_point::max(),
                             uint64_t held_bytes = 0) {
     auto [request, answer] = embershard::Ask(GoodInputs());
@@ -59,18 +83,21 @@ class Shadowing {
     return std::move(answer);
   }
 
+  const std::shared_ptr<Engine>& shadow() const { return shadow_; }
   TelemetrySnapshot Counted() const { return shadow_->telemetry().Read(); }
-  uint64_t Compared() const {
-    uint64_t compared = 0;
-    for (const uint64_t count : Differences().counts) compared += count;
-    return compared;
+  uint64_t Compared() const { return embershard::Compared(Counted()); }
+  HistogramSnapshot Differences() const { return embershard::Differences(Counted()); }
+
+  uint64_t Dropped() const {
+    const auto dropped = Counted().shadow_dropped;
+    return std::accumulate(dropped.begin(), dropped.end(), uint64_t{0});
   }
-  HistogramSnapshot Differences() const {
-    for (const NamedHistogram& histogram : Counted().histograms) {
-      if (std::string_view(histogram.name) == "shadow_difference") return histogram.values;
-    }
-    ADD_FAILURE() << "no histogram of differences";
-    return {};
+  uint64_t Dropped(ShadowDrop why) const {
+    return Counted().shadow_dropped[static_cast<size_t>(why)];
+  }
+  // Waits until so many requests were copied or dropped, which is behind their answers.
+  [[nodiscard]] bool WaitForSampled(uint64_t requests) const {
+    return WaitFor([this, requests] { return Counted().shadow_sent + Dropped() == requests; });
   }
 
  private:
@@ -90,6 +117,34 @@ TEST(Shadow, ComparesTheScoresOfACopyWithThoseGiven) {
   EXPECT_NEAR(shadowing.Differences().sum, 0.25, 1e-6);
   EXPECT_EQ(shadowing.Counted().shadow_sent, 1U);
   EXPECT_EQ(shadowing.Counted().shadow_failed, 0U);
+}
+
+TEST(Shadow, ARefusedRequestIsNotCopied) {
+  Shadowing shadowing(ShadowModel());
+  EXPECT_EQ(shadowing.AskFor(BadInputs()).status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
+  EXPECT_EQ(shadowing.Counted().shadow_sent, 1U);
+  EXPECT_EQ(shadowing.Counted().shadow_failed, 0U);
+}
+
+TEST(Shadow, ARequestIsCopiedAfterItsAnswer) {
+  Gate gate;
+  Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1}, gate.model());
+  std::atomic<uint64_t> sent_at_answer = 1;
+  auto [request, answer] = embershard::Ask(GoodInputs());
+  request->may_run_inline = false;
+  request->answer = [&, tell = std::move(request->answer)](Status status, Response response) {
+    sent_at_answer = shadowing.Counted().shadow_sent;
+    tell(std::move(status), std::move(response));
+  };
+  shadowing.Give(std::move(request));
+  gate.WaitUntilRunning();
+  EXPECT_EQ(shadowing.Counted().shadow_sent, 0U);
+  gate.Open();
+  EXPECT_TRUE(answer.get().status.ok());
+  EXPECT_EQ(sent_at_answer, 0U);
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
 }
 
 TEST(Shadow, OneThatThrowsTouchesNoAnswer) {
@@ -130,8 +185,9 @@ TEST(Shadow, OneThatStandsStillHoldsNoAnswerBackAndABoundedNumberOfRequests) {
     ASSERT_TRUE(answer.status.ok()) << answer.status.message();
     ASSERT_EQ(answer.response.outputs[0].values, kGoodScores);
   }
-  EXPECT_GE(shadowing.Counted().shadow_dropped, asked - Shadow::kUnderWayMax);
-  EXPECT_EQ(shadowing.Counted().shadow_sent + shadowing.Counted().shadow_dropped, asked);
+  EXPECT_TRUE(shadowing.WaitForSampled(asked));
+  EXPECT_EQ(shadowing.Counted().shadow_sent, Shadow::kUnderWayMax);
+  EXPECT_EQ(shadowing.Dropped(ShadowDrop::kCopiesUnderWay), asked - Shadow::kUnderWayMax);
   open.count_down();
 }
 
@@ -142,8 +198,9 @@ TEST(Shadow, OneThatStandsStillHoldsABoundedNumberOfBytes) {
     const auto half = Shadow::kUnderWayBytesMax / 2;
     EXPECT_TRUE(shadowing.Begin(Clock::time_point::max(), half).get().status.ok());
   }
+  EXPECT_TRUE(shadowing.WaitForSampled(3));
   EXPECT_EQ(shadowing.Counted().shadow_sent, 2U);
-  EXPECT_EQ(shadowing.Counted().shadow_dropped, 1U);
+  EXPECT_EQ(shadowing.Dropped(ShadowDrop::kBytesUnderWay), 1U);
   open.count_down();
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 2; }));
   EXPECT_TRUE(WaitFor([&] {  // All that was counted is given back.
@@ -200,6 +257,7 @@ TEST(Shadow, ItsCopiesRunInTheTimeThatOthersLeaveInSmallBatches) {
   EXPECT_TRUE(shadowing.Ask().status.ok());
   standing.WaitUntilRunning();
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(shadowing.WaitForSampled(21));
   standing.Open();
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 21; }));
   EXPECT_EQ(standing.Batches(), (std::vector<size_t>{1, 8, 8, 4}));
@@ -222,6 +280,7 @@ TEST(Shadow, OneThatIsPromotedRunsNoMoreOfItsCopies) {
   EXPECT_TRUE(shadowing.Ask().status.ok());
   standing.WaitUntilRunning();
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(shadowing.WaitForSampled(21));
   shadowing.Serve(kShadowed);
   standing.Open();
   EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 20; }));
@@ -259,11 +318,46 @@ TEST(Shadow, RestsBehindEachBatchSoLongThatItTakesNoMoreThanItsShareOfTheTime) {
   EXPECT_GE(took, (kBatches - 1) * kRuns / kShare);
 }
 
+TEST(Shadow, ARequestThatIsAnsweredWhileTheServedModelsEndTouchesNoShadow) {
+  Gate gate;
+  std::jthread end;  // Joined last: it waits for the engines, which the others hold.
+  auto shadowing = std::make_unique<Shadowing>(ShadowModel(), ShadowOptions{.share = 1, .time = 1},
+                                               gate.model());
+  const std::shared_ptr<Engine> shadow = shadowing->shadow();
+  auto [request, answer] = embershard::Ask(GoodInputs());
+  request->may_run_inline = false;
+  shadowing->Give(std::move(request));
+  gate.WaitUntilRunning();
+  end = std::jthread([&] { shadowing.reset(); });
+  gate.Open();
+  EXPECT_TRUE(answer.get().status.ok());
+  EXPECT_TRUE(WaitFor([&] {
+    const TelemetrySnapshot counted = shadow->telemetry().Read();
+    return counted.shadow_sent == 1 && counted.shadow_failed + Compared(counted) == 1;
+  }));
+}
+
+TEST(Shadow, CountsHowLongItsBatchesTookAndHadAProcessor) {
+  constexpr std::chrono::milliseconds kWaits(20);
+  auto model = ShadowModel();
+  model->before_run = [kWaits](const Slot&) {  // As if there were no processor.
+    std::this_thread::sleep_for(kWaits);
+    return Status();
+  };
+  Shadowing shadowing(std::move(model));
+  EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_batch_seconds > 0; }));
+  EXPECT_GE(shadowing.Counted().shadow_batch_seconds, 0.02);
+  EXPECT_LT(shadowing.Counted().shadow_cpu_seconds,
+            shadowing.Counted().shadow_batch_seconds - 0.019);
+}
+
 TEST(Shadow, OneThatRestsHoldsNoCopiesOnceItIsNoShadow) {
   Shadowing shadowing(ShadowModel(), {.share = 1, .time = 1e-9});  // Rests for a minute.
   EXPECT_TRUE(shadowing.Ask().status.ok());
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 1; }));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(shadowing.Ask().status.ok());
+  EXPECT_TRUE(shadowing.WaitForSampled(4));
   EXPECT_EQ(shadowing.Counted().shadow_failed, 0U);
   shadowing.Serve(kShadowed);
   EXPECT_TRUE(WaitFor([&] { return shadowing.Counted().shadow_failed == 3; }));
@@ -276,7 +370,7 @@ TEST(Shadow, OneOfAnotherSchemaGetsNothing) {
   manifest.schema.fingerprint ^= 1;
   Shadowing shadowing(std::make_unique<FakeModel>(std::move(manifest)));
   EXPECT_TRUE(shadowing.Ask().status.ok());
-  EXPECT_EQ(shadowing.Counted().shadow_dropped, 1U);
+  EXPECT_EQ(shadowing.Dropped(ShadowDrop::kSchema), 1U);
   EXPECT_EQ(shadowing.Counted().shadow_sent, 0U);
 }
 
@@ -288,7 +382,7 @@ TEST(Shadow, GetsItsShareOfTheRequests) {
     some.Ask();
   }
   EXPECT_EQ(none.Counted().shadow_sent, 0U);
-  const uint64_t sampled = some.Counted().shadow_sent + some.Counted().shadow_dropped;
+  const uint64_t sampled = some.Counted().shadow_sent + some.Dropped();
   EXPECT_GT(sampled, 60U);  // 100 expected; five deviations are 43.
   EXPECT_LT(sampled, 145U);
 }
