@@ -9,6 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from embershard.errors import ConfigError
+from embershard.serving.traffic_split import parse_traffic
 
 __all__ = ["ServerOptions", "TableResidency", "native_keywords"]
 
@@ -29,7 +30,7 @@ Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
 NotNegative = Annotated[float, Range(0)]
 
-PYTHONS_OWN: Final = {"control", "drain_timeout_seconds", "token_without_tls"}
+PYTHONS_OWN: Final = {"control", "drain_timeout_seconds", "token_without_tls", "traffic"}
 """Options that the extension does not know."""
 
 
@@ -185,6 +186,12 @@ class ServerOptions:
     is loaded later takes the disk and the processor from them. At the start they are read as fast
     as they can be. 0: always so."""
 
+    traffic: str = ""
+    """``canary=5``: 5 % of the requests that name neither a version nor a label go to the version
+    labelled ``canary`` (or ``stable``), 0 to 100. Requests with the same traffic key go to the same
+    version; those without a key at random. All go to the default while a model has no such label,
+    or the version has other inputs or outputs than the default. Empty: no split."""
+
     shadow_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
     gets its answers; they are compared with those that are given. ``shadow_time`` bounds what that
@@ -242,15 +249,18 @@ class ServerOptions:
             raise ConfigError("tls_client_ca: expected tls_certificate and tls_key with it")
         if self.tables not in get_args(TableResidency):
             raise ConfigError(f"tables: expected mmap or resident, got {self.tables!r}")
+        parse_traffic(self.traffic)
 
 
 def native_keywords(options: ServerOptions) -> dict[str, object]:
-    """What the extension takes: all but Python's own, by their names."""
-    return {
+    """What the extension takes: all but Python's own, by their names; traffic in its two parts."""
+    split = parse_traffic(options.traffic)
+    named = {
         each.name: getattr(options, each.name)
         for each in fields(options)
         if each.name not in PYTHONS_OWN
     }
+    return {**named, "traffic_label": split.label, "traffic_share": split.share}
 
 
 @cache

@@ -19,6 +19,7 @@ __all__ = [
     "names_of",
     "priority_of",
     "request_id_of",
+    "traffic_key_of",
     "version_of",
 ]
 
@@ -26,6 +27,8 @@ TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
 """Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
 
 VERSION_MAX = (1 << 63) - 1
+
+TRAFFIC_KEY_BYTES_MAX = 1024
 
 REQUEST_ID_BYTES_MAX = 1000
 """A server takes 1024; a stream puts a number before it."""
@@ -81,9 +84,22 @@ def request_id_of(given: object) -> str:
     Raises:
         InputError: anything else.
     """
-    text = name_of("request_id", given)
-    if (size := len(text.encode())) > REQUEST_ID_BYTES_MAX:
-        raise InputError(f"request_id: expected at most {REQUEST_ID_BYTES_MAX} bytes, got {size}")
+    return _short_text("request_id", given, bytes_max=REQUEST_ID_BYTES_MAX)
+
+
+def traffic_key_of(given: object) -> str:
+    """Text of at most 1024 bytes.
+
+    Raises:
+        InputError: anything else.
+    """
+    return _short_text("traffic_key", given, bytes_max=TRAFFIC_KEY_BYTES_MAX)
+
+
+def _short_text(what: str, given: object, *, bytes_max: int) -> str:
+    text = name_of(what, given)
+    if (size := len(text.encode())) > bytes_max:
+        raise InputError(f"{what}: expected at most {bytes_max} bytes, got {size}")
     return text
 
 

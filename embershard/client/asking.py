@@ -12,6 +12,7 @@ from embershard.client.arguments import (
     names_of,
     priority_of,
     request_id_of,
+    traffic_key_of,
     version_of,
 )
 from embershard.client.packing import Inputs, pack
@@ -58,6 +59,7 @@ def predict_request(
     request_id: object,
     priority: object,
     outputs: Sequence[str],
+    traffic_key: object,
 ) -> pb.PredictRequest:
     """A request without its inputs.
 
@@ -71,6 +73,7 @@ def predict_request(
         request_id=request_id_of(request_id),
         priority=priority_of(priority),
         outputs=names_of("outputs", outputs),
+        traffic_key=traffic_key_of(traffic_key),
     )
 
 

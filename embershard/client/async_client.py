@@ -109,6 +109,7 @@ class AsyncClient:
         label: str = "",
         request_id: str = "",
         priority: PriorityName = "interactive",
+        traffic_key: str = "",
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `Client.predict`."""
@@ -116,7 +117,13 @@ class AsyncClient:
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            model, version, label, request_id=request_id, priority=priority, outputs=outputs
+            model,
+            version,
+            label,
+            request_id=request_id,
+            priority=priority,
+            outputs=outputs,
+            traffic_key=traffic_key,
         )
         names = names_in(request)
         known = self._models.get(names)

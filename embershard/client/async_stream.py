@@ -70,13 +70,18 @@ class AsyncPredictStream:
         outputs: Sequence[str] = (),
         request_id: str = "",
         priority: PriorityName = "interactive",
+        traffic_key: str = "",
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `PredictStream.predict`, with the answer itself."""
         deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            *self._names, request_id=request_id, priority=priority, outputs=outputs
+            *self._names,
+            request_id=request_id,
+            priority=priority,
+            outputs=outputs,
+            traffic_key=traffic_key,
         )
         schema = await self._schema(self._names, deadline)
         check_stream_size(packed(schema, inputs, request), schema)

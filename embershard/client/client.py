@@ -127,6 +127,7 @@ class Client:
         label: str = "",
         request_id: str = "",
         priority: PriorityName = "interactive",
+        traffic_key: str = "",
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """Score the examples of one request.
@@ -144,6 +145,8 @@ class Client:
             outputs: names of those wanted. Empty: all.
             request_id: comes back in the answer; at most 1000 bytes.
             priority: ``batch`` for what nobody waits for: it runs in what others leave free.
+            traffic_key: where the server splits traffic between versions, requests of the same key
+                get the same version, as those of one user; at most 1024 bytes. Empty: at random.
             timeout_seconds: deadline, retries included. None: the client's.
 
         Returns:
@@ -160,7 +163,13 @@ class Client:
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            model, version, label, request_id=request_id, priority=priority, outputs=outputs
+            model,
+            version,
+            label,
+            request_id=request_id,
+            priority=priority,
+            outputs=outputs,
+            traffic_key=traffic_key,
         )
         names = names_in(request)
         known = self._known(names)

@@ -94,12 +94,13 @@ class PredictStream:
         outputs: Sequence[str] = (),
         request_id: str = "",
         priority: PriorityName = "interactive",
+        traffic_key: str = "",
         timeout_seconds: float | None = None,
     ) -> Future[Prediction]:
         """Send a request. Waits where as many as may be in flight have no answer yet.
 
         Args:
-            dense, sparse, weights, num_examples, outputs, request_id, priority: as in
+            dense, sparse, weights, num_examples, outputs, request_id, priority, traffic_key: as in
                 `Client.predict`.
             timeout_seconds: of this request. None: the client's.
 
@@ -122,7 +123,11 @@ class PredictStream:
         deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
         inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            *self._names, request_id=request_id, priority=priority, outputs=outputs
+            *self._names,
+            request_id=request_id,
+            priority=priority,
+            outputs=outputs,
+            traffic_key=traffic_key,
         )
         schema = self._schema(self._names, deadline)
         check_stream_size(packed(schema, inputs, request), schema)

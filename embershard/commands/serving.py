@@ -199,6 +199,13 @@ def _add_versions(add: Any, default: ServerOptions) -> None:
         "stable, else the highest)",
     )
     add(
+        "--traffic",
+        default=default.traffic,
+        metavar="LABEL=PERCENT",
+        help="split the requests that name no version: canary=5 sends 5 %% to the version labelled "
+        "canary, by the hash of the request's traffic key, else at random (default: none)",
+    )
+    add(
         "--control",
         default=default.control,
         metavar="SOCKET",

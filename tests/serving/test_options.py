@@ -36,7 +36,12 @@ def test_the_extension_is_given_every_option_but_pythons_own():
     """By its name: the extension refuses one that it does not know, and one that is missing."""
     given = native_keywords(ServerOptions(threads=3, tables="resident"))
     names = {each.name for each in fields(ServerOptions)}
-    assert names - given.keys() == {"control", "drain_timeout_seconds", "token_without_tls"}
+    assert names - given.keys() == {
+        "control",
+        "drain_timeout_seconds",
+        "token_without_tls",
+        "traffic",
+    }
     assert (given["threads"], given["tables"]) == (3, "resident")
 
 
@@ -79,6 +84,24 @@ def test_what_is_out_of_range_is_refused_by_name(option, values):
     for value in values:
         with pytest.raises(ConfigError, match=f"^{option}: expected .*, got '?{value}'?$"):
             ServerOptions(**{option: value})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["beta=5", "shadow=5", "canary", "canary=", "=5", "canary=101", "canary=-1", "canary=nan", 5],
+)
+def test_a_traffic_split_is_a_label_and_a_percentage(text):
+    with pytest.raises(ConfigError, match=f"^traffic: expected LABEL=PERCENT, .*, got '?{text}'?$"):
+        ServerOptions(traffic=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "share"),
+    [("", "", 0), ("canary=5", "canary", 0.05), ("stable=0.5", "stable", 0.005)],
+)
+def test_the_extension_is_given_the_parts_of_a_traffic_split(text, label, share):
+    given = native_keywords(ServerOptions(traffic=text))
+    assert (given["traffic_label"], given["traffic_share"]) == (label, share)
 
 
 @pytest.mark.parametrize(("option", "value"), [("record_share", 0.1), ("record_requests", 20)])

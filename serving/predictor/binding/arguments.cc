@@ -128,6 +128,8 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
   keywords.Read("shadow_share", &arguments.shadow.share);
   keywords.Read("shadow_time", &arguments.shadow.time);
+  keywords.Read("traffic_label", &arguments.traffic.label);
+  keywords.Read("traffic_share", &arguments.traffic.share);
   arguments.model.package.trusted = ReadTrustedKey(keywords);
   keywords.CheckAllRead();
   return arguments;

@@ -25,7 +25,8 @@ struct ServerArguments {
   double load_bytes_per_second = 0;  // As RepositorySource takes it.
   ModelLoaderOptions loader;
   Clock::duration slow_request{0};  // As ServedModels takes it, and
-  ShadowOptions shadow;             // this.
+  ShadowOptions shadow;             // this,
+  TrafficOptions traffic;           // and this.
   GrpcServerOptions server;
 };
 

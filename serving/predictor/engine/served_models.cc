@@ -52,11 +52,25 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
                   VersionsText(model));
 }
 
+// The version that gets a share of the requests for the default. Null: there is none.
+std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_view label) {
+  const auto labelled = model.labels.find(label);
+  if (labelled == model.labels.end() || labelled->second == model.default_version) return nullptr;
+  const auto found = model.versions.find(labelled->second);
+  const auto by_default = model.versions.find(model.default_version);
+  if (found == model.versions.end() || by_default == model.versions.end()) return nullptr;
+  const bool same_schema = found->second->manifest().schema.fingerprint ==
+                           by_default->second->manifest().schema.fingerprint;
+  return same_schema ? found->second : nullptr;
+}
+
 }  // namespace
 
-ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow)
+ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow,
+                           TrafficOptions traffic)
     : retirement_(&background_),
       telemetry_({.slow_request = slow_request}),
+      traffic_(std::move(traffic)),
       models_(std::make_shared<const Models>()),
       shadow_(this, shadow) {}
 
@@ -116,15 +130,31 @@ void ServedModels::Exchange(std::shared_ptr<const Models> models) {
 Result<std::shared_ptr<Engine>> ServedModels::Find(std::string_view model, int64_t version,
                                                    std::string_view label) const {
   const std::shared_ptr<const Models> models = Now();
-  if (models->empty()) return NotFound("no model is served here now");
-  if (model.empty() && models->size() == 1) {
-    return FindVersion(models->begin()->second, version, label);
+  const Result<const ServedModel*> found = FindModel(*models, model);
+  return found.ok() ? FindVersion(**found, version, label) : found.status();
+}
+
+Result<std::shared_ptr<Engine>> ServedModels::Route(std::string_view model, int64_t version,
+                                                    std::string_view label,
+                                                    std::string_view traffic_key) const {
+  const std::shared_ptr<const Models> models = Now();
+  const Result<const ServedModel*> found = FindModel(*models, model);
+  if (!found.ok()) return found.status();
+  if (version == 0 && label.empty() && !traffic_.label().empty()) {
+    std::shared_ptr<Engine> split = FindSplitVersion(**found, traffic_.label());
+    if (split != nullptr && traffic_.Takes((*found)->name, traffic_key)) return split;
   }
-  if (model.empty()) return NotFound("no model is named, expected one of " + ModelsText(*models));
-  const auto found = models->find(model);
-  if (found != models->end()) return FindVersion(found->second, version, label);
+  return FindVersion(**found, version, label);
+}
+
+Result<const ServedModel*> ServedModels::FindModel(const Models& models, std::string_view model) {
+  if (models.empty()) return NotFound("no model is served here now");
+  if (model.empty() && models.size() == 1) return &models.begin()->second;
+  if (model.empty()) return NotFound("no model is named, expected one of " + ModelsText(models));
+  const auto found = models.find(model);
+  if (found != models.end()) return &found->second;
   return NotFound("model '" + std::string(model) + "' is not served here, expected " +
-                  ModelsText(*models));
+                  ModelsText(models));
 }
 
 ShadowVersion ServedModels::FindShadow(std::string_view model) const {

@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "engine/retirement.h"
 #include "engine/shadow.h"
+#include "engine/traffic_split.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {
@@ -49,8 +50,10 @@ struct ServedVersion {
 // thread of its own, once they are served no more and the last pointer to them has gone.
 class ServedModels {
  public:
-  // `slow_request`: from here on a call is slow. 0: none is. `shadow`: see Shadow.
-  explicit ServedModels(Clock::duration slow_request = {}, const ShadowOptions& shadow = {});
+  // `slow_request`: from here on a call is slow. 0: none is. `shadow`: see Shadow. `traffic`: see
+  // Route().
+  explicit ServedModels(Clock::duration slow_request = {}, const ShadowOptions& shadow = {},
+                        TrafficOptions traffic = {});
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
 
@@ -74,6 +77,13 @@ class ServedModels {
   // Whoever takes it keeps it until it has been answered.
   Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
                                        std::string_view label) const;
+
+  // What answers a request for predictions: as Find(), but a share of the requests that name
+  // neither a version nor a label goes to the labelled version of TrafficOptions, by `traffic_key`
+  // (see TrafficSplit). That version must have the inputs and outputs of the default, for which
+  // such requests are made; else, and if no version has the label, all go to the default.
+  Result<std::shared_ptr<Engine>> Route(std::string_view model, int64_t version,
+                                        std::string_view label, std::string_view traffic_key) const;
 
   // What is labelled shadow of the model of that name.
   ShadowVersion FindShadow(std::string_view model) const;
@@ -117,12 +127,14 @@ class ServedModels {
   using Models = std::map<std::string, ServedModel, std::less<>>;
 
   std::shared_ptr<const Models> Now() const;
+  static Result<const ServedModel*> FindModel(const Models& models, std::string_view model);
   // REQUIRES: changing_ is held.
   void Exchange(std::shared_ptr<const Models> models);
 
   Background background_;  // First: engines end there,
   Retirement retirement_;  // when this says so.
   Telemetry telemetry_;
+  const TrafficSplit traffic_;
 
   std::mutex changing_;  // Held while a model is changed.
   Watcher watcher_;      // Guarded by changing_. May be null.

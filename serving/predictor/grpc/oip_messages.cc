@@ -37,7 +37,11 @@ Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_
 }
 
 Result<std::shared_ptr<Engine>> OipMessages::Find(const ServedModels& served) const {
-  return FindOip(served, messages_.asked().model_name(), messages_.asked().model_version());
+  const inference::ModelInferRequest& asked = messages_.asked();
+  if (asked.model_version().empty()) {
+    return served.Route(asked.model_name(), 0, "", TrafficKeyOf(asked.parameters()));
+  }
+  return FindOip(served, asked.model_name(), asked.model_version());
 }
 
 std::chrono::nanoseconds OipMessages::timeout() const {

@@ -36,6 +36,12 @@ std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters) {
   return std::chrono::microseconds(std::clamp<int64_t>(microseconds, 0, kTimeoutMaxUs));
 }
 
+std::string_view TrafficKeyOf(const OipParameterMap& parameters) {
+  const auto found = parameters.find("traffic_key");
+  if (found == parameters.end() || !found->second.has_string_param()) return {};
+  return found->second.string_param();
+}
+
 Status CheckNone(const char* what, const std::string& name, const OipParameterMap& parameters) {
   if (parameters.empty()) return {};
   std::string first;  // By name, since the map has no order.

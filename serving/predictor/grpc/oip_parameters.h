@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "inference/open_inference.pb.h"
@@ -21,6 +22,9 @@ Result<RequestParameters> ReadParameters(const OipParameterMap& parameters);
 
 // "timeout", microseconds. 0: none, or one that ReadParameters() refuses.
 std::chrono::nanoseconds TimeoutOf(const OipParameterMap& parameters);
+
+// "traffic_key". Empty: none, or one that ReadParameters() refuses. Lies in `parameters`.
+std::string_view TrafficKeyOf(const OipParameterMap& parameters);
 
 // Of an input or an output, which takes none: shared memory and classification are not served.
 // `what`: "tensor" or "output".

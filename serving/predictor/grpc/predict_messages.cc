@@ -9,7 +9,7 @@
 namespace embershard {
 
 Result<std::shared_ptr<Engine>> PredictMessages::Find(const ServedModels& served) const {
-  return served.Find(asked_.model(), asked_.version(), asked_.label());
+  return served.Route(asked_.model(), asked_.version(), asked_.label(), asked_.traffic_key());
 }
 
 std::chrono::nanoseconds PredictMessages::timeout() const {

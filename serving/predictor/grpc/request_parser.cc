@@ -13,6 +13,7 @@
 #include "batching/door.h"
 #include "batching/find_names.h"
 #include "batching/packed.h"
+#include "tensors/request_parameters.h"
 
 namespace embershard {
 namespace {
@@ -42,10 +43,10 @@ Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
   return {};
 }
 
-Status CheckRequestId(const std::string& id) {
-  if (id.size() <= kRequestIdBytesMax) return {};
-  return InvalidArgument("request_id: expected at most " + std::to_string(kRequestIdBytesMax) +
-                         " bytes, got " + std::to_string(id.size()));
+Status CheckSize(const char* field, const std::string& text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return {};
+  return InvalidArgument(std::string(field) + ": expected at most " + std::to_string(bytes_max) +
+                         " bytes, got " + std::to_string(text.size()));
 }
 
 // Memory of a message. Packed arrays are what large and frequent requests hold, and protobuf's own
@@ -59,8 +60,9 @@ uint64_t HeldBytes(const v1::PredictRequest& message) {
   if (!only_packed) return message.SpaceUsedLong();
   uint64_t bytes = sizeof(message) + sizeof(packed);
   for (const std::string* field :
-       {&message.model(), &message.label(), &message.request_id(), &packed.request_dense(),
-        &packed.example_dense(), &packed.lengths(), &packed.values(), &packed.weights()}) {
+       {&message.model(), &message.label(), &message.request_id(), &message.traffic_key(),
+        &packed.request_dense(), &packed.example_dense(), &packed.lengths(), &packed.values(),
+        &packed.weights()}) {
     bytes += sizeof(*field) + field->capacity();
   }
   return bytes;
@@ -74,7 +76,8 @@ void SilenceProtobuf() {
 }
 
 Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
-  Status status = CheckRequestId(message.request_id());
+  Status status = CheckSize("request_id", message.request_id(), kRequestIdBytesMax);
+  if (status.ok()) status = CheckSize("traffic_key", message.traffic_key(), kTrafficKeyBytesMax);
   if (status.ok()) status = ParsePriority(message, request);
   if (!status.ok()) return status;
   Result<std::vector<size_t>> outputs = FindOutputs(schema_, engine_->names(), message.outputs());

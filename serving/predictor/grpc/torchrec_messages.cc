@@ -20,7 +20,7 @@ size_t DefaultOutput(const Schema& schema) {
 }  // namespace
 
 Result<std::shared_ptr<Engine>> TorchRecMessages::Find(const ServedModels& served) const {
-  return served.Find("", 0, "");
+  return served.Route("", 0, "", "");
 }
 
 Status TorchRecMessages::Parse(const Engine& engine, Request* request) {

@@ -40,12 +40,17 @@ Status ReadParameter(std::string_view key, const ParameterValue& value, RequestP
     read->num_examples = number;
   } else if (key == "timeout") {
     if (!number || *number < 0) return Refuse(key, "microseconds, a whole number of at least 0");
+  } else if (key == "traffic_key") {
+    const auto* const text = std::get_if<std::string_view>(&value);
+    if (text == nullptr || text->size() > kTrafficKeyBytesMax) {
+      return Refuse(key, "a text of at most 1024 bytes");
+    }
   } else if (key == "sequence_id") {
     if (!IsZero(value)) return Refuse(key, "none: sequences of requests are not served");
   } else if (key == "sequence_start" || key == "sequence_end") {
     if (IsTrue(value)) return Refuse(key, "none: sequences of requests are not served");
   } else if (key != "triton_enable_empty_final_response") {  // Each request has one answer.
-    return Refuse(key, "one of 'num_examples', 'priority', 'timeout'");
+    return Refuse(key, "one of 'num_examples', 'priority', 'timeout', 'traffic_key'");
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_
 #define EMBERSHARD_TENSORS_REQUEST_PARAMETERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -16,6 +17,9 @@ namespace embershard {
 using ParameterValue =
     std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
 
+// Most bytes of a traffic key: see ServedModels::Route().
+inline constexpr size_t kTrafficKeyBytesMax = 1024;
+
 struct RequestParameters {
   std::optional<int64_t> num_examples;
   int64_t priority = 0;  // As TensorRequest has it.
@@ -25,7 +29,8 @@ struct RequestParameters {
 std::optional<int64_t> WholeNumber(const ParameterValue& value);
 
 // Reads one parameter into `read`. Refuses what it does not know (kInvalidArgument): a word that is
-// spelt wrong would be one that is not heard. A deadline is only checked: it is kept elsewhere.
+// spelt wrong would be one that is not heard. A deadline and a traffic key are only checked: both
+// are read before.
 Status ReadParameter(std::string_view key, const ParameterValue& value, RequestParameters* read);
 
 }  // namespace embershard

@@ -117,7 +117,8 @@ def first(message):
         pytest.param(
             lambda message: message.parameters["num_example"].__setattr__("int64_param", 3),
             Code.INVALID_ARGUMENT,
-            "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout'",
+            "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout', "
+            "'traffic_key'",
             id="unknown-parameter",
         ),
         pytest.param(

@@ -74,7 +74,8 @@ def test_most_cases_are_the_backends():
         pytest.param(
             "num_example",
             3,
-            "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout'",
+            "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout', "
+            "'traffic_key'",
             id="a-misspelt-parameter",
         ),
         pytest.param(

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,10 +18,12 @@
 namespace embershard {
 namespace {
 
-std::unique_ptr<FakeModel> Version(const std::string& model, int64_t version) {
+std::unique_ptr<FakeModel> Version(const std::string& model, int64_t version,
+                                   uint64_t fingerprint_change = 0) {
   Manifest manifest = FakeManifest();
   manifest.model = model;
   manifest.version = version;
+  manifest.schema.fingerprint ^= fingerprint_change;
   return std::make_unique<FakeModel>(std::move(manifest));
 }
 
@@ -71,6 +74,56 @@ TEST(ServedModels, FindsVersionsByNumberAndLabel) {
   EXPECT_EQ(Found(served, "", 5, "canary"),
             "expected a version or a label, got version 5 and label 'canary'");
   EXPECT_EQ(served.Find("", 5, "canary").status().code(), StatusCode::kInvalidArgument);
+}
+
+// Which version of ranker answers each of 100 requests with a key.
+std::map<int64_t, int> Routed(const ServedModels& served, int64_t version = 0,
+                              const char* label = "") {
+  std::map<int64_t, int> routed;
+  for (int user = 0; user < 100; ++user) {
+    const auto found = served.Route("ranker", version, label, "user-" + std::to_string(user));
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    if (found.ok()) ++routed[(*found)->manifest().version];
+  }
+  return routed;
+}
+
+TEST(ServedModels, RoutesAShareOfTheRequestsForTheDefaultToALabel) {
+  ServedModels served({}, {}, {.label = "canary", .share = 0.5});
+  ServedModel ranker = Of(&served, "ranker", {1, 2, 5});
+  ranker.default_version = 1;
+  ranker.labels = {{"canary", 5}, {"stable", 1}};
+  served.Serve(std::move(ranker));
+  const std::map<int64_t, int> routed = Routed(served);
+  EXPECT_EQ(routed.size(), 2U);
+  EXPECT_NEAR(routed.at(5), 50, 25);
+  EXPECT_EQ(routed, Routed(served));  // By the keys.
+  EXPECT_EQ(Routed(served, 2), (std::map<int64_t, int>{{2, 100}}));
+  EXPECT_EQ(Routed(served, 0, "stable"), (std::map<int64_t, int>{{1, 100}}));
+  EXPECT_EQ(Found(served, "ranker", 0, ""), "ranker 1");  // Not for predictions.
+}
+
+TEST(ServedModels, RoutesAllRequestsToTheDefaultWithoutTheLabel) {
+  ServedModels served({}, {}, {.label = "canary", .share = 1});
+  ServedModel ranker = Of(&served, "ranker", {1, 5});
+  ranker.labels = {{"shadow", 1}};
+  served.Serve(ranker);
+  EXPECT_EQ(Routed(served), (std::map<int64_t, int>{{5, 100}}));
+  ranker.labels = {{"canary", 1}};
+  served.Serve(ranker);
+  EXPECT_EQ(Routed(served), (std::map<int64_t, int>{{1, 100}}));
+  EXPECT_EQ(served.Route("other", 0, "", "").status().code(), StatusCode::kNotFound);
+}
+
+TEST(ServedModels, RoutesNoRequestToALabelWithAnotherSchema) {
+  ServedModels served({}, {}, {.label = "canary", .share = 1});
+  auto changed = Version("ranker", 5, /*fingerprint_change=*/1);
+  ServedModel ranker = Of(&served, "ranker", {1});
+  ranker.versions.emplace(5, served.Own(StartWith(std::move(changed))));
+  ranker.labels = {{"canary", 5}};
+  served.Serve(std::move(ranker));
+  EXPECT_EQ(Routed(served), (std::map<int64_t, int>{{1, 100}}));
+  EXPECT_EQ(Routed(served, 0, "canary"), (std::map<int64_t, int>{{5, 100}}));
 }
 
 TEST(ServedModels, OfSeveralModelsOneMustBeNamed) {

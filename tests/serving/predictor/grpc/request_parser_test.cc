@@ -8,6 +8,7 @@
 #include "batching/fake_model.h"
 #include "embershard/v1/predictor.pb.h"
 #include "grpc/serving_fixture.h"
+#include "tensors/request_parameters.h"
 
 namespace embershard {
 namespace {
@@ -24,8 +25,8 @@ void ExpectHeldAbout(const v1::PredictRequest& message, uint64_t slack) {
   EXPECT_LE(request.held_bytes, message.SpaceUsedLong() + slack);
 }
 
-// Eight strings, and the characters that fit into a string itself.
-constexpr uint64_t kStrings = 8 * (sizeof(std::string) + 15);
+// Nine strings, and the characters that fit into a string itself.
+constexpr uint64_t kStrings = 9 * (sizeof(std::string) + 15);
 
 TEST(RequestParser, APackedRequestHoldsItsStrings) {
   v1::PredictRequest message = PackedMessage();
@@ -35,6 +36,19 @@ TEST(RequestParser, APackedRequestHoldsItsStrings) {
   message = PackedMessage();
   message.mutable_packed()->mutable_values()->reserve(1 << 20);
   ExpectHeldAbout(message, kStrings);
+}
+
+TEST(RequestParser, ATrafficKeyHasABoundedSizeAndIsHeld) {
+  v1::PredictRequest message = PackedMessage();
+  message.set_traffic_key(std::string(kTrafficKeyBytesMax, 'x'));
+  ExpectHeldAbout(message, kStrings);
+  message.mutable_traffic_key()->push_back('x');
+  const auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
+  ASSERT_TRUE(engine.ok());
+  Request request;
+  const Status status = RequestParser(engine->get()).Parse(message, &request);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "traffic_key: expected at most 1024 bytes, got 1025");
 }
 
 TEST(RequestParser, FieldsThatItDoesNotKnowAreHeldAsWell) {

@@ -26,6 +26,14 @@ TEST(RequestParameters, AreRead) {
   EXPECT_EQ(read.priority, 2);
 }
 
+TEST(RequestParameters, ATrafficKeyIsATextOfBoundedSize) {
+  const std::string longest(kTrafficKeyBytesMax, 'k');
+  EXPECT_EQ(Refusal("traffic_key", std::string_view(longest)), "");
+  const std::string refused = "parameter 'traffic_key': expected a text of at most 1024 bytes";
+  EXPECT_EQ(Refusal("traffic_key", std::string_view(longest + "k")), refused);
+  EXPECT_EQ(Refusal("traffic_key", int64_t{17}), refused);
+}
+
 TEST(RequestParameters, OfSequencesMayBeThereIfTheySayNothing) {
   EXPECT_EQ(Refusal("sequence_id", int64_t{0}), "");
   EXPECT_EQ(Refusal("sequence_id", std::string_view("")), "");
@@ -48,7 +56,8 @@ TEST(RequestParameters, AreRefusedWithWordsThatSayWhich) {
   EXPECT_EQ(Refusal("sequence_end", true),
             "parameter 'sequence_end': expected none: sequences of requests are not served");
   EXPECT_EQ(Refusal("prioriti", int64_t{1}),
-            "parameter 'prioriti': expected one of 'num_examples', 'priority', 'timeout'");
+            "parameter 'prioriti': expected one of 'num_examples', 'priority', 'timeout', "
+            "'traffic_key'");
 }
 
 }  // namespace

@@ -1,0 +1,19 @@
+#include "engine/traffic_split.h"
+
+#include <xxhash.h>
+
+#include "base/split_mix.h"
+
+namespace embershard {
+
+bool TrafficSplit::Takes(std::string_view model, std::string_view key) const {
+  constexpr uint64_t kSeed = 0x7a11;  // Any but that of other samples of the same requests.
+  // Seeded by the model: a user who is in the canary of one model is not in that of every model.
+  const uint64_t bits =
+      key.empty()
+          ? SplitMix64(kSeed, 1 + drawn_.fetch_add(1, std::memory_order_relaxed))
+          : XXH3_64bits_withSeed(key.data(), key.size(), XXH3_64bits(model.data(), model.size()));
+  return UnitInterval(bits) < options_.share;
+}
+
+}  // namespace embershard

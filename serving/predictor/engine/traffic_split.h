@@ -1,0 +1,37 @@
+// Traffic split: a share of the requests for the default version goes to a labelled version.
+
+#ifndef EMBERSHARD_ENGINE_TRAFFIC_SPLIT_H_
+#define EMBERSHARD_ENGINE_TRAFFIC_SPLIT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace embershard {
+
+struct TrafficOptions {
+  std::string label = {};  // Empty: no split.
+  double share = 0;        // Of the requests that name neither a version nor a label, 0 .. 1.
+};
+
+// Thread-safe.
+class TrafficSplit {
+ public:
+  explicit TrafficSplit(TrafficOptions options) : options_(std::move(options)) {}
+
+  const std::string& label() const { return options_.label; }
+
+  // Whether a request goes to the labelled version. A model and a key always give the same answer,
+  // in every process; a larger share keeps the keys of a smaller one. Empty key: at random.
+  bool Takes(std::string_view model, std::string_view key) const;
+
+ private:
+  const TrafficOptions options_;
+  mutable std::atomic<uint64_t> drawn_ = 0;  // Random numbers so far.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_TRAFFIC_SPLIT_H_

@@ -1,0 +1,202 @@
+"""`--traffic canary=50`: which version answers the requests that name none."""
+
+import asyncio
+import subprocess
+from collections import Counter
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from embershard.client import AsyncClient, Client
+from embershard.errors import InputError, NotFoundError
+from embershard.export import export_model
+from embershard.package import DenseInput, Identity, Schema, SparseInput
+from embershard.package.labels import write_label
+from embershard.serving import Server, ServerOptions
+from tests.serving.open_inference.tensors import infer_inputs
+from tests.serving.test_torchrec import PREDICT, floats, lists, number
+from tests.serving.versions import ROWS, STEP, Telling, publish
+
+USERS = [f"user-{number}" for number in range(64)]
+INPUTS = {"dense": {"price": [5.0]}, "sparse": {"item": [[3]]}}
+TENSORS = {
+    "DENSE": np.array([[5.0]], "<f4"),
+    "LENGTHS": np.array([1], "<i4"),
+    "VALUES": np.array([3], "<i8"),
+}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Version 1, labelled stable, and version 2, labelled canary."""
+    folder = tmp_path_factory.mktemp("published")
+    for version, label in ((1, "stable"), (2, "canary")):
+        publish(folder, version)
+        write_label(folder, "ranker", label, version)
+    return folder
+
+
+def split_server(repository, traffic="canary=50"):
+    return Server(repository, options=ServerOptions(port=0, threads=1, traffic=traffic))
+
+
+@pytest.fixture(scope="module")
+def server(published):
+    with split_server(published) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.address, timeout_seconds=60) as client:
+        yield client
+
+
+def version_of(answer):
+    """Which version gave the scores: the response says so, too."""
+    assert round(float(answer["score"][0]) / STEP) == answer.version
+    return answer.version
+
+
+def versions_of(client):
+    """By user."""
+    return {
+        user: version_of(client.predict("ranker", **INPUTS, traffic_key=user)) for user in USERS
+    }
+
+
+def test_a_traffic_key_always_gets_the_same_version(client, published):
+    first = versions_of(client)
+    assert set(first.values()) == {1, 2}
+    assert versions_of(client) == first
+    with split_server(published) as other, Client(other.address, timeout_seconds=60) as again:
+        assert versions_of(again) == first
+
+
+def test_streams_and_the_async_client_split_by_the_same_key(client, server):
+    first = versions_of(client)
+    with client.stream("ranker") as stream:
+        futures = {user: stream.predict(**INPUTS, traffic_key=user) for user in USERS}
+    assert {user: version_of(each.result()) for user, each in futures.items()} == first
+
+    async def ask():
+        async with AsyncClient(server.address, timeout_seconds=60) as asynchronous:
+            calls = [asynchronous.predict("ranker", **INPUTS, traffic_key=user) for user in USERS]
+            async with asynchronous.stream("ranker") as stream:
+                streamed = [stream.predict(**INPUTS, traffic_key=user) for user in USERS]
+                return await asyncio.gather(*calls), await asyncio.gather(*streamed)
+
+    for answers in asyncio.run(ask()):
+        assert [version_of(each) for each in answers] == list(first.values())
+
+
+def test_requests_without_a_traffic_key_are_split_at_random(client):
+    """Of two hundred, 100 are expected; six deviations are 43."""
+    counted = Counter(version_of(client.predict("ranker", **INPUTS)) for _ in range(200))
+    assert 57 < counted[2] < 143
+
+
+def test_a_request_that_names_a_version_or_a_label_is_not_split(client):
+    for user in USERS:
+        for named in ({"version": 1}, {"label": "stable"}):
+            answer = client.predict("ranker", **INPUTS, traffic_key=user, **named)
+            assert version_of(answer) == 1
+
+
+def test_open_inference_requests_are_split_by_a_parameter(client, server):
+    first = versions_of(client)
+    asked = triton.InferenceServerClient(server.address)
+    with asked:
+        inputs = infer_inputs(TENSORS)
+        for user, version in first.items():
+            answer = asked.infer("ranker", inputs, parameters={"traffic_key": user})
+            assert answer.get_response().model_version == str(version)
+            assert round(float(answer.as_numpy("score")[0]) / STEP) == version
+            named = asked.infer("ranker", inputs, "1", parameters={"traffic_key": user})
+            assert named.get_response().model_version == "1"
+        without = {asked.infer("ranker", inputs).get_response().model_version for _ in range(64)}
+        assert without == {"1", "2"}
+        with pytest.raises(InferenceServerException, match="'traffic_key': expected a text of at"):
+            asked.infer("ranker", inputs, parameters={"traffic_key": 17})
+
+
+def test_requests_of_torchrecs_protocol_are_split_at_random(server):
+    message = number(1, 1) + floats(2, 1, [5.0]) + lists(3, 1, [1], [3])
+    with grpc.insecure_channel(server.address) as channel:
+        call = channel.unary_unary(PREDICT)
+        scores = {
+            round(float(np.frombuffer(call(message, timeout=60)[-4:], "<f4")[0]) / STEP)
+            for _ in range(64)
+        }
+    assert scores == {1, 2}
+
+
+def test_requests_are_counted_by_the_version_that_answers(published):
+    with split_server(published) as server, Client(server.address, timeout_seconds=60) as client:
+        expected = Counter(versions_of(client).values())
+        counted = {each["version"]: each["examples"] for each in server.snapshot()["versions"]}
+    assert counted == expected
+
+
+def test_the_schema_is_asked_of_the_default_version(client):
+    assert {client.get_model("ranker").version for _ in range(32)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("traffic", "version"),
+    [pytest.param("canary=0", 1, id="none"), pytest.param("canary=100", 2, id="all")],
+)
+def test_a_share_may_be_none_or_all(published, traffic, version):
+    with (
+        split_server(published, traffic) as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert set(versions_of(client).values()) == {version}
+
+
+def test_all_requests_go_to_the_default_version_without_the_label(published, tmp_path):
+    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path)], check=True)
+    write_label(tmp_path, "ranker", "canary", 0)
+    with (
+        split_server(tmp_path, "canary=100") as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert set(versions_of(client).values()) == {1}
+        write_label(tmp_path, "ranker", "canary", 2)
+        server.refresh()
+        assert set(versions_of(client).values()) == {2}
+
+
+def test_a_canary_with_another_schema_gets_no_request_that_names_no_version(published, tmp_path):
+    """Packed requests are made for the default's schema; the canary would refuse them."""
+    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path)], check=True)
+    schema = Schema(
+        dense=[DenseInput("price"), DenseInput("age", default=0.0)],
+        sparse=[SparseInput("item", ids=Identity(ROWS, unknown="zero"))],
+    )
+    export_model(Telling(3), schema, tmp_path / "ranker" / "3", devices="1xcpu")
+    write_label(tmp_path, "ranker", "canary", 3)
+    with (
+        split_server(tmp_path, "canary=100") as server,
+        Client(server.address, timeout_seconds=60) as client,
+    ):
+        assert set(versions_of(client).values()) == {1}
+        named = client.predict("ranker", **INPUTS, label="canary")
+        assert version_of(named) == 3
+        with pytest.raises(NotFoundError):
+            client.predict("ranker", **INPUTS, label="shadow")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        pytest.param("k" * 1025, "traffic_key: expected at most 1024 bytes, got 1025", id="long"),
+        pytest.param(17, "traffic_key: expected text, got 17", id="number"),
+    ],
+)
+def test_a_traffic_key_is_a_text_of_bounded_size(client, key, words):
+    with pytest.raises(InputError, match=words):
+        client.predict("ranker", **INPUTS, traffic_key=key)
