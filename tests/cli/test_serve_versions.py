@@ -70,6 +70,22 @@ def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repo
         server.stop(signal.SIGTERM)
 
 
+def test_a_traffic_split_of_another_form_is_refused_before_anything_is_loaded(repository):
+    refused = run("serve", repository, "--port", 0, "--traffic", "beta=5")
+    assert refused.returncode == 1
+    assert "ConfigError: traffic: expected LABEL=PERCENT" in refused.stderr
+    assert "got 'beta=5'" in refused.stderr
+
+
+def test_a_traffic_split_is_served(repository):
+    run("label", repository, "ranker", "canary", 2)
+    with serving(repository, "--threads", 1, "--traffic", "canary=100") as server:
+        with Client(server.address, timeout_seconds=60) as client:
+            assert version_of(client) == 2
+            assert version_of(client, label="stable") == 1
+        server.stop(signal.SIGTERM)
+
+
 def events(err, *names):
     """Of these names, as the log has them, without their times."""
     lines = [line.split(maxsplit=1)[1] for line in err.splitlines()]
