@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["run_uncompiled", "uncompiled"]
+__all__ = ["run_uncompiled", "uncompiled", "uncompiled_name"]
 
 # Nothing is compiled before it is imported, which takes seconds.
 COMPILER = "torch._dynamo"
@@ -23,6 +23,11 @@ def uncompiled(module: nn.Module) -> nn.Module:
         original: nn.Module = module._orig_mod
         return original
     return module
+
+
+def uncompiled_name(name: str) -> str:
+    """Of a weight in the state dict of a compiled module: its name in what that was made from."""
+    return name.replace("_orig_mod.", "")
 
 
 @contextmanager

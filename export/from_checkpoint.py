@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from embershard.errors import DataError, ExportError
+from embershard.export.compiled_modules import uncompiled_name
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.weights import Weights
 from embershard.package.schema import Schema
@@ -119,6 +120,8 @@ def _call(factory: Callable[[], Any], model: str) -> Any:
 def _load_weights(module: nn.Module, path: Path) -> None:
     if path.is_file():
         state = _read_state(path)
+        if state.keys() != module.state_dict().keys():
+            state = {uncompiled_name(name): tensor for name, tensor in state.items()}
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
         module.load_state_dict(state)
     else:

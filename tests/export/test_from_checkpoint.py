@@ -175,6 +175,18 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
         export_checkpoint(tmp_path, tmp_path / "ranker/1")
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_state_dict_of_a_compiled_module_is_read(tmp_path):
+    module = trained_ranker()
+    module.tower = torch.compile(module.tower)
+    torch.save(torch.compile(module).state_dict(), tmp_path / "weights.pt")
+    out = export_checkpoint(tmp_path / "weights.pt", tmp_path / "m" / "1", model=FACTORY)
+    expected = export_model(trained_ranker(), SCHEMA, tmp_path / "expected" / "1")
+    pairs = zip(Package.open(out).samples(), Package.open(expected).samples(), strict=True)
+    for got, sample in pairs:
+        np.testing.assert_array_equal(got.outputs["score"], sample.outputs["score"])
+
+
 def test_a_state_dict_in_the_old_format_of_torch_is_read(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save(trained_ranker().state_dict(), path, _use_new_zipfile_serialization=False)
