@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from embershard.commands.refresher import Refresher
-from embershard.commands.signals import EndAtOnce
+from embershard.commands.signals import EndAtOnce, raise_idle_threads
 from embershard.errors import UnavailableError
 from embershard.version import __version__
 
@@ -137,6 +137,7 @@ def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
     fields = {"while": "draining", "message": message}
     log.write("ended", {**fields, "drain_timeout_seconds": options.drain_timeout_seconds})
     log.close(LAST_LINE_SECONDS)
+    raise_idle_threads()
     os._exit(UNFINISHED_CODE)
 
 

@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["EndAtOnce", "StopSignals"]
+__all__ = ["EndAtOnce", "StopSignals", "raise_idle_threads"]
 
 POLL_SECONDS = 0.1
 
@@ -79,6 +80,17 @@ class EndAtOnce:
                 os.kill(os.getpid(), taken.si_signo)
                 return
             self._say(signal.Signals(taken.si_signo))
+            raise_idle_threads()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {taken.si_signo})
             signal.raise_signal(taken.si_signo)
             os._exit(128 + taken.si_signo)  # The first process of a container does not end by it.
+
+
+def raise_idle_threads() -> None:
+    """Has threads of idle scheduling priority get a processor as others do, as far as the system
+    lets this process: it ends only when each of its threads has run once more, which took seconds
+    on a busy machine."""
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with suppress(OSError):  # It has ended, or takes CAP_SYS_NICE.
+            if os.sched_getscheduler(thread) == os.SCHED_IDLE:
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
 import threading
@@ -19,7 +18,13 @@ from embershard.serving.control import order
 from tests.cli.running import Serving, serving
 from tests.serving.asking import Asked, named
 from tests.serving.blocked_pipe import fill, small_pipe
-from tests.serving.endless import ENDLESS_PRICE, EndlessForAny, EndlessForOnePrice, publish_endless
+from tests.serving.endless import (
+    ENDLESS_PRICE,
+    LOOP_BEGINS,
+    EndlessForAny,
+    EndlessForOnePrice,
+    publish_endless,
+)
 from tests.serving.failures.busy import EXAMPLES, body, export_heavy, predictor, until
 from tests.serving.versions import SCHEMA, publish
 
@@ -80,14 +85,14 @@ def blocked_log(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Se
 def endless_program(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Serving]:
     """A batch has begun that never ends."""
     publish_endless(folder / "repository", 1, EndlessForOnePrice)
-    with serving(folder / "repository", *flags(drain_seconds), *metrics_flags()) as server:
-        url = metrics_url(server)
-        before = status(url)["devices"][0]["batches"]
-        with grpc.insecure_channel(server.address) as channel:
-            call = predictor(channel).future(request(ENDLESS_PRICE), timeout=600)
-            until(lambda: status(url)["devices"][0]["batches"] > before)
-            assert not call.done()
-            yield server
+    with (
+        serving(folder / "repository", *flags(drain_seconds)) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        call = predictor(channel).future(request(ENDLESS_PRICE), timeout=600)
+        read_log_until(LOOP_BEGINS, server)
+        assert not call.done()
+        yield server
 
 
 @contextmanager
@@ -108,9 +113,7 @@ def endless_load(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[S
     with serving(repository, *flags(drain_seconds), "--control", control) as server:
         loading = threading.Thread(target=load)
         loading.start()
-        until(lambda: "loading" in states_of(control))
-        before = processor_seconds(server)  # Of all that a load does, only a loop takes so long.
-        until(lambda: processor_seconds(server) > before + 2)
+        read_log_until(LOOP_BEGINS, server)
         try:
             yield server
         finally:
@@ -171,13 +174,11 @@ def status(url: str) -> dict:
         return json.load(answer)
 
 
-def processor_seconds(server: Serving) -> float:
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def states_of(control: Path) -> list[str]:
-    return [each["state"] for each in order(control, {"order": "index"})["index"]]
+def read_log_until(words: str, server: Serving) -> None:
+    for line in server.process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"the log ended without {words!r}")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embershard.commands.signals import StopSignals
+from embershard.commands.signals import StopSignals, raise_idle_threads
 from tests.cli.running import END_SECONDS, ROOT
 from tests.serving.failures.busy import until
 
@@ -64,6 +64,23 @@ def test_outside_the_main_thread_nothing_changes(with_default):
     thread.start()
     thread.join()
     assert found == [signal.SIG_DFL]
+
+
+def test_threads_of_idle_priority_get_a_processor_as_others_do_before_the_end(monkeypatch):
+    """Here it takes CAP_SYS_NICE, so that the calls are looked at, and not what became of them."""
+    scheduled = {os.getpid(): os.SCHED_OTHER, 7: os.SCHED_IDLE, 8: os.SCHED_BATCH, 9: None}
+
+    def policy(thread):
+        if scheduled[thread] is None:
+            raise ProcessLookupError
+        return scheduled[thread]
+
+    changed = []
+    monkeypatch.setattr(os, "listdir", lambda _: [str(thread) for thread in scheduled])
+    monkeypatch.setattr(os, "sched_getscheduler", policy)
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *given: changed.append(given[:2]))
+    raise_idle_threads()
+    assert changed == [(7, os.SCHED_OTHER)]
 
 
 class Started:

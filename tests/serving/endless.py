@@ -1,4 +1,5 @@
-"""Packages whose dense program does not end: for one input, or while it is loaded."""
+"""Packages whose dense program does not end: for one input, or while it is loaded. As its loop
+begins, torch writes LOOP_BEGINS to standard error."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from tests.serving.versions import STEP, publish
 ENDLESS_PRICE = -12345.0
 """No sample has it."""
 
+LOOP_BEGINS = "the loop begins"
+
 
 class EndlessForOnePrice(nn.Module):
     """Scores as `tests.serving.versions.Telling`, but loops where a price is ENDLESS_PRICE."""
@@ -29,6 +32,8 @@ class EndlessForOnePrice(nn.Module):
     ) -> dict[str, Tensor]:
         prices = example_inputs[0]
         turns = 0
+        if bool((prices == self.endless_price).any()):
+            warnings.warn("the loop begins", stacklevel=1)
         while bool((prices == self.endless_price).any()):
             turns += 1
         return {"score": prices[:, 0] + example_inputs[1].sum(dim=1) + self.offset + 0 * turns}
@@ -42,6 +47,7 @@ class EndlessForAny(EndlessForOnePrice):
     ) -> dict[str, Tensor]:
         prices = example_inputs[0]
         turns = 0
+        warnings.warn("the loop begins", stacklevel=1)
         while bool((prices == prices).any()):
             turns += 1
         return {"score": prices[:, 0] + 0 * turns}
