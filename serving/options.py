@@ -192,6 +192,14 @@ class ServerOptions:
     version; those without a key at random. All go to the default while a model has no such label,
     or the version has other inputs or outputs than the default. Empty: no split."""
 
+    load_timeout_seconds: NotNegative = 600.0
+    """A version is given up after so many seconds without progress while it loads: no bytes read,
+    no sample run. It has failed then, and others load; its thread and its memory stay until it
+    ends, if it ever does. At most two such loads may hang at once; one more version is refused. A
+    package that is read slowly makes progress all the time. 0: never given up. Lower it to hear
+    sooner of a program that does not end; not below the time that the largest vocabulary or dense
+    program takes on a busy machine."""
+
     shadow_share: Annotated[float, Range(0, 1)] = 0.0
     """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
     gets its answers; they are compared with those that are given. ``shadow_time`` bounds what that

@@ -60,6 +60,7 @@ class Server:
                 another name than its manifest says, or its samples give other scores; or labels
                 that cannot be read.
             PlanError: the plan is for devices that are not served here.
+            DeadlineError: no progress for ``load_timeout_seconds`` while a default version loads.
             OverloadedError: more than the memory budget.
             UnavailableError: the address cannot be listened on.
             ConfigError: the file to record into exists, is a model's, or its folder does not exist,
@@ -143,7 +144,8 @@ class Server:
         Raises:
             NotFoundError: no such model or version in the repository.
             PackageError, PlanError: as at the start. What was served is served on.
-            OverloadedError: more than the memory budget, or many orders wait.
+            DeadlineError: no progress for ``load_timeout_seconds``.
+            OverloadedError: more than the memory budget, many orders wait, or two loads hang.
             UnavailableError: the server is shutting down.
         """
         cost: LoadCost = self._native.load(model, version, replace)

@@ -59,6 +59,11 @@ VERSIONS = (
     ("memory-budget", "BYTES", "most that loaded versions take; 0: 80 %% of the memory"),
     ("load-mb-per-second", "MB", "how fast a later version is read; 0: at full speed"),
     (
+        "load-timeout-seconds",
+        "S",
+        "a version that makes no progress for so long while it loads is given up; 0: never",
+    ),
+    (
         "shadow-share",
         "S",
         "share of the requests copied to the version labelled shadow, as far as --shadow-time "

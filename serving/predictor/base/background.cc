@@ -24,11 +24,12 @@ Status RunGuarded(const std::function<Status()>& work) {
 
 }  // namespace
 
-bool GiveWayToOthers() {
+bool GiveWayToOthers(pid_t thread) {
 #ifdef SCHED_IDLE
   const sched_param none = {};
-  return sched_setscheduler(0, SCHED_IDLE, &none) == 0;  // 0: this thread, not the process.
+  return sched_setscheduler(thread, SCHED_IDLE, &none) == 0;  // 0: this thread, not the process.
 #else
+  (void)thread;
   return false;
 #endif
 }

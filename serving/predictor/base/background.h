@@ -3,6 +3,8 @@
 #ifndef EMBERSHARD_BASE_BACKGROUND_H_
 #define EMBERSHARD_BASE_BACKGROUND_H_
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -15,7 +17,8 @@ namespace embershard {
 // Has the calling thread give way to every other one of the machine from now on (SCHED_IDLE, which
 // holds for what it reads from disks, too), and the threads that it starts as well: without
 // privileges none of them can be raised again. False where the system knows no such thing.
-bool GiveWayToOthers();
+// `thread`: another thread of this process, by its number (gettid). 0: the calling one.
+bool GiveWayToOthers(pid_t thread = 0);
 
 // A thread that gives way, which begins with its first work. Thread-safe.
 //

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 
 namespace embershard {
@@ -22,38 +21,78 @@ int AllowedCores() {
   return CPU_COUNT(&allowed);
 }
 
-// Of the line "0::/a/b", which is cgroup v2's, "a/b".
-std::filesystem::path OwnCgroup(const std::filesystem::path& file) {
-  constexpr std::string_view kUnified = "0::/";
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    if (line.starts_with(kUnified)) return line.substr(kUnified.size());
-  }
-  return {};
+std::optional<int> WholeCores(int64_t quota, int64_t period) {
+  if (quota <= 0 || period <= 0) return {};
+  return static_cast<int>(std::clamp<int64_t>(quota / period, 1, 1 << 20));
 }
 
 // cpu.max is "QUOTA PERIOD" in microseconds, or "max PERIOD".
-std::optional<int> CoresOf(const std::filesystem::path& cgroup) {
+std::optional<int> CoresOfVersion2(const std::filesystem::path& cgroup) {
   std::ifstream stream(cgroup / "cpu.max");
   int64_t quota = 0;
   int64_t period = 0;
-  if (!(stream >> quota >> period) || quota <= 0 || period <= 0) return {};
-  return static_cast<int>(std::clamp<int64_t>(quota / period, 1, 1 << 20));
+  if (!(stream >> quota >> period)) return {};
+  return WholeCores(quota, period);
+}
+
+// Each a number of microseconds; a quota of -1 is none.
+std::optional<int> CoresOfVersion1(const std::filesystem::path& cgroup) {
+  std::ifstream quota_stream(cgroup / "cpu.cfs_quota_us");
+  std::ifstream period_stream(cgroup / "cpu.cfs_period_us");
+  int64_t quota = 0;
+  int64_t period = 0;
+  if (!(quota_stream >> quota) || !(period_stream >> period)) return {};
+  return WholeCores(quota, period);
+}
+
+// One line of /proc/self/cgroup: "HIERARCHY:CONTROLLERS:/NAME".
+struct OwnCgroup {
+  bool is_version_2 = false;  // Its hierarchy is 0, and it names no controllers.
+  std::string controllers;
+  std::filesystem::path name;  // Without the first slash.
+};
+
+std::optional<OwnCgroup> ParseCgroup(const std::string& line) {
+  const size_t controllers = line.find(':');
+  if (controllers == std::string::npos) return {};
+  const size_t name = line.find(":/", controllers + 1);
+  if (name == std::string::npos) return {};
+  return OwnCgroup{.is_version_2 = line.starts_with("0::"),
+                   .controllers = line.substr(controllers + 1, name - controllers - 1),
+                   .name = line.substr(name + 2)};
+}
+
+// The least of `least` and what the cgroup `own` below `root` and those above it allow. In a
+// container the folder is often the container's own, while the name is the machine's: what does not
+// exist bounds nothing.
+std::optional<int> LeastCores(std::optional<int> least, const std::filesystem::path& root,
+                              std::filesystem::path own,
+                              std::optional<int> (*cores_of)(const std::filesystem::path&)) {
+  while (true) {
+    const std::optional<int> cores = cores_of(root / own);
+    if (cores && (!least || *cores < *least)) least = cores;
+    if (!own.has_relative_path()) return least;
+    own = own.parent_path();
+  }
 }
 
 }  // namespace
 
 int QuotaCores(const CoreSources& sources) {
-  std::optional<int> least;
-  // In a container the folder is often the container's own, while the name is the machine's: what
-  // does not exist bounds nothing.
-  std::filesystem::path own = OwnCgroup(sources.own_cgroup);
-  while (true) {
-    const std::optional<int> cores = CoresOf(sources.cgroups / own);
-    if (cores && (!least || *cores < *least)) least = cores;
-    if (!own.has_relative_path()) return least.value_or(0);
-    own = own.parent_path();
+  std::optional<int> least = LeastCores({}, sources.cgroups, {}, CoresOfVersion2);
+  std::ifstream stream(sources.own_cgroup);
+  for (std::string line; std::getline(stream, line);) {
+    const std::optional<OwnCgroup> own = ParseCgroup(line);
+    if (!own) continue;
+    if (own->is_version_2) {
+      least = LeastCores(least, sources.cgroups, own->name, CoresOfVersion2);
+    } else if (("," + own->controllers + ",").find(",cpu,") != std::string::npos) {
+      for (const std::string& mount : {own->controllers, std::string("cpu")}) {
+        least = LeastCores(least, sources.cgroups / mount, own->name, CoresOfVersion1);
+      }
+    }
   }
+  return least.value_or(0);
 }
 
 int CoreCount(const CoreSources& sources) {

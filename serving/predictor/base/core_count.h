@@ -9,13 +9,13 @@ namespace embershard {
 
 // Where the system says so; tests have files of their own.
 struct CoreSources {
-  std::filesystem::path cgroups = "/sys/fs/cgroup";        // Where cgroup v2 is mounted.
+  std::filesystem::path cgroups = "/sys/fs/cgroup";        // Where cgroups are mounted.
   std::filesystem::path own_cgroup = "/proc/self/cgroup";  // Which of them this process is in.
 };
 
-// Whole cores of CPU time that the process's cgroup (v2) and those above it allow, at least 1: of a
-// quota of 2.5 cores 2, since who uses up its quota is stopped for the rest of a tenth of a second.
-// 0 where nothing bounds it.
+// Whole cores of CPU time that the process's cgroup (v1 or v2) and those above it allow, at least
+// 1: of a quota of 2.5 cores 2, since who uses up its quota is stopped for the rest of a tenth of a
+// second. 0 where nothing bounds it.
 int QuotaCores(const CoreSources& sources = {});
 
 // How many threads have a core each: the cores that the process may run on (taskset, cpuset), and

@@ -5,6 +5,10 @@
 
 namespace embershard {
 
+Status LoadingStopped() {
+  return {StatusCode::kUnavailable, "loading was given up: the server is shutting down"};
+}
+
 Clock::time_point Pace::After(size_t bytes, Clock::time_point now) {
   if (bytes_per_second_ <= 0) return now;
   const std::chrono::duration<double> takes(static_cast<double>(bytes) / bytes_per_second_);
@@ -13,10 +17,17 @@ Clock::time_point Pace::After(size_t bytes, Clock::time_point now) {
 }
 
 Status ReadControl::Spend(size_t bytes) {
+  ++steps_;
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, pace_.After(bytes, Clock::now()), [this] { return stopped_; });
-  if (!stopped_) return {};
-  return {StatusCode::kUnavailable, "loading was given up: the server is shutting down"};
+  ++steps_;  // A slow pace is no lack of progress.
+  return stopped_ ? LoadingStopped() : Status();
+}
+
+Status ReadControl::Advance() {
+  ++steps_;
+  const std::lock_guard lock(mutex_);
+  return stopped_ ? LoadingStopped() : Status();
 }
 
 void ReadControl::Stop() {

@@ -1,16 +1,21 @@
-// Holds back a reader of large files, so that those who are served meanwhile do not notice.
+// Paces a load, counts its progress and stops it.
 
 #ifndef EMBERSHARD_BASE_READ_CONTROL_H_
 #define EMBERSHARD_BASE_READ_CONTROL_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 
 #include "base/clock.h"
 #include "base/status.h"
 
 namespace embershard {
+
+// What a load is answered that was stopped.
+Status LoadingStopped();
 
 // When what comes next may be read: the rule, without a clock of its own. For one thread.
 class Pace {
@@ -27,19 +32,27 @@ class Pace {
   Clock::time_point next_;
 };
 
-// One thread reads; any thread may stop it.
+// Thread-safe.
 class ReadControl {
  public:
+  // 0: files are read as fast as they can be.
   explicit ReadControl(double bytes_per_second) : pace_(bytes_per_second) {}
 
   // `bytes` were read: waits until more may be. kUnavailable once stopped.
   Status Spend(size_t bytes);
 
+  // Counts a step that reads no file, such as a batch of samples. kUnavailable once stopped.
+  Status Advance();
+
+  // How many steps were counted. A load that makes progress counts more of them.
+  uint64_t steps() const { return steps_; }
+
   // Ends every wait, now and later.
   void Stop();
 
  private:
-  Pace pace_;
+  std::atomic<uint64_t> steps_ = 0;
+  Pace pace_;  // Guarded by mutex_.
   std::mutex mutex_;
   std::condition_variable changed_;  // Signalled when stopped_ changes.
   bool stopped_ = false;             // Guarded by mutex_.

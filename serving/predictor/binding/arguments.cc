@@ -51,6 +51,10 @@ void Read(Keywords& keywords, ModelLoaderOptions* to) {
   keywords.Read("version", &rule);
   keywords.Read("memory_budget", &to->memory_budget);
   keywords.Read("load_report", &report);
+  double load_mb_per_second = 0;
+  keywords.Read("load_mb_per_second", &load_mb_per_second);
+  to->load_bytes_per_second = load_mb_per_second * 1e6;
+  keywords.ReadSeconds("load_timeout_seconds", &to->load.timeout);
   const Result<VersionRule> parsed = ParseVersionRule(rule);
   RaiseIfFailed(parsed.status());
   to->rule = *parsed;
@@ -122,9 +126,6 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   Read(keywords, &arguments.model);
   Read(keywords, &arguments.loader);
   Read(keywords, &arguments.server);
-  double load_mb_per_second = 0;
-  keywords.Read("load_mb_per_second", &load_mb_per_second);
-  arguments.load_bytes_per_second = load_mb_per_second * 1e6;
   keywords.ReadMilliseconds("slow_request_ms", &arguments.slow_request);
   keywords.Read("shadow_share", &arguments.shadow.share);
   keywords.Read("shadow_time", &arguments.shadow.time);

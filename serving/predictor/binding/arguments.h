@@ -22,7 +22,6 @@ struct PredictorArguments {
 struct ServerArguments {
   std::string repository;
   ModelOptions model;
-  double load_bytes_per_second = 0;  // As RepositorySource takes it.
   ModelLoaderOptions loader;
   Clock::duration slow_request{0};  // As ServedModels takes it, and
   ShadowOptions shadow;             // this,

@@ -87,8 +87,7 @@ class Server {
                                                     arguments.traffic);
     parts_->control = std::make_unique<ModelControl>(
         parts_->served.get(),
-        std::make_unique<RepositorySource>(arguments.repository, arguments.model,
-                                           arguments.load_bytes_per_second),
+        std::make_unique<RepositorySource>(arguments.repository, arguments.model),
         arguments.loader);
     const Status loaded = Released(
         [this] { return OrExhausted<Status>([this] { return parts_->control->Start(); }); });

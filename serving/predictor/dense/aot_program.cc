@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_file.h"
 #include "base/thread_count.h"
 #include "dense/tensors.h"
 #include "dense/trial.h"
@@ -41,9 +42,8 @@ std::vector<at::Tensor> AtLeastOne(std::vector<at::Tensor> inputs) {
 class AotProgram final : public DenseProgram {
  public:
   // `options` without zeros.
-  AotProgram(const std::filesystem::path& file, const Schema& schema,
-             const DenseProgramOptions& options)
-      : loader_(file.string(), "model", /*run_single_threaded=*/options.slots == 1,
+  AotProgram(const std::string& path, const Schema& schema, const DenseProgramOptions& options)
+      : loader_(path, "model", /*run_single_threaded=*/options.slots == 1,
                 /*num_runners=*/static_cast<size_t>(options.slots)),
         schema_(schema),
         threads_(options.threads) {}
@@ -92,17 +92,19 @@ class AotProgram final : public DenseProgram {
 
 std::string TorchVersion() { return TORCH_VERSION; }
 
-Result<std::unique_ptr<DenseProgram>> LoadAotProgram(const std::filesystem::path& file,
-                                                     const Schema& schema,
+Result<std::unique_ptr<DenseProgram>> LoadAotProgram(ProgramBytes program, const Schema& schema,
                                                      const DenseProgramOptions& options) {
-  const std::string where = (file.parent_path().filename() / file.filename()).string() + ": ";
+  const std::string where = program.name + ": ";
   try {
-    auto program = std::make_unique<AotProgram>(
-        file, schema,
+    const Result<File> copy = MakeMemoryFile(program.bytes);
+    if (!copy.ok()) return Status(copy.status().code(), where + copy.status().message());
+    program.bytes = {};
+    auto loaded = std::make_unique<AotProgram>(
+        MemoryFilePath(*copy), schema,
         DenseProgramOptions{.threads = ThreadsOf(options.threads), .slots = options.slots});
-    const Status tried = TryOnce(*program, schema);
+    const Status tried = TryOnce(*loaded, schema);
     if (!tried.ok()) return BadPackage(where + tried.message());
-    return std::unique_ptr<DenseProgram>(std::move(program));
+    return std::unique_ptr<DenseProgram>(std::move(loaded));
   } catch (const std::exception& error) {
     return BadPackage(where + Reason(error));
   }

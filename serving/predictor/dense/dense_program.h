@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -54,9 +54,16 @@ struct DenseProgramOptions {
   int slots = 1;
 };
 
-// Torch-free on this side. kBadPackage when the file is not a program of the shape
+// The very bytes of a program's file that were checked. No program is loaded from its path: the
+// file may be exchanged after it was checked.
+struct ProgramBytes {
+  std::string name;  // In the package, for messages.
+  std::string bytes;
+};
+
+// Torch-free on this side. kBadPackage when the bytes are not a program of the shape
 // that docs/format.md describes.
-Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesystem::path& file,
+Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes program,
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options);
 

@@ -91,12 +91,13 @@ Status CheckSignature(const c10::FunctionSchema& forward) {
 
 }  // namespace
 
-Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesystem::path& file,
+Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes program,
                                                              const Schema& schema,
                                                              const DenseProgramOptions& options) {
-  const std::string where = (file.parent_path().filename() / file.filename()).string() + ": ";
+  const std::string where = program.name + ": ";
   try {
-    torch::jit::Module module = torch::jit::load(file.string(), at::kCPU);
+    std::istringstream bytes(std::move(program.bytes));
+    torch::jit::Module module = torch::jit::load(bytes, at::kCPU);
     const auto forward = module.find_method("forward");
     if (!forward) return BadPackage(where + "it has no method 'forward'");
     const Status signature = CheckSignature(forward->function().getSchema());
@@ -108,10 +109,10 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(const std::filesyst
     ReplaceProducts(module.get_method("forward").graph());
     PackLinears(module.get_method("forward").graph());
     FuseGates(module.get_method("forward").graph());
-    auto program = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
-    const Status tried = TryOnce(*program, schema);
+    auto loaded = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
+    const Status tried = TryOnce(*loaded, schema);
     if (!tried.ok()) return BadPackage(where + tried.message());
-    return std::unique_ptr<DenseProgram>(std::move(program));
+    return std::unique_ptr<DenseProgram>(std::move(loaded));
   } catch (const std::exception& error) {
     return BadPackage(where + Reason(error));
   }

@@ -73,11 +73,11 @@ struct Engine::State {
 
   // Returns when each of the threads that will run batches has run a full one of the samples;
   // where they are another's, these have.
-  Status StartThreads(const EngineOptions& options);
-  Status MakeThreads(const EngineOptions& options);
+  Status StartThreads(const EngineOptions& options, ReadControl* control);
+  Status MakeThreads(const EngineOptions& options, ReadControl* control);
   // On a thread that will run batches.
-  Status WarmUp(float tolerance);
-  Status RunFullBatch(float tolerance, BatchRunner* runner) const;
+  Status WarmUp(float tolerance, ReadControl* control);
+  Status RunFullBatch(float tolerance, BatchRunner* runner, ReadControl* control) const;
 
   std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
@@ -164,11 +164,12 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
   return ShuttingDown();
 }
 
-Status Engine::State::StartThreads(const EngineOptions& options) {
+Status Engine::State::StartThreads(const EngineOptions& options, ReadControl* control) {
   merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
                                                  options.only_merged ? batching.slots : 1);
-  const Status merged = merged_runner->WarmUp([&] { return WarmUp(options.sample_tolerance); });
-  Status made = merged.ok() && threads == nullptr ? MakeThreads(options) : merged;
+  const Status merged =
+      merged_runner->WarmUp([&] { return WarmUp(options.sample_tolerance, control); });
+  Status made = merged.ok() && threads == nullptr ? MakeThreads(options, control) : merged;
   if (!made.ok()) return made;
   queue = std::make_unique<BatchingQueue>(
       batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
@@ -176,25 +177,26 @@ Status Engine::State::StartThreads(const EngineOptions& options) {
   return {};
 }
 
-Status Engine::State::RunFullBatch(float tolerance, BatchRunner* runner) const {
+Status Engine::State::RunFullBatch(float tolerance, BatchRunner* runner,
+                                   ReadControl* control) const {
   // As much as is merged: a larger request is rare.
   const PieceBudget full = {
       .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
       .ids = budget.ids};
-  return CheckFullBatch(*model, full, tolerance, runner);
+  return CheckFullBatch(*model, full, tolerance, runner, control);
 }
 
-Status Engine::State::WarmUp(float tolerance) {
-  return RunIn(nullptr, [&] { return RunFullBatch(tolerance, &batch_runner); });
+Status Engine::State::WarmUp(float tolerance, ReadControl* control) {
+  return RunIn(nullptr, [&] { return RunFullBatch(tolerance, &batch_runner, control); });
 }
 
-Status Engine::State::MakeThreads(const EngineOptions& options) {
+Status Engine::State::MakeThreads(const EngineOptions& options, ReadControl* control) {
   const size_t to_warm = options.only_merged ? 0 : batching.slots;
   const auto warmed = std::make_shared<std::vector<std::promise<Status>>>(to_warm);
   threads = std::make_shared<SlotThreads>(
-      batching.slots, [this, tolerance = options.sample_tolerance, warmed](size_t thread) {
+      batching.slots, [this, tolerance = options.sample_tolerance, control, warmed](size_t thread) {
         if (thread >= warmed->size()) return;
-        (*warmed)[thread].set_value(WarmUp(tolerance));
+        (*warmed)[thread].set_value(WarmUp(tolerance, control));
       });
   Status first_bad;
   for (std::promise<Status>& one : *warmed) {
@@ -205,7 +207,8 @@ Status Engine::State::MakeThreads(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
-                                              const EngineOptions& options, Background* background,
+                                              const EngineOptions& options,
+                                              const LoadContext& context,
                                               std::shared_ptr<SlotThreads> threads) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
   BatchingOptions asked = options.batching;
@@ -216,16 +219,16 @@ Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
   State* const running = state.get();
   if (threads != nullptr && threads->size() == batching->slots) running->threads = threads;
   const float tolerance = options.sample_tolerance;
-  Status checked = RunIn(background, [running, tolerance] {
+  Status checked = RunIn(context.background, [running, tolerance, control = context.control] {
     // Not the one that serves: whoever frees memory of a thread that gives way may wait for it.
     BatchRunner runner(running->model.get());
-    Status alike = CheckSamples(*running->model, tolerance, &runner);
+    Status alike = CheckSamples(*running->model, tolerance, &runner, control);
     if (!alike.ok() || running->threads == nullptr) return alike;
-    return running->RunFullBatch(tolerance, &runner);
+    return running->RunFullBatch(tolerance, &runner, control);
   });
-  if (checked.ok()) checked = running->StartThreads(options);
+  if (checked.ok()) checked = running->StartThreads(options, context.control);
   if (!checked.ok()) {
-    (void)RunIn(background, [&state] {  // What it holds takes time to give back.
+    (void)RunIn(context.background, [&state] {  // What it holds takes time to give back.
       state.reset();
       return Status();
     });

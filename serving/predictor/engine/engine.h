@@ -7,13 +7,13 @@
 #include <memory>
 #include <vector>
 
-#include "base/background.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
 #include "batching/slot_threads.h"
 #include "engine/engine_snapshot.h"
+#include "engine/load_context.h"
 #include "engine/self_check.h"
 #include "model/model.h"
 #include "package/schema_names.h"
@@ -48,16 +48,16 @@ class Engine {
  public:
   // Runs the model's samples first (warm-up), alone and merged, and compares their
   // outputs: kBadPackage when they differ by more than the tolerance. That is done in
-  // `background`, unless that is null; then as a full batch on each thread that will run
+  // `context.background`, unless that is null; then as a full batch on each thread that will run
   // batches, whose first one takes longer (unless options.only_merged). Refuses options out of
   // range (kInvalidArgument).
   //
   // `threads`: those of the version that leaves for this one, which then run the batches of both;
-  // the full batch is run in `background`, too, since they have run others. Null, or not as many as
-  // the model has slots: it has threads of its own.
+  // the full batch is run in `context.background`, too, since they have run others. Null, or not as
+  // many as the model has slots: it has threads of its own.
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
-                                               Background* background = nullptr,
+                                               const LoadContext& context = {},
                                                std::shared_ptr<SlotThreads> threads = nullptr);
   ~Engine();  // Calls Stop().
 

@@ -8,7 +8,7 @@ namespace embershard {
 
 ModelControl::ModelControl(ServedModels* served, std::unique_ptr<ModelSource> source,
                            ModelLoaderOptions options)
-    : source_(std::move(source)), loader_(served, source_.get(), std::move(options)) {}
+    : loader_(served, std::move(source), std::move(options)) {}
 
 ModelControl::~ModelControl() { Stop(); }
 
@@ -47,7 +47,7 @@ void ModelControl::Stop() {
     stopping_ = true;
   }
   changed_.notify_all();
-  source_->Stop();
+  loader_.Stop();
   std::call_once(joined_, [this] {
     if (thread_.joinable()) thread_.join();
   });

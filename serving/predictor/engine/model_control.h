@@ -41,7 +41,7 @@ class ModelControl {
                ModelLoaderOptions options);
   ModelControl(const ModelControl&) = delete;
   ModelControl& operator=(const ModelControl&) = delete;
-  ~ModelControl();  // Calls Stop().
+  ~ModelControl();  // Calls Stop(). Does not wait for loads that hang.
 
   // As ModelLoader::Start(), on the calling thread. REQUIRES: comes first, once.
   Status Start();
@@ -53,8 +53,11 @@ class ModelControl {
   void Unload(const std::string& model, int64_t version, Done done, Abandoned abandoned = Never);
   Result<std::vector<ServedVersion>> Index() const { return loader_.Index(); }
 
-  // Gives up what is being loaded, refuses what waits, returns. Safe to call more than once, but
-  // not from a Done.
+  // As in ModelLoader.
+  size_t hung_loads() const { return loader_.hung_loads(); }
+
+  // Gives up what is being loaded, refuses what waits, returns within about a second. Safe to call
+  // more than once, but not from a Done.
   void Stop();
 
  private:
@@ -68,8 +71,7 @@ class ModelControl {
   void Give(Order order);
   void Run();
 
-  const std::unique_ptr<ModelSource> source_;
-  ModelLoader loader_;  // But for Index(), of the thread alone once it runs.
+  ModelLoader loader_;  // But for what any thread may call, of the thread alone once it runs.
 
   std::mutex mutex_;
   std::condition_variable changed_;  // Signalled when the fields below change.

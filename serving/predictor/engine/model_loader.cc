@@ -10,6 +10,9 @@ namespace {
 // How long versions that gave way may take over their last requests.
 constexpr std::chrono::seconds kGiveWayMax{60};
 
+// How often a wait looks whether the loader is to stop.
+constexpr std::chrono::milliseconds kLookEvery{100};
+
 // No batch takes so long: a program that does not end, or a disk that does not answer.
 constexpr std::chrono::seconds kStuck{10};
 
@@ -17,14 +20,29 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::string VersionText(const std::string& model, int64_t version) {
-  return "model '" + model + "' version " + std::to_string(version);
+LoadRunnerOptions OneHung(LoadRunnerOptions options) {
+  options.hung_max = 1;
+  return options;
 }
 
 }  // namespace
 
+ModelLoader::ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
+                         ModelLoaderOptions options)
+    : served_(served),
+      source_(std::move(source)),
+      options_(std::move(options)),
+      reads_(OneHung(options_.load)),
+      loads_(served, source_, &options_) {}
+
+void ModelLoader::Stop() {
+  stopping_ = true;
+  reads_.Stop();
+  loads_.Stop();
+}
+
 Status ModelLoader::Start() {
-  const Result<RepositoryModels> models = source_->List();
+  const Result<RepositoryModels> models = ListModels();
   if (!models.ok()) return models.status();
   for (const std::string& model : options_.models) {
     if (!models->contains(model)) {
@@ -45,7 +63,7 @@ Status ModelLoader::Start() {
 }
 
 Status ModelLoader::Refresh() {
-  const Result<RepositoryModels> models = source_->List();
+  const Result<RepositoryModels> models = ListModels();
   if (!models.ok()) return Failed("", 0, models.status());
   Status first;
   for (const auto& [model, there] : *models) {
@@ -62,7 +80,7 @@ Status ModelLoader::Refresh() {
 
 Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
                          double* unserved_seconds) {
-  const Result<RepositoryModels> models = source_->List();
+  const Result<RepositoryModels> models = ListModels();
   if (!models.ok()) return Failed(model, version, models.status());
   const auto found = models->find(model);
   if (found == models->end()) {
@@ -111,15 +129,27 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
     ServedModel changed = *served;
     changed.versions.erase(version);
     served_->Serve(std::move(changed));
-    held_[model].erase(version);
-    options_.report({.what = "unloaded", .model = model, .version = version, .message = {}});
+    Versions& held = held_[model];
+    std::set<int64_t> kept;
+    for (const auto& [number, each] : held) {
+      if (number != version) kept.insert(number);
+    }
+    LetGo(model, kept, &held);
   }
   return {};
 }
 
+Result<RepositoryModels> ModelLoader::ListModels() {
+  return reads_.Run<RepositoryModels>(
+      {.name = "the repository"},
+      [source = source_](const LoadContext&) { return source->List(); });
+}
+
 Result<VersionChoice> ModelLoader::Choose(const std::string& model,
-                                          const std::vector<int64_t>& there) const {
-  const Result<Labels> labels = source_->ReadLabels(model);
+                                          const std::vector<int64_t>& there) {
+  const Result<Labels> labels = reads_.Run<Labels>(
+      {.name = "the labels of model '" + model + "'"},
+      [source = source_, model](const LoadContext&) { return source->ReadLabels(model); });
   if (!labels.ok()) return labels.status();
   const auto found = also_.find(model);
   const std::set<int64_t> also = found != also_.end() ? found->second : std::set<int64_t>();
@@ -163,7 +193,7 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
     // What was served comes back, if it can.
     found.default_version = default_before;
     if (!versions.contains(default_before)) {
-      Result<Held> old = LoadOne(model, default_before, /*gently=*/false, nullptr);
+      Result<LoadedVersion> old = LoadOne(model, default_before, /*gently=*/false, nullptr);
       if (old.ok()) versions.emplace(default_before, std::move(*old));
     }
   }
@@ -180,38 +210,31 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
 Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                                 Versions* versions) {
   Status first;
-  for (const int64_t version : choice.versions) {
-    if (versions->contains(version)) continue;
-    const bool is_default = version == choice.default_version;
-    Result<Held> loaded = LoadOne(model, version, gently,
-                                  is_default ? ThreadsThatBecomeFree(model, choice) : nullptr);
+  const auto load = [&](int64_t version, std::shared_ptr<SlotThreads> threads) {
+    if (versions->contains(version)) return;
+    Result<LoadedVersion> loaded = LoadOne(model, version, gently, std::move(threads));
     if (loaded.ok()) {
       versions->emplace(version, std::move(*loaded));
     } else if (first.ok()) {
       first = loaded.status();
     }
+  };
+  // Last, the one that takes over the old default's threads: if another fails, the old default may
+  // stay for its label, and needs its threads for itself.
+  const std::shared_ptr<SlotThreads> threads = ThreadsThatBecomeFree(model, choice);
+  for (const int64_t version : choice.versions) {
+    if (threads == nullptr || version != choice.default_version) load(version, nullptr);
   }
+  if (threads != nullptr) load(choice.default_version, first.ok() ? threads : nullptr);
   return first;
 }
 
-Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t version,
-                                               bool gently, std::shared_ptr<SlotThreads> threads) {
+Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t version, bool gently,
+                                           std::shared_ptr<SlotThreads> threads) {
   const Clock::time_point start = Clock::now();
   states_.Set(model, version, VersionState::kLoading, "");
-  Held held;
-  const Status status = [&]() -> Status {
-    Background* const background = gently ? served_->background() : nullptr;
-    MemoryParts parts;
-    const Status fits = RunIn(background, [&] { return CheckMemory(model, version, &parts); });
-    if (!fits.ok()) return fits;
-    Result<std::unique_ptr<Model>> opened = source_->Load(model, version, background);
-    if (!opened.ok()) return opened.status();
-    auto engine =
-        Engine::Start(std::move(*opened), options_.engine, background, std::move(threads));
-    if (!engine.ok()) return engine.status();
-    held = {.engine = served_->Own(std::move(*engine)), .memory = std::move(parts)};
-    return {};
-  }();
+  Result<LoadedVersion> loaded = loads_.Load(model, version, gently, std::move(threads));
+  const Status& status = loaded.status();
   LoadEvent event = {.what = status.ok() ? "loaded" : "load_failed",
                      .model = model,
                      .version = version,
@@ -220,7 +243,7 @@ Result<ModelLoader::Held> ModelLoader::LoadOne(const std::string& model, int64_t
   states_.Set(model, version, status.ok() ? VersionState::kReady : VersionState::kFailed,
               status.message());
   options_.report(event);
-  if (status.ok()) return held;
+  if (status.ok()) return loaded;
   return Status(status.code(), VersionText(model, version) + ": " + status.message(),
                 status.reason());
 }
@@ -272,9 +295,10 @@ void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
 }
 
 void ModelLoader::LetGo(const std::string& model, const std::set<int64_t>& kept,
-                        Versions* versions) const {
+                        Versions* versions) {
   std::erase_if(*versions, [&](const auto& held) {
     if (kept.contains(held.first)) return false;
+    loads_.LetGo(held.second);
     options_.report({.what = "unloaded", .model = model, .version = held.first, .message = {}});
     return true;
   });
@@ -290,30 +314,13 @@ void ModelLoader::GiveWay(const std::string& model, const std::set<int64_t>& kep
   served_->Withdraw(model);
   LetGo(model, kept, &held_[model]);
   // Of one that takes longer nothing is gained by waiting on.
-  (void)served_->WaitForEnds(HeldEngines(), Clock::now() + kGiveWayMax);
+  WaitForEnds(HeldEngines(), Clock::now() + kGiveWayMax);
 }
 
-Status ModelLoader::CheckMemory(const std::string& model, int64_t version,
-                                MemoryParts* parts) const {
-  Result<MemoryParts> found = source_->Memory(model, version);
-  if (!found.ok()) return found.status();
-  *parts = std::move(*found);
-  if (options_.memory_budget == 0) return {};
-  MemoryParts taken;
-  for (const auto& [name, versions] : held_) {
-    for (const auto& [number, held] : versions) {
-      taken.insert(held.memory.begin(), held.memory.end());
-    }
+void ModelLoader::WaitForEnds(size_t most, Clock::time_point deadline) const {
+  while (!stopping_ && Clock::now() < deadline) {
+    if (served_->WaitForEnds(most, std::min(deadline, Clock::now() + kLookEvery))) return;
   }
-  uint64_t before = 0;
-  for (const auto& [digest, bytes] : taken) before += bytes;
-  uint64_t more = 0;
-  for (const auto& [digest, bytes] : *parts) more += taken.contains(digest) ? 0 : bytes;
-  if (before + more <= options_.memory_budget) return {};
-  return {StatusCode::kResourceExhausted,
-          "memory: expected at most " + std::to_string(options_.memory_budget) +
-              " bytes (the memory budget), got " + std::to_string(before) + " that are taken and " +
-              std::to_string(more) + " more"};
 }
 
 size_t ModelLoader::HeldEngines() const {

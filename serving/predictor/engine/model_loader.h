@@ -3,8 +3,8 @@
 #ifndef EMBERSHARD_ENGINE_MODEL_LOADER_H_
 #define EMBERSHARD_ENGINE_MODEL_LOADER_H_
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -14,34 +14,15 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/engine.h"
+#include "engine/load_options.h"
+#include "engine/load_runner.h"
 #include "engine/model_source.h"
 #include "engine/served_models.h"
 #include "engine/version_choice.h"
+#include "engine/version_loader.h"
 #include "engine/version_states.h"
 
 namespace embershard {
-
-// Something that became of a version. "serving": it answers now who states none.
-struct LoadEvent {
-  const char* what = "";  // "loaded", "load_failed", "serving", "replaced", "unloaded".
-  std::string model;      // Empty where the repository could not be read.
-  int64_t version = 0;    // 0: none in particular. Labels that cannot be followed, for example.
-  double seconds = 0;     // That it took. "replaced": how long no version answered.
-  std::string message;    // Why it failed, and what is served instead. Otherwise empty.
-};
-
-struct ModelLoaderOptions {
-  std::vector<std::string> models;  // Empty: all that are in the repository.
-  VersionRule rule;
-  EngineOptions engine;
-
-  // Most bytes that the loaded versions may take in all: see PackageOutline. 0: no limit.
-  uint64_t memory_budget = 0;
-
-  // Told on the thread that loads. Must not throw.
-  std::function<void(const LoadEvent&)> report = [](const LoadEvent&) {};
-};
 
 // Whether the old versions of a model serve until the new ones do, or go first: the memory need not
 // hold both then, and nobody answers meanwhile.
@@ -55,12 +36,12 @@ struct LoadOutcome {
 };
 
 // Whatever fails, what was served is served on, and the status says both. Not thread-safe, but for
-// Index().
+// Index(), Stop() and hung_loads().
 class ModelLoader {
  public:
-  // Owns neither, which must outlive it.
-  ModelLoader(ServedModels* served, ModelSource* source, ModelLoaderOptions options)
-      : served_(served), source_(source), options_(std::move(options)) {}
+  // Does not own `served`, which must outlive it. Loads that were given up hold `source`, too.
+  ModelLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
+              ModelLoaderOptions options);
 
   // At the start, as fast as it can be: the models and versions that the options say. Fails where
   // the default version of one does.
@@ -79,12 +60,14 @@ class ModelLoader {
   // All versions in the repository, and what has become of each. Any thread.
   Result<std::vector<ServedVersion>> Index() const;
 
+  // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
+  void Stop();
+
+  // Loads that were given up and have not ended. Any thread.
+  size_t hung_loads() const { return loads_.hung() + reads_.hung(); }
+
  private:
-  struct Held {
-    std::shared_ptr<Engine> engine;
-    MemoryParts memory;
-  };
-  using Versions = std::map<int64_t, Held>;
+  using Versions = std::map<int64_t, LoadedVersion>;
 
   // Brings one model in line. Its failures do not touch what it serves.
   Status Align(const std::string& model, const std::vector<int64_t>& there, bool gently);
@@ -93,13 +76,14 @@ class ModelLoader {
   // The same, where the old versions go first.
   Status Replace(const std::string& model, const std::vector<int64_t>& there,
                  double* unserved_seconds);
-  Result<VersionChoice> Choose(const std::string& model, const std::vector<int64_t>& there) const;
+  Result<RepositoryModels> ListModels();
+  Result<VersionChoice> Choose(const std::string& model, const std::vector<int64_t>& there);
   // Loads what is missing into `versions`; the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
-  // `threads`: as in Engine::Start().
-  Result<Held> LoadOne(const std::string& model, int64_t version, bool gently,
-                       std::shared_ptr<SlotThreads> threads);
+  // `threads`: as in Engine::Start(). Sets the version's state and reports.
+  Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently,
+                                std::shared_ptr<SlotThreads> threads);
   // Those of the version that answers who names none, where it leaves for another that does; null
   // where it stays, or where they would be of no use to that.
   std::shared_ptr<SlotThreads> ThreadsThatBecomeFree(const std::string& model,
@@ -109,14 +93,18 @@ class ModelLoader {
   // Lets go of all versions of the model but those in `kept`, and waits until they have ended.
   void GiveWay(const std::string& model, const std::set<int64_t>& kept);
   // Lets go of all of `versions` but those in `kept`.
-  void LetGo(const std::string& model, const std::set<int64_t>& kept, Versions* versions) const;
-  // Whether it fits beside what is held, and what it takes.
-  Status CheckMemory(const std::string& model, int64_t version, MemoryParts* parts) const;
+  void LetGo(const std::string& model, const std::set<int64_t>& kept, Versions* versions);
+  // Until no more engines live than `most`, until `deadline`, or until Stop().
+  void WaitForEnds(size_t most, Clock::time_point deadline) const;
   size_t HeldEngines() const;
 
   ServedModels* const served_;
-  ModelSource* const source_;
+  const std::shared_ptr<ModelSource> source_;
   const ModelLoaderOptions options_;
+  std::atomic<bool> stopping_ = false;
+
+  LoadRunner reads_;  // Of the repository's folders and labels: unload works without them.
+  VersionLoader loads_;
 
   std::map<std::string, Versions> held_;
   std::map<std::string, std::set<int64_t>> also_;  // Versions that somebody asked for.

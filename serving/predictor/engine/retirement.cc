@@ -11,18 +11,23 @@
 namespace embershard {
 
 struct Retirement::Queue {
-  void Bury(std::unique_ptr<Engine> engine) {
+  struct Retired {
+    std::unique_ptr<Engine> engine;
+    std::shared_ptr<const void> claim;
+  };
+
+  void Bury(Retired last) {
     const std::lock_guard lock(mutex);
-    retired.push_back(std::move(engine));
+    retired.push_back(std::move(last));
     changed.notify_all();  // Under the lock: nothing of this is touched behind it.
   }
 
   std::mutex mutex;
-  std::condition_variable changed;               // Signalled when the fields below change.
-  std::vector<std::unique_ptr<Engine>> retired;  // Guarded by mutex. Room for all is reserved.
-  size_t owned = 0;                              // Guarded by mutex. That have not ended.
-  size_t waiting = 0;                            // Guarded by mutex. Who waits for ends.
-  bool closed = false;                           // Guarded by mutex.
+  std::condition_variable changed;  // Signalled when the fields below change.
+  std::vector<Retired> retired;     // Guarded by mutex. Room for all is reserved.
+  size_t owned = 0;                 // Guarded by mutex. That have not ended.
+  size_t waiting = 0;               // Guarded by mutex. Who waits for ends.
+  bool closed = false;              // Guarded by mutex.
   std::atomic<uint64_t> answered = 0;
 };
 
@@ -39,13 +44,15 @@ Retirement::~Retirement() {
   thread_.join();
 }
 
-std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine) {
+std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine,
+                                        std::shared_ptr<const void> claim) {
   {
     const std::lock_guard lock(queue_->mutex);
     queue_->retired.reserve(++queue_->owned);  // Where one is let go, memory may have run out.
   }
-  return {engine.release(),
-          [queue = queue_](Engine* last) { queue->Bury(std::unique_ptr<Engine>(last)); }};
+  return {engine.release(), [queue = queue_, claim = std::move(claim)](Engine* last) mutable {
+            queue->Bury({.engine = std::unique_ptr<Engine>(last), .claim = std::move(claim)});
+          }};
 }
 
 bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
@@ -65,7 +72,7 @@ void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background
     queue->changed.wait(
         lock, [&queue] { return !queue->retired.empty() || (queue->closed && queue->owned == 0); });
     if (queue->retired.empty()) return;
-    std::unique_ptr<Engine> engine = std::move(queue->retired.back());
+    auto [engine, claim] = std::move(queue->retired.back());
     queue->retired.pop_back();
     const bool hurry = queue->closed || queue->waiting > 0;
     lock.unlock();
@@ -78,6 +85,7 @@ void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background
       return Status();
     });
     model.reset();  // Where there was no thread for it.
+    claim.reset();
     lock.lock();
     --queue->owned;
     queue->changed.notify_all();

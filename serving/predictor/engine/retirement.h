@@ -28,8 +28,10 @@ class Retirement {
   // runs, that is when its batch ends.
   ~Retirement();
 
-  // The engine, which ends here once the last copy of the pointer has gone.
-  std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine);
+  // The engine, which ends here once the last copy of the pointer has gone. `claim` is let go once
+  // the engine has given its memory back. May be null.
+  std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
+                              std::shared_ptr<const void> claim = nullptr);
 
   // Waits until no more engines live than `most`, or until `deadline`; whether it is so.
   bool WaitForEnds(size_t most, Clock::time_point deadline);

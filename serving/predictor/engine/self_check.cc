@@ -73,14 +73,24 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
   return {};
 }
 
+// What runs samples, and who is told of it.
+struct Check {
+  float tolerance;
+  BatchRunner* runner;
+  ReadControl* control;
+};
+
 // Runs samples [first, first + requests.size()) as one batch; behind the last comes the first
 // again.
 Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> requests,
-                  size_t first, float tolerance, BatchRunner* runner) {
+                  size_t first, const Check& check) {
   const Manifest& manifest = model.manifest();
   BatchTimes times;
-  const Result<std::vector<Result<Response>>> responses = runner->Run(requests, &times);
+  const Result<std::vector<Result<Response>>> responses = check.runner->Run(requests, &times);
   if (!responses.ok()) return responses.status();
+  if (check.control != nullptr) {
+    if (Status status = check.control->Advance(); !status.ok()) return status;
+  }
   const char* const how = requests.size() > 1 ? "merged with the others: " : "";
   for (size_t r = 0; r < requests.size(); ++r) {
     const size_t index = (first + r) % model.samples().size();
@@ -96,7 +106,7 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
     }
     for (const ResponseOutput& output : response->outputs) {
       const OutputSpec& spec = manifest.schema.outputs[output.output];
-      Status status = Compare(spec, sample.outputs[output.output], output.values, tolerance);
+      Status status = Compare(spec, sample.outputs[output.output], output.values, check.tolerance);
       if (status.ok()) continue;
       return BadPackage(SampleText(manifest, index) + how + status.message());
     }
@@ -139,25 +149,29 @@ float AllowedOf(const Model& model, float tolerance) {
 
 }  // namespace
 
-Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner) {
+Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner,
+                    ReadControl* control) {
   const Result<Requests> requests = RequestsOfSamples(model, {.examples = 0, .ids = 0});
   if (!requests.ok()) return requests.status();
   const std::span<const std::unique_ptr<Request>> all(*requests);
-  const float allowed = AllowedOf(model, tolerance);
+  const Check check = {
+      .tolerance = AllowedOf(model, tolerance), .runner = runner, .control = control};
   for (size_t i = 0; i < all.size(); ++i) {
-    Status status = CheckBatch(model, all.subspan(i, 1), i, allowed, runner);
+    Status status = CheckBatch(model, all.subspan(i, 1), i, check);
     if (!status.ok()) return status;
   }
   if (all.size() < 2) return {};
-  return CheckBatch(model, all, 0, allowed, runner);
+  return CheckBatch(model, all, 0, check);
 }
 
 Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
-                      BatchRunner* runner) {
+                      BatchRunner* runner, ReadControl* control) {
   const Result<Requests> requests = RequestsOfSamples(model, most);
   if (!requests.ok()) return requests.status();
   if (requests->empty()) return {};
-  return CheckBatch(model, *requests, 0, AllowedOf(model, tolerance), runner);
+  return CheckBatch(
+      model, *requests, 0,
+      {.tolerance = AllowedOf(model, tolerance), .runner = runner, .control = control});
 }
 
 }  // namespace embershard

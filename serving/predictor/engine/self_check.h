@@ -3,6 +3,7 @@
 #ifndef EMBERSHARD_ENGINE_SELF_CHECK_H_
 #define EMBERSHARD_ENGINE_SELF_CHECK_H_
 
+#include "base/read_control.h"
 #include "base/status.h"
 #include "batching/request_pieces.h"
 #include "engine/batch_runner.h"
@@ -17,14 +18,16 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // merged. kBadPackage names file, sample, output and example when an output lies
 // further than tolerance * max(1, |expected|) from what is expected (100 times that where the
 // dense program is in bfloat16, 1000 times where its layers' outputs are rounded too), or when the
-// door refuses a sample; a model that fails gives its own status.
-Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner);
+// door refuses a sample; a model that fails gives its own status. `control`: counts each batch as a
+// step, and ends the check where it was stopped. Null: nobody does.
+Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner,
+                    ReadControl* control = nullptr);
 
 // The same of one batch, of all samples again and again as long as `most` has room, at least once:
 // for a thread whose first batch it is, so that it has the memory of such a one before anybody
 // waits for it.
 Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
-                      BatchRunner* runner);
+                      BatchRunner* runner, ReadControl* control = nullptr);
 
 }  // namespace embershard
 

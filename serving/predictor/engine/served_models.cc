@@ -85,8 +85,9 @@ std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
   return served;
 }
 
-std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine) {
-  return retirement_.Own(std::move(engine));
+std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine,
+                                          std::shared_ptr<const void> claim) {
+  return retirement_.Own(std::move(engine), std::move(claim));
 }
 
 void ServedModels::Serve(ServedModel model) {

@@ -64,8 +64,9 @@ class ServedModels {
   static std::shared_ptr<ServedModels> Of(std::unique_ptr<Engine> engine,
                                           Clock::duration slow_request = {});
 
-  // The engine, for ServedModel::versions.
-  std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine);
+  // The engine, for ServedModel::versions. `claim`: as in Retirement::Own().
+  std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
+                              std::shared_ptr<const void> claim = nullptr);
 
   // Puts `model` in the place of the one of its name, if there is one, in one moment.
   void Serve(ServedModel model);
@@ -113,9 +114,6 @@ class ServedModels {
 
   // Hands requests to engines. See Shadow.
   Shadow& shadow() { return shadow_; }
-
-  // Where versions are loaded and end while others are served.
-  Background* background() { return &background_; }
 
   // Calls that found no version, slow calls of all versions, open streams.
   Telemetry& telemetry() { return telemetry_; }

@@ -69,7 +69,7 @@ Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& fol
                                                 const ModelOptions& options);
 
 // The same of a package that is open already: several models may share one, whose tables, id maps
-// and samples are in memory once. Does not look at `options.package`.
+// and samples are in memory once. Of `options.package` it takes `control` alone.
 Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> package,
                                                 const ModelOptions& options);
 

@@ -165,8 +165,10 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
       ChooseProgram(package.manifest(), options.dense_program,
                     {.torch = TorchVersion(), .instructions = ProcessorFlags()});
   if (!choice.ok()) return choice.status();
+  Result<std::string> bytes = package.ReadFile(choice->file, options.package.control);
+  if (!bytes.ok()) return bytes.status();
   auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      package.folder() / choice->file, package.schema(),
+      {.name = choice->file, .bytes = std::move(*bytes)}, package.schema(),
       {.threads = shares.threads, .slots = shares.slots});
   if (!program.ok()) return Explained(program.status(), options);
   *loaded = {.program = std::move(*program),

@@ -144,12 +144,18 @@ struct Package::Parts {
 Package::Package(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Package::~Package() = default;
 
-const std::filesystem::path& Package::folder() const { return parts_->folder; }
 const Manifest& Package::manifest() const { return parts_->manifest; }
 const Plan& Package::plan() const { return parts_->plan; }
 const TableStore& Package::tables() const { return *parts_->tables; }
 const IdMap& Package::id_map(size_t sparse_input) const { return *parts_->id_maps[sparse_input]; }
 const std::vector<SampleRequest>& Package::samples() const { return parts_->samples; }
+
+Result<std::string> Package::ReadFile(const std::string& name, ReadControl* control) const {
+  // By its path: a folder that a plan was added to holds the same programs.
+  Result<PackageFolder> folder = PackageFolder::Open(parts_->folder, control);
+  if (!folder.ok()) return folder.status();
+  return ReadListedFile(*folder, parts_->manifest, name);
+}
 
 Result<std::unique_ptr<Package>> Package::Open(const std::filesystem::path& path,
                                                const PackageOptions& options) {

@@ -54,13 +54,17 @@ class Package {
   Package& operator=(const Package&) = delete;
   ~Package();
 
-  const std::filesystem::path& folder() const;
   const Manifest& manifest() const;
   const Schema& schema() const { return manifest().schema; }
   const Plan& plan() const;
   const TableStore& tables() const;
   const IdMap& id_map(size_t sparse_input) const;
   const std::vector<SampleRequest>& samples() const;
+
+  // All of a file that the manifest lists, such as a program, read and checked again: what is
+  // returned are the bytes that were hashed. kBadPackage when they are others than at Open().
+  // `control`: as in PackageOptions.
+  Result<std::string> ReadFile(const std::string& name, ReadControl* control) const;
 
  private:
   struct Parts;

@@ -113,6 +113,31 @@ TEST_F(CoreCountTest, LinesOfVersion1ArePassedOver) {
   EXPECT_EQ(Quota(), 2);
 }
 
+TEST_F(CoreCountTest, QuotaOfVersion1IsTheTightestOfTheOwnCgroupAndItsParents) {
+  Belong("4:memory:/elsewhere\n2:cpu,cpuacct:/pods/server\n0::/\n");
+  const auto allow = [this](const std::string& cgroup, const char* quota) {
+    const std::filesystem::path folder = sources_.cgroups / "cpu,cpuacct" / cgroup;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "cpu.cfs_quota_us") << quota;
+    std::ofstream(folder / "cpu.cfs_period_us") << "100000\n";
+  };
+  allow("", "-1\n");
+  allow("pods/server", "500000\n");
+  EXPECT_EQ(Quota(), 5);
+  allow("pods", "300000\n");
+  EXPECT_EQ(Quota(), 3);
+  allow("elsewhere", "100000\n");
+  EXPECT_EQ(Quota(), 3);
+}
+
+TEST_F(CoreCountTest, QuotaOfVersion1IsAlsoFoundUnderTheControllersName) {
+  Belong("2:cpu,cpuacct:/\n");
+  std::filesystem::create_directories(sources_.cgroups / "cpu");
+  std::ofstream(sources_.cgroups / "cpu/cpu.cfs_quota_us") << "200000\n";
+  std::ofstream(sources_.cgroups / "cpu/cpu.cfs_period_us") << "100000\n";
+  EXPECT_EQ(Quota(), 2);
+}
+
 TEST_F(CoreCountTest, WhatIsNoQuotaIsPassedOver) {
   for (const char* const text : {"", "nonsense\n", "-5 100000\n", "100000\n", "100000 0\n"}) {
     Allow("pods/server", text);

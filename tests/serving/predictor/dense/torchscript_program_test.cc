@@ -3,19 +3,22 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "dense/dense_program.h"
-#include "testing/scratch_folder.h"
 
 namespace embershard {
 namespace {
 
 // Programs and what they compute: ../make_test_program.py.
-std::filesystem::path ProgramFile(const std::string& name) {
-  return std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
+ProgramBytes ProgramFile(const std::string& name) {
+  const auto path = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
+  std::ifstream file(path, std::ios::binary);
+  return {.name = "programs/" + name + ".pt",
+          .bytes = std::string(std::istreambuf_iterator<char>(file), {})};
 }
 
 Schema SchemaOfPrograms() {
@@ -223,19 +226,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "Tensor"}),
     [](const auto& info) { return info.param.program; });
 
-TEST(TorchScriptProgram, AFileThatIsNoProgramIsABadPackage) {
-  const testing::ScratchFolder folder;
-  const std::filesystem::path file = folder.path() / "dense.pt";
-  std::ofstream(file) << "not a program";
-  const Status status = LoadTorchScriptProgram(file, SchemaOfPrograms(), {}).status();
-  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_NE(status.message().find("dense.pt: "), std::string::npos) << status.message();
-}
-
-TEST(TorchScriptProgram, AFileThatIsMissingIsABadPackage) {
-  const Status status = LoadStatus("no_such_program");
-  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-  EXPECT_NE(status.message().find("no_such_program.pt"), std::string::npos) << status.message();
+TEST(TorchScriptProgram, BytesThatAreNoProgramAreABadPackage) {
+  for (const char* const bytes : {"not a program", ""}) {
+    const Status status = LoadTorchScriptProgram({.name = "programs/dense.pt", .bytes = bytes},
+                                                 SchemaOfPrograms(), {})
+                              .status();
+    EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+    EXPECT_TRUE(status.message().starts_with("programs/dense.pt: ")) << status.message();
+  }
 }
 
 }  // namespace

@@ -43,14 +43,14 @@ TEST(Engine, RunsOnTheThreadsOfAnotherWhereTheyAreAsManyAsItsSlots) {
   auto before = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(before.ok());
   const auto threads = (*before)->threads();
-  auto after = Engine::Start(std::make_unique<FakeModel>(), {}, nullptr, threads);
+  auto after = Engine::Start(std::make_unique<FakeModel>(), {}, {}, threads);
   ASSERT_TRUE(after.ok());
   EXPECT_EQ((*after)->threads(), threads);
   ExpectGood(Predict(before->get(), GoodInputs()).get());
   before->reset();
   ExpectGood(Predict(after->get(), GoodInputs()).get());
   const auto others = std::make_shared<SlotThreads>(threads->size() + 1);
-  auto apart = Engine::Start(std::make_unique<FakeModel>(), {}, nullptr, others);
+  auto apart = Engine::Start(std::make_unique<FakeModel>(), {}, {}, others);
   ASSERT_TRUE(apart.ok());
   EXPECT_NE((*apart)->threads(), others);
   ExpectGood(Predict(apart->get(), GoodInputs()).get());

@@ -3,7 +3,6 @@
 #ifndef EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
 #define EMBERSHARD_TESTS_ENGINE_FAKE_SOURCE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,9 +28,13 @@ class FakeSource final : public ModelSource {
   std::map<int64_t, MemoryParts> memory;
   std::vector<int64_t> loaded;
   std::vector<bool> in_background;  // Of these, which.
-  std::function<void()> before_load = [] {};
+  std::function<void(int64_t version, const LoadContext& context)> before_load =
+      [](int64_t, const LoadContext&) {};
+  std::function<void()> before_list = [] {};
+  std::function<void(FakeModel* model)> made = [](FakeModel*) {};
 
   Result<RepositoryModels> List() const override {
+    before_list();
     if (is_gone) return NotFound("repository: expected a folder, found none");
     return there;
   }
@@ -45,18 +48,18 @@ class FakeSource final : public ModelSource {
     return found != memory.end() ? found->second : MemoryParts();
   }
   Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
-                                      Background* background) override {
-    before_load();
+                                      const LoadContext& context) override {
+    before_load(version, context);
     loaded.push_back(version);
-    in_background.push_back(background != nullptr);
+    in_background.push_back(context.background != nullptr);
     if (broken.contains(version)) return BadPackage("manifest.json: sha256: expected a, got b");
     Manifest manifest = FakeManifest();
     manifest.model = model;
     manifest.version = version;
-    return std::unique_ptr<Model>(std::make_unique<FakeModel>(std::move(manifest)));
+    auto loading = std::make_unique<FakeModel>(std::move(manifest));
+    made(loading.get());
+    return std::unique_ptr<Model>(std::move(loading));
   }
-  std::atomic<bool> has_stopped = false;
-  void Stop() override { has_stopped = true; }
 };
 
 }  // namespace embershard

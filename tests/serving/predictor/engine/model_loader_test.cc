@@ -4,6 +4,7 @@
 
 #include <future>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ class ModelLoaderTest : public ::testing::Test {
       events_.push_back(std::string(event.what) + " " + std::to_string(event.version));
       message_ = event.message;
     };
-    loader_ = std::make_unique<ModelLoader>(&served_, &source_, std::move(options));
+    loader_ = std::make_unique<ModelLoader>(&served_, shared_source_, std::move(options));
     const Status status = loader_->Start();
     ASSERT_TRUE(status.ok()) << status.message();
   }
@@ -38,7 +39,8 @@ class ModelLoaderTest : public ::testing::Test {
   }
 
   ServedModels served_;
-  FakeSource source_;
+  const std::shared_ptr<FakeSource> shared_source_ = std::make_shared<FakeSource>();
+  FakeSource& source_ = *shared_source_;
   std::unique_ptr<ModelLoader> loader_;
   // What was reported since the last call.
   std::vector<std::string> Events() { return std::exchange(events_, {}); }
@@ -219,11 +221,55 @@ TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) 
   EXPECT_GT(unserved_seconds_, 0);
 }
 
+TEST_F(ModelLoaderTest, NewDefaultHasItsOwnThreadsIfAFailedLabelKeepsTheOldDefault) {
+  source_.there["ranker"] = {1, 2, 3};
+  source_.labels["ranker"] = {{"stable", 1}, {"canary", 1}};
+  Start();
+  source_.labels["ranker"] = {{"stable", 2}, {"canary", 3}};
+  source_.broken = {3};
+  EXPECT_FALSE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 2);
+  EXPECT_EQ(Found("ranker", 0, "canary"), 1);
+  EXPECT_NE((*served_.Find("ranker", 1, ""))->threads(),
+            (*served_.Find("ranker", 2, ""))->threads());
+}
+
+TEST_F(ModelLoaderTest, MemoryBudgetCountsVersionsThatStillDrain) {
+  source_.memory = {{1, {{"table 1", 100}}}, {2, {{"table 2", 10}}}, {3, {{"table 3", 100}}}};
+  ModelLoaderOptions options;
+  options.memory_budget = 125;
+  options.drain_wait = std::chrono::milliseconds(10);
+  Start(options);
+  std::shared_ptr<Engine> draining = *served_.Find("ranker", 1, "");  // As a request holds it.
+  source_.there["ranker"] = {1, 2};
+  ASSERT_TRUE(loader_->Refresh().ok());
+  source_.there["ranker"] = {1, 2, 3};
+  const Status status = loader_->Refresh();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Found("ranker"), 2);
+  draining.reset();
+  EXPECT_TRUE(WaitFor([this] { return loader_->Refresh().ok(); }));
+  EXPECT_EQ(Found("ranker"), 3);
+}
+
+TEST_F(ModelLoaderTest, LoadThatThrowsIsFailedAndReported) {
+  Start();
+  Events();
+  source_.there["ranker"] = {1, 2};
+  source_.before_load = [](auto...) { throw std::runtime_error("no such operator"); };
+  const Status status = loader_->Refresh();
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_EQ(Events(), (std::vector<std::string>{"load_failed 2"}));
+  EXPECT_EQ((*loader_->Index())[1].state, VersionState::kFailed);
+  EXPECT_EQ((*loader_->Index())[1].reason, "no such operator");
+  EXPECT_EQ(Found("ranker"), 1);
+}
+
 TEST_F(ModelLoaderTest, AReplacementThatFailsBringsTheOldBack) {
   Start();
   source_.there["ranker"] = {1, 2};
   source_.broken = {2};
-  source_.before_load = [this] { EXPECT_EQ(Found("ranker"), 0); };
+  source_.before_load = [this](auto...) { EXPECT_EQ(Found("ranker"), 0); };
   EXPECT_FALSE(Load("ranker", 0, Swap::kReplace).ok());
   EXPECT_EQ(Found("ranker"), 1);
   EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2, 1}));

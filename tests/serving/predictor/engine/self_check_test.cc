@@ -58,7 +58,7 @@ TEST(SelfCheck, RunsInTheBackgroundWhereRequestsNeverDo) {
                                            std::vector<SampleRequest>{GoodSample(), GoodSample()});
   model->after_run = [&policies](Slot*) { policies.push_back(sched_getscheduler(0)); };
   Background background;
-  auto engine = Engine::Start(std::move(model), {}, &background);
+  auto engine = Engine::Start(std::move(model), {}, {.background = &background});
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   auto [request, answer] = Ask(GoodInputs());
   request->may_run_inline = false;  // So that the engine's own thread runs it.
@@ -97,7 +97,7 @@ TEST(SelfCheck, OneThatFailsInTheBackgroundEndsThere) {
   const auto tell = [&policy](void*) { policy = sched_getscheduler(0); };
   model->loads = [end = std::shared_ptr<void>(nullptr, tell)] { return std::vector<DeviceLoad>(); };
   Background background;
-  EXPECT_EQ(Engine::Start(std::move(model), {}, &background).status().code(),
+  EXPECT_EQ(Engine::Start(std::move(model), {}, {.background = &background}).status().code(),
             StatusCode::kBadPackage);
   EXPECT_EQ(policy, SCHED_IDLE);
 }

@@ -220,5 +220,19 @@ TEST_F(PackageModelTest, WithoutFbgemmItSaysWhatIsMissing) {
       << model.status().message();
 }
 
+TEST_F(PackageModelTest, ProgramThatChangedSinceItWasHashedIsRefused) {
+  Builder().Write(folder_.path());
+  Result<std::unique_ptr<Package>> package = Package::Open(folder_.path(), {});
+  ASSERT_TRUE(package.ok()) << package.status().message();
+  // Another program of the same shape, as who can write to the repository may put there.
+  std::ofstream(folder_.path() / "programs/dense.pt", std::ios::binary)
+      << ReadProgram("throws_at_ninety_nine");
+  const auto model = MakePackageModel(std::move(*package), ModelOptions());
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
+  EXPECT_TRUE(model.status().message().starts_with("programs/dense.pt: "))
+      << model.status().message();
+}
+
 }  // namespace
 }  // namespace embershard

@@ -25,7 +25,6 @@ ptrdiff_t OpenDescriptors() {
 TEST(Package, OpensTheGoldenPackage) {
   const auto package = Package::Open(testing::GoldenFolder(), {});
   ASSERT_TRUE(package.ok()) << package.status().message();
-  EXPECT_EQ((*package)->folder(), testing::GoldenFolder());
   EXPECT_EQ((*package)->manifest().model, "tiny");
   EXPECT_EQ((*package)->plan().name, "default");
   EXPECT_EQ((*package)->samples().size(), 2U);

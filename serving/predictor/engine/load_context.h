@@ -1,0 +1,20 @@
+#ifndef EMBERSHARD_ENGINE_LOAD_CONTEXT_H_
+#define EMBERSHARD_ENGINE_LOAD_CONTEXT_H_
+
+#include "base/background.h"
+#include "base/read_control.h"
+
+namespace embershard {
+
+// Where and how fast one load is done. Owns nothing; both outlive the load.
+struct LoadContext {
+  // Reads and computes with idle scheduling priority. Null: on the calling thread.
+  Background* background = nullptr;
+
+  // Paces reads, counts progress, stops the load. Null: nobody does.
+  ReadControl* control = nullptr;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_LOAD_CONTEXT_H_

@@ -1,0 +1,200 @@
+#include "engine/load_runner.h"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <new>
+#include <sstream>
+#include <system_error>
+
+#include "base/background.h"
+#include "base/read_control.h"
+
+namespace embershard {
+namespace {
+
+// How often progress is looked at.
+constexpr std::chrono::milliseconds kLookEvery{100};
+
+// How long a load that was told to stop may take over it.
+constexpr std::chrono::seconds kStopMax{1};
+
+Status Exhausted(const std::string& what) {
+  return {StatusCode::kResourceExhausted, "loading: " + what};
+}
+
+}  // namespace
+
+struct LoadRunner::Job {
+  Job(const LoadTask& task, Work given, Background* background)
+      : control(task.in_background ? task.bytes_per_second : 0),
+        work(std::move(given)),
+        context({.background = task.in_background ? background : nullptr, .control = &control}) {}
+
+  ReadControl control;
+  Work work;
+  const LoadContext context;
+  bool done = false;  // Guarded by the worker's mutex.
+};
+
+// Owned by its thread and by the runner: by the thread alone once it is left behind.
+struct LoadRunner::Worker {
+  void Loop() {
+    thread_id = gettid();
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return job != nullptr || leaving; });
+      if (job == nullptr) return;
+      const std::shared_ptr<Job> now = job;
+      lock.unlock();
+      now->work(now->context);
+      now->work = nullptr;  // Who hears of the end finds what it held gone.
+      lock.lock();
+      now->done = true;
+      job = nullptr;
+      changed.notify_all();
+    }
+  }
+
+  Background background;
+  std::atomic<pid_t> thread_id = 0;
+
+  std::mutex mutex;
+  std::condition_variable changed;  // Signalled when the fields below change.
+  std::shared_ptr<Job> job;         // Guarded by mutex. Null: none is to be done.
+  bool leaving = false;             // Guarded by mutex.
+};
+
+LoadRunner::~LoadRunner() {
+  if (worker_ == nullptr) return;
+  {
+    const std::lock_guard lock(worker_->mutex);
+    worker_->leaving = true;
+  }
+  worker_->changed.notify_all();
+  thread_.join();
+}
+
+Status LoadRunner::StatusOfException() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return Exhausted("the memory has run out");
+  } catch (const std::system_error& error) {
+    return Exhausted(std::string("the system gives no more threads or memory: ") + error.what());
+  } catch (const std::exception& error) {
+    return Internal(error.what());
+  } catch (...) {
+    return Internal("loading: an exception that is no std::exception");
+  }
+}
+
+void LoadRunner::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  if (current_ != nullptr) current_->control.Stop();
+}
+
+size_t LoadRunner::hung() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<size_t>(
+      std::ranges::count_if(hung_, [](const Hung& each) { return !each.worker.expired(); }));
+}
+
+bool LoadRunner::is_stopped() const {
+  const std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
+Status LoadRunner::Refusal(const LoadTask& task) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return LoadingStopped();
+  std::erase_if(hung_, [](const Hung& each) { return each.worker.expired(); });
+  std::string names;
+  for (const Hung& each : hung_) {
+    if (each.name == task.name) {
+      return Exhausted(
+          "expected an earlier load of it, which was given up, to end first; it hangs");
+    }
+    names += (names.empty() ? "" : ", ") + each.name;
+  }
+  if (hung_.size() < options_.hung_max) return {};
+  return Exhausted("expected fewer than " + std::to_string(options_.hung_max) +
+                   " loads that were given up and still hang, got " + std::to_string(hung_.size()) +
+                   " (" + names + "); restart the server to load more");
+}
+
+Status LoadRunner::StartWorker() {
+  if (worker_ != nullptr) return {};
+  try {
+    auto worker = std::make_shared<Worker>();
+    thread_ = std::thread([worker] { worker->Loop(); });
+    worker_ = std::move(worker);
+    return {};
+  } catch (...) {
+    return StatusOfException();
+  }
+}
+
+Status LoadRunner::RunWork(const LoadTask& task, Work work) {
+  if (Status refused = Refusal(task); !refused.ok()) return refused;
+  if (Status started = StartWorker(); !started.ok()) return started;
+  const auto job = std::make_shared<Job>(task, std::move(work), &worker_->background);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return LoadingStopped();
+    current_ = job;
+  }
+  Status status = Wait(task, job);
+  const std::lock_guard lock(mutex_);
+  current_ = nullptr;
+  return stopped_ ? LoadingStopped() : status;
+}
+
+Status LoadRunner::Wait(const LoadTask& task, const std::shared_ptr<Job>& job) {
+  const std::shared_ptr<Worker> worker = worker_;
+  std::unique_lock lock(worker->mutex);
+  worker->job = job;
+  worker->changed.notify_all();
+  uint64_t steps = 0;
+  Clock::time_point advanced = options_.now();
+  std::optional<Clock::time_point> stopped;
+  while (!worker->changed.wait_for(lock, kLookEvery, [&job] { return job->done; })) {
+    const Clock::time_point now = options_.now();
+    if (const uint64_t counted = job->control.steps(); counted != steps) {
+      steps = counted;
+      advanced = now;
+    }
+    if (!stopped && is_stopped()) stopped = Clock::now();
+    const bool stuck = options_.timeout.count() > 0 && now - advanced >= options_.timeout;
+    const bool hangs = stopped && Clock::now() - *stopped >= kStopMax;
+    if (!stuck && !hangs) continue;
+    LeaveBehind(task.name, job.get());
+    return GivenUp();
+  }
+  return {};
+}
+
+void LoadRunner::LeaveBehind(const std::string& name, Job* job) {
+  job->control.Stop();
+  worker_->leaving = true;
+  if (worker_->thread_id != 0) (void)GiveWayToOthers(worker_->thread_id);
+  thread_.detach();
+  const std::lock_guard lock(mutex_);
+  hung_.push_back({.name = name, .worker = worker_});
+  worker_ = nullptr;
+}
+
+Status LoadRunner::GivenUp() const {
+  std::ostringstream seconds;
+  seconds << std::chrono::duration<double>(options_.timeout).count();
+  return {StatusCode::kDeadlineExceeded,
+          "loading: expected progress (bytes read, samples run) within " + seconds.str() +
+              " s (--load-timeout-seconds), got none; its thread is left behind until it ends"};
+}
+
+}  // namespace embershard

@@ -1,0 +1,72 @@
+// Loads one version, if the memory holds it.
+
+#ifndef EMBERSHARD_ENGINE_VERSION_LOADER_H_
+#define EMBERSHARD_ENGINE_VERSION_LOADER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "batching/slot_threads.h"
+#include "engine/load_options.h"
+#include "engine/load_runner.h"
+#include "engine/memory_budget.h"
+#include "engine/model_source.h"
+#include "engine/served_models.h"
+
+namespace embershard {
+
+// For example "model 'ranker' version 3".
+std::string VersionText(const std::string& model, int64_t version);
+
+struct LoadedVersion {
+  std::shared_ptr<Engine> engine;
+  MemoryBudget::Claim memory;
+};
+
+// Not thread-safe, but for Stop() and hung().
+class VersionLoader {
+ public:
+  // Owns neither `served` nor `options`, which must outlive it. Loads that were given up hold
+  // `source`, too.
+  VersionLoader(ServedModels* served, std::shared_ptr<ModelSource> source,
+                const ModelLoaderOptions* options)
+      : served_(served),
+        source_(std::move(source)),
+        options_(options),
+        runner_(options->load),
+        memory_(options->memory_budget) {}
+
+  // `gently`: with idle scheduling priority, and paced. `threads`: as in Engine::Start(). Fails as
+  // LoadRunner::Run() and MemoryBudget::Take() do.
+  Result<LoadedVersion> Load(const std::string& model, int64_t version, bool gently,
+                             std::shared_ptr<SlotThreads> threads);
+
+  // The version is served no more. Its memory counts until its last request has been answered.
+  void LetGo(const LoadedVersion& loaded);
+
+  // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
+  void Stop();
+
+  // Loads that were given up and have not ended. Any thread.
+  size_t hung() const { return runner_.hung(); }
+
+ private:
+  // Waits for versions that drain where there is no room otherwise.
+  Result<MemoryBudget::Claim> ClaimMemory(const MemoryParts& parts);
+
+  ServedModels* const served_;
+  const std::shared_ptr<ModelSource> source_;
+  const ModelLoaderOptions* const options_;
+  LoadRunner runner_;
+  MemoryBudget memory_;
+  std::atomic<bool> stopping_ = false;
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_ENGINE_VERSION_LOADER_H_

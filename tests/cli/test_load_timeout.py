@@ -1,0 +1,94 @@
+"""`embershard serve` gives up versions that do not end loading, and loads others."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from embershard.client import Client
+from embershard.package.labels import write_label
+from tests.cli.running import run, serving
+from tests.serving.models import seal
+from tests.serving.versions import STEP, publish
+
+pytestmark = pytest.mark.slow
+
+MESSAGE = (
+    "model 'ranker' version 2: loading: expected progress (bytes read, samples run) within 10 s "
+    "(--load-timeout-seconds), got none"
+)
+
+
+class Endless(nn.Module):
+    """Fits the schema of `publish`, and never returns."""
+
+    def forward(
+        self, request_inputs: list[Tensor], example_inputs: list[Tensor], request_of_example: Tensor
+    ) -> dict[str, Tensor]:
+        price = example_inputs[0]
+        while bool((price * 0 == 0).all()):
+            price = price + 1
+        return {"score": price[:, 0]}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Versions 1 and 3, and 2, whose samples never end."""
+    folder = tmp_path_factory.mktemp("published")
+    for version in (1, 2, 3):
+        publish(folder, version)
+    endless = folder / "ranker" / "2"
+    torch.jit.script(Endless()).save(str(endless / "programs" / "dense.pt"))
+    manifest = json.loads((endless / "manifest.json").read_text())
+    seal(endless, manifest)
+    return folder
+
+
+@pytest.fixture
+def repository(published, tmp_path):
+    subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path / "repository")], check=True)
+    return tmp_path / "repository"
+
+
+def version_of(client, **which):
+    answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]}, **which)
+    assert round(float(answer["score"][0]) / STEP) == answer.version
+    return answer.version
+
+
+def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repository, tmp_path):
+    write_label(repository, "ranker", "stable", 1)
+    socket = tmp_path / "control"
+    flags = ["--threads", 1, "--control", socket, "--load-timeout", 10]
+    with serving(repository, *flags) as server, Client(server.address) as client:
+        write_label(repository, "ranker", "stable", 2)
+        given_up = run("load", socket, "ranker")
+        assert given_up.returncode == 1
+        assert f"DeadlineError: {MESSAGE}" in given_up.stderr
+        assert "model 'ranker' version 1 serves on" in given_up.stderr
+        assert version_of(client) == 1
+        write_label(repository, "ranker", "stable", 3)
+        loaded = run("load", socket, "ranker")
+        assert loaded.returncode == 0, loaded.stderr
+        assert version_of(client) == 3
+
+
+def test_server_does_not_start_if_its_default_version_never_ends_loading(repository):
+    write_label(repository, "ranker", "stable", 2)
+    ended = run("serve", repository, "--port", 0, "--threads", 1, "--load-timeout", 10)
+    assert ended.returncode == 1
+    assert f"embershard serve: DeadlineError: {MESSAGE}" in ended.stderr
+
+
+def test_server_starts_without_a_labelled_version_that_never_ends_loading(repository):
+    write_label(repository, "ranker", "stable", 1)
+    write_label(repository, "ranker", "canary", 2)
+    flags = ["--threads", 1, "--load-timeout", 10]
+    with serving(repository, *flags) as server, Client(server.address) as client:
+        assert version_of(client) == 1
+        code, _, err = server.stop(signal.SIGTERM)
+    assert code == 0, err
+    assert f"load_failed model=ranker version=2 message={MESSAGE}" in err.replace('"', "")
