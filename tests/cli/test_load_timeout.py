@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import warnings
 
 import pytest
 import torch
@@ -16,10 +17,11 @@ from tests.serving.versions import STEP, publish
 
 pytestmark = pytest.mark.slow
 
-MESSAGE = (
-    "model 'ranker' version 2: loading: expected progress (bytes read, samples run) within 10 s "
+GIVEN_UP = (
+    "loading: expected progress (bytes read, samples run) within 10 s "
     "(--load-timeout-seconds), got none"
 )
+MESSAGE = f"model 'ranker' version 2: {GIVEN_UP}"
 
 
 class Endless(nn.Module):
@@ -41,7 +43,9 @@ def published(tmp_path_factory):
     for version in (1, 2, 3):
         publish(folder, version)
     endless = folder / "ranker" / "2"
-    torch.jit.script(Endless()).save(str(endless / "programs" / "dense.pt"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(Endless()).save(str(endless / "programs" / "dense.pt"))
     manifest = json.loads((endless / "manifest.json").read_text())
     seal(endless, manifest)
     return folder
@@ -91,4 +95,4 @@ def test_server_starts_without_a_labelled_version_that_never_ends_loading(reposi
         assert version_of(client) == 1
         code, _, err = server.stop(signal.SIGTERM)
     assert code == 0, err
-    assert f"load_failed model=ranker version=2 message={MESSAGE}" in err.replace('"', "")
+    assert f"load_failed model=ranker version=2 message={GIVEN_UP}" in err.replace('"', "")
