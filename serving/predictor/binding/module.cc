@@ -83,8 +83,8 @@ Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& pre
 class Server {
  public:
   explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
-    parts_->served = std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow,
-                                                    arguments.traffic);
+    parts_->served =
+        std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow, arguments.traffic);
     parts_->control = std::make_unique<ModelControl>(
         parts_->served.get(),
         std::make_unique<RepositorySource>(arguments.repository, arguments.model),

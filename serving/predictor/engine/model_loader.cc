@@ -156,7 +156,7 @@ Result<VersionChoice> ModelLoader::Choose(const std::string& model,
   Result<VersionChoice> choice = ChooseVersions(model, options_.rule, there, *labels, also);
   if (choice.ok()) return choice;
   // A version is published before its label: the list may be older than the labels.
-  const Result<RepositoryModels> models = source_->List();
+  const Result<RepositoryModels> models = ListModels();
   if (!models.ok() || !models->contains(model)) return choice;
   return ChooseVersions(model, options_.rule, models->at(model), *labels, also);
 }

@@ -154,7 +154,7 @@ TEST_F(ModelLoaderTest, EveryMoveOfTheDefaultIsReportedAndWhatItLeavesBehind) {
 // A fetch publishes a version and then its label, while models before it in order are loaded.
 TEST_F(ModelLoaderTest, StartsWithALabelledVersionThatIsPublishedWhileAnotherModelLoads) {
   source_.there = {{"finder", {1}}, {"ranker", {1}}};
-  source_.before_load = [this] {
+  source_.before_load = [this](auto...) {
     source_.there["ranker"] = {1, 2};
     source_.labels["ranker"] = {{"stable", 2}};
   };
