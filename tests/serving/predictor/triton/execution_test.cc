@@ -142,7 +142,8 @@ TEST_F(ExecutionTest, ARefusedRequestDisturbsNoOther) {
   ExpectGood(fates.back());
   ExpectFailed(fates[1], TRITONSERVER_ERROR_INVALID_ARG, kBadMessage);
   ExpectFailed(fates[2], TRITONSERVER_ERROR_INVALID_ARG,
-               "parameter 'num_exampels': expected one of 'num_examples', 'priority', 'timeout'");
+               "parameter 'num_exampels': expected one of 'num_examples', 'priority', 'timeout', "
+               "'traffic_key'");
   ExpectFailed(fates[3], TRITONSERVER_ERROR_INVALID_ARG,
                "tensor 'item.values': expected datatype INT64, got 'INT32'");
   ExpectFailed(fates[4], TRITONSERVER_ERROR_INVALID_ARG,
