@@ -120,10 +120,12 @@ class Counting:
 
 
 def test_the_thread_writes_the_event_and_ends_when_closed():
-    stream, server = io.StringIO(), Counting()
-    log = ShadowLog(server, EventLog(stream, as_json=True), shadow_time=0.5, interval_seconds=0.001)
-    until(lambda: stream.getvalue().endswith("}\n"))
+    stream, server = io.BytesIO(), Counting()
+    events = EventLog(stream, as_json=True)
+    log = ShadowLog(server, events, shadow_time=0.5, interval_seconds=0.001)
+    until(lambda: stream.getvalue().endswith(b"}\n"))
     log.close()
+    events.close()
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert line["event"] == "shadow_compares_little"
     assert (line["sampled"], line["compared"]) == (100, 0)
