@@ -133,7 +133,7 @@ def _end_at_once(log: EventLog, state: str) -> EndAtOnce:
 
 def _end_unfinished(log: EventLog, options: ServerOptions) -> NoReturn:
     """Ends the process without any order: threads that do not end would keep it."""
-    message = "a batch or a load has not ended within the drain timeout"
+    message = "a batch or a load has not ended"
     fields = {"while": "draining", "message": message}
     log.write("ended", {**fields, "drain_timeout_seconds": options.drain_timeout_seconds})
     log.close(LAST_LINE_SECONDS)

@@ -88,11 +88,10 @@ def test_sigterm_ends_a_server_in_which_work_never_ends_with_the_drain_timeout(s
     with state(tmp_path) as server:
         code, _, log = server.stop(signal.SIGTERM)
     assert code == 1
-    *_, draining, ended = log.splitlines()
-    assert draining.split()[1] == "draining"
-    assert ended.split(maxsplit=1)[1] == (
-        'ended while=draining message="a batch or a load has not ended within the drain timeout" '
-        "drain_timeout_seconds=3.0"
+    *before, ended = (line.split(maxsplit=1)[1] for line in log.splitlines())
+    assert any(event.startswith("draining ") for event in before)
+    assert ended == (
+        'ended while=draining message="a batch or a load has not ended" drain_timeout_seconds=3.0'
     )
 
 

@@ -107,12 +107,13 @@ class Server {
 
   int port() const { return parts_->server->port(); }
 
-  // Whether all of it has stopped. Reports of the loader take the GIL: nobody here holds it.
+  // Whether all of it has stopped, loads that were given up too: their threads must not meet the
+  // destructors of a process that ends. Reports of the loader take the GIL: nobody here holds it.
   bool Stop(double timeout_seconds) {
     const std::chrono::milliseconds timeout(static_cast<int64_t>(timeout_seconds * 1000));
     return Released([&] {
       std::call_once(stop_once_, [&] { stopping_.emplace(parts_, timeout); });
-      return stopping_->WaitFor(timeout + kStopGrace);
+      return stopping_->WaitFor(timeout + kStopGrace) && parts_->control->hung_loads() == 0;
     });
   }
 
