@@ -192,8 +192,8 @@ class Server:
         """Refuse new requests, answer the accepted ones, close the port. Safe to repeat.
 
         Returns:
-            Whether all of it has stopped. False: a batch had not ended a second after the drain timeout,
-            or a load a second after the call. Its threads and memory are left to the process.
+            Whether all of it has stopped. False: a batch had not ended a second after the drain
+            timeout, or a load a second after the call. Its threads and memory are left to the process.
         """
         if self._state == "serving":
             self._state = "draining"
