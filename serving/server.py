@@ -193,7 +193,8 @@ class Server:
 
         Returns:
             Whether all of it has stopped. False: a batch had not ended a second after the drain
-            timeout, or a load a second after the call. Its threads and memory are left to the process.
+            timeout, or a load a second after the call. Its threads and memory are left to the
+            process.
         """
         if self._state == "serving":
             self._state = "draining"
