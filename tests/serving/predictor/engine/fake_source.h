@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,7 +18,8 @@
 
 namespace embershard {
 
-// What is in the public fields may change while nothing is being loaded.
+// What is in the public fields may change while nothing is being loaded, loads that were given up
+// included.
 class FakeSource final : public ModelSource {
  public:
   RepositoryModels there = {{"ranker", {1}}};
@@ -26,8 +28,6 @@ class FakeSource final : public ModelSource {
   bool is_gone = false;  // Cannot be looked at.
   std::set<int64_t> broken;
   std::map<int64_t, MemoryParts> memory;
-  std::vector<int64_t> loaded;
-  std::vector<bool> in_background;  // Of these, which.
   std::function<void(int64_t version, const LoadContext& context)> before_load =
       [](int64_t, const LoadContext&) {};
   std::function<void()> before_list = [] {};
@@ -50,8 +50,11 @@ class FakeSource final : public ModelSource {
   Result<std::unique_ptr<Model>> Load(const std::string& model, int64_t version,
                                       const LoadContext& context) override {
     before_load(version, context);
-    loaded.push_back(version);
-    in_background.push_back(context.background != nullptr);
+    {
+      const std::lock_guard lock(mutex_);
+      loaded_.push_back(version);
+      in_background_.push_back(context.background != nullptr);
+    }
     if (broken.contains(version)) return BadPackage("manifest.json: sha256: expected a, got b");
     Manifest manifest = FakeManifest();
     manifest.model = model;
@@ -60,6 +63,22 @@ class FakeSource final : public ModelSource {
     made(loading.get());
     return std::unique_ptr<Model>(std::move(loading));
   }
+
+  // Versions in the order of their loads. Any thread.
+  std::vector<int64_t> loaded() const {
+    const std::lock_guard lock(mutex_);
+    return loaded_;
+  }
+  // Which of these were loaded in the background. Any thread.
+  std::vector<bool> in_background() const {
+    const std::lock_guard lock(mutex_);
+    return in_background_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // A load that was given up may end beside another.
+  std::vector<int64_t> loaded_;
+  std::vector<bool> in_background_;
 };
 
 }  // namespace embershard

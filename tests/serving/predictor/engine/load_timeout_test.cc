@@ -156,7 +156,7 @@ TEST_F(LoadTimeoutTest, ResultOfAGivenUpLoadIsDestroyedAndNeverServed) {
   EXPECT_EQ(Publish({1, 2}).code(), StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(freed.expired());
   EndHung();
-  EXPECT_EQ(source_->loaded, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(source_->loaded(), (std::vector<int64_t>{1, 2}));
   EXPECT_TRUE(freed.expired());
   EXPECT_EQ(Found(2), 0);
   EXPECT_EQ(Found(), 1);

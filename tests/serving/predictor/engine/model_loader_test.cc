@@ -61,7 +61,7 @@ TEST_F(ModelLoaderTest, ANewVersionTakesTheOldOnesPlace) {
                                                 "unloaded 1"}));
   ASSERT_TRUE(loader_->Refresh().ok());  // Nothing has changed.
   EXPECT_EQ(Events(), std::vector<std::string>());
-  EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(source_.loaded(), (std::vector<int64_t>{1, 2}));
 }
 
 TEST_F(ModelLoaderTest, OneThatFailsLeavesTheOldServing) {
@@ -91,8 +91,8 @@ TEST_F(ModelLoaderTest, LoadsInTheBackgroundWhileAnotherVersionServes) {
   source_.there["ranker"] = {1, 2, 3};
   ASSERT_TRUE(Load("ranker", 0, Swap::kReplace).ok());  // Nobody serves meanwhile.
   ASSERT_TRUE(Load("ranker", 1).ok());
-  EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2, 3, 1}));
-  EXPECT_EQ(source_.in_background, (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(source_.loaded(), (std::vector<int64_t>{1, 2, 3, 1}));
+  EXPECT_EQ(source_.in_background(), (std::vector<bool>{false, true, false, true}));
 }
 
 TEST_F(ModelLoaderTest, AVersionRunsOnTheThreadsOfTheOneThatLeavesAndOthersOnTheirOwn) {
@@ -272,7 +272,7 @@ TEST_F(ModelLoaderTest, AReplacementThatFailsBringsTheOldBack) {
   source_.before_load = [this](auto...) { EXPECT_EQ(Found("ranker"), 0); };
   EXPECT_FALSE(Load("ranker", 0, Swap::kReplace).ok());
   EXPECT_EQ(Found("ranker"), 1);
-  EXPECT_EQ(source_.loaded, (std::vector<int64_t>{1, 2, 1}));
+  EXPECT_EQ(source_.loaded(), (std::vector<int64_t>{1, 2, 1}));
 }
 
 TEST_F(ModelLoaderTest, AVersionAskedForServesBesideUntilItIsLetGo) {
@@ -353,7 +353,7 @@ TEST(ModelControl, AnOrderThatNobodyWaitsForAnyMoreIsNotCarriedOut) {
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_EQ(status.reason(), StatusReason::kAbandoned);
   }
-  EXPECT_EQ(there->loaded, (std::vector<int64_t>{1}));
+  EXPECT_EQ(there->loaded(), (std::vector<int64_t>{1}));
   EXPECT_TRUE(served.Find("ranker", 1, "").ok());
 }
 
