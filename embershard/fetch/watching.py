@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ class Watch:
         self._order, self._write = order, write
         self._backoff = Backoff(options.interval_seconds)
         self._seen: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {}
+        self._left: dict[str, deque[int]] = {}
         # An earlier watch may have ended between a change and its refresh.
         self._is_refresh_due = order is not None
 
@@ -149,6 +151,9 @@ class Watch:
             if version != before:
                 moved = {"model": found.model, "label": label, "version": version}
                 self._write("label_moved", {**moved, "version_before": before})
+                if before:
+                    kept = deque[int](maxlen=self._options.keep or 0)
+                    self._left.setdefault(found.model, kept).append(before)
         now = found.versions, {**found.labels_before, **found.labels}
         if self._seen.get(found.model) != now:
             self._seen[found.model] = now
@@ -178,12 +183,12 @@ class Watch:
             return
         for each in found:
             folder = self._repository / each.model
+            stay = {*each.versions, *self._left.get(each.model, ())}
             try:
-                if not removable_versions(folder, keep=keep, used=each.versions):
+                if not removable_versions(folder, keep=keep, used=stay):
                     continue
                 index = self._order("index")["index"]
-                used = {entry["version"] for entry in index if _is_used(entry, each.model)}
-                used.update(each.versions)
+                used = {entry["version"] for entry in index if _is_used(entry, each.model)} | stay
                 for version in remove_versions(folder, keep=keep, used=used):
                     self._write("removed", {"model": each.model, "version": version})
             except (EmbershardError, OSError) as error:

@@ -31,6 +31,21 @@ def test_old_versions_are_removed_but_those_labelled_served_followed_and_kept(fa
     assert watched.poll() == []
 
 
+def test_the_version_that_a_label_has_left_is_kept_for_a_rollback(far, here):
+    for version in (1, 2, 3, 4):
+        publish(far, version)
+        publish(here, version)
+    label(far, stable=2)
+    watched = Watched(far, here, keep=1)
+    watched.poll()
+    assert versions_in(here) == [2, 4]
+    publish(here, 1)
+    publish(here, 3)
+    label(far, stable=3)
+    watched.poll()
+    assert versions_in(here) == [2, 3, 4]
+
+
 def test_nothing_is_removed_without_keep(far, here):
     for version in range(1, 5):
         publish(far, version)

@@ -28,7 +28,10 @@ class TrafficSplit {
   bool Takes(std::string_view model, std::string_view key) const;
 
  private:
+  static uint64_t RandomSeed();
+
   const TrafficOptions options_;
+  const uint64_t seed_ = RandomSeed();
   mutable std::atomic<uint64_t> drawn_ = 0;  // Random numbers so far.
 };
 

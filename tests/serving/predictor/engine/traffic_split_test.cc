@@ -71,6 +71,16 @@ TEST(TrafficSplit, TakesItsShareOfRequestsWithoutAKeyFromAllThreads) {
   EXPECT_NEAR(taken, 500, 110);
 }
 
+TEST(TrafficSplit, EachServerDrawsASequenceOfItsOwn) {
+  const TrafficSplit one({.label = "canary", .share = 0.5});
+  const TrafficSplit other({.label = "canary", .share = 0.5});
+  int differences = 0;
+  for (int i = 0; i < 256; ++i) {
+    differences += one.Takes("ranker", "") != other.Takes("ranker", "") ? 1 : 0;
+  }
+  EXPECT_GT(differences, 0);
+}
+
 TEST(TrafficSplit, NoneAndAllAreShares) {
   const TrafficSplit none({.label = "canary", .share = 0});
   const TrafficSplit all({.label = "canary", .share = 1});
