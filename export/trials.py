@@ -164,14 +164,15 @@ class _Checker:
 
     def _recorded(self, batch: _Batch) -> dict[fx.Node, Tensor]:
         with _given_vectors(self.modules, batch.looked_up):
-            arguments = (batch.dense, self._lists(batch))
+            # Copies: a forward may assign items of its inputs.
+            arguments = (batch.dense.clone(), self._lists(batch))
             return recorded(self.module, self.traced, arguments)
 
     def _of_module(self, batch: _Batch) -> dict[str, Tensor]:
         examples = len(batch.dense)
         with _given_vectors(self.modules, batch.looked_up):
             try:
-                given = self.module(batch.dense, self._lists(batch))
+                given = self.module(batch.dense.clone(), self._lists(batch))
             except Exception as error:  # The author's code may raise anything.
                 raise ExportError(
                     f"{author_line(error)}{type(self.module).__name__} fails on a batch of "

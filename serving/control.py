@@ -32,6 +32,8 @@ LOG = logging.getLogger(__name__)
 
 LINE_MAX: Final = 64 << 10
 READ_SECONDS: Final = 10.0
+ANSWER_BYTES_MAX: Final = 64 << 20
+INDEX_KEYS: Final = {"model", "version", "labels", "is_default", "state", "reason"}
 KEYS: Final = {
     "load": {"model", "version", "replace"},
     "unload": {"model", "version"},
@@ -101,25 +103,32 @@ class Control:
         self.close()
 
 
-def order(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+def order(
+    path: Path, document: dict[str, Any], *, timeout_seconds: float | None = None
+) -> dict[str, Any]:
     """Give a server an order, and wait until it is carried out.
 
     Args:
         path: of its socket.
         document: as the module describes it.
+        timeout_seconds: None: a load may take hours, and is waited for.
 
     Raises:
-        UnavailableError: nobody listens there, or the server ended meanwhile.
+        UnavailableError: nobody listens there, the server ended meanwhile, or it took longer.
         EmbershardError: what the server says went wrong.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout_seconds)
             connection.connect(str(path))
             connection.sendall(json.dumps(document).encode() + b"\n")
             with connection.makefile("rb") as stream:
-                line = stream.readline()
+                line = stream.readline(ANSWER_BYTES_MAX)
+    except TimeoutError as error:
+        raise UnavailableError(f"{path}: no answer within {timeout_seconds} s") from error
     except OSError as error:
-        raise UnavailableError(f"{path}: no server takes orders there: {error.strerror}") from error
+        why = error.strerror or error
+        raise UnavailableError(f"{path}: no server takes orders there: {why}") from error
     if not line.endswith(b"\n"):
         raise UnavailableError(f"{path}: the server ended before it had answered")
     try:
@@ -129,11 +138,24 @@ def order(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(answer, dict) or not isinstance(answer.get("message", ""), str):
         raise _no_server(path, line)
     if "error" not in answer:
+        if not _is_answer(answer, document):
+            raise _no_server(path, line)
         return answer
     name = answer["error"]
     known = isinstance(name, str) and name in errors.__all__
     kind: type[EmbershardError] = getattr(errors, name) if known else InternalError
     raise kind(answer.get("message", ""))
+
+
+def _is_answer(answer: dict[str, Any], document: dict[str, Any]) -> bool:
+    """Whether it has what the answer to such an order has."""
+    index = answer.get("index")
+    costs = () if document.get("order") == "index" else ("seconds", "unserved_seconds")
+    return (
+        isinstance(index, list)
+        and all(isinstance(each, dict) and each.keys() >= INDEX_KEYS for each in index)
+        and all(isinstance(answer.get(name), int | float) for name in costs)
+    )
 
 
 def _no_server(path: Path, line: bytes) -> UnavailableError:

@@ -140,7 +140,7 @@ class EventLog:
             try:
                 self._stream.write(f"{self._line(event, untold)}\n".encode())
                 untold = 0
-            except (OSError, ValueError):  # A full disk, a reader that left, a closed stream.
+            except Exception:  # A full disk, a reader that left, a field that JSON cannot hold.
                 untold += 1
                 with self._lock:
                     self._dropped += 1

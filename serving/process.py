@@ -14,7 +14,7 @@ __all__ = ["core_count", "prepare_process", "stop_waiting_for_reader"]
 
 def core_count() -> int:
     """How many threads have a core each: of the cores that this process may run on, no more than
-    its cgroups (v2) grant CPU time for. What ``threads=0`` means."""
+    its cgroups (versions 1 and 2) grant CPU time for. What ``threads=0`` means."""
     return int(load_extension().core_count())
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from embershard.errors import NotFoundError
+from embershard.package.names import version_of
 
 __all__ = ["ServedPackage", "check_models", "memory_limit"]
 
@@ -112,8 +113,7 @@ def _models(repository: Path) -> dict[str, list[int]]:
         raise NotFoundError(f"{repository}: expected a folder of models, found none")
     found: dict[str, list[int]] = {}
     for manifest in repository.glob("*/*/manifest.json"):
-        model, version = manifest.parts[-3], manifest.parts[-2]
-        is_version = version.isascii() and version.isdigit() and version[0] != "0"
-        if is_version and not model.startswith("."):
-            found.setdefault(model, []).append(int(version))
+        model, version = manifest.parts[-3], version_of(manifest.parts[-2])
+        if version and not model.startswith("."):
+            found.setdefault(model, []).append(version)
     return {model: sorted(found[model]) for model in sorted(found)}

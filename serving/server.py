@@ -49,7 +49,8 @@ class Server:
             repository: folder of ``<model>/<version>/``.
             model: one or several. None: all that are there.
             version: which version of a model answers who names none: a number, a label, or
-                ``latest``, the highest. Empty: the one labelled ``stable``, else the highest.
+                ``latest``, the highest. Empty: the one labelled ``stable``, else the
+                highest that is neither ``canary`` nor ``shadow``.
             options: None: the defaults.
             on_event: told of every version that is loaded, not loaded, let go, or from now on
                 answers who names none; by the thread that loads, which waits for it.

@@ -111,6 +111,6 @@ def _label(given: argparse.Namespace) -> None:
         print(f"{given.model} {version:<8} {label}")
     if written.made_stable:
         print(
-            f"version {written.made_stable} is labelled stable, too: no version was, and it "
-            f"answers beside the {given.label}"
+            f"version {written.made_stable} is labelled stable, too: no version was, and it is the "
+            f"highest in the repository that is neither canary nor shadow"
         )

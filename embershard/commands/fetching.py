@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from embershard.errors import ConfigError
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 __all__ = ["add_fetch"]
 
+ORDER_SECONDS: Final = 3600.0
+"""A refresh loads versions; one that takes longer is sent again."""
+
 
 def add_fetch(commands: Any) -> None:
     """Adds `fetch` to the commands of a parser."""
     command = commands.add_parser(
         "fetch",
         help="bring packages from an object store or a web server",
-        description="Bring versions of models into a repository of this machine, and the labels "
-        "that lead to them. A version appears there whole and verified, or not at all; a fetch "
+        description="Download versions of models and their labels into a repository of this "
+        "machine. A version appears there whole and verified, or not at all; a fetch "
         "that was interrupted goes on where it stopped, and files that other versions have are "
         "taken from them.",
     )
@@ -101,7 +104,7 @@ def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
     from embershard.fetch import fetch_models
 
     for flag in ("control", "keep", "log_json"):
-        if getattr(given, flag) not in (None, False):
+        if getattr(given, flag) is not None and getattr(given, flag) is not False:
             raise ConfigError(f"--{flag.replace('_', '-')}: expected with --watch only")
     with fetch_bar(given.url) as progress:
         found = fetch_models(
@@ -141,12 +144,16 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
         trusted_key=given.trusted_key or "",
         keep=given.keep,
     )
+
+    def ask(name: str) -> dict[str, Any]:
+        return order(given.control, {"order": name}, timeout_seconds=ORDER_SECONDS)
+
     log = EventLog(DescriptorStream(sys.stderr.fileno()), as_json=given.log_json)
     watch = Watch(
         Source(given.url),
         given.repository,
         options,
-        order=(lambda name: order(given.control, {"order": name})) if given.control else None,
+        order=ask if given.control else None,
         write=log.write,
     )
     said = {"url": given.url, "repository": str(given.repository), "seconds": given.watch}

@@ -201,7 +201,7 @@ def _add_versions(add: Any, default: ServerOptions) -> None:
         default="",
         metavar="latest|N|LABEL",
         help="which version of a model answers requests that name none (default: the one labelled "
-        "stable, else the highest)",
+        "stable, else the highest that is neither canary nor shadow)",
     )
     add(
         "--traffic",

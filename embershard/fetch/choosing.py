@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from embershard.errors import ConfigError, NotFoundError, PackageError
 from embershard.fetch.source import Source
 from embershard.package.labels import BYTES_MAX, LABELS, LABELS_FILE, parse_labels
+from embershard.package.names import NAME_PATTERN, version_of
 
 __all__ = ["Choice", "Selection", "choose_models", "choose_versions"]
 
@@ -69,7 +71,7 @@ def choose_models(source: Source, selection: Selection) -> list[str]:
     """
     if selection.model:
         return [selection.model]
-    folders = [name for name in source.folders("") if not name.startswith(".")]
+    folders = [name for name in source.folders("") if re.fullmatch(NAME_PATTERN, name)]
     models = [name for name in folders if _versions(source, name)]
     if len(models) != 1 and not (models and selection.all_models):
         expected = "models" if selection.all_models else "one model, or a name (--model)"
@@ -130,5 +132,4 @@ def _highest(source: Source, model: str) -> int:
 
 
 def _versions(source: Source, model: str) -> list[int]:
-    names = source.names(model)
-    return [int(name) for name in names if name.isascii() and name.isdigit() and name[0] != "0"]
+    return list(filter(None, map(version_of, source.names(model))))

@@ -18,6 +18,7 @@ from embershard.fetch.source import Source
 from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
 from embershard.package.manifest import Manifest
+from embershard.package.names import version_of
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 from embershard.package.sealing import sync, sync_tree
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
@@ -171,9 +172,8 @@ def _fetch_manifest(
 
 def _others(out: Path) -> list[Path]:
     """Other versions of the model, the newest first."""
-    named = [each for each in out.parent.iterdir() if each.name.isascii() and each != out]
-    versions = [each for each in named if each.name.isdigit()]
-    return sorted(versions, key=lambda each: int(each.name), reverse=True)
+    versions = [each for each in out.parent.iterdir() if version_of(each.name) and each != out]
+    return sorted(versions, key=lambda each: version_of(each.name), reverse=True)
 
 
 def _publish(package: Path, out: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from embershard.fetch.fetching import UNFINISHED
 from embershard.package.labels import locked_labels, read_labels
+from embershard.package.names import version_of
 from embershard.package.signing import signature_file
 
 __all__ = ["removable_versions", "remove_versions"]
@@ -31,14 +32,8 @@ def removable_versions(folder: Path, *, keep: int, used: Collection[int]) -> lis
         PackageError: the labels cannot be read.
     """
     stay = {*used, *read_labels(folder).values()}
-    found = [
-        int(each.name)
-        for each in folder.iterdir()
-        if each.name.isascii()
-        and each.name.isdigit()
-        and not each.is_symlink()  # Somebody else's folder.
-    ]
-    others = sorted(version for version in found if version not in stay)
+    found = [version_of(each.name) for each in folder.iterdir() if _is_folder(each)]
+    others = sorted(version for version in found if version and version not in stay)
     return others[: max(len(others) - keep, 0)]
 
 
@@ -60,12 +55,16 @@ def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[i
             package = folder / str(version)
             package.rename(folder / f"{REMOVED}{version}")
             signature_file(package).unlink(missing_ok=True)
-        _remove_leftovers(folder)
+    _remove_leftovers(folder)
     return versions
 
 
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()  # A link leads to somebody else's folder.
+
+
 def _remove_leftovers(folder: Path) -> None:
-    for each in folder.iterdir():
+    for each in filter(_is_folder, folder.iterdir()):
         if each.name.startswith(REMOVED):
             shutil.rmtree(each)
         elif each.name.startswith(UNFINISHED):

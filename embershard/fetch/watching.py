@@ -30,6 +30,9 @@ SOURCE: Final = ""
 SERVER: Final = ".server"
 """Names in the backoff that no model has."""
 
+FAILURES: Final = (EmbershardError, OSError, ValueError)
+"""Of what the far side, the disk or the server gives; ValueError: a name that no file may have."""
+
 Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
 
@@ -97,12 +100,13 @@ class Watch:
         self._left: dict[str, deque[int]] = {}
         # An earlier watch may have ended between a change and its refresh.
         self._is_refresh_due = order is not None
+        self._is_server_there = False
 
     def poll(self) -> None:
         """Fetches what is new, has the server load it, and removes what is old."""
         found = self._fetch()
         self._refresh()
-        if not self._is_refresh_due:
+        if self._is_server_there:
             self._remove(found)
 
     def _fetch(self) -> list[FetchedModel]:
@@ -112,7 +116,7 @@ class Watch:
             return found
         try:
             models = choose_models(self._source, self._options.selection)
-        except (EmbershardError, OSError) as error:
+        except FAILURES as error:
             self._backoff.failed(SOURCE)
             self._write("fetch_failed", _said(error))
             return found
@@ -126,7 +130,7 @@ class Watch:
                     model,
                     trusted_key=self._options.trusted_key,
                 )
-            except (EmbershardError, OSError) as error:
+            except FAILURES as error:
                 self._backoff.failed(model)
                 self._write("fetch_failed", {"model": model, **_said(error)})
             else:
@@ -166,13 +170,15 @@ class Watch:
             return
         try:
             answer = self._order("refresh")
-        except (EmbershardError, OSError) as error:
-            if not isinstance(error, UnavailableError):  # A server that starts needs no backoff.
+        except FAILURES as error:
+            # A server that starts needs no backoff.
+            self._is_server_there = not isinstance(error, UnavailableError)
+            if self._is_server_there:
                 self._backoff.failed(SERVER)
             self._write("refresh_failed", _said(error))
             return
         self._backoff.succeeded(SERVER)
-        self._is_refresh_due = False
+        self._is_refresh_due, self._is_server_there = False, True
         served = [f"{each['model']} {each['version']}" for each in _default(answer)]
         said = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}
         self._write("refreshed", said)
@@ -191,7 +197,7 @@ class Watch:
                 used = {entry["version"] for entry in index if _is_used(entry, each.model)} | stay
                 for version in remove_versions(folder, keep=keep, used=used):
                     self._write("removed", {"model": each.model, "version": version})
-            except (EmbershardError, OSError) as error:
+            except FAILURES as error:
                 self._write("remove_failed", {"model": each.model, **_said(error)})
 
 

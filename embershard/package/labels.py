@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from embershard.errors import NotFoundError, RequestError, UnavailableError
-from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
+from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, version_of
 from embershard.package.refusal import MANIFEST, refusal
 from embershard.package.sealing import sync
 from embershard.package.strict_json import parse_json
@@ -176,9 +176,8 @@ def _default_beside(folder: Path, label: str, version: int, labels: dict[str, in
     Raises:
         RequestError: there is none.
     """
-    names = (each.parent.name for each in folder.glob(f"*/{MANIFEST}"))
-    versions = {int(name) for name in names if name.isascii() and name.isdigit()}
-    others = versions - {version, *labels.values()}
+    versions = {version_of(each.parent.name) for each in folder.glob(f"*/{MANIFEST}")}
+    others = versions - {0, version, *labels.values()}
     if not others:
         raise RequestError(
             f"{label}: expected another version to answer the other requests, found none beside "
@@ -209,7 +208,11 @@ def _replace(folder: Path, labels: dict[str, int]) -> None:
     """REQUIRES: `locked_labels`."""
     scratch = folder / f".{LABELS_FILE}.new"  # Not a name that a version or a reader takes.
     try:
-        scratch.write_text(json.dumps(labels, indent=1, sort_keys=True) + "\n")
+        scratch.unlink(
+            missing_ok=True
+        )  # A link or a FIFO of that name is neither followed nor kept.
+        with scratch.open("x") as stream:
+            stream.write(json.dumps(labels, indent=1, sort_keys=True) + "\n")
         sync(scratch)
         scratch.replace(folder / LABELS_FILE)
     finally:

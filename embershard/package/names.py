@@ -15,6 +15,7 @@ __all__ = [
     "PATTERN_WORDS",
     "identity_of",
     "name_problem",
+    "version_of",
 ]
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}"
@@ -44,15 +45,22 @@ def identity_of(out: Path) -> tuple[str, int]:
     Raises:
         InputError: a version that is no number from 1, or a model of another form.
     """
-    version, model = out.name, out.absolute().parent.name
-    digits = version.isascii() and version.isdigit() and version[0] != "0"
-    if not digits or len(version) > len(str(_VERSION_MAX)) or int(version) > _VERSION_MAX:
+    version, model = version_of(out.name), out.absolute().parent.name
+    if not version:
         raise InputError(
             f"out: expected <repository>/<model>/<version>, the version a number from 1, got {out}"
         )
     if not re.fullmatch(NAME_PATTERN, model):
         raise InputError(f"out: model: expected {PATTERN_WORDS[NAME_PATTERN]}, got {model!r}")
-    return model, int(version)
+    return model, version
+
+
+def version_of(folder_name: str) -> int:
+    """The version that a folder of a model holds, 1 to 2**63 - 1; 0 if it is none."""
+    digits = folder_name.isascii() and folder_name.isdigit() and folder_name[0] != "0"
+    if not digits or len(folder_name) > len(str(_VERSION_MAX)) or int(folder_name) > _VERSION_MAX:
+        return 0
+    return int(folder_name)
 
 
 def name_problem(name: str) -> str | None:

@@ -61,7 +61,8 @@ def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repo
     assert labelled.stdout.splitlines() == [
         "ranker 2        canary",
         "ranker 1        stable",
-        "version 1 is labelled stable, too: no version was, and it answers beside the canary",
+        "version 1 is labelled stable, too: no version was, and it is the highest in the "
+        "repository that is neither canary nor shadow",
     ]
     with serving(repository, "--threads", 1) as server:
         with Client(server.address, timeout_seconds=60) as client:

@@ -34,7 +34,7 @@ def matchers(query):
 def test_there_is_an_alert_for_each_way_to_fail():
     assert set(ALERTS) == {
         "EmbershardServesNothing",
-        "EmbershardNoDefaultVersion",
+        "EmbershardModelWithdrawn",
         "EmbershardLoadFailed",
         "EmbershardErrors",
         "EmbershardQueueRefusals",

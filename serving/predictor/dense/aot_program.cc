@@ -98,7 +98,7 @@ Result<std::unique_ptr<DenseProgram>> LoadAotProgram(ProgramBytes program, const
   try {
     const Result<File> copy = MakeMemoryFile(program.bytes);
     if (!copy.ok()) return Status(copy.status().code(), where + copy.status().message());
-    program.bytes = {};
+    std::string().swap(program.bytes);  // Frees it: unpacking takes as much again.
     auto loaded = std::make_unique<AotProgram>(
         MemoryFilePath(*copy), schema,
         DenseProgramOptions{.threads = ThreadsOf(options.threads), .slots = options.slots});

@@ -15,7 +15,7 @@
 
 namespace embershard {
 
-// Something that became of a version. "serving": it answers now who states none.
+// Something that became of a version. "serving": it is the default version now.
 struct LoadEvent {
   const char* what = "";  // "loaded", "load_failed", "serving", "replaced", "unloaded".
   std::string model;      // Empty where the repository could not be read.

@@ -52,7 +52,7 @@ struct LoadRunner::Worker {
       const std::shared_ptr<Job> now = job;
       lock.unlock();
       now->work(now->context);
-      now->work = nullptr;  // Who hears of the end finds what it held gone.
+      now->work = nullptr;  // Destroyed before its end is announced.
       lock.lock();
       now->done = true;
       job = nullptr;

@@ -140,9 +140,14 @@ Status ModelLoader::Unload(const std::string& model, int64_t version) {
 }
 
 Result<RepositoryModels> ModelLoader::ListModels() {
-  return reads_.Run<RepositoryModels>(
+  Result<RepositoryModels> models = reads_.Run<RepositoryModels>(
       {.name = "the repository"},
       [source = source_](const LoadContext&) { return source->List(); });
+  if (models.ok()) {
+    const std::lock_guard lock(listed_mutex_);
+    listed_ = *models;
+  }
+  return models;
 }
 
 Result<VersionChoice> ModelLoader::Choose(const std::string& model,
@@ -330,6 +335,10 @@ size_t ModelLoader::HeldEngines() const {
 }
 
 Result<std::vector<ServedVersion>> ModelLoader::Index() const {
+  if (reads_.hung() > 0) {
+    const std::lock_guard lock(listed_mutex_);
+    return states_.List(listed_, served_->List());
+  }
   const Result<RepositoryModels> models = source_->List();
   if (!models.ok()) return models.status();
   return states_.List(*models, served_->List());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,7 +58,8 @@ class ModelLoader {
   // Version 0: the whole model. A version that is the default or labelled is not let go.
   Status Unload(const std::string& model, int64_t version);
 
-  // All versions in the repository, and what has become of each. Any thread.
+  // All versions in the repository, and what has become of each. Any thread. While a look at the
+  // repository hangs: the versions that the last one found.
   Result<std::vector<ServedVersion>> Index() const;
 
   // Has what runs and what comes fail with kUnavailable within about a second. Any thread.
@@ -112,6 +114,9 @@ class ModelLoader {
   std::map<std::string, int64_t> serving_;         // Default versions, as last reported.
 
   VersionStates states_;  // Thread-safe.
+
+  mutable std::mutex listed_mutex_;
+  RepositoryModels listed_;  // Guarded by listed_mutex_. As the repository was last.
 };
 
 }  // namespace embershard

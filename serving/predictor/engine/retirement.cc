@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -10,12 +11,12 @@
 
 namespace embershard {
 
-struct Retirement::Queue {
-  struct Retired {
-    std::unique_ptr<Engine> engine;
-    std::shared_ptr<const void> claim;
-  };
+struct Retirement::Retired {
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<const void> claim;
+};
 
+struct Retirement::Queue {
   void Bury(Retired last) {
     const std::lock_guard lock(mutex);
     retired.push_back(std::move(last));
@@ -66,29 +67,45 @@ bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
 
 uint64_t Retirement::answered() const { return queue_->answered; }
 
+void Retirement::EndOne(Queue* queue, Background* background, Retired retired) {
+  retired.engine->Stop();
+  queue->answered += retired.engine->telemetry().Read().Count(Outcome::kOk);
+  std::unique_lock lock(queue->mutex);
+  const bool hurry = queue->closed || queue->waiting > 0;
+  lock.unlock();
+  // What serving threads have allocated ends here: who frees it has the lock of their memory.
+  std::unique_ptr<Model> model = Engine::End(std::move(retired.engine));
+  (void)RunIn(hurry ? nullptr : background, [&model] {
+    model.reset();
+    return Status();
+  });
+  model.reset();  // Where there was no thread for it.
+  retired.claim.reset();
+  lock.lock();
+  --queue->owned;
+  queue->changed.notify_all();  // Under the lock: nothing of `background` is touched behind it.
+}
+
 void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background) {
   std::unique_lock lock(queue->mutex);
   while (true) {
     queue->changed.wait(
         lock, [&queue] { return !queue->retired.empty() || (queue->closed && queue->owned == 0); });
     if (queue->retired.empty()) return;
-    auto [engine, claim] = std::move(queue->retired.back());
+    Retired next = std::move(queue->retired.back());
     queue->retired.pop_back();
-    const bool hurry = queue->closed || queue->waiting > 0;
     lock.unlock();
-    engine->Stop();
-    queue->answered += engine->telemetry().Read().Count(Outcome::kOk);
-    // What serving threads have allocated ends here: who frees it has the lock of their memory.
-    std::unique_ptr<Model> model = Engine::End(std::move(engine));
-    (void)RunIn(hurry ? nullptr : background, [&model] {
-      model.reset();
-      return Status();
-    });
-    model.reset();  // Where there was no thread for it.
-    claim.reset();
+    // Each on a thread of its own: an engine whose batch never ends holds up no other.
+    std::shared_ptr<Retired> retired;
+    try {
+      retired = std::make_shared<Retired>(std::move(next));
+      std::thread([queue, background, retired] {
+        EndOne(queue.get(), background, std::move(*retired));
+      }).detach();
+    } catch (const std::exception&) {  // Neither memory nor a thread is to be had.
+      EndOne(queue.get(), background, std::move(retired ? *retired : next));
+    }
     lock.lock();
-    --queue->owned;
-    queue->changed.notify_all();
   }
 }
 

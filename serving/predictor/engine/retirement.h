@@ -15,8 +15,8 @@
 namespace embershard {
 
 // The last one to let go of an engine may be one of its own threads, with the answer that it
-// gives, and an engine that ends waits for its threads. So engines stop on the thread of this, and
-// give their memory back in the background; or there, too, where somebody waits for it.
+// gives, and an engine that ends waits for its threads. So each engine stops on a thread of its
+// own, and gives its memory back in the background; or there, too, where somebody waits for it.
 // Thread-safe.
 class Retirement {
  public:
@@ -42,6 +42,8 @@ class Retirement {
 
  private:
   struct Queue;
+  struct Retired;
+  static void EndOne(Queue* queue, Background* background, Retired retired);
   static void Run(const std::shared_ptr<Queue>& queue, Background* background);
 
   const std::shared_ptr<Queue> queue_;

@@ -64,7 +64,7 @@ Result<MemoryBudget::Claim> VersionLoader::ClaimMemory(const MemoryParts& parts)
   const Clock::time_point deadline = Clock::now() + options_->drain_wait;
   Result<MemoryBudget::Claim> claim = memory_.Take(parts);
   while (!claim.ok() && memory_.is_draining() && !stopping_ && Clock::now() < deadline) {
-    // Whoever waits has engines that end give their memory back at full speed.
+    // While a load waits, engines that end free their memory at full speed.
     (void)served_->WaitForEnds(0, std::min(deadline, Clock::now() + kLookEvery));
     claim = memory_.Take(parts);
   }

@@ -1,0 +1,41 @@
+// Engines that end: each for itself.
+
+#include "engine/retirement.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/asking.h"
+#include "engine/stepped.h"
+
+namespace embershard {
+namespace {
+
+TEST(Retirement, AnEngineWhoseBatchNeverEndsHoldsUpNoOther) {
+  SteppedModel stuck;
+  Background background;
+  Retirement retirement(&background);
+  std::shared_ptr<Engine> first = retirement.Own(StartWith(stuck.model()));
+  std::shared_ptr<Engine> second = retirement.Own(StartWith(std::make_unique<FakeModel>()));
+  std::future<Answer> answer = Predict(first.get(), GoodInputs());
+  stuck.WaitUntilRunning();
+  Engine* const ending = first.get();
+  first.reset();
+  // Until it is being stopped: what comes then is refused at once.
+  std::vector<std::future<Answer>> others;
+  do {
+    others.push_back(Predict(ending, GoodInputs()));
+  } while (others.back().wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  second.reset();
+  EXPECT_TRUE(retirement.WaitForEnds(1, Clock::now() + std::chrono::seconds(60)));
+  stuck.LetAllGo();
+  EXPECT_TRUE(answer.get().status.ok());
+}
+
+}  // namespace
+}  // namespace embershard
