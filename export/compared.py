@@ -34,9 +34,14 @@ class Compared:
         """What is wrong, if anything; ``count`` rows are expected of the program."""
         got = self.got
         if got.dtype != torch.float32:
-            return f"expected float32, got {got.dtype}"
-        if self.alone is None or got.ndim < 1 or got.shape[0] != count or 0 in got.shape:
+            return f"expected float32, got {got.dtype}; write .float()"
+        if got.ndim < 1 or got.shape[0] != count or 0 in got.shape:
             return f"expected a row for each, ({count}, ...), got shape {tuple(got.shape)}"
+        if self.alone is None:
+            return (
+                f"expected a row for each example, got that for {count} rows but not for a batch "
+                "of one example; write squeeze(-1) in place of squeeze()"
+            )
         if self.crosses_rows():
             return (
                 "expected every example's output to depend on that example alone, got another in "

@@ -8,7 +8,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
-__all__ = ["first_crossing", "recorded"]
+__all__ = ["crossing_remedy", "first_crossing", "recorded"]
+
+OVER_ROWS = frozenset(
+    {"amax", "amin", "log_softmax", "max", "mean", "min", "norm", "softmax", "std", "sum", "var"}
+)
 
 Recording: TypeAlias = dict[fx.Node, Tensor]
 
@@ -35,6 +39,24 @@ def first_crossing(
         if not _constant(value, parts) and not _by_rows(value, parts, close):
             return node
     return None
+
+
+def crossing_remedy(node: fx.Node) -> str:
+    """What to write in place of a node of `first_crossing`, ``; write ...``, or nothing."""
+    target: Any = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    transposed = name == "t" or (target is getattr and node.args[1] == "T")
+    if transposed or name in ("matmul", "mm"):
+        return "; write (user * item).sum(-1) for one product per example"
+    dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+    if name in ("softmax", "log_softmax") and dim not in (0, None):
+        return (
+            "; padding counts in this softmax; write masked_fill(~mask, -1e9) before it, and "
+            "multiply the softmax by the mask"
+        )
+    if name in OVER_ROWS and dim in (0, None):
+        return f"; write {name} over dim=-1, or nn.BatchNorm1d for statistics of the training data"
+    return ""
 
 
 class _Recorder(fx.Interpreter):

@@ -1,0 +1,174 @@
+"""Finds outputs that are NaN or infinite because a list of a sparse input is empty.
+
+Any list of a request may be empty: a new user has no history. A server fails such a request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from embershard.export.crossing import Recording
+from embershard.export.dense_program import LookedUp
+from embershard.export.embeddings import Layout, PooledLookup, SequenceLookup
+from embershard.export.tracing import line_of
+from embershard.jagged import JaggedTensor
+
+__all__ = [
+    "empty_input_groups",
+    "explain",
+    "failure_remedy",
+    "finite_rows",
+    "nested_tensor_remedy",
+    "with_empty_lists",
+]
+
+# Inputs that are emptied alone. Further ones are emptied together with all others.
+MOST_ALONE = 16
+
+ATTENTION = (
+    nn.MultiheadAttention,
+    nn.Transformer,
+    nn.TransformerDecoder,
+    nn.TransformerDecoderLayer,
+    nn.TransformerEncoder,
+    nn.TransformerEncoderLayer,
+)
+
+CLAMP = "a divisor that is never 0, such as lengths.clamp(min=1)"
+ATTEND = (
+    "torch.nan_to_num(...) around its result, or put a learned or zero vector first that the mask "
+    "never hides"
+)
+SOFTMAX = "masked_fill(~mask, -1e9) in place of -inf, and multiply the softmax by the mask"
+LOG = "x.clamp(min=1e-6) as its argument"
+OTHERWISE = "torch.nan_to_num(...) around its result, or torch.where on lengths() > 0"
+
+WITHOUT_NESTED_TENSORS = (
+    "nn.TransformerEncoder(..., enable_nested_tensor=False) and torch.nan_to_num(...) around its "
+    "result"
+)
+
+INSTEAD = {
+    "div": CLAMP,
+    "log": LOG,
+    "log2": LOG,
+    "log10": LOG,
+    "log_softmax": SOFTMAX,
+    "multi_head_attention_forward": ATTEND,
+    "scaled_dot_product_attention": ATTEND,
+    "softmax": SOFTMAX,
+    "truediv": CLAMP,
+}
+"""By function or method: what to write in its place."""
+
+
+def empty_input_groups(layout: Layout) -> Iterator[tuple[str, ...]]:
+    """Inputs whose lists are emptied together: each alone, sequences first, then all."""
+    lookups = sorted(layout.every(), key=lambda each: isinstance(each, PooledLookup))
+    every = list(dict.fromkeys(each.input.name for each in lookups))
+    for name in every[:MOST_ALONE]:
+        yield (name,)
+    if len(every) > 1:
+        yield tuple(every)
+
+
+def with_empty_lists(
+    looked_up: LookedUp, layout: Layout, names: tuple[str, ...], empty: Tensor
+) -> LookedUp:
+    """The same lookups with empty lists for some examples.
+
+    Args:
+        looked_up: of B examples.
+        layout: of the lookups.
+        names: of the inputs whose lists are emptied.
+        empty: bool ``(B,)``: the examples whose lists are emptied.
+    """
+    pooled, sequences = dict(looked_up.pooled), dict(looked_up.sequences)
+    for each in layout.every():
+        if each.input.name not in names:
+            continue
+        key = each.path, each.key
+        if isinstance(each, SequenceLookup):
+            sequences[key] = _emptied(sequences[key], empty)
+        else:
+            pooled[key] = pooled[key].masked_fill(empty.unsqueeze(1), 0)
+    return dataclasses.replace(looked_up, pooled=pooled, sequences=sequences)
+
+
+def _emptied(lists: JaggedTensor, empty: Tensor) -> JaggedTensor:
+    lengths = lists.lengths()
+    kept = torch.repeat_interleave(~empty, lengths)
+    return JaggedTensor(lists.values()[kept], lengths=lengths.masked_fill(empty, 0))
+
+
+def finite_rows(output: Tensor) -> Tensor:
+    """Bool: the rows without NaN or infinity."""
+    return output.isfinite().flatten(1).all(1) if output.ndim > 1 else output.isfinite()
+
+
+def explain(
+    module: nn.Module, full: Recording, emptied: Recording, names: tuple[str, ...], output: str
+) -> str:
+    """The message of a refusal.
+
+    Args:
+        module: the traced module.
+        full: every tensor of a run without empty lists.
+        emptied: of the same run with empty lists.
+        names: of the inputs whose lists were empty.
+        output: the output that is not finite.
+    """
+    node = _first_not_finite(full, emptied)
+    where = f"{line_of(node)}: " if node else ""
+    instead = _instead(node, module) if node else OTHERWISE
+    inputs = ", ".join(repr(name) for name in names)
+    lists = f"input {inputs}" if len(names) == 1 else f"inputs {inputs}"
+    return (
+        f"{where}output {output!r}: expected finite values if the lists of {lists} are empty, "
+        f"got NaN or infinity; a server fails such requests; write {instead}"
+    )
+
+
+def failure_remedy(error: Exception) -> str:
+    """What to write if nn.TransformerEncoder fails because all lists of a batch are empty."""
+    if "to_padded_tensor" not in str(error):
+        return ""
+    return f"; lists may be empty; write {WITHOUT_NESTED_TENSORS}"
+
+
+def nested_tensor_remedy(module: nn.Module) -> str:
+    """What to write if nn.TransformerEncoder may cut padding to the longest list of a batch."""
+    encoders = [each for each in module.modules() if isinstance(each, nn.TransformerEncoder)]
+    if not any(each.use_nested_tensor for each in encoders):
+        return ""
+    return f"; nested tensors cut padding to the batch; write {WITHOUT_NESTED_TENSORS}"
+
+
+def _first_not_finite(full: Recording, emptied: Recording) -> fx.Node | None:
+    """The first operation that gives NaN, else infinity, with empty lists alone."""
+    for found in (torch.isnan, torch.isinf):
+        for node, value in emptied.items():
+            before = full.get(node)
+            known = before is not None and bool(found(before).any())
+            if not known and bool(found(value).any()):
+                return node
+    return None
+
+
+def _instead(node: fx.Node, module: nn.Module) -> str:
+    if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        return _instead(node.args[0], module)  # The first item of what attention gives.
+    if node.op == "call_module":
+        layer = module.get_submodule(str(node.target))
+        if isinstance(layer, ATTENTION):
+            return ATTEND
+        return SOFTMAX if isinstance(layer, nn.Softmax | nn.LogSoftmax) else OTHERWISE
+    target: Any = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return INSTEAD.get(name, OTHERWISE)
