@@ -40,6 +40,7 @@ def build_program(
             program's outputs differ from the module's.
     """
     _check_device(module)
+    _check_modules(module)
     with _left_as_it_was(module), run_uncompiled(), torch.no_grad():
         module.eval()
         traced = trace(module)
@@ -84,6 +85,22 @@ def _check_device(module: nn.Module) -> None:
             raise ExportError(
                 f"{type(module).__name__}: {name}: expected a module on cpu, "
                 f"got a tensor on {tensor.device}"
+            )
+
+
+def _check_modules(module: nn.Module) -> None:
+    for path, each in module.named_modules():
+        if isinstance(each, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            kind = type(each).__name__
+            raise ExportError(
+                f"{path or 'module'}: expected a module without nn.{kind}, got one in it; "
+                f"write {path or 'module'}.module"
+            )
+    for name, parameter in module.named_parameters():
+        if parameter.dtype in (torch.bfloat16, torch.float16):
+            raise ExportError(
+                f"{name}: expected float32 parameters, got {parameter.dtype}; write module.float() "
+                "before the export, and export_model(..., dense_dtype='bf16') for bfloat16 layers"
             )
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from embershard.errors import ExportError
 from embershard.export.embeddings import EmbeddingModule, Layout
 from embershard.export.inputs import ProgramInputs, dense_columns
 from embershard.export.item_assignment import emit_assignment, is_shared, item_assigned
@@ -210,6 +211,12 @@ class _Splitter:
 
     def _output(self, node: fx.Node) -> ScopedProgram:
         given: Any = node.args[0]
+        if isinstance(given, tuple | list):
+            raise ExportError(
+                "forward: expected a tensor, or a dict from name to tensor, got a "
+                f"{'tuple' if isinstance(given, tuple) else 'list'} of {len(given)} values; "
+                "write return {'score': score, ...}"
+            )
         named = given if isinstance(given, dict) else {"score": given}
         scopes: dict[str, Scope] = {}
         outputs: dict[str, fx.Node] = {}

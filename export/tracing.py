@@ -43,7 +43,11 @@ INSTEAD = {
     "control flow": "torch.where(condition, a, b) for what depends on values; decide what depends "
     "on shapes when the module is built",
     "'len' is not supported": "x.shape[0] in place of len(x)",
-    "interpreted as an integer": "numbers that are known when the module is built",
+    "interpreted as an integer": "operations on the whole batch in place of a loop over its rows; "
+    "other numbers must be known when the module is built",
+    "int() argument must be": "sizes without int(): x.shape[0]; tensors in place of numbers: "
+    "x[:, 0], not int(x[0, 0])",
+    "torch.autocast": "export_model(..., dense_dtype='bf16') in place of it",
     "instead found type 'TracedValue'": "the function without torch.jit.script, or a layer of it",
     "real number, not 'TracedValue'": "tensors in place of numbers: x[:, 0], not float(x[0, 0])",
     "__array_struct__": "math or torch in place of numpy",
@@ -112,7 +116,7 @@ def trace(module: nn.Module) -> fx.Graph:
 
 
 def _traced(module: nn.Module) -> fx.Graph:
-    with _sizes_one_by_one():
+    with _sizes_one_by_one(), _without_autocast():
         try:
             return _Tracer().trace(module)
         except Exception:  # The author's code may raise anything.
@@ -129,6 +133,23 @@ def _first_sentence(error: Exception) -> str:
 
 def _instead(error: Exception) -> str:
     return next((f"; write {better}" for part, better in INSTEAD.items() if part in str(error)), "")
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Let a trace fail at an enabled ``torch.autocast``, which a graph does not record."""
+    entered: Any = torch.autocast.__enter__
+
+    def enter(context: Any) -> Any:
+        if context._enabled:
+            raise ExportError("torch.autocast is not supported in forward")
+        return entered(context)
+
+    setattr(torch.autocast, "__enter__", enter)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(torch.autocast, "__enter__", entered)  # noqa: B010
 
 
 @contextmanager
@@ -162,7 +183,7 @@ def line_of(node: fx.Node) -> str:
         file, number = line.split('"')[1], line.split("line ")[1].split(",")[0]
         if not file.startswith(LIBRARIES):
             code = lines[place + 1] if place + 1 < len(lines) else ""
-            return f"{file}:{number}: {code}"
+            return f"{file}:{number}: {code.rstrip(':')}"
     return node.format_node() or node.name
 
 
@@ -175,5 +196,6 @@ def author_line(error: BaseException) -> str:
     """Where in the author's code an error came up, ``file:line: code: ``, or nothing."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(LIBRARIES):
-            return f"{frame.filename}:{frame.lineno}: {frame.line}: "
+            code = (frame.line or "").rstrip(":")
+            return f"{frame.filename}:{frame.lineno}: {code}: "
     return ""

@@ -1,0 +1,117 @@
+"""Refusals say what to write instead."""
+
+import pytest
+import torch
+from torch import nn
+
+from embershard.errors import ExportError
+from embershard.export.program_builder import build_program
+from tests.export.expanding import Forward
+from tests.export.models import SCHEMA, collection
+from tests.export.test_sequences import sequences
+
+
+def module(forward):
+    return Forward(forward, embeddings=collection(), sequences=sequences(), linear=nn.Linear(4, 1))
+
+
+def refusal_of(ranker):
+    with pytest.raises(ExportError) as refusal:
+        build_program(ranker, SCHEMA, seed=0)
+    return str(refusal.value)
+
+
+def branch_on_item(m, d, s):
+    x = m.embeddings(s)["item"]
+    if x.max().item() > 100:
+        return x / 100
+    return x
+
+
+def autocast(m, d, s):
+    x = m.embeddings(s)["item"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x @ x.new_ones(4, 1)).float()
+
+
+def loop_over_rows(m, d, s):
+    x = m.embeddings(s)["item"]
+    return torch.stack([x[i] for i in range(x.shape[0])])
+
+
+def softmax_over_padding(m, d, s):
+    x = m.sequences(s)["history"].to_padded_dense()
+    weights = torch.softmax(x.sum(-1), dim=1)
+    return (weights.unsqueeze(-1) * x).sum(1)
+
+
+def squeezed(m, d, s):
+    return m.embeddings(s)["item"].sum(1, keepdim=True).squeeze()
+
+
+def batch_mean(m, d, s):
+    return (x := m.embeddings(s)["item"]) - x.mean(0)
+
+
+def batch_softmax(m, d, s):
+    return torch.softmax(m.embeddings(s)["item"], dim=0)
+
+
+def all_pairs(m, d, s):
+    x = m.embeddings(s)["item"]
+    return x @ x.T
+
+
+@pytest.mark.parametrize(
+    ("forward", "line", "remedy"),
+    [
+        (squeezed, ".squeeze()", "write squeeze(-1) in place of squeeze()"),
+        (branch_on_item, "if x.max().item() > 100: Forward", "write torch.where"),
+        (
+            lambda m, d, s: m.embeddings(s)["item"].view(int(d.shape[0]), 4),
+            "int(d.shape[0])",
+            "write sizes without int(): x.shape[0]",
+        ),
+        (loop_over_rows, "range(x.shape[0])", "write operations on the whole batch"),
+        (lambda m, d, s: m.embeddings(s)["item"].double(), "", "torch.float64; write .float()"),
+        (lambda m, d, s: m.embeddings(s)["item"].half(), "", "torch.float16; write .float()"),
+        (autocast, "with torch.autocast(", "write export_model(..., dense_dtype='bf16')"),
+        (batch_softmax, "dim=0)", "write softmax over dim=-1"),
+        (batch_mean, "x.mean(0)", "write mean over dim=-1"),
+        (all_pairs, "x @ x.T", "write (user * item).sum(-1)"),
+        (softmax_over_padding, "dim=1)", "padding counts in this softmax; write masked_fill("),
+        (
+            lambda m, d, s: ((x := m.embeddings(s)["item"]), x),
+            "",
+            "got a tuple of 2 values; write return {'score': score, ...}",
+        ),
+    ],
+)
+def test_refusal_names_the_line_and_the_remedy(forward, line, remedy):
+    message = refusal_of(module(forward))
+    assert line in message
+    assert remedy in message
+    assert "::" not in message
+
+
+def test_disabled_autocast_is_exported():
+    def forward(m, d, s):
+        with torch.autocast("cpu", enabled=False):
+            return m.embeddings(s)["item"] * 2
+
+    build_program(module(forward), SCHEMA, seed=0)
+
+
+def test_data_parallel_is_refused_with_the_module_to_export():
+    ranker = module(lambda m, d, s: m.linear(m.embeddings(s)["item"]))
+    assert "write module.module" in refusal_of(nn.DataParallel(ranker))
+    ranker.linear = nn.DataParallel(ranker.linear)
+    assert "linear: expected a module without nn.DataParallel" in refusal_of(ranker)
+
+
+def test_bfloat16_parameters_are_refused_with_the_option_to_use():
+    ranker = module(lambda m, d, s: m.linear(m.embeddings(s)["item"]))
+    ranker.linear.bfloat16()
+    message = refusal_of(ranker)
+    assert "linear.weight: expected float32 parameters, got torch.bfloat16" in message
+    assert "write module.float() before the export, and export_model(..., dense_dtype=" in message
