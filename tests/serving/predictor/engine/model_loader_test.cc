@@ -208,6 +208,7 @@ TEST_F(ModelLoaderTest, AVersionThatDoesNotFitIsRefusedAndSharedPartsCountOnce) 
   source_.there["ranker"] = {1, 2};
   ASSERT_TRUE(loader_->Refresh().ok());
   EXPECT_EQ(Found("ranker"), 2);
+  ASSERT_TRUE(served_.WaitForEnds(1, Clock::now() + std::chrono::seconds(60)));
   source_.there["ranker"] = {1, 2, 3};
   const Status status = loader_->Refresh();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
