@@ -6,7 +6,7 @@
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
 #   make attack    SIGTERM in six states of a server, with the seconds that each took to end
 #   make fuzz      clang's fuzzers of requests (every protocol) and packages, FUZZ_SECONDS=600 each
-#   make bench     benchmarks, to benchmarks/RESULTS.md;  make bench-peers  those against TorchRec
+#   make bench     benchmarks (BENCH='ROW... --against CHECKOUT');  make bench-peers  against TorchRec
 #   make lint      ruff, mypy, clang-format, hadolint;  make format  mends what can be mended
 
 SHELL := /bin/bash
@@ -92,7 +92,7 @@ data: install
 demo: install
 	$(bin)/python examples/movielens/demo.py
 
-# BENCH=NAME... runs those alone.
+# BENCH='ROW...' runs those alone; BENCH='ROW... --against CHECKOUT' compares two checkouts.
 bench: benchmark-programs tritonserver
 	$(bin)/python -m benchmarks $(BENCH)
 

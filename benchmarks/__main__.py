@@ -1,90 +1,74 @@
-"""``python -m benchmarks [NAME...]``: runs benchmarks, each in a process of its own, and writes
-RESULTS.md and results.json beside this file.
+"""``python -m benchmarks [ROW...]``: runs benchmarks, prints their rows, and writes every block's
+values to build/benchmarks/results.
 
-A benchmark is a file in ``rows/`` with ``measure() -> list[Row]``; one that needs
-``.venv-peers`` says ``PEERS = True``, and one that runs only when it is asked for by its name
-``BY_NAME_ONLY = True``.
+A benchmark is a file in ``rows/`` with ``measure(bench)``. One that needs ``.venv-peers`` says
+``PEERS = True``, and one that runs only by its name ``BY_NAME_ONLY = True``.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import pkgutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import report, rows
-from benchmarks.children import PEER_PYTHON, ROOT
-from benchmarks.harness import Row
+from benchmarks.checkout import PEER_PYTHON, ROOT, THIS, Checkout
+from benchmarks.harness import Bench
 
-HERE = Path(__file__).parent
+RESULTS = ROOT / "build" / "benchmarks" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 1 if a benchmark failed; what the others found is written all the same."""
+    """The exit status: 1 if a row failed. The other rows are written all the same."""
     known = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
-    parser.add_argument("--peers", action="store_true", help="all that need .venv-peers")
-    parser.add_argument("--dry", action="store_true", help="print the rows, write no file")
-    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    add = parser.add_argument
+    add("names", nargs="*", metavar="ROW", help=f"of {', '.join(known)} (default: all)")
+    add(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare this checkout with another one, interleaved; a row fails if its "
+        "interval lies wholly below 0.97",
+    )
+    add("--peers", action="store_true", help="the rows that need .venv-peers")
+    add("--blocks", type=int, help="of each side (default: what the row declares)")
+    add("--seconds", type=float, help="of each block (default: what the row declares)")
+    add("--results", type=Path, default=RESULTS, metavar="FOLDER",
+        help="for the raw results (default: build/benchmarks/results)")  # fmt: skip
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
     if unknown := sorted(set(options.names) - set(known)):
-        parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(known)}")
-    if options.into:
-        [name] = options.names
-        options.into.write_text(json.dumps([asdict(row) for row in _measure(name)]))
-        return 0
+        parser.error(f"expected rows of {', '.join(known)}; got {', '.join(unknown)}")
     names = options.names or [
         name
         for name in known
-        if _needs_peers(name) == options.peers and not _says(name, "BY_NAME_ONLY")
+        if _says(name, "PEERS") == options.peers and not _says(name, "BY_NAME_ONLY")
     ]
-    if any(map(_needs_peers, names)) and not PEER_PYTHON.exists():
-        parser.error(f"{', '.join(names)} need {PEER_PYTHON.parent.parent}: `make bench-peers`")
-    return _run(names, dry=options.dry)
-
-
-def _run(names: Sequence[str], *, dry: bool) -> int:
-    failed = []
+    other = Checkout.at(options.against) if options.against else None
+    peers = [name for name in names if _says(name, "PEERS")]
+    if peers and other is None and not PEER_PYTHON.exists():
+        parser.error(f"{', '.join(peers)}: expected {PEER_PYTHON}; run `make bench-peers`")
     run = report.Run(
         machine=report.machine(),
-        commit=report.commit(ROOT),
-        command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
-        date=datetime.now(UTC).date().isoformat(),
+        commits=[each.commit() for each in (THIS, other) if each is not None],
+        command=" ".join(["python -m benchmarks", *given]),
+        date=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
     )
+    failed = []
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            into = Path(folder) / "rows.json"
-            command = [sys.executable, "-m", "benchmarks", name, "--into", str(into)]
-            if subprocess.run(command, cwd=ROOT, check=False).returncode:
-                failed.append(name)
-                continue
-            found = [Row(**row) for row in json.loads(into.read_text())]
-        alone = report.merge({"runs": [], "rows": []}, name, found, run)
-        print(report.markdown(alone).split("## Runs")[0].split("\n\n", 1)[1], flush=True)
-        if not dry:
-            report.write(HERE, report.merge(report.read(HERE), name, found, run))
+        bench = Bench(name, other=other, blocks=options.blocks, seconds=options.seconds)
+        importlib.import_module(f"benchmarks.rows.{name}").measure(bench)
+        print(f"## {name}\n\n{report.table(run, bench.rows)}", flush=True)
+        print(f"blocks: {report.write(options.results, name, run, bench.rows)}", file=sys.stderr)
+        failed += [row.name for row in bench.rows if row.failed]
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
-
-
-def _measure(name: str) -> list[Row]:
-    module = importlib.import_module(f"benchmarks.rows.{name}")
-    measured: list[Row] = module.measure()
-    return measured
-
-
-def _needs_peers(name: str) -> bool:
-    return _says(name, "PEERS")
 
 
 def _says(name: str, mark: str) -> bool:

@@ -1,31 +1,41 @@
-"""The far end of a side that lives in a process of its own; needs nothing but Python.
+"""The line protocol of a side in a process of its own; needs nothing but Python.
 
-Lines over pipes: the child writes ``ready`` once its work is set up, then answers each
-``run SECONDS`` with ``UNITS SECONDS``. It ends when its input does.
+The child writes ``ready`` when its setup is done, then answers each line ``run SECONDS`` with one
+line of JSON: the figures of that block. It ends when its input ends.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-__all__ = ["answer", "work_for"]
+__all__ = ["answer", "serve_blocks"]
 
 
-def answer(run: Callable[[], float]) -> None:
-    """Serves blocks. ``run`` does some of the work and returns how many units of it."""
+def answer(unit: str, run: Callable[[], float]) -> None:
+    """Serves blocks of one figure, ``<unit>_per_second``.
+
+    Args:
+        unit: such as ``examples``.
+        run: does some of the work and returns the number of units done.
+    """
+
+    def block(seconds: float) -> Mapping[str, float]:
+        done, started = 0.0, time.perf_counter()
+        while (passed := time.perf_counter() - started) < seconds:
+            done += run()
+        return {f"{unit}_per_second": done / passed}
+
+    serve_blocks(block)
+
+
+def serve_blocks(block: Callable[[float], Mapping[str, float]]) -> None:
+    """Serves blocks. ``block`` works for about the given seconds and returns its figures."""
     print("ready", flush=True)
     for line in sys.stdin:
         word, seconds = line.split()
         if word != "run":
-            raise ValueError(f"expected `run SECONDS`, got {line!r}")
-        print(*work_for(float(seconds), run), flush=True)
-
-
-def work_for(seconds: float, run: Callable[[], float]) -> tuple[float, float]:
-    """Units done, and the seconds of the clock that they took: about as many as asked for."""
-    done, started = 0.0, time.perf_counter()
-    while (passed := time.perf_counter() - started) < seconds:
-        done += run()
-    return done, passed
+            raise ValueError(f"standard input: expected `run SECONDS`, got {line!r}")
+        print(json.dumps(dict(block(float(seconds)))), flush=True)

@@ -1,258 +1,293 @@
-"""Compares two ways of doing one thing on a noisy machine.
+"""Compares sides in interleaved blocks: two ways of doing one thing, or two checkouts.
 
-Blocks of the two alternate A B B A, so that drift hits both; each neighbouring pair gives one
-ratio, and the median of the ratios is quoted with a bootstrap interval. The limit that the row is
-held against is measured before and after: if it moved by more than 15 %, the row is void.
+Blocks of the sides alternate A B C, C B A, so that drift of the machine hits all of them. The
+ratio of two sides is the median of the ratios of their neighbouring blocks.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+import tempfile
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 
-from benchmarks.blocks import interleaved
-from benchmarks.child import work_for
-from benchmarks.watch import Limit, Watch
+from benchmarks.checkout import THIS, Checkout
+from benchmarks.statistics import (
+    DRIFT_MAX,
+    NO_BOUND,
+    Bound,
+    Estimate,
+    Values,
+    lower_is_better,
+    memory_speed,
+    paired_ratio,
+)
 
 __all__ = [
-    "About",
-    "Blocks",
+    "AGAINST_BOUND",
+    "Bench",
+    "Block",
+    "Figures",
+    "Measured",
+    "Ratio",
     "Row",
-    "Series",
+    "Session",
     "Side",
-    "Work",
-    "compare",
-    "interval",
-    "loop",
-    "paired_row",
-    "pinned",
 ]
 
-MOVED_MAX = 0.15
-RESAMPLES = 2000
+AGAINST_BOUND: Final = 0.97
+"""A row fails if a rate of this checkout is wholly below so much of the other's."""
 
-INTERVAL_PAIRS = 10
-"""Fewer say too little of the ratios that were not seen: the row gives their least and largest."""
+T = TypeVar("T")
 
+Figures = Mapping[str, float]
+"""What one block measured, by name, such as ``requests_per_second`` or ``p99_us``."""
 
-class Work(NamedTuple):
-    """What one block did."""
+Block = Callable[[float | None], Figures]
+"""Runs one block. Its argument is the seconds to take; None: the side's own choice."""
 
-    units: float
-    seconds: float
-    """Of the clock; of a processor where the row's unit says so."""
-
-
-class Blocks(NamedTuple):
-    """How often each side works, and for how long."""
-
-    pairs: int = 16
-    seconds: float = 0.4
+Measured = dict[str, dict[str, Values]]
+"""Values by side and figure."""
 
 
-BLOCKS = Blocks()
-"""Where a benchmark says nothing else."""
+class Side(Protocol):
+    """One way of doing it, as a row declares it."""
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is nothing of embershard's, and the same for every checkout."""
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        """Starts what blocks need. The session ends it."""
 
 
-class Series(NamedTuple):
-    """What one side gave, block by block."""
-
-    name: str
-    values: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What a row says beside its figures; see ``Row``."""
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A row: a figure of our side, alone or divided by that of another side."""
 
     name: str
-    what: str
-    unit: str
-    lower_is_better: bool = False
-    note: str = ""
+    figure: str
+    ours: str
+    theirs: str = ""
+    their_figure: str = ""
+    """Empty: the same figure."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One way of doing it, in this process or in another one."""
-
-    name: str
-
-    block: Callable[[float], Work]
-    """Works for about so many seconds."""
+    bound: Bound = NO_BOUND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the results: a figure, what it is compared with, and what the machine allows."""
+    """One line of the results."""
 
     name: str
-    """``<benchmark>/<row>``, the same in every run."""
+    """``<benchmark>/<row>``."""
 
     what: str
-    """The workload, in words; markdown."""
-
-    unit: str
-    """Of all values of the row, as in ``examples/s``."""
-
+    figure: str
     ours: str
-    """What the first value belongs to."""
-
-    value: float
-    """Median over blocks."""
-
-    spread: float | None = None
-    """Interquartile range of the blocks over their median."""
-
+    values: Values
     theirs: str = ""
-    """What it is compared with; empty if with nothing."""
+    their_values: Values | None = None
+    bound: Bound = NO_BOUND
+    drift: float = 0.0
+    notes: Mapping[str, float] = field(default_factory=dict)
+    """Medians of the other figures of our side."""
 
-    their_value: float | None = None
-    their_spread: float | None = None
-
-    ratio: float | None = None
-    """Median of the paired ratios ours / theirs."""
-
-    pairs: int = 1
-    """Blocks of our side, each paired with one of theirs where there is one."""
-
-    low: float | None = None
-    """Lower end of the bootstrap 95 % interval of ``ratio``; of fewer than ``INTERVAL_PAIRS``
-    pairs the least of their ratios."""
-
-    high: float | None = None
-    """Upper end; or the largest."""
-
-    limit: float | None = None
-    """Median of the limit before and after."""
-
-    limit_name: str = ""
-
-    moved: float
-    """How far the limit, or where there is none the machine's memory speed, moved during the run,
-    as a share."""
-
-    lower_is_better: bool = False
-    note: str = ""
-
-    seconds: float = 0.0
-    """What it took to measure the row, and others where one measurement gives several."""
+    @property
+    def estimate(self) -> Estimate | None:
+        return None if self.their_values is None else paired_ratio(self.values, self.their_values)
 
     @property
     def void(self) -> bool:
-        return self.moved > MOVED_MAX
+        return self.drift > DRIFT_MAX
 
     @property
-    def has_interval(self) -> bool:
-        """Whether ``low`` and ``high`` are of the bootstrap."""
-        return self.pairs >= INTERVAL_PAIRS
-
-    @property
-    def limit_share(self) -> float | None:
-        return self.value / self.limit if self.limit else None
+    def failed(self) -> bool:
+        estimate = self.estimate
+        return estimate is not None and not self.void and self.bound.fails(estimate)
 
 
-def loop(name: str, run: Callable[[], float]) -> Side:
-    """A side in this process. ``run`` does some of the work and returns how many units of it."""
-    return Side(name=name, block=lambda seconds: Work(*work_for(seconds, run)))
+class Session:
+    """What one comparison started, until it is over."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: dict[Hashable, Any] = {}
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def folder(self, name: str) -> Path:
+        """A new, empty folder."""
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._folder))
+
+    def enter(self, manager: AbstractContextManager[T]) -> T:
+        """Enters a context that ends with the session."""
+        return self._stack.enter_context(manager)
+
+    def shared(self, key: Hashable, start: Callable[[], AbstractContextManager[T]]) -> T:
+        """The same for the same key: equal declarations of a server share one process."""
+        if key not in self._running:
+            self._running[key] = self.enter(start())
+        running: T = self._running[key]
+        return running
 
 
-def compare(
-    about: About,
-    *,
-    ours: Side,
-    theirs: Side | None = None,
-    limit: Limit | None = None,
-    blocks: Blocks = BLOCKS,
-) -> Row:
-    """Runs both sides, interleaved, after one warm-up block each.
+class Bench:
+    """Runs the comparisons of one benchmark and keeps their rows."""
 
-    Args:
-        about: values are units a second.
-        theirs: None: our side alone, beside the limit.
-        limit: in the row's unit. Without one the row has no limit, and memory speed tells whether
-            the machine moved.
-        blocks: of each side.
-    """
+    def __init__(
+        self,
+        name: str,
+        *,
+        this: Checkout = THIS,
+        other: Checkout | None = None,
+        blocks: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """
+        Args:
+            name: the benchmark's.
+            this: the checkout that is measured.
+            other: the checkout to compare it with. None: sides are compared with each other.
+            blocks: of every comparison. None: what rows declare.
+            seconds: of every block. None: what sides declare.
+        """
+        self.name = name
+        self.this, self.other = this, other
+        self.rows: list[Row] = []
+        self._blocks, self._seconds = blocks, seconds
+        self._probe = memory_speed()
 
-    def rate(side: Side) -> float:
-        work = side.block(blocks.seconds)
-        return work.units / work.seconds
+    def compare(
+        self,
+        what: str,
+        sides: Mapping[str, Side],
+        ratios: Sequence[Ratio],
+        *,
+        blocks: int = 16,
+        derived: Mapping[str, Callable[[Measured], dict[str, Values]]] | None = None,
+        warm_up: bool = True,
+    ) -> Measured:
+        """Runs the sides interleaved and adds a row for each ratio.
 
-    sides = [ours] if theirs is None else [ours, theirs]
-    rates, watch = interleaved(
-        [partial(rate, side) for side in sides], blocks=blocks.pairs, limit=limit
-    )
-    series = [Series(side.name, values) for side, values in zip(sides, rates, strict=True)]
-    return paired_row(about, *series, watch=watch)
+        With another checkout only those sides run that a row is about and that are embershard's,
+        once of each checkout, and each row compares the two.
+
+        Args:
+            what: the workload, in words.
+            sides: by name.
+            ratios: the rows.
+            blocks: of each side.
+            derived: further sides, computed block by block from those that ran.
+            warm_up: whether each side first runs a block that does not count.
+
+        Returns:
+            What was measured. Sides of the other checkout are named ``<side>@other``.
+        """
+        if self.other is not None:
+            ours = {each.ours for each in ratios}
+            sides = {name: s for name, s in sides.items() if name in ours and not s.is_peer}
+            if not sides:
+                return {}
+        before = self._probe()
+        measured = self._interleaved(sides, self._blocks or blocks, warm_up=warm_up)
+        drift = abs(self._probe() / before - 1)
+        if self.other is not None:
+            self.rows += _rows_against(self.name, what, ratios, measured, drift)
+            return measured
+        for name, derive in (derived or {}).items():
+            measured[name] = derive(measured)
+        self.rows += [_row(self.name, what, each, measured, drift) for each in ratios]
+        return measured
+
+    def once(self, side: Side) -> Figures:
+        """One block of a side of this checkout, after a warm-up block."""
+        with Session() as session:
+            block = side.start(session, self.this)
+            block(self._seconds)
+            return block(self._seconds)
+
+    def _interleaved(self, sides: Mapping[str, Side], blocks: int, *, warm_up: bool) -> Measured:
+        with Session() as session:
+            running: dict[str, Block] = {}
+            for name, side in sides.items():
+                running[name] = side.start(session, self.this)
+                if self.other is not None:
+                    running[f"{name}@other"] = side.start(session, self.other)
+            for block in running.values() if warm_up else ():
+                block(self._seconds)
+            return interleave(running, blocks, self._seconds)
 
 
-def paired_row(about: About, ours: Series, theirs: Series | None = None, *, watch: Watch) -> Row:
-    """A row of what was measured in blocks, each value of ours beside the one of theirs.
+def interleave(running: Mapping[str, Block], blocks: int, seconds: float | None) -> Measured:
+    """A B C, C B A, A B C, ...: so many blocks of each."""
+    found: dict[str, list[Figures]] = {name: [] for name in running}
+    for number in range(blocks):
+        order = list(running.items())
+        for name, block in order if number % 2 == 0 else reversed(order):
+            found[name].append(block(seconds))
+    return {
+        name: {figure: np.array([each[figure] for each in figures]) for figure in figures[0]}
+        for name, figures in found.items()
+    }
 
-    Args:
-        theirs: as many values as ours.
-        watch: over all of it. Its limit, if it has one, is the row's, and in the row's unit.
-    """
-    low = high = ratio = None
-    if theirs is not None:
-        ratios = [mine / other for mine, other in zip(ours.values, theirs.values, strict=True)]
-        ratio = float(np.median(ratios))
-        low, high = interval(ratios)
+
+def _row(bench: str, what: str, ratio: Ratio, measured: Measured, drift: float) -> Row:
+    ours = measured[ratio.ours]
+    theirs = measured[ratio.theirs][ratio.their_figure or ratio.figure] if ratio.theirs else None
+    label = f"{ratio.theirs}, {ratio.their_figure}" if ratio.their_figure else ratio.theirs
     return Row(
-        name=about.name,
-        what=about.what,
-        unit=about.unit,
-        ours=ours.name,
-        value=float(np.median(ours.values)),
-        spread=_spread(ours.values),
-        theirs=theirs.name if theirs else "",
-        their_value=float(np.median(theirs.values)) if theirs else None,
-        their_spread=_spread(theirs.values) if theirs else None,
-        ratio=ratio,
-        pairs=len(ours.values),
-        low=low,
-        high=high,
-        limit=(watch.before + watch.after) / 2 if watch.limit else None,
-        limit_name=watch.limit.name if watch.limit else "",
-        moved=watch.moved,
-        lower_is_better=about.lower_is_better,
-        note=about.note,
-        seconds=watch.seconds,
+        name=f"{bench}/{ratio.name}",
+        what=what,
+        figure=ratio.figure,
+        ours=ratio.ours,
+        values=ours[ratio.figure],
+        theirs=label,
+        their_values=theirs,
+        bound=ratio.bound,
+        drift=drift,
+        notes=_notes(ours, ratio.figure),
     )
 
 
-def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the median, always the same for the same ratios; of fewer than
-    ``INTERVAL_PAIRS`` the least and the largest."""
-    if len(ratios) < INTERVAL_PAIRS:
-        return min(ratios), max(ratios)
-    random = np.random.default_rng(0)
-    medians = np.median(random.choice(ratios, (RESAMPLES, len(ratios))), axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(low), float(high)
+def _rows_against(
+    bench: str, what: str, ratios: Sequence[Ratio], measured: Measured, drift: float
+) -> list[Row]:
+    """One row for each figure of a side: this checkout and the other one."""
+    rows: dict[tuple[str, str], Row] = {}
+    for ratio in ratios:
+        if ratio.ours not in measured or (ratio.ours, ratio.figure) in rows:
+            continue
+        less = lower_is_better(ratio.figure)
+        rows[ratio.ours, ratio.figure] = Row(
+            name=f"{bench}/{ratio.name}",
+            what=what,
+            figure=ratio.figure,
+            ours=f"{ratio.ours}, this checkout",
+            values=measured[ratio.ours][ratio.figure],
+            theirs="the other checkout",
+            their_values=measured[f"{ratio.ours}@other"][ratio.figure],
+            bound=Bound(at_most=1 / AGAINST_BOUND) if less else Bound(at_least=AGAINST_BOUND),
+            drift=drift,
+            notes=_notes(measured[ratio.ours], ratio.figure),
+        )
+    return list(rows.values())
 
 
-@contextmanager
-def pinned(cores: set[int]) -> Iterator[None]:
-    """This thread, and those it starts, run on these cores only."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    """None of a single value."""
-    if len(values) < 2:
-        return None
-    low, middle, high = np.percentile(values, [25, 50, 75])
-    return float((high - low) / middle) if middle else 0.0
+def _notes(figures: Mapping[str, Values], but: str) -> dict[str, float]:
+    return {name: float(np.median(values)) for name, values in figures.items() if name != but}

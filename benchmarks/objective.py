@@ -1,137 +1,172 @@
-"""The highest open-loop rate at which a server keeps an objective, and what comes of others."""
+"""Rows about a latency objective: the highest rate that keeps it, and what happens beyond."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Final
 
-from benchmarks.servers import Served, send
+import numpy as np
+
+from benchmarks.checkout import Checkout
+from benchmarks.harness import Bench, Block, Figures, Ratio, Session
+from benchmarks.loads import Load
+from benchmarks.local import MERGE_EXAMPLES, Local
 from embershard.bench import LoadOptions, Objective, RunResult
-from embershard.bench.distribution import Distribution
-from embershard.bench.pool import PooledRequest
 from embershard.bench.search import SearchOptions, find_rate
 
-__all__ = ["HighestRate", "answers_in_time", "highest_rate", "percentile_text", "runs_at"]
+__all__ = ["HighestRate", "measure_objective"]
 
-WARMUP_SECONDS = 0.5
-IN_FLIGHT = 4
+IN_FLIGHT: Final = 4
 """Of the closed loop that a search begins with."""
 
-TRIALS_MAX = 8
-WHOLE_RATES_MAX = 2
+TRIALS_MAX: Final = 8
+WHOLE_RATES_MAX: Final = 2
+NEXT_START: Final = 0.9
+"""Where the next search starts, as a share of the rate that the last one confirmed."""
+
+LOADS: Final = (1.0, 1.2, 3.0)
+PATIENT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
-    """How one search ended."""
+    """Blocks that search the highest open-loop rate at which an objective holds, and confirm it
+    with whole runs: at most 8 short runs and 3 whole ones at each of 2 rates.
 
-    result: RunResult
-    """Of the whole run that confirmed the highest rate; of the run at the lowest rate tried if
-    none held."""
+    Figures: ``requests_per_second``, ``examples_per_second`` of the run that confirmed the rate, or
+    of the run at the lowest rate tried if none held; ``held``, 1 or 0.
+    """
 
-    held: bool
-    trials: int
+    load: Load
+    """Its rate is the search's to choose; its seconds are those of a whole run."""
 
-    @property
-    def per_second(self) -> float:
-        """Requests, as asked for."""
-        assert self.result.options.rate is not None
-        return self.result.options.rate
+    objective: Objective
+    trial_seconds: float
+    """Of each short run; more if its answers would be too few to judge by."""
+
+    is_peer: bool = False
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        run = self.load.started(session, checkout)
+        seeds, start = count(), list[float]()
+
+        def block(seconds: float | None) -> Figures:
+            whole = replace(self.load, in_flight=IN_FLIGHT).options(seconds)
+            if start:
+                whole = replace(whole, rate=start[-1], in_flight=None)
+            options = SearchOptions(
+                load=whole,
+                trial_seconds=min(self.trial_seconds, whole.duration_seconds),
+                trial_warmup_seconds=0.3,
+                in_flight=(IN_FLIGHT, 1),
+                start_share=0.6,
+                max_trials=TRIALS_MAX,
+                max_whole_rates=WHOLE_RATES_MAX,
+            )
+
+            def send(_: str, load: LoadOptions) -> RunResult:
+                return run(replace(load, seed=next(seeds)))
+
+            found = find_rate(self.objective, options, send)
+            held = found.search.confirmed is not None
+            result = found.whole if held and found.whole else found.slowest
+            assert result.options.rate is not None
+            if held:
+                start.append(NEXT_START * result.options.rate)
+            return {
+                "requests_per_second": result.options.rate,
+                "examples_per_second": result.examples_per_second,
+                "p99_us": result.percentile_of_all_seconds(99) * 1e6,
+                "held": float(held),
+            }
+
+        return block
 
 
-def highest_rate(
-    served: Served,
-    pool: Sequence[PooledRequest],
-    objective: Objective,
-    *,
-    trial_seconds: float,
-    seconds: float,
-    start: float | None = None,
-) -> HighestRate:
-    """Search, then confirm with whole runs, at a lower rate where they do not hold: at most 8 short
-    runs and 3 whole ones at each of 2 rates, and a short one to begin with, whatever holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Seconds of the blocks of `measure_objective`, and their numbers."""
+
+    trial: float
+    whole: float
+    run: float
+    offline: float
+    searches: int = 3
+    pairs: int = 15
+    goodput_runs: int = 3
+    goodput: float = 4.0
+
+
+def measure_objective(
+    bench: Bench, what: str, load: Load, objective: Objective, lengths: Lengths
+) -> None:
+    """Rows ``rate``, ``served``, ``of_offline`` and ``goodput_*``.
 
     Args:
-        trial_seconds: of each short run, or more where its answers would be too few to judge by,
-            up to ``seconds``.
-        seconds: of a whole run.
-        start: the first rate tried, in requests per second. None: from a closed loop.
+        load: whose rate is searched.
+        objective: that must hold.
     """
-    seeds = count()
-
-    def run(_: str, load: LoadOptions) -> RunResult:
-        return send(served, pool, replace(load, seed=next(seeds)), all_ok=False)
-
-    options = SearchOptions(
-        load=LoadOptions(
-            rate=start,
-            in_flight=IN_FLIGHT if start is None else None,
-            duration_seconds=seconds,
-            warmup_seconds=WARMUP_SECONDS,
-        ),
-        trial_seconds=trial_seconds,
-        trial_warmup_seconds=0.3,
-        in_flight=(IN_FLIGHT, 1),
-        start_share=0.6,
-        max_trials=TRIALS_MAX,
-        max_whole_rates=WHOLE_RATES_MAX,
+    highest = HighestRate(
+        load=replace(load, seconds=lengths.whole, warmup_seconds=0.5, all_ok=False),
+        objective=objective,
+        trial_seconds=lengths.trial,
     )
-    found = find_rate(objective, options, run)
-    held = found.search.confirmed is not None
-    confirmed = found.whole if held else None
-    return HighestRate(
-        result=confirmed or found.slowest, held=held, trials=len(found.search.trials)
+    found = bench.compare(
+        f"{what}; highest rate at which {objective}",
+        {"served": highest},
+        [Ratio("rate", "examples_per_second", "served")],
+        blocks=lengths.searches,
+        warm_up=False,
     )
-
-
-def runs_at(
-    served: Served,
-    pool: Sequence[PooledRequest],
-    rate: float,
-    *,
-    seconds: float,
-    deadline_seconds: float = 1.0,
-) -> Callable[[], RunResult]:
-    """A side of `interleaved`: runs at one rate, each with arrival times of its own.
-
-    Args:
-        rate: requests per second; may be too high.
-        seconds: of each run.
-        deadline_seconds: how long clients tell the server that they wait.
-    """
-    load = LoadOptions(
-        rate=rate,
-        duration_seconds=seconds,
-        warmup_seconds=WARMUP_SECONDS,
-        timeout_seconds=deadline_seconds,
+    rate = lowest_rate(found)
+    package, requests = load.requests.package, load.requests
+    one = Local(package=package, requests=requests, seconds=lengths.offline)
+    all_cores = replace(one, on_each_core=True, merge_examples=MERGE_EXAMPLES, merge_requests=0)
+    at_rate = replace(highest.load, rate=rate, seconds=lengths.run)
+    bench.compare(
+        f"{what}; at {rate:.0f} requests/s",
+        {"served": at_rate, "in process, 1 thread": one, "in process, all cores": all_cores},
+        [
+            Ratio("served", "examples_per_cpu_second", "served", "in process, 1 thread"),
+            Ratio("p99", "p99_us", "served"),
+            Ratio("of_offline", "examples_per_second", "served", "in process, all cores"),
+        ],
+        blocks=lengths.pairs,
+        warm_up=False,
     )
-    seeds = count(1000)
-    return lambda: send(served, pool, replace(load, seed=next(seeds)), all_ok=False)
-
-
-def percentile_text(results: Sequence[RunResult], objective: Objective) -> str:
-    """For a row's note: the objective's percentile of all requests of some runs, and of each."""
-    merged = Counter[tuple[int, int]]()
-    for each in results:
-        for low, high, many in each.latency.buckets:
-            merged[low, high] += many
-    total = sum(each.requests for each in results)
-    of_all = Distribution([(*bucket, many) for bucket, many in sorted(merged.items())])
-    percentile = of_all.percentile_seconds(objective.percent, of=total)
-    each_ms = [objective.seconds(each) * 1e3 for each in results]
-    kept = sum(map(objective.holds, results))
-    return (
-        f"p{objective.percent:g} {percentile * 1e3:.1f} ms of all {total:,} requests, "
-        f"{min(each_ms):.1f} .. {max(each_ms):.1f} ms of each of {len(results)} runs, "
-        f"below {objective.limit_seconds * 1e3:g} ms in {kept}"
+    limit = objective.limit_seconds
+    sides = {
+        f"{times:g}x, clients wait {wait * 1e3:.0f} ms": replace(
+            at_rate,
+            rate=times * rate,
+            seconds=lengths.goodput,
+            timeout_seconds=wait,
+            limit_seconds=limit,
+        )
+        for times in LOADS
+        for wait in (limit, PATIENT_SECONDS)
+    }
+    bench.compare(
+        f"{what}; answers in time at multiples of {rate:.0f} requests/s",
+        sides,
+        [
+            Ratio(
+                f"goodput_{name.split(',')[0]}_{side.timeout_seconds * 1e3:.0f}ms",
+                "in_time_per_second",
+                name,
+                name,
+                their_figure="scheduled_per_second",
+            )
+            for name, side in sides.items()
+        ],
+        blocks=lengths.goodput_runs,
+        warm_up=False,
     )
 
 
-def answers_in_time(result: RunResult, within_seconds: float) -> float:
-    """Answers a second that came within so many seconds of the time they were scheduled for."""
-    in_time = sum(
-        count for _, high, count in result.latency.buckets if high <= within_seconds * 1e9
-    )
-    return in_time / result.window_seconds
+def lowest_rate(found: dict[str, dict[str, np.ndarray]]) -> float:
+    """Of the rates that held, in every checkout; of those tried where none held."""
+    rates = np.concatenate([each["requests_per_second"] for each in found.values()])
+    held = np.concatenate([each["held"] for each in found.values()]) > 0
+    return float(rates[held].min() if held.any() else rates.min())

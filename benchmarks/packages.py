@@ -1,87 +1,112 @@
-"""Workloads as packages, exported once and kept in the cache folder, and their requests."""
+"""Packages and requests of the workloads, as rows declare them."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import torch
 
 import embershard
+from benchmarks import faulty_models, workloads
+from benchmarks.request_scope_off import empty_user_lists, request_without_scope, without_scope
+from benchmarks.workloads import Workload, workload
 from embershard._proto import predictor_pb2 as pb
-from embershard.data import DEFAULT_CACHE, Workload
-from embershard.export import compile_package, export_model
+from embershard.bench.drawing import MLPERF_EXAMPLES
+from embershard.bench.pool import PooledRequest
+from embershard.client import ServedModel
+from embershard.client.schema import served_model
+from embershard.data import DEFAULT_CACHE
+from embershard.export import export_model
 from embershard.package import Package, SampleRequest
 from embershard.serving import LocalPredictor
 
-__all__ = ["compiled_package_of", "message", "messages", "package_of"]
+__all__ = ["SMALL", "PackageSpec", "Requests", "described", "export", "message"]
 
-ROOMS = ("data/workloads.py", "models", "modules", "export", "package")
-"""Where a change may change a package."""
+SOURCES: Final = ("models", "modules", "export", "package")
+"""Folders of embershard whose changes may change a package."""
 
-OLD_SECONDS = 3600
+OLD_SECONDS: Final = 3600
 
 
-def package_of(
-    workload: Workload, *, devices: str = "1xcpu", dense_dtype: str = "fp32", seed: int = 0
-) -> Path:
-    """An int8 package of the workload's model, with its own requests as samples.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageSpec:
+    """An int8 package of a workload's model."""
 
-    Kept under the digest of the sources that write it. What other sources wrote is removed, once it
-    is old enough that no other checkout is at work on it.
+    workload: str = "small"
+    dense_dtype: str = "fp32"
+    devices: str = "1xcpu"
+    """Of the plan, one thread of lookups each."""
 
-    Args:
-        devices: that the plan places tables on, and so the threads of lookups.
-        dense_dtype: of the dense program, fp32 or bf16.
-        seed: of the model's weights and tables.
-    """
-    what = f"{workload.name}_{devices}_{dense_dtype}" + (f"_{seed}" if seed else "")
-    kept = DEFAULT_CACHE.expanduser() / "benchmarks" / what
-    out = kept / _digest() / workload.name / "1"
-    if not out.exists():
-        random = np.random.default_rng(1)
-        samples = [workload.request(random, count) for count in (1, workload.examples)]
-        export_model(
-            workload.model(seed=seed),
-            workload.schema(),
-            out,
-            dense_dtype=dense_dtype,
-            devices=devices,
-            samples=samples,
+    seed: int = 0
+    """Of the weights and tables."""
+
+    variant: str = ""
+    """``request_scope_off``, or one of ``faulty_models.KINDS``."""
+
+
+SMALL: Final = PackageSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Requests drawn from a seed, the same in every run."""
+
+    package: PackageSpec = SMALL
+    examples: int = 1
+    """Of each. 0: MLPerf's sizes."""
+
+    count: int = 1000
+    edit: str = ""
+    """One of ``EDITS``."""
+
+    model: str = ""
+    """That requests name. Empty: none."""
+
+    seed: int = 2
+
+    def drawn(self, folder: Path) -> list[PooledRequest]:
+        """Serialized, for the package in a folder."""
+        fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
+        return list(_drawn(self, fingerprint))
+
+
+EDITS: Final[Mapping[str, Callable[[Workload, SampleRequest], SampleRequest]]] = MappingProxyType(
+    {
+        "": lambda workload, request: request,
+        "request_scope_off": request_without_scope,
+        "empty_user_lists": empty_user_lists,
+        "trigger_fault": faulty_models.trigger,
+    }
+)
+
+
+@cache
+def _drawn(requests: Requests, fingerprint: int) -> tuple[PooledRequest, ...]:
+    drawn_of, random = workload(requests.package.workload), np.random.default_rng(requests.seed)
+    sizes = [requests.examples] * requests.count
+    if requests.examples == 0:
+        places = np.random.default_rng(0).integers(len(MLPERF_EXAMPLES), size=requests.count)
+        sizes = [MLPERF_EXAMPLES[each][0] for each in places]
+    edited = [EDITS[requests.edit](drawn_of, drawn_of.request(random, size)) for size in sizes]
+    return tuple(
+        PooledRequest(
+            message(each, fingerprint, model=requests.model), each.num_examples, len(each.values)
         )
-        for old in kept.iterdir():
-            if old.name != _digest() and old.stat().st_mtime < time.time() - OLD_SECONDS:
-                shutil.rmtree(old)
-    return out
+        for each in edited
+    )
 
 
-def compiled_package_of(workload: Workload, *, dense_dtype: str = "fp32") -> Path:
-    """The same with the dense program compiled for this machine too, which is what a server takes.
-    Kept beside it: compiling takes minutes."""
-    package = package_of(workload, dense_dtype=dense_dtype)
-    out = package.parent / "2"
-    if not out.exists():
-        compile_package(package, out, check=_load)
-    return out
-
-
-def _load(package: Path, target: str) -> None:
-    """Raises PackageError where the program of that target is none for this machine."""
-    LocalPredictor(package, dense_program=target, threads=1)
-
-
-def messages(workload: Workload, package: Path, count: int, examples: int) -> list[bytes]:
-    """So many serialized requests of so many examples, always the same."""
-    random = np.random.default_rng(2)
-    fingerprint = int(Package.open(package).manifest.fingerprint, 16)
-    return [message(workload.request(random, examples), fingerprint) for _ in range(count)]
-
-
-def message(request: SampleRequest, fingerprint: int) -> bytes:
-    """One request as the server reads it."""
+def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> bytes:
+    """A request serialized as ``PredictRequest``."""
     packed = pb.Packed(
         schema=fingerprint,
         request_dense=request.request_dense.tobytes(),
@@ -89,15 +114,58 @@ def message(request: SampleRequest, fingerprint: int) -> bytes:
         lengths=request.lengths.tobytes(),
         values=request.values.tobytes(),
     )
-    whole = pb.PredictRequest(num_examples=request.num_examples, packed=packed)
+    whole = pb.PredictRequest(model=model, num_examples=request.num_examples, packed=packed)
     return bytes(whole.SerializeToString())
+
+
+@cache
+def described(folder: Path) -> ServedModel:
+    """A package's model as a server describes it."""
+    description = LocalPredictor(folder, threads=1).get_model()
+    return served_model(pb.GetModelResponse.FromString(description))
+
+
+def export(spec: PackageSpec) -> Path:
+    """The package's folder, exported once by this embershard and kept in the cache folder.
+
+    Packages are kept by the digest of the sources that write them. Packages of other sources are
+    deleted after an hour, when no other checkout uses them.
+    """
+    name = "_".join(
+        each
+        for each in (spec.workload, spec.devices, spec.dense_dtype, spec.variant,
+                     f"seed{spec.seed}" if spec.seed else "")
+        if each
+    )  # fmt: skip
+    kept, digest = DEFAULT_CACHE.expanduser() / "benchmarks" / name, _digest()
+    model = workload(spec.workload)
+    out = kept / digest / model.name / "1"
+    if out.exists():
+        return out
+    if spec.variant == "request_scope_off":
+        model = without_scope(model)
+    faulty = spec.variant in faulty_models.KINDS
+    random = np.random.default_rng(1)
+    export_model(
+        faulty_models.FaultyModel(spec.variant) if faulty else model.model(seed=spec.seed),
+        model.schema(),
+        out,
+        dense_dtype=spec.dense_dtype,
+        devices=spec.devices,
+        samples=[model.request(random, count) for count in (1, model.examples)],
+    )
+    for old in kept.iterdir():
+        if old.name != digest and old.stat().st_mtime < time.time() - OLD_SECONDS:
+            shutil.rmtree(old)
+    return out
 
 
 def _digest() -> str:
     digest = hashlib.sha256(torch.__version__.encode())
     home = Path(embershard.__file__).parent
-    for room in ROOMS:
-        path = home / room
-        for source in [path] if path.is_file() else sorted(path.glob("*.py")):
-            digest.update(source.read_bytes())
+    sources = [Path(workloads.__file__), Path(faulty_models.__file__)]
+    for folder in SOURCES:
+        sources += sorted((home / folder).glob("*.py"))
+    for source in sources:
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.repeated import repeat_request
-from embershard.data import Workload
+from benchmarks.request_scope_off import request_without_scope
+from benchmarks.workloads import Workload
 from embershard.package import SampleRequest
 
 __all__ = ["write_batch", "write_model", "write_weights"]
@@ -44,11 +44,11 @@ def write_weights(asked: Workload, folder: Path) -> None:
 
 
 def write_batch(asked: Workload, request: SampleRequest, folder: Path) -> None:
-    """FOLDER/batch.npz. Peers know no request scope: the user side stands there once an example."""
-    repeated = repeat_request(asked, request)
+    """FOLDER/batch.npz. Peers know no request scope: it is off."""
+    sent = request_without_scope(asked, request)
     np.savez(
         folder / "batch.npz",
-        dense=repeated.example_dense,
-        values=repeated.values,
-        lengths=repeated.lengths,
+        dense=sent.example_dense,
+        values=sent.values,
+        lengths=sent.lengths,
     )

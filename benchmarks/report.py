@@ -1,25 +1,28 @@
-"""results.json, to which every run adds its rows, and RESULTS.md, which is written from it."""
+"""The results of a run: a table to read, and the raw values of every block as JSON."""
 
 from __future__ import annotations
 
 import json
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from benchmarks.harness import Row
+from benchmarks.statistics import Values, spread
 
-__all__ = ["Run", "commit", "machine", "markdown", "merge", "read", "write"]
+__all__ = ["Run", "machine", "table", "write"]
 
-PACKAGES = ("torch", "fbgemm-gpu-cpu", "grpcio", "numpy")
-REMARKS = "REMARKS.md"
-
-Results = dict[str, Any]
-"""``{"runs": [Run, ...], "rows": [Row with "run": its index, ...]}``, as JSON."""
+PACKAGES: Final = ("torch", "fbgemm-gpu-cpu", "grpcio", "numpy", "scipy")
+BUSY_SHARE: Final = 0.9
+HEADER: Final = (
+    "| row | what | figure | ours | against | ratio (95 %) | bound | |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +30,16 @@ class Run:
     """Where rows come from."""
 
     machine: Mapping[str, str]
-    commit: str
+    commits: Sequence[str]
+    """Of this checkout, then of the one that it is compared with."""
+
     command: str
     date: str
-    """Of the day, ``YYYY-MM-DD``, UTC."""
+    """``YYYY-MM-DD HH:MM``, UTC."""
 
 
 def machine() -> dict[str, str]:
-    """What figures are measured on and with."""
+    """The processors, memory and versions that figures belong to."""
     models = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -55,112 +60,85 @@ def machine() -> dict[str, str]:
     return found
 
 
-def commit(root: Path) -> str:
-    """The commit that is checked out, with ``+`` if sources differ from it."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=root, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/RESULTS.md",
-                  ":!benchmarks/results.json")  # fmt: skip
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
-
-
-def read(folder: Path) -> Results:
-    """What is there; nothing at first."""
-    path = folder / "results.json"
-    empty: Results = {"runs": [], "rows": []}
-    if not path.exists():
-        return empty
-    found: Results = json.loads(path.read_text())
-    return found
+def write(folder: Path, name: str, run: Run, rows: Sequence[Row]) -> Path:
+    """Writes ``<name>-<date>.json`` with every block of every row, and returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = "".join(each for each in run.date if each.isdigit())
+    path = folder / f"{name}-{stamp}.json"
+    document = {
+        "machine": dict(run.machine),
+        "commits": list(run.commits),
+        "command": run.command,
+        "date": run.date,
+        "rows": [_document(row) for row in rows],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    return path
 
 
-def merge(results: Results, benchmark: str, rows: Sequence[Row], run: Run) -> Results:
-    """``results`` with all rows of one benchmark replaced by these.
-
-    Rows of other benchmarks keep the run that they come from; runs without rows are dropped.
-
-    Raises:
-        ValueError: a row's name is not ``<benchmark>/<row>``, or two have the same.
-    """
-    names = [row.name for row in rows]
-    for name in names:
-        if not name.startswith(f"{benchmark}/") or names.count(name) > 1:
-            raise ValueError(f"expected names `{benchmark}/<row>`, each once, got {names}")
-    runs = [*results["runs"], asdict(run)]
-    kept = [row for row in results["rows"] if row["name"].split("/")[0] != benchmark]
-    added = [{**asdict(row), "run": len(runs) - 1} for row in rows]
-    merged = sorted(kept + added, key=lambda row: str(row["name"]).split("/")[0])
-    used: list[dict[str, Any]] = []
-    for row in merged:
-        source = runs[row["run"]]
-        if source not in used:
-            used.append(source)
-    merged = [{**row, "run": used.index(runs[row["run"]])} for row in merged]
-    return {"runs": used, "rows": merged}
+def _document(row: Row) -> dict[str, Any]:
+    estimate = row.estimate
+    return {
+        "name": row.name,
+        "what": row.what,
+        "figure": row.figure,
+        "ours": row.ours,
+        "values": row.values.tolist(),
+        "theirs": row.theirs,
+        "their_values": None if row.their_values is None else row.their_values.tolist(),
+        "ratio": None if estimate is None else estimate._asdict(),
+        "bound": str(row.bound),
+        "drift": row.drift,
+        "verdict": verdict(row),
+        "notes": dict(row.notes),
+    }
 
 
-def write(folder: Path, results: Results) -> None:
-    """Both files. What a person has written into REMARKS.md stands before the tables."""
-    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    remarks = folder / REMARKS
-    about = remarks.read_text().strip() + "\n\n" if remarks.exists() else ""
-    (folder / "RESULTS.md").write_text(f"# Results\n\n{about}{markdown(results)}")
+def table(run: Run, rows: Sequence[Row]) -> str:
+    """Markdown: medians of the blocks, `±` their interquartile range, ratios with intervals."""
+    about = ", ".join(f"{name} {value}" for name, value in run.machine.items())
+    source = f"{' against '.join(run.commits)}, {run.date}, `{run.command}`"
+    return "\n".join([HEADER, *map(_line, rows), "", f"{source}: {about}", ""])
 
 
-def markdown(results: Results) -> str:
-    """A table for each benchmark, then the runs."""
-    rows = [(Row(**{k: v for k, v in row.items() if k != "run"}), row["run"]) for row in
-            results["rows"]]  # fmt: skip
-    lines = [
-        "Values are medians over interleaved blocks, `±` their interquartile range over the",
-        "median; the ratio is the median of paired ratios, ours by theirs, with a bootstrap 95 %",
-        "interval, or of fewer than 10 pairs with the least and the largest of *all* of them.",
-        "*Limit* is what this machine allows, measured before and after; *void* marks rows during",
-        "which it, or where there is none the speed of memory, moved by more than 15 %.",
-        "",
-    ]
-    for benchmark in dict.fromkeys(row.name.split("/")[0] for row, _ in rows):
-        lines += [
-            f"## {benchmark}",
-            "",
-            "| row | what | unit | ours | against | ratio (95 %) | limit | of limit | run |",
-            "|---|---|---|---|---|---|---|---|---|",
-            *(_line(row, run) for row, run in rows if row.name.split("/")[0] == benchmark),
-            "",
-        ]
-    lines += ["## Runs", "", "| run | date | commit | command | on |", "|---|---|---|---|---|"]
-    for index, run in enumerate(results["runs"]):
-        about = ", ".join(f"{name} {value}" for name, value in run["machine"].items())
-        lines.append(
-            f"| {index} | {run['date']} | {run['commit']} | `{run['command']}` | {about} |"
-        )
-    return "\n".join(lines) + "\n"
+def verdict(row: Row) -> str:
+    """``void`` if the machine drifted, ``FAILED`` if the bound is missed, else nothing."""
+    if row.void:
+        return f"void: memory speed changed by {row.drift:.0%}"
+    return "FAILED" if row.failed else ""
 
 
-def _line(row: Row, run: int) -> str:
-    what = row.what + (f" ({row.note})" if row.note else "")
-    unit = row.unit + (", lower is better" if row.lower_is_better else "")
-    against, ratio, limit, share = "", "", "", ""
-    if row.their_value is not None:
-        against = f"{row.theirs}: {_figure(row.their_value, row.their_spread)}"
-    if row.ratio is not None:
-        ends = f"{row.low:.2f} .. {row.high:.2f}"
-        ratio = f"{row.ratio:.2f} ({ends}" + (")" if row.has_interval else f", all {row.pairs})")
-    if row.limit is not None and row.limit_share is not None:
-        limit, share = f"{row.limit_name}: {_figure(row.limit)}", f"{row.limit_share:.2f}"
-    mark = f"{run}, **void**: the machine moved by {row.moved:.0%}" if row.void else f"{run}"
-    ours = f"{row.ours}: {_figure(row.value, row.spread)}"
-    name = row.name.split("/", 1)[1]
-    return (
-        f"| {name} | {what} | {unit} | {ours} | {against} | {ratio} | {limit} | {share} | {mark} |"
+def _line(row: Row) -> str:
+    against, ratio = "", ""
+    if row.their_values is not None:
+        against = f"{row.theirs}: {_figure(row.their_values)}"
+    if estimate := row.estimate:
+        ratio = f"{estimate.ratio:.2f} ({estimate.low:.2f} .. {estimate.high:.2f}"
+        ratio += f", {len(row.values)} pairs)"
+    cells = (
+        row.name.split("/", 1)[1],
+        row.what + _cores(row.notes),
+        row.figure.replace("_", " "),
+        f"{row.ours}: {_figure(row.values)}",
+        against,
+        ratio,
+        str(row.bound),
+        verdict(row),
     )
+    return f"| {' | '.join(cells)} |"
 
 
-def _figure(value: float, spread: float | None = None) -> str:
+def _cores(notes: Mapping[str, float]) -> str:
+    """Cores that server and load tool used, and whether the tool was the limit."""
+    if "server_cores" not in notes:
+        return ""
+    text = f"; cores used: server {notes['server_cores']:.2f}, tool {notes['tool_cores']:.2f}"
+    if (share := notes["tool_busiest_thread"]) > BUSY_SHARE:
+        text += f"; the tool was the limit, its busiest thread ran {share:.0%} of the time"
+    return text
+
+
+def _figure(values: Values) -> str:
+    value, width = float(np.median(values)), spread(values)
     digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3
-    return f"{value:,.{digits}f}" + (f" ± {spread:.0%}" if spread is not None else "")
+    return f"{value:,.{digits}f}" + (f" ± {width:.0%}" if width is not None else "")

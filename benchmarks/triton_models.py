@@ -1,110 +1,124 @@
-"""Models in tritonserver, for benchmarks: a package with our backend, TorchRec's in Python."""
+"""Models in NVIDIA Triton: a package with our backend, TorchRec's with Triton's for Python."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
-from benchmarks.children import PEER_PYTHON, ROOT
-from benchmarks.peer_files import write_model, write_weights
-from benchmarks.servers import Served
+from benchmarks.agents.local import scores_of
+from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
+from benchmarks.harness import Session
+from benchmarks.packages import SMALL, PackageSpec, Requests, described
+from benchmarks.processes import Running
+from benchmarks.torchrec import model_files
 from benchmarks.tritonserver import Triton, tritonserver, wheel_folder
-from embershard._proto import predictor_pb2 as pb
-from embershard.bench.open_inference import MODEL_INFER
+from benchmarks.workloads import Workload, workload
+from embershard.bench.open_inference import MODEL_INFER, infer_requests
 from embershard.bench.target import find_target
-from embershard.client import ServedModel
-from embershard.client.schema import served_model
-from embershard.data import Workload
 from embershard.serving import LocalPredictor
-from embershard.serving.triton import TritonOptions, backend_directory, write_model_config
 
-__all__ = ["MODES", "difference", "model_said", "package_in_triton", "torchrec_in_triton"]
+__all__ = ["MODES", "InTriton", "TorchRecInTriton"]
 
-PATIENT = TritonOptions(default_timeout_ms=10_000)
-"""For sides of a benchmark: while it starts, Triton may hold requests for a second and more."""
+TIMEOUT_MS: Final = 10_000
+"""Of requests by default: while it starts, Triton may hold requests for a second and more."""
 
-MODES = {
+MODES: Final = {
     "each": "TorchRec in Python, request by request",
     "merged": "TorchRec in Python, TorchScript, requests merged",
 }
 """As a model for that backend is commonly written, and as well as it can be."""
 
-
-def model_said(package: Path) -> ServedModel:
-    """What our own server says of a package's model."""
-    said = LocalPredictor(package, threads=1).get_model()
-    return served_model(pb.GetModelResponse.FromString(said))
+TOLERANCE: Final = 2e-3
+"""Largest difference of two scores: what int8 tables allow."""
 
 
-@contextmanager
-def package_in_triton(package: Path, folder: Path) -> Iterator[Served]:
-    """A package with our backend, with the defaults of `embershard triton-config`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InTriton:
+    """A package with embershard's backend and the defaults of `embershard triton-config`."""
 
-    Args:
-        package: ``<repository>/<model>/<version>``.
-        folder: an empty one, for a repository.
-    """
-    linked = folder / package.parent.name / package.name
-    linked.parent.mkdir()
-    linked.symlink_to(package)
-    write_model_config(linked, PATIENT)
-    models = [package.parent.name]
-    with tritonserver(folder, models, backends=backend_directory()) as running:
-        yield _served(running)
+    package: PackageSpec = SMALL
+    is_peer: bool = False
 
-
-@contextmanager
-def torchrec_in_triton(asked: Workload, folder: Path, mode: str) -> Iterator[Served]:
-    """TorchRec's quantized model of a workload without request scope, under the workload's name.
-
-    Args:
-        folder: an empty one, for a repository and the backend.
-        mode: of ``MODES``.
-    """
-    files = folder / "files"
-    files.mkdir()
-    write_model(asked, files)
-    write_weights(asked, files)
-    version = folder / "repository" / asked.name / "1"
-    version.mkdir(parents=True)
-    (version / "model.py").write_text(_model_in_python())
-    (version.parent / "config.pbtxt").write_text(_config(asked, files, mode))
-    with tritonserver(
-        folder / "repository",
-        [asked.name],
-        backends=_python_backend(folder / "backends"),
-        environment={"THP_MEM_ALLOC_ENABLE": "1"},
-    ) as running:
-        yield _served(running)
+    @contextmanager
+    def start(self, session: Session, checkout: Checkout) -> Iterator[Running]:
+        package, repository = checkout.package(self.package), session.folder("repository")
+        linked = repository / package.parent.name / package.name
+        linked.parent.mkdir()
+        linked.symlink_to(package)
+        _config(checkout, linked, "--default-timeout-ms", TIMEOUT_MS)
+        backends = Path(_config(checkout, "--backend-directory"))
+        with tritonserver(repository, [package.parent.name], backends=backends) as triton:
+            yield _running(triton)
 
 
-def difference(ours: Served, theirs: Served, message: bytes) -> float:
-    """The largest between the scores that two servers give to a ``ModelInferRequest``."""
-    return float(np.abs(_scores(ours, message) - _scores(theirs, message)).max())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchRecInTriton:
+    """TorchRec's quantized model of a workload without request scope; its scores are checked
+    against those of the package."""
+
+    mode: str
+    package: PackageSpec = SMALL
+    is_peer: bool = True
+
+    @contextmanager
+    def start(self, session: Session, checkout: Checkout) -> Iterator[Running]:
+        name, folder = self.package.workload, session.folder("triton")
+        files = session.enter(model_files(name, 1))
+        version = folder / "repository" / name / "1"
+        version.mkdir(parents=True)
+        (version / "model.py").write_text(_model_in_python())
+        (version.parent / "config.pbtxt").write_text(
+            _torchrec_config(workload(name), files, self.mode)
+        )
+        with tritonserver(
+            folder / "repository",
+            [name],
+            backends=_python_backend(folder / "backends"),
+            environment={"THP_MEM_ALLOC_ENABLE": "1"},
+        ) as triton:
+            running = _running(triton)
+            _check_scores(running, self.package, checkout.package(self.package))
+            yield running
 
 
-def _scores(served: Served, message: bytes) -> NDArray[np.float32]:
-    with grpc.insecure_channel(served.target.name) as channel:
+def _check_scores(running: Running, spec: PackageSpec, folder: Path) -> None:
+    pool = Requests(package=spec, examples=20, count=1).drawn(folder)
+    [asked] = infer_requests(described(folder), pool, first_dimension=True)
+    ours = scores_of(LocalPredictor(folder, threads=1), pool[0].message)
+    difference = float(np.abs(ours - _scores(running, asked.message)).max())
+    if difference > TOLERANCE:
+        raise AssertionError(f"scores differ by {difference}, expected at most {TOLERANCE}")
+
+
+def _config(checkout: Checkout, *arguments: object) -> str:
+    """Runs `embershard triton-config`."""
+    command: Command = checkout.module("embershard", "triton-config", *arguments)
+    done = subprocess.run(
+        command.words, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _scores(running: Running, message: bytes) -> NDArray[np.float32]:
+    with grpc.insecure_channel(running.target.name) as channel:
         answer: Any = channel.unary_unary(MODEL_INFER)(message, timeout=60)
     [raw] = service_pb2.ModelInferResponse.FromString(answer).raw_output_contents
     return np.frombuffer(raw, "<f4")
 
 
-def _served(running: Triton) -> Served:
-    return Served(
-        find_target(running.grpc),
-        running.process.pid,
-        metrics=f"http://{running.metrics}/metrics",
-        others=tuple(_children(running.process.pid)),
-    )
+def _running(triton: Triton) -> Running:
+    process = triton.process.pid
+    return Running(find_target(triton.grpc), process, others=tuple(_children(process)))
 
 
 def _children(process: int) -> list[int]:
@@ -147,7 +161,7 @@ def _model_in_python() -> str:
     )
 
 
-def _config(asked: Workload, files: Path, mode: str) -> str:
+def _torchrec_config(asked: Workload, files: Path, mode: str) -> str:
     """The same tensors as those of a package, packed; the same batching."""
     tensors = {
         "DENSE": f"TYPE_FP32 dims: [ -1, {asked.example_dense} ]",

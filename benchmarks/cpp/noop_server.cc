@@ -1,5 +1,5 @@
-// Our server over a model that does nothing: door, queue, builder and answers are ours, the
-// outputs are zeros.
+// The server around a model that does no work: request validation, queue, batch builder and answers
+// are those of embershard, outputs are zeros.
 //
 //   noop_server PACKAGE
 //

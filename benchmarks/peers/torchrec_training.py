@@ -15,7 +15,7 @@ from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 
 from benchmarks.child import answer
 from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
-from benchmarks.training import RATE, stepping
+from benchmarks.training_step import RATE, stepping
 
 __all__: list[str] = []
 
@@ -31,7 +31,7 @@ def main() -> None:
         )
     else:
         collection = EmbeddingBagCollection(tables=tables, device=device)
-    answer(stepping(model_in(folder, collection), *batch_in(folder)))
+    answer("examples", stepping(model_in(folder, collection), *batch_in(folder)))
 
 
 if __name__ == "__main__":

@@ -1,65 +1,27 @@
-"""What a stream spares the server: the same requests on `PredictStream` and as calls of their own,
-around a model that does nothing, and around the real one."""
+"""Requests on `PredictStream` against a call each, with a real model and with none."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from pathlib import Path
-
-from benchmarks.blocks import interleaved
-from benchmarks.harness import About, Row, Series, paired_row
-from benchmarks.packages import package_of
-from benchmarks.servers import (
-    closed_loop,
-    cores_used,
-    embershard_serve,
-    noop_server,
-    per_cpu_second,
-    requests_of,
-    serving,
-)
-from embershard.bench.pool import PooledRequest
-from embershard.data import workload
+from benchmarks.harness import Bench, Ratio
+from benchmarks.loads import Load
+from benchmarks.packages import Requests
+from benchmarks.servers import ONE_THREAD, NoModel, Serve, Server
+from benchmarks.statistics import Bound
 
 __all__ = ["measure"]
 
-IN_FLIGHT = 64
-STREAMS = 4
-BLOCKS = 16
-BLOCK_SECONDS = 0.6
+SERVERS: dict[str, Server] = {"front_end": NoModel(), "served": Serve(flags=ONE_THREAD)}
+SIDES = {"PredictStream, 4 streams": 4, "Predict, a call each": 0}
 
 
-def measure() -> list[Row]:
-    """Requests of one example a second of the server's CPU time."""
-    small = workload("small")
-    package = package_of(small)
-    pool = requests_of(small, package, [1] * 1000)
-    return [
-        _beside_calls("front_end", "a model of no work", noop_server(package), pool),
-        _beside_calls(
-            "served", "the real model", embershard_serve(package, "--threads", "1"), pool
-        ),
-    ]
-
-
-def _beside_calls(
-    key: str, model: str, command: list[str | Path], pool: list[PooledRequest]
-) -> Row:
-    with ExitStack() as stack:
-        served = stack.enter_context(serving(command))
-        runs = [
-            closed_loop(served, pool, in_flight=IN_FLIGHT, seconds=BLOCK_SECONDS, streams=streams)
-            for streams in (STREAMS, 0)
-        ]
-        (ours, theirs), watch = interleaved(runs, blocks=BLOCKS)
-    return paired_row(
-        About(
-            name=f"stream/{key}",
-            what=f"*small* requests of 1 example, {IN_FLIGHT} in flight, {model}",
-            unit="requests per server CPU-second",
-            note=f"streams: {cores_used(ours)}; calls: {cores_used(theirs)}",
-        ),
-        Series(f"PredictStream, {STREAMS} streams", [per_cpu_second(each) for each in ours]),
-        Series("Predict, a call each", [per_cpu_second(each) for each in theirs]),
-        watch=watch,
-    )
+def measure(bench: Bench) -> None:
+    stream, calls = SIDES
+    for row, server in SERVERS.items():
+        bench.compare(
+            f"*small*, 1 example, 64 in flight, {'no' if row == 'front_end' else 'real'} model",
+            {
+                name: Load(server=server, requests=Requests(), in_flight=64, streams=streams)
+                for name, streams in SIDES.items()
+            },
+            [Ratio(row, "requests_per_cpu_second", stream, calls, bound=Bound(1.1))],
+        )

@@ -1,5 +1,4 @@
-"""Data sets in one in-memory form: MovieLens-100K, click logs with a known teacher; and the
-workloads of benchmarks."""
+"""Data sets in one in-memory form: MovieLens-100K, click logs with a known teacher."""
 
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
 from embershard.data.fetch import fetch_movielens
@@ -19,12 +18,10 @@ from embershard.data.synthetic import (
     SyntheticConfig,
     planted_click_log,
 )
-from embershard.data.workloads import WORKLOADS, Workload, workload
 
 __all__ = [
     "DATASETS",
     "DEFAULT_CACHE",
-    "WORKLOADS",
     "Batch",
     "ClientRequest",
     "DataConfig",
@@ -38,7 +35,6 @@ __all__ = [
     "RowExamples",
     "SyntheticConfig",
     "TableHint",
-    "Workload",
     "batches",
     "client_requests",
     "fetch_movielens",
@@ -48,5 +44,4 @@ __all__ = [
     "planted_click_log",
     "sample_requests",
     "to_rows",
-    "workload",
 ]

@@ -1,79 +1,79 @@
-"""The search of the benchmarks, against a server that a test plays: how it starts, what it gives
-where nothing holds, and that it ends."""
+"""The search of the highest rate, against a server that a test plays."""
 
+import numpy as np
 import pytest
 
-from benchmarks import objective
-from benchmarks.objective import answers_in_time, highest_rate, percentile_text, runs_at
-from embershard.bench import Objective
+from benchmarks.loads import Load, in_time_per_second
+from benchmarks.objective import HighestRate, lowest_rate
+from benchmarks.packages import Requests
+from benchmarks.servers import Serve
+from embershard.bench import LoadOptions, Objective
 from tests.bench.test_session import Server
 
-OBJECTIVE = Objective(99, 0.010)
+SEARCH = HighestRate(
+    load=Load(server=Serve(), requests=Requests(), seconds=5.0, all_ok=False),
+    objective=Objective(99, 0.010),
+    trial_seconds=2.0,
+)
 
 
 @pytest.fixture
-def served(monkeypatch):
-    """Makes a server of so many requests a second, which keeps the loads it was sent."""
+def search(monkeypatch):
+    """A block of the search, and the server, which answers so many requests a second."""
 
     def with_capacity(capacity):
         server = Server(capacity)
-        monkeypatch.setattr(
-            objective, "send", lambda server, pool, load, *, all_ok: server.run("", load)
-        )
-        return server
+        monkeypatch.setattr(Load, "started", lambda *_: lambda options: server.run("", options))
+        return SEARCH.start(None, None), server
 
     return with_capacity
 
 
-def test_without_a_start_a_closed_loop_of_four_comes_first_and_the_rate_that_held_is_given(served):
-    server = served(1000)
-    found = highest_rate(server, [], OBJECTIVE, trial_seconds=2, seconds=5)
+def test_a_search_begins_with_a_closed_loop_of_four_and_gives_the_rate_that_held(search):
+    block, server = search(1000)
+    found = block(None)
     loads = [load for _, load in server.runs]
     assert (loads[0].in_flight, loads[0].rate) == (4, None)
     assert loads[1].rate == 600
-    assert found.held
-    assert 700 < found.per_second <= 1000
-    assert found.result.options.duration_seconds == 5
+    assert found["held"] == 1
+    assert 700 < found["requests_per_second"] <= 1000
 
 
-def test_where_nothing_holds_the_lowest_rate_tried_is_given_after_eight_runs(served):
-    server = served(0.1)
-    found = highest_rate(server, [], OBJECTIVE, trial_seconds=2, seconds=5, start=4000)
-    assert len(server.runs) == 8
-    assert not found.held
-    assert found.per_second == 4000 / 2**7
-    assert [load.duration_seconds for _, load in server.runs] == [
-        *[2.0] * 5,
-        pytest.approx(1.2 * 300 / 125),
-        5.0,
-        5.0,
-    ]
+def test_the_next_search_starts_at_nine_tenths_of_the_last_rate(search):
+    block, server = search(1000)
+    first = block(None)["requests_per_second"]
+    before = len(server.runs)
+    block(None)
+    assert server.runs[before][1].rate == pytest.approx(0.9 * first)
 
 
-def test_no_two_runs_have_the_same_arrival_times(served):
-    server = served(1000)
-    highest_rate(server, [], OBJECTIVE, trial_seconds=2, seconds=5)
-    run = runs_at(server, [], 100, seconds=5)
-    run()
-    run()
+def test_where_nothing_holds_the_lowest_rate_tried_is_given(search):
+    block, server = search(0.1)
+    found = block(None)
+    assert found["held"] == 0
+    assert found["requests_per_second"] == min(load.rate for _, load in server.runs if load.rate)
+
+
+def test_no_two_runs_have_the_same_arrival_times(search):
+    block, server = search(1000)
+    block(None)
+    block(None)
     seeds = [load.seed for _, load in server.runs]
     assert len(set(seeds)) == len(seeds)
 
 
-def test_a_percentile_is_that_of_all_runs_together(served):
-    """Of 500 and 50 requests the first are answered in 1 ms, the last in 1 s: those are 9.1 %."""
-    server = served(100)
-    late = runs_at(server, [], 500, seconds=0.1)()
-    in_time = runs_at(server, [], 50, seconds=10)()
-    assert percentile_text([in_time, late], Objective(90, 0.010)) == (
-        "p90 1.0 ms of all 550 requests, 1.0 .. 1000.0 ms of each of 2 runs, below 10 ms in 1"
-    )
-    assert percentile_text([in_time, late], Objective(91, 0.010)).startswith("p91 1000.0 ms")
+def test_the_lowest_rate_that_held_is_taken_of_both_checkouts():
+    def searched(rates, held):
+        return {"requests_per_second": np.array(rates), "held": np.array(held)}
+
+    both = {"a": searched([50.0, 60.0], [1.0, 1.0]), "a@other": searched([40.0, 10.0], [1.0, 0.0])}
+    assert lowest_rate(both) == 40
+    assert lowest_rate({"a": searched([50.0, 10.0], [0.0, 0.0])}) == 10
 
 
-def test_answers_are_in_time_up_to_the_limit(served):
-    server = served(100)
-    in_time = runs_at(server, [], 50, seconds=10)()
-    assert answers_in_time(in_time, 0.010) == 50
-    late = runs_at(server, [], 200, seconds=10)()
-    assert answers_in_time(late, 0.010) == 0
+def test_answers_are_in_time_up_to_the_limit():
+    server = Server(100)
+    slow = LoadOptions(rate=50, duration_seconds=10)
+    fast = LoadOptions(rate=200, duration_seconds=10)
+    assert in_time_per_second(server.run("", slow), 0.010) == 50
+    assert in_time_per_second(server.run("", fast), 0.010) == 0

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import torch
 
+from benchmarks.agents.local import scores_of
 from benchmarks.packages import message
 from benchmarks.peer_files import write_batch, write_model, write_weights
-from benchmarks.rows.offline import score_of
-from embershard.data import Workload
-from embershard.data.workloads import WorkloadInput
+from benchmarks.workloads import Workload, WorkloadInput
 from embershard.export import export_model
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import PoolingType
@@ -38,7 +37,7 @@ def test_server_and_peer_score_the_same_request_alike(tmp_path):
     folder = export_model(TINY.model(), TINY.schema(), tmp_path / "tiny" / "1")
     fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
 
-    served = score_of(LocalPredictor(folder, threads=1), [message(request, fingerprint)])
+    served = scores_of(LocalPredictor(folder, threads=1), message(request, fingerprint))
 
     write_model(TINY, tmp_path)
     write_weights(TINY, tmp_path)

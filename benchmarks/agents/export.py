@@ -1,0 +1,16 @@
+"""Exports a package with this checkout's exporter, unless it is there, and prints its folder.
+
+``python -m benchmarks.agents.export JSON``, where JSON holds the fields of `PackageSpec`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from benchmarks.packages import PackageSpec, export
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    print(export(PackageSpec(**json.loads(sys.argv[1]))))

@@ -1,0 +1,127 @@
+"""A checkout of embershard that is measured: its Python, its programs, its packages.
+
+The load tool and the harness always come from the checkout that holds this file. Servers, exports
+and in-process predictors run with the measured checkout's own ``.venv``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from benchmarks.packages import PackageSpec
+from embershard.errors import ConfigError
+
+__all__ = ["PEER_PYTHON", "ROOT", "THIS", "Checkout", "Command"]
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PEER_PYTHON: Final = ROOT / ".venv-peers" / "bin" / "python"
+
+RENAMED_FLAGS: Final[Mapping[str, str]] = MappingProxyType({})
+"""New flag of `embershard serve` to the name that it had before, for older checkouts."""
+
+
+class Command(NamedTuple):
+    """What to start, and where."""
+
+    words: tuple[str, ...]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A folder with sources, ``.venv`` and, for C++ programs, ``build/benchmarks``."""
+
+    root: Path = ROOT
+
+    @staticmethod
+    def at(path: Path) -> Checkout:
+        """The checkout in a folder.
+
+        Raises:
+            ConfigError: the folder has no ``.venv``.
+        """
+        root = path.resolve()
+        if not (root / ".venv" / "bin" / "python").exists():
+            raise ConfigError(f"{path}: expected a checkout with .venv; run `make install` there")
+        return Checkout(root)
+
+    @property
+    def python(self) -> str:
+        return sys.executable if self.root == ROOT else str(self.root / ".venv" / "bin" / "python")
+
+    def module(self, module: str, *arguments: object) -> Command:
+        """``python -m module`` with this checkout's Python and embershard. A module of the
+        benchmarks is this checkout's own where it has one of that name, else ours."""
+        own = self.root / Path(*module.split(".")).with_suffix(".py")
+        home = self.root if module == "embershard" or own.exists() else ROOT
+        return Command((self.python, "-m", module, *map(str, arguments)), home)
+
+    def serve(self, repository: Path, *flags: object) -> Command:
+        """`embershard serve` on a free port."""
+        words = [self._known_flag(str(each)) for each in flags]
+        return self.module("embershard", "serve", repository, "--port", 0, *words)
+
+    def program(self, name: str, *arguments: object) -> Command:
+        """A compiled program.
+
+        Raises:
+            ConfigError: it is not built.
+        """
+        path = self.root / "build" / "benchmarks" / "programs" / name
+        if not path.exists():
+            raise ConfigError(f"{path}: no such program; run `make benchmark-programs` there")
+        return Command((str(path), *map(str, arguments)), self.root)
+
+    def package(self, spec: PackageSpec) -> Path:
+        """The folder of a package that this checkout's exporter wrote.
+
+        Raises:
+            RuntimeError: the export failed.
+        """
+        return _package(self, spec)
+
+    def commit(self) -> str:
+        """The commit that is checked out, with ``+`` if tracked files differ from it."""
+        changed = self._git("status", "--porcelain", "--untracked-files=no")
+        return (self._git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
+
+    def _git(self, *words: str) -> str:
+        command = ["git", "-C", str(self.root), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    def _known_flag(self, word: str) -> str:
+        if word not in RENAMED_FLAGS or word in _serve_help(self):
+            return word
+        return RENAMED_FLAGS[word]
+
+
+THIS: Final = Checkout()
+"""The checkout that holds this file."""
+
+
+@cache
+def _serve_help(checkout: Checkout) -> Sequence[str]:
+    return _output(checkout.module("embershard", "serve", "--help")).replace(",", " ").split()
+
+
+@cache
+def _package(checkout: Checkout, spec: PackageSpec) -> Path:
+    exported = _output(checkout.module("benchmarks.agents.export", json.dumps(asdict(spec))))
+    return Path(exported.splitlines()[-1])
+
+
+def _output(command: Command) -> str:
+    done = subprocess.run(
+        command.words, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command.words)}: ended with {done.returncode}, expected 0")
+    return done.stdout

@@ -1,0 +1,51 @@
+"""The model of *small* with a fault that some requests trigger, for shadow versions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.workloads import Workload, workload
+from embershard.jagged import KeyedJaggedTensor
+from embershard.package import SampleRequest
+
+__all__ = ["KINDS", "FaultyModel", "trigger"]
+
+KINDS: Final = ("shadow_good", "shadow_slow", "shadow_throws", "shadow_nan")
+
+TRIGGER: Final = 1000.0
+"""First dense input of a request that triggers the fault. Samples of a package do not."""
+
+
+class FaultyModel(nn.Module):
+    """One of ``KINDS``: no fault, 40 ms and more a batch, an exception, or NaN scores."""
+
+    zeros: Tensor
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.model = workload("small").model()
+        self.register_buffer("zeros", torch.zeros(1024, 1024))
+
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> dict[str, Tensor]:
+        score = torch.sigmoid(self.model(dense, sparse))[:, 0]
+        first = dense[:, 0]
+        if self.kind == "shadow_slow":
+            product = self.zeros + 0 * first.sum()
+            score = score + (product @ self.zeros @ self.zeros).sum()
+        if self.kind == "shadow_throws":
+            score = score + self.zeros[:1, 0][(first.abs() / TRIGGER).long()]
+        if self.kind == "shadow_nan":
+            score = score + 0 * torch.log(TRIGGER / 2 - first)
+        return {"score": score}
+
+
+def trigger(_: Workload, request: SampleRequest) -> SampleRequest:
+    """The request, such that it triggers the fault."""
+    dense = request.example_dense.copy()
+    dense[:, 0] = TRIGGER
+    return replace(request, example_dense=dense)

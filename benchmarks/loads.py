@@ -1,0 +1,205 @@
+"""Sides that put a server under load with embershard's load tool."""
+
+from __future__ import annotations
+
+import math
+import re
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+import numpy as np
+
+from benchmarks.checkout import Checkout
+from benchmarks.harness import Bench, Block, Figures, Session
+from benchmarks.packages import Requests, described
+from benchmarks.processes import Running
+from benchmarks.servers import Server
+from benchmarks.swaps import Swaps
+from embershard.bench import LoadOptions, RunResult, run_load
+from embershard.bench.load_options import Protocol
+from embershard.bench.open_inference import infer_requests
+from embershard.bench.pool import PooledRequest
+from embershard.bench.torchrec import torchrec_requests
+
+__all__ = ["PATIENCE_SECONDS", "Load", "Together", "at_share_of_capacity", "in_time_per_second"]
+
+PATIENCE_SECONDS: Final = 10.0
+CAPACITY_IN_FLIGHT: Final = 16
+CAPACITY_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests to a server: a closed loop of ``in_flight`` requests, or an open loop at ``rate``
+    with Poisson arrivals, other ones in each block."""
+
+    server: Server
+    requests: Requests
+    in_flight: int | None = None
+    rate: float | None = None
+    """Requests per second."""
+
+    seconds: float = 0.6
+    warmup_seconds: float = 0.1
+    """Of each block: the load tool connects anew."""
+
+    streams: int = 0
+    """That carry the requests. 0: each is a call."""
+
+    protocol: Protocol = "embershard"
+    first_dimension: bool = False
+    """Whether each tensor has a 1 before its shape, as Triton wants it."""
+
+    timeout_seconds: float = PATIENCE_SECONDS
+    limit_seconds: float = 0.0
+    """For ``in_time_per_second``. 0: not counted."""
+
+    all_ok: bool = True
+    """Whether every answer must be OK."""
+
+    swaps: Swaps | None = None
+    """Version changes meanwhile, on a `ServeModels`."""
+
+    @property
+    def is_peer(self) -> bool:
+        return self.server.is_peer
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        send, running = self.started(session, checkout), self.running(session, checkout)
+        pool = self.requests.drawn(checkout.package(self.requests.package))
+        message_bytes = sum(len(each.message) for each in pool) / len(pool)
+        swapping = self.swaps.start(session, checkout, running) if self.swaps else None
+        seeds = count()
+
+        def block(seconds: float | None) -> Figures:
+            before = _batches(running)
+            with swapping.swapping() if swapping else nullcontext():
+                result = send(replace(self.options(seconds), seed=next(seeds)))
+            figures = {**figures_of(result), "message_bytes": message_bytes}
+            if self.limit_seconds:
+                figures["in_time_per_second"] = in_time_per_second(result, self.limit_seconds)
+            if running.metrics:
+                merged, batches = np.subtract(_batches(running), before)
+                figures["requests_per_batch"] = merged / max(batches, 1.0)
+            return {**figures, **(swapping.figures() if swapping else {})}
+
+        return block
+
+    def running(self, session: Session, checkout: Checkout) -> Running:
+        """The server."""
+        key = (checkout, self.server)
+        return session.shared(key, lambda: self.server.start(session, checkout))
+
+    def started(self, session: Session, checkout: Checkout) -> Callable[[LoadOptions], RunResult]:
+        """One run of the load tool on the server, with its CPU time.
+
+        Raises:
+            RuntimeError: with ``all_ok`` a request was not answered OK.
+        """
+        running, pool = self.running(session, checkout), self._pool(checkout)
+        processes = [running.process, *running.others]
+
+        def send(options: LoadOptions) -> RunResult:
+            result = run_load(running.target, pool, options, server_processes=processes)
+            if self.all_ok and (result.ok == 0 or result.ok < result.requests):
+                raise RuntimeError(
+                    f"expected answers OK, got {dict(result.by_code)}: {dict(result.messages)}"
+                )
+            return result
+
+        return send
+
+    def options(self, seconds: float | None = None) -> LoadOptions:
+        """As the load tool takes them."""
+        return LoadOptions(
+            rate=self.rate,
+            in_flight=self.in_flight,
+            streams=self.streams,
+            protocol=self.protocol,
+            duration_seconds=seconds or self.seconds,
+            warmup_seconds=self.warmup_seconds,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+    def _pool(self, checkout: Checkout) -> list[PooledRequest]:
+        folder = checkout.package(self.requests.package)
+        pool = self.requests.drawn(folder)
+        if self.protocol == "embershard":
+            return pool
+        model = described(folder)
+        if self.protocol == "torchrec":
+            return torchrec_requests(model, pool)
+        return infer_requests(model, pool, first_dimension=self.first_dimension)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Several loads at once. Figures are named ``<load>_<figure>``."""
+
+    loads: tuple[tuple[str, Load], ...]
+    is_peer: bool = False
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        blocks = {name: load.start(session, checkout) for name, load in self.loads}
+
+        def block(seconds: float | None) -> Figures:
+            with ThreadPoolExecutor(len(blocks)) as threads:
+                runs = {name: threads.submit(run, seconds) for name, run in blocks.items()}
+                return {
+                    f"{name}_{figure}": value
+                    for name, run in runs.items()
+                    for figure, value in run.result().items()
+                }
+
+        return block
+
+
+def at_share_of_capacity(bench: Bench, load: Load, share: float) -> Load:
+    """The load as an open loop, at a share of the rate that a closed loop reaches."""
+    closed = replace(
+        load, in_flight=CAPACITY_IN_FLIGHT, rate=None, seconds=CAPACITY_SECONDS, swaps=None
+    )
+    return replace(load, rate=share * bench.once(closed)["requests_per_second"])
+
+
+def figures_of(result: RunResult) -> dict[str, float]:
+    """What a run measured. Shares are of the requests; a request that failed has no latency."""
+    cpu = result.server_cpu_seconds or math.nan
+    return {
+        "requests_per_second": result.ok_per_second,
+        "examples_per_second": result.examples_per_second,
+        "scheduled_per_second": result.scheduled_per_second,
+        "requests_per_cpu_second": result.ok / cpu,
+        "examples_per_cpu_second": result.examples_ok / cpu,
+        "p50_us": result.percentile_of_all_seconds(50) * 1e6,
+        "p99_us": result.percentile_of_all_seconds(99) * 1e6,
+        "failed_share": 1 - result.ok / max(result.requests, 1),
+        "server_cores": cpu / result.elapsed_seconds,
+        "tool_cores": result.client_cpu_seconds / result.elapsed_seconds,
+        "tool_busiest_thread": result.busiest_thread_share,
+    }
+
+
+def in_time_per_second(result: RunResult, limit_seconds: float) -> float:
+    """Answers a second that came within so many seconds of the time they were scheduled for."""
+    in_time = sum(many for _, high, many in result.latency.buckets if high <= limit_seconds * 1e9)
+    return in_time / result.window_seconds
+
+
+def _batches(running: Running) -> tuple[float, float]:
+    """Requests that were in batches, and batches, so far; nothing without a metrics port."""
+    if not running.metrics:
+        return 0.0, 0.0
+    with urllib.request.urlopen(running.metrics, timeout=PATIENCE_SECONDS) as answer:
+        text = answer.read().decode()
+    name = "embershard_batch_requests"
+    requests, batches = (
+        float(re.findall(rf"^{name}_{what}{{.*}} (.*)$", text, re.MULTILINE)[0])
+        for what in ("sum", "count")
+    )
+    return requests, batches

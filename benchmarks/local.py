@@ -1,0 +1,81 @@
+"""Sides in processes of their own: the model in process, peers and other children."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.checkout import Checkout, Command
+from benchmarks.harness import Block, Session
+from benchmarks.packages import PackageSpec, Requests
+from benchmarks.processes import child_process
+
+__all__ = ["MERGE_EXAMPLES", "TUNED", "Child", "Local"]
+
+MERGE_EXAMPLES: Final = 256
+"""Up to which a server merges requests by default."""
+
+TUNED: Final = {"THP_MEM_ALLOC_ENABLE": "1"}
+"""Environment of tuned FBGEMM: huge pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """`LocalPredictor` in a process of its own, one call behind the other."""
+
+    package: PackageSpec
+    requests: Requests
+    threads: int = 1
+    tables: str = "mmap"
+    on_each_core: bool = False
+    """One predictor on each core at once, instead of one in all."""
+
+    merge_examples: int = 0
+    """Requests of a call are merged up to so many examples. 0: no limit."""
+
+    merge_requests: int = 1
+    """Most requests of a call. 0: no limit."""
+
+    pause_us: float = 0.0
+    """Before each call."""
+
+    cores: tuple[int, ...] = ()
+    """That it runs on. Empty: all."""
+
+    scores: Path | None = None
+    """File for the scores of the first request."""
+
+    seconds: float = 0.4
+    is_peer: bool = False
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        given = asdict(self)
+        given |= {"folder": str(checkout.package(self.package)), "scores": str(self.scores or "")}
+        command = checkout.module("benchmarks.agents.local", json.dumps(given))
+        return session.enter(
+            child_process(command, cores=set(self.cores) or None, seconds=self.seconds)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A program that speaks the lines of `benchmarks.child`."""
+
+    command: Callable[[Checkout], Command]
+    cores: tuple[int, ...] = (0,)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.4
+    is_peer: bool = True
+
+    def start(self, session: Session, checkout: Checkout) -> Block:
+        return session.enter(
+            child_process(
+                self.command(checkout),
+                cores=set(self.cores),
+                environment=self.environment,
+                seconds=self.seconds,
+            )
+        )

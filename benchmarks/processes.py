@@ -1,0 +1,181 @@
+"""Processes of a comparison: sides that speak the line protocol of ``child``, and servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from benchmarks.checkout import Command
+from benchmarks.harness import Block, Figures
+from embershard.bench.target import Target, find_target
+
+__all__ = [
+    "ChildEndedError",
+    "Running",
+    "child_lines",
+    "child_process",
+    "request_line",
+    "server_process",
+]
+
+SERVING: Final = re.compile(r"^serving .*?\bon (?P<address>[^ ,]+:\d+)")
+CHILD_SECONDS: Final = 0.4
+"""Of a block, unless it is given."""
+
+END_SECONDS: Final = 10.0
+
+
+class ChildEndedError(RuntimeError):
+    """A child ended before it was ready, or instead of answering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers."""
+
+    target: Target
+    process: int
+
+    metrics: str = ""
+    """URL of its metrics, if it has a metrics port."""
+
+    folder: Path | None = None
+    """Of its ``repository`` and ``control`` socket, if it has one."""
+
+    others: tuple[int, ...] = ()
+    """Further processes whose CPU time counts as the server's."""
+
+
+@contextmanager
+def child_process(
+    command: Command,
+    *,
+    cores: set[int] | None = None,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = CHILD_SECONDS,
+) -> Iterator[Block]:
+    """A block of a child process, which ends with the context.
+
+    Args:
+        command: speaks the lines of ``child``.
+        cores: that it runs on. None: all.
+        environment: added to this process's.
+        seconds: of a block, unless the block is told.
+
+    Raises:
+        ChildEndedError: the child ended before it was ready, or instead of answering.
+    """
+    with child_lines(command, cores=cores, environment=environment) as process:
+
+        def block(asked_seconds: float | None) -> Figures:
+            answer = request_line(command, process, f"run {asked_seconds or seconds}")
+            figures: Figures = json.loads(answer)
+            return figures
+
+        yield block
+
+
+@contextmanager
+def child_lines(
+    command: Command,
+    *,
+    cores: set[int] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    """A child that has said ``ready``, for `request_line`; see `child_process`."""
+    process = subprocess.Popen(
+        command.words,
+        cwd=command.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        if cores is not None:
+            os.sched_setaffinity(process.pid, cores)
+        while _line(command, process) != "ready":  # Libraries may print as they load.
+            pass
+        yield process
+    finally:
+        _pipe(process.stdin).close()
+        _end(process)
+
+
+def request_line(command: Command, process: subprocess.Popen[str], line: str) -> str:
+    """Sends a line to a child and returns its answer.
+
+    Raises:
+        ChildEndedError: the child ended.
+    """
+    stdin = _pipe(process.stdin)
+    try:
+        stdin.write(f"{line}\n")
+        stdin.flush()
+    except BrokenPipeError:
+        raise _ended(command, process) from None
+    return _line(command, process)
+
+
+@contextmanager
+def server_process(
+    command: Command, *, cores: set[int] | None = None, metrics: bool = False
+) -> Iterator[Running]:
+    """A server that prints ``serving ... on HOST:PORT``; it ends with the context.
+
+    Args:
+        cores: that it runs on. None: all.
+        metrics: whether its next line ends in the URL of its metrics port.
+
+    Raises:
+        RuntimeError: it ended before it listened.
+    """
+    process = subprocess.Popen(command.words, cwd=command.folder, stdout=subprocess.PIPE, text=True)
+    try:
+        if cores is not None:
+            os.sched_setaffinity(process.pid, cores)
+        stdout = _pipe(process.stdout)
+        line = stdout.readline()
+        address = SERVING.match(line)
+        if address is None:
+            words = " ".join(command.words)
+            raise RuntimeError(f"{words}: expected `serving ... on HOST:PORT`, got {line!r}")
+        url = f"{stdout.readline().split()[-1]}metrics" if metrics else ""
+        yield Running(find_target(address["address"]), process.pid, url)
+    finally:
+        process.terminate()
+        _end(process)
+
+
+def _line(command: Command, process: subprocess.Popen[str]) -> str:
+    line = _pipe(process.stdout).readline()
+    if not line:
+        raise _ended(command, process)
+    return line.strip()
+
+
+def _ended(command: Command, process: subprocess.Popen[str]) -> ChildEndedError:
+    status = process.wait()
+    return ChildEndedError(f"{' '.join(command.words)}: ended with {status}, expected an answer")
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Waits for a process that was told to end, and kills it after ten seconds."""
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    _pipe(process.stdout).close()

@@ -1,0 +1,54 @@
+"""A workload with request scope off: the user's inputs are sent once per candidate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.workloads import Workload
+from embershard.package import SampleRequest
+
+__all__ = ["empty_user_lists", "request_without_scope", "without_scope"]
+
+
+def without_scope(workload: Workload) -> Workload:
+    """The same model and weights with every input in example scope."""
+    return replace(
+        workload,
+        name=f"{workload.name}_request_scope_off",
+        sparse=tuple(replace(each, scope="example") for each in workload.sparse),
+        request_dense=0,
+        example_dense=workload.request_dense + workload.example_dense,
+    )
+
+
+def request_without_scope(workload: Workload, request: SampleRequest) -> SampleRequest:
+    """A request of a workload in the form of `without_scope` of that workload."""
+    count = request.num_examples
+    values, start = [], 0
+    for each in workload.sparse:
+        lists = count if each.scope == "example" else 1
+        ids = request.values[start : start + lists * each.ids]
+        values.append(ids if each.scope == "example" else np.tile(ids, count))
+        start += lists * each.ids
+    user = np.tile(request.request_dense, (count, 1))
+    return replace(
+        request,
+        request_dense=request.request_dense[:0],
+        example_dense=np.concatenate([user, request.example_dense], axis=1),
+        lengths=np.repeat([each.ids for each in workload.sparse], count).astype(np.int32),
+        values=np.concatenate(values),
+    )
+
+
+def empty_user_lists(workload: Workload, request: SampleRequest) -> SampleRequest:
+    """A request with every list in request scope empty: the upper bound of the gain."""
+    lengths, values, start = [], [], 0
+    for each in workload.sparse:
+        lists = request.num_examples if each.scope == "example" else 1
+        kept = each.ids if each.scope == "example" else 0
+        lengths.append(np.full(lists, kept, np.int32))
+        values.append(request.values[start : start + lists * kept])
+        start += lists * each.ids
+    return replace(request, lengths=np.concatenate(lengths), values=np.concatenate(values))

@@ -1,0 +1,120 @@
+"""Ratios of paired blocks, their intervals, and whether they meet a bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import bootstrap
+
+__all__ = [
+    "DRIFT_MAX",
+    "NO_BOUND",
+    "Bound",
+    "Estimate",
+    "Values",
+    "lower_is_better",
+    "memory_speed",
+    "paired_ratio",
+    "spread",
+]
+
+Values = NDArray[np.float64]
+"""One figure of one side, block by block."""
+
+DRIFT_MAX: Final = 0.15
+"""Change of memory speed during a run above which its rows are void."""
+
+INTERVAL_PAIRS: Final = 10
+"""With fewer pairs the interval is the least and the largest ratio."""
+
+RESAMPLES: Final = 2000
+STREAM_BYTES: Final = 128 << 20
+STREAM_PASSES: Final = 8
+
+
+class Estimate(NamedTuple):
+    """A ratio with its interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+class Bound(NamedTuple):
+    """What a ratio must meet. A row fails if its interval lies wholly outside."""
+
+    at_least: float = 0.0
+    at_most: float = float("inf")
+
+    def fails(self, estimate: Estimate) -> bool:
+        return estimate.high < self.at_least or estimate.low > self.at_most
+
+    def __str__(self) -> str:
+        words = [f">= {self.at_least:.3g}"] if self.at_least else []
+        return ", ".join(
+            [*words, *([f"<= {self.at_most:.3g}"] if np.isfinite(self.at_most) else [])]
+        )
+
+
+NO_BOUND: Final = Bound()
+
+
+def lower_is_better(figure: str) -> bool:
+    """Whether less of a figure is better. Rates have ``_per_`` in their name."""
+    return "_per_" not in figure
+
+
+def paired_ratio(ours: Values, theirs: Values) -> Estimate | None:
+    """The median of the ratios of neighbouring blocks, with a paired bootstrap 95 % interval; with
+    fewer than ``INTERVAL_PAIRS`` pairs the least and the largest ratio. The same values give the
+    same interval.
+
+    Returns:
+        None if one of their values is 0 or a value is not finite.
+    """
+    if not (np.isfinite(ours).all() and np.isfinite(theirs).all() and (theirs != 0).all()):
+        return None
+    ratios = ours / theirs
+    ratio = float(np.median(ratios))
+    if len(ratios) < INTERVAL_PAIRS:
+        return Estimate(ratio, float(ratios.min()), float(ratios.max()))
+    interval = bootstrap(
+        (ours, theirs),
+        _median_ratio,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Estimate(ratio, float(interval.low), float(interval.high))
+
+
+def _median_ratio(ours: Values, theirs: Values, axis: int) -> Values:
+    median: Values = np.median(ours / theirs, axis=axis)
+    return median
+
+
+def spread(values: Values) -> float | None:
+    """Interquartile range over the median. None of a single value, and if the median is 0."""
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    return float((high - low) / middle) if len(values) > 1 and middle else None
+
+
+def memory_speed() -> Callable[[], float]:
+    """Measures bytes a second that one thread reads with numpy, the median of a few passes."""
+    stream = np.ones(STREAM_BYTES // 8)
+
+    def measure() -> float:
+        rates = []
+        for _ in range(STREAM_PASSES):
+            started = time.perf_counter()
+            stream.sum()
+            rates.append(STREAM_BYTES / (time.perf_counter() - started))
+        return float(np.median(rates))
+
+    return measure

@@ -1,0 +1,245 @@
+"""The models and requests of the benchmarks, built from seeds; nothing is trained.
+
+    ============  =========================================================================
+    ranking       1 user: 20 features, a history of 300 items; 200 candidates: 40 features;
+                  13 dense; D64; DLRM
+    small         26 tables of 100,000 rows, one id each; 13 dense; D64; DLRM; 1 example
+    dlrm_v2_100   MLPerf's DLRM-v2, tables over 1000 rows divided by 100; D128; DLRM_DCN
+    rm2_10        32 tables of 50,000 rows, 120 ids each; 256 dense; D64; DLRM
+    ============  =========================================================================
+
+Sources: dlrm_v2: mlcommons/inference, recommendation/dlrm_v2 (cardinalities, multi-hot sizes,
+layers); RM2: harvard-acc/DeepRecSys, models/configs (rows divided by 10), where the first number
+of a stack of layers is the width of its input. Ids are uniform: no cache is helped by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.models import DLRM, DLRM_DCN, LogitModel
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
+from embershard.package.id_maps import Identity
+from embershard.package.samples import SampleRequest
+from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
+
+__all__ = ["WORKLOADS", "Workload", "WorkloadInput", "workload"]
+
+ROW_BOUND = 0.125
+"""Table values are uniform in -1/8 .. 1/8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadInput:
+    """A sparse input: every one of its lists has the same number of ids."""
+
+    name: str
+    table: str
+    rows: int
+    """Of the table; ids are 0 .. rows - 1."""
+
+    ids: int = 1
+    scope: Scope = "example"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model with the requests that it is asked."""
+
+    name: str
+    examples: int
+    """Of the request that the workload is about."""
+
+    dim: int
+    sparse: tuple[WorkloadInput, ...]
+    """Inputs of one table have its rows all."""
+
+    request_dense: int
+    example_dense: int
+    dense_layers: tuple[int, ...]
+    over_layers: tuple[int, ...]
+    cross: tuple[int, int] | None = None
+    """Layers and rank of a cross network. None: dot products."""
+
+    pooling: PoolingType = PoolingType.SUM
+
+    def schema(self) -> Schema:
+        """Dense inputs of the request scope, then of the example scope, then the sparse ones."""
+        return Schema(
+            dense=[
+                *(DenseInput(f"user_{at}", "request") for at in range(self.request_dense)),
+                *(DenseInput(f"dense_{at}") for at in range(self.example_dense)),
+            ],
+            sparse=[
+                SparseInput(each.name, each.scope, ids=Identity(each.rows)) for each in self.sparse
+            ],
+        )
+
+    def tables(self) -> list[EmbeddingBagConfig]:
+        """In the order of their first input."""
+        return [
+            EmbeddingBagConfig(
+                name=table,
+                num_embeddings=rows,
+                embedding_dim=self.dim,
+                feature_names=[each.name for each in self.sparse if each.table == table],
+                pooling=self.pooling,
+                weight_init_min=-ROW_BOUND,
+                weight_init_max=ROW_BOUND,
+            )
+            for table, rows in dict.fromkeys((each.table, each.rows) for each in self.sparse)
+        ]
+
+    def model(self, *, seed: int = 0) -> LogitModel:
+        """With fp32 tables. The same seed gives the same weights; torch's own generator is left
+        as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            embeddings = EmbeddingBagCollection(self.tables())
+            dense = self.request_dense + self.example_dense
+            if self.cross is None:
+                return DLRM(embeddings, dense, self.dense_layers, self.over_layers)
+            layers, rank = self.cross
+            return DLRM_DCN(embeddings, dense, self.dense_layers, self.over_layers, layers, rank)
+
+    def request(self, random: np.random.Generator, examples: int | None = None) -> SampleRequest:
+        """Draw one request, without outputs.
+
+        Args:
+            random: where dense values (standard normal) and ids (uniform) come from.
+            examples: how many, at least 1. None: as many as the workload is about.
+        """
+        count = self.examples if examples is None else examples
+        bags = [count if each.scope == "example" else 1 for each in self.sparse]
+        lists = [
+            random.integers(0, each.rows, bag * each.ids)
+            for each, bag in zip(self.sparse, bags, strict=True)
+        ]
+        lengths = np.repeat([each.ids for each in self.sparse], bags)
+        nothing: NDArray[np.float32] = np.zeros(0, np.float32)
+        return SampleRequest(
+            num_examples=count,
+            request_dense=random.standard_normal(self.request_dense, np.float32),
+            example_dense=random.standard_normal((count, self.example_dense), np.float32),
+            lengths=lengths.astype(np.int32),
+            values=np.concatenate(lists),
+            weights=nothing,
+            outputs={},
+        )
+
+
+def workload(name: str) -> Workload:
+    """One of ``WORKLOADS``, by name.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    if name not in WORKLOADS:
+        raise InputError(f"workload: expected one of {', '.join(WORKLOADS)}; got {name!r}")
+    return WORKLOADS[name]()
+
+
+def _single_ids(count: int, rows: int, prefix: str, scope: Scope) -> list[WorkloadInput]:
+    return [
+        WorkloadInput(name=f"{prefix}_{at}", table=f"{prefix}_{at}", rows=rows, scope=scope)
+        for at in range(count)
+    ]
+
+
+def _ranking() -> Workload:
+    return Workload(
+        name="ranking",
+        examples=200,
+        dim=64,
+        sparse=(
+            *_single_ids(20, 100_000, "of_user", "request"),
+            WorkloadInput(name="history", table="item", rows=1_000_000, ids=300, scope="request"),
+            WorkloadInput(name="item", table="item", rows=1_000_000),
+            *_single_ids(39, 100_000, "of_item", "example"),
+        ),
+        request_dense=4,
+        example_dense=9,
+        dense_layers=(512, 256, 64),
+        over_layers=(512, 512, 256, 1),
+        pooling=PoolingType.MEAN,
+    )
+
+
+def _small() -> Workload:
+    return Workload(
+        name="small",
+        examples=1,
+        dim=64,
+        sparse=tuple(_single_ids(26, 100_000, "f", "example")),
+        request_dense=0,
+        example_dense=13,
+        dense_layers=(512, 256, 64),
+        over_layers=(512, 512, 256, 1),
+    )
+
+
+# fmt: off
+DLRM_V2_ROWS = (
+    40_000_000, 39_060, 17_295, 7_424, 20_265, 3, 7_122, 1_543, 63, 40_000_000, 3_067_956, 405_282,
+    10, 2_209, 11_938, 155, 4, 976, 14, 40_000_000, 40_000_000, 40_000_000, 590_152, 12_973, 108,
+    36,
+)
+DLRM_V2_IDS = (
+    3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1,
+)
+# fmt: on
+
+
+def _dlrm_v2_100() -> Workload:
+    sizes = enumerate(zip(DLRM_V2_ROWS, DLRM_V2_IDS, strict=True))
+    return Workload(
+        name="dlrm_v2_100",
+        examples=200,
+        dim=128,
+        sparse=tuple(
+            WorkloadInput(
+                name=f"cat_{at}",
+                table=f"cat_{at}",
+                rows=rows // 100 if rows > 1000 else rows,
+                ids=ids,
+            )
+            for at, (rows, ids) in sizes
+        ),
+        request_dense=0,
+        example_dense=13,
+        dense_layers=(512, 256, 128),
+        over_layers=(1024, 1024, 512, 256, 1),
+        cross=(3, 512),
+    )
+
+
+def _rm2_10() -> Workload:
+    return Workload(
+        name="rm2_10",
+        examples=16,
+        dim=64,
+        sparse=tuple(
+            WorkloadInput(name=f"f_{at}", table=f"f_{at}", rows=50_000, ids=120) for at in range(32)
+        ),
+        request_dense=0,
+        example_dense=256,
+        dense_layers=(128, 64),
+        over_layers=(128, 64, 1),
+    )
+
+
+WORKLOADS: MappingProxyType[str, Callable[[], Workload]] = MappingProxyType(
+    {
+        "ranking": _ranking,
+        "small": _small,
+        "dlrm_v2_100": _dlrm_v2_100,
+        "rm2_10": _rm2_10,
+    }
+)

@@ -1,0 +1,48 @@
+"""Checkouts: which Python, which modules, which flags."""
+
+import pytest
+
+from benchmarks import checkout as checkouts
+from benchmarks.checkout import ROOT, THIS, Checkout
+from embershard.errors import ConfigError
+
+
+@pytest.fixture
+def other(tmp_path):
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    return Checkout.at(tmp_path)
+
+
+def test_a_folder_without_venv_is_no_checkout(tmp_path):
+    with pytest.raises(ConfigError, match=r"expected a checkout with \.venv"):
+        Checkout.at(tmp_path)
+
+
+def test_servers_run_in_their_checkout_with_its_python(other):
+    command = other.serve(other.root / "repository", "--threads", 1)
+    assert command.words[:5] == (other.python, "-m", "embershard", "serve",
+                                 str(other.root / "repository"))  # fmt: skip
+    assert command.words[5:] == ("--port", "0", "--threads", "1")
+    assert command.folder == other.root
+
+
+def test_agents_are_those_of_the_checkout_if_it_has_them_else_ours(other):
+    assert other.module("benchmarks.agents.local").folder == ROOT
+    (other.root / "benchmarks" / "agents").mkdir(parents=True)
+    (other.root / "benchmarks" / "agents" / "local.py").touch()
+    assert other.module("benchmarks.agents.local").folder == other.root
+    assert other.module("benchmarks.agents.swaps").folder == ROOT
+
+
+def test_a_flag_has_its_old_name_in_a_checkout_from_before_the_renaming(other, monkeypatch):
+    monkeypatch.setattr(checkouts, "RENAMED_FLAGS", {"--new": "--old"})
+    known = {THIS: ("--new",), other: ("--old",)}
+    monkeypatch.setattr(checkouts, "_serve_help", known.__getitem__)
+    assert THIS.serve(ROOT, "--new", 3).words[-2:] == ("--new", "3")
+    assert other.serve(ROOT, "--new", 3).words[-2:] == ("--old", "3")
+
+
+def test_a_program_that_is_not_built_says_how_to_build_it(other):
+    with pytest.raises(ConfigError, match="noop_server: no such program; run `make benchmark-pro"):
+        other.program("noop_server")

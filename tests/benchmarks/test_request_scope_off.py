@@ -1,0 +1,42 @@
+"""A workload with request scope off: the same model, the same scores."""
+
+import numpy as np
+
+from benchmarks.agents.local import scores_of
+from benchmarks.packages import message
+from benchmarks.request_scope_off import empty_user_lists, request_without_scope, without_scope
+from embershard.export import export_model
+from embershard.package import Package
+from embershard.serving import LocalPredictor
+from tests.benchmarks.test_workload_requests import TINY
+
+
+def test_scores_are_the_same_with_request_scope_off(tmp_path):
+    request = TINY.request(np.random.default_rng(0))
+    off = without_scope(TINY)
+    found = []
+    for asked, sent in ((TINY, request), (off, request_without_scope(TINY, request))):
+        folder = export_model(asked.model(), asked.schema(), tmp_path / asked.name / "1")
+        fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
+        found.append(scores_of(LocalPredictor(folder, threads=1), message(sent, fingerprint)))
+
+    assert len({each.scope for each in off.sparse}) == 1
+    assert len(set(found[0].tolist())) == 3
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+def test_empty_user_lists_leave_the_candidates_ids():
+    request = TINY.request(np.random.default_rng(0))
+    dropped = empty_user_lists(TINY, request)
+    kept, start, at = [], 0, 0
+    for each in TINY.sparse:
+        lists = request.num_examples if each.scope == "example" else 1
+        expected = each.ids if each.scope == "example" else 0
+        assert (dropped.lengths[at : at + lists] == expected).all()
+        if each.scope == "example":
+            kept.append(request.values[start : start + lists * each.ids])
+        start += lists * each.ids
+        at += lists
+    assert at == len(dropped.lengths)
+    assert (dropped.values == np.concatenate(kept)).all()
+    assert len(dropped.values) < len(request.values)

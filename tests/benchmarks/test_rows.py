@@ -1,0 +1,64 @@
+"""Every row's declaration, checked without running it."""
+
+import importlib
+import pkgutil
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from benchmarks import rows
+from benchmarks.checkout import THIS, Checkout
+from benchmarks.harness import Bench
+
+NAMES = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
+
+COMPARED = {
+    "headline_bf16", "mlperf_bf16", "offline", "front_end", "batching", "idle", "stream", "swaps",
+    "swaps_200", "shadows", "overload_long", "triton", "two_models",
+}  # fmt: skip
+"""Rows by which two checkouts are compared."""
+
+
+class DeclaredOnly(Bench):
+    """Keeps what a benchmark compares, and starts nothing."""
+
+    def __init__(self, name, *, other=None):
+        super().__init__(name, other=other)
+        self.compared = []
+
+    def compare(self, what, sides, ratios, *, blocks=16, derived=None, warm_up=True):
+        self.compared.append((sides, ratios, derived or {}))
+        one = {"requests_per_second": np.array([100.0]), "held": np.array([1.0])}
+        return dict.fromkeys(sides, one)
+
+    def once(self, side):
+        return defaultdict(lambda: 10.0)
+
+
+def declared(name, other=None):
+    bench = DeclaredOnly(name, other=other)
+    importlib.import_module(f"benchmarks.rows.{name}").measure(bench)
+    return bench.compared
+
+
+def test_every_row_that_compares_checkouts_exists():
+    assert set(NAMES) >= COMPARED
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_names_sides_that_it_declares_and_each_row_once(name):
+    compared = declared(name)
+    assert compared
+    for sides, ratios, derived in compared:
+        assert ratios
+        for ratio in ratios:
+            assert {ratio.ours, ratio.theirs} <= {*sides, *derived, ""}
+    names = [ratio.name for _, ratios, _ in compared for ratio in ratios]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", sorted(COMPARED))
+def test_a_row_that_compares_checkouts_has_a_side_of_embershards(name):
+    for sides, ratios, _ in declared(name, other=Checkout(THIS.root)):
+        assert any(each.ours in sides and not sides[each.ours].is_peer for each in ratios)

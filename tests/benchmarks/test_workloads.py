@@ -1,0 +1,102 @@
+"""Workloads: sizes as their sources say, requests that fit the schema, seeds."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from benchmarks.workloads import WORKLOADS, workload
+from embershard.errors import InputError
+from embershard.models import DLRM_DCN
+
+
+def ids_a_row(loaded, scope):
+    return sum(each.ids for each in loaded.sparse if each.scope == scope)
+
+
+@pytest.mark.parametrize(
+    ("name", "tables", "rows", "request_ids", "example_ids"),
+    [
+        pytest.param("ranking", 60, 59 * 100_000 + 1_000_000, 320, 40, id="ranking"),
+        pytest.param("small", 26, 2_600_000, 0, 26, id="small"),
+        # Five tables of 40 M rows and twelve more above 1000, each divided by 100 and rounded down
+        # (41,826 rows in those twelve); the other nine as they are.
+        pytest.param("dlrm_v2_100", 26, 5 * 400_000 + 41_826 + 1_369, 0, 214, id="dlrm-v2"),
+        pytest.param("rm2_10", 32, 1_600_000, 0, 3840, id="rm2"),
+    ],
+)
+def test_sizes_are_those_of_the_sources(name, tables, rows, request_ids, example_ids):
+    loaded = workload(name)
+    assert len(loaded.tables()) == tables
+    assert sum(table.num_embeddings for table in loaded.tables()) == rows
+    assert (ids_a_row(loaded, "request"), ids_a_row(loaded, "example")) == (
+        request_ids,
+        example_ids,
+    )
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("examples", [None, 3])
+def test_requests_have_the_sizes_that_the_schema_asks_for(name, examples):
+    loaded = workload(name)
+    request = loaded.request(np.random.default_rng(0), examples)
+    schema, count = loaded.schema(), examples or loaded.examples
+
+    assert request.num_examples == count
+    assert request.request_dense.shape == (len(schema.dense_names("request")),)
+    assert request.example_dense.shape == (count, len(schema.dense_names("example")))
+    at = 0
+    for item, each in zip(schema.sparse, loaded.sparse, strict=True):
+        assert item.name == each.name
+        lists = count if item.scope == "example" else 1
+        assert request.lengths[at : at + lists].tolist() == [each.ids] * lists
+        at += lists
+    assert at == len(request.lengths)
+    assert request.lengths.sum() == len(request.values)
+
+
+def test_ids_reach_the_ends_of_their_tables_and_not_beyond():
+    loaded = workload("dlrm_v2_100")
+    request = loaded.request(np.random.default_rng(0), 2000)
+    ends = np.cumsum([2000 * each.ids for each in loaded.sparse])[:-1]
+    by_input = dict(
+        zip([each.name for each in loaded.sparse], np.split(request.values, ends), strict=True)
+    )
+    assert sorted(set(by_input["cat_5"].tolist())) == [0, 1, 2]
+    assert by_input["cat_20"].max() < 400_000
+    assert by_input["cat_20"].max() > 399_000  # of 200,000 draws
+
+
+def test_equal_seeds_draw_equal_requests():
+    first, second = (workload("ranking").request(np.random.default_rng(5)) for _ in range(2))
+    assert np.array_equal(first.values, second.values)
+    assert np.array_equal(first.example_dense, second.example_dense)
+
+
+def test_equal_seeds_build_equal_models_and_leave_torchs_generator_alone():
+    loaded = workload("rm2_10")
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+
+    first, second = loaded.model(seed=4), loaded.model(seed=4)
+
+    assert_close(torch.rand(3), expected, rtol=0, atol=0)
+    state = second.state_dict()
+    for key, value in first.state_dict().items():
+        assert torch.equal(value, state[key])
+
+
+def test_dlrm_v2_crosses_three_times_at_rank_512():
+    loaded = workload("dlrm_v2_100")
+    # Rows cost time here, and are no part of the claim.
+    model = dataclasses.replace(loaded, sparse=loaded.sparse[5:6]).model()
+    assert isinstance(model, DLRM_DCN)
+    assert [tuple(w.shape) for w in model.inter_arch.crossnet.W_kernels] == [(256, 512)] * 3
+
+
+def test_an_unknown_workload_is_refused_with_those_there_are():
+    with pytest.raises(InputError, match="ranking, small, dlrm_v2_100, rm2_10; got 'large'"):
+        workload("large")
