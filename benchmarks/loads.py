@@ -168,7 +168,11 @@ def at_share_of_capacity(bench: Bench, load: Load, share: float) -> Load:
 
 
 def figures_of(result: RunResult) -> dict[str, float]:
-    """What a run measured. Shares are of the requests; a request that failed has no latency."""
+    """What a run measured. A request that failed took as long as its client would have waited."""
+    p50, p99 = (
+        min(result.percentile_of_all_seconds(percent), result.options.timeout_seconds)
+        for percent in (50, 99)
+    )
     cpu = result.server_cpu_seconds or math.nan
     return {
         "requests_per_second": result.ok_per_second,
@@ -176,8 +180,8 @@ def figures_of(result: RunResult) -> dict[str, float]:
         "scheduled_per_second": result.scheduled_per_second,
         "requests_per_cpu_second": result.ok / cpu,
         "examples_per_cpu_second": result.examples_ok / cpu,
-        "p50_us": result.percentile_of_all_seconds(50) * 1e6,
-        "p99_us": result.percentile_of_all_seconds(99) * 1e6,
+        "p50_us": p50 * 1e6,
+        "p99_us": p99 * 1e6,
         "failed_share": 1 - result.ok / max(result.requests, 1),
         "server_cores": cpu / result.elapsed_seconds,
         "tool_cores": result.client_cpu_seconds / result.elapsed_seconds,

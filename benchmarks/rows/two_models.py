@@ -26,7 +26,7 @@ def measure(bench: Bench) -> None:
                 name,
                 at_share_of_capacity(
                     bench,
-                    Load(server=server, requests=replace(requests, model=name), seconds=4.0,
+                    Load(server=server, requests=replace(requests, model=name), seconds=10.0,
                          warmup_seconds=0.5, all_ok=False),
                     0.35,
                 ),
