@@ -31,8 +31,11 @@ RENAMED_FLAGS: Final[Mapping[str, str]] = MappingProxyType({})
 class Command(NamedTuple):
     """What to start, and where."""
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     folder: Path
+
+    def __str__(self) -> str:
+        return " ".join(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,8 @@ class Checkout:
 
     def serve(self, repository: Path, *flags: object) -> Command:
         """`embershard serve` on a free port."""
-        words = [self._known_flag(str(each)) for each in flags]
-        return self.module("embershard", "serve", repository, "--port", 0, *words)
+        arguments = [self._known_flag(str(each)) for each in flags]
+        return self.module("embershard", "serve", repository, "--port", 0, *arguments)
 
     def program(self, name: str, *arguments: object) -> Command:
         """A compiled program.
@@ -93,8 +96,8 @@ class Checkout:
         changed = self._git("status", "--porcelain", "--untracked-files=no")
         return (self._git("rev-parse", "--short", "HEAD") or "unknown") + ("+" if changed else "")
 
-    def _git(self, *words: str) -> str:
-        command = ["git", "-C", str(self.root), *words]
+    def _git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     def _known_flag(self, word: str) -> str:
@@ -120,8 +123,8 @@ def _package(checkout: Checkout, spec: PackageSpec) -> Path:
 
 def _output(command: Command) -> str:
     done = subprocess.run(
-        command.words, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=False
+        command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=False
     )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command.words)}: ended with {done.returncode}, expected 0")
+        raise RuntimeError(f"{command}: ended with {done.returncode}, expected 0")
     return done.stdout

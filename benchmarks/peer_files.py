@@ -15,7 +15,7 @@ from embershard.package import SampleRequest
 __all__ = ["write_batch", "write_model", "write_weights"]
 
 
-def write_model(asked: Workload, folder: Path) -> None:
+def write_model(workload: Workload, folder: Path) -> None:
     """FOLDER/model.json: tables and layers."""
     tables = [
         {
@@ -25,27 +25,27 @@ def write_model(asked: Workload, folder: Path) -> None:
             "feature_names": list(each.feature_names),
             "pooling": each.pooling.name,
         }
-        for each in asked.tables()
+        for each in workload.tables()
     ]
     about = {
-        "keys": [each.name for each in asked.sparse],
+        "keys": [each.name for each in workload.sparse],
         "tables": tables,
-        "dense_in": asked.request_dense + asked.example_dense,
-        "dense_layers": asked.dense_layers,
-        "over_layers": asked.over_layers,
-        "cross": asked.cross,
+        "dense_in": workload.request_dense + workload.example_dense,
+        "dense_layers": workload.dense_layers,
+        "over_layers": workload.over_layers,
+        "cross": workload.cross,
     }
     (folder / "model.json").write_text(json.dumps(about))
 
 
-def write_weights(asked: Workload, folder: Path) -> None:
+def write_weights(workload: Workload, folder: Path) -> None:
     """FOLDER/state.pt: the model's state dict."""
-    torch.save(asked.model().state_dict(), folder / "state.pt")
+    torch.save(workload.model().state_dict(), folder / "state.pt")
 
 
-def write_batch(asked: Workload, request: SampleRequest, folder: Path) -> None:
+def write_batch(workload: Workload, request: SampleRequest, folder: Path) -> None:
     """FOLDER/batch.npz. Peers know no request scope: it is off."""
-    sent = request_without_scope(asked, request)
+    sent = request_without_scope(workload, request)
     np.savez(
         folder / "batch.npz",
         dense=sent.example_dense,

@@ -89,9 +89,9 @@ def child_lines(
     cores: set[int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A child that has said ``ready``, for `request_line`; see `child_process`."""
+    """A child that is ready, for `request_line`; see `child_process`."""
     process = subprocess.Popen(
-        command.words,
+        command.arguments,
         cwd=command.folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -137,7 +137,9 @@ def server_process(
     Raises:
         RuntimeError: it ended before it listened.
     """
-    process = subprocess.Popen(command.words, cwd=command.folder, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True
+    )
     try:
         if cores is not None:
             os.sched_setaffinity(process.pid, cores)
@@ -145,8 +147,7 @@ def server_process(
         line = stdout.readline()
         address = SERVING.match(line)
         if address is None:
-            words = " ".join(command.words)
-            raise RuntimeError(f"{words}: expected `serving ... on HOST:PORT`, got {line!r}")
+            raise RuntimeError(f"{command}: expected `serving ... on HOST:PORT`, got {line!r}")
         url = f"{stdout.readline().split()[-1]}metrics" if metrics else ""
         yield Running(find_target(address["address"]), process.pid, url)
     finally:
@@ -163,7 +164,7 @@ def _line(command: Command, process: subprocess.Popen[str]) -> str:
 
 def _ended(command: Command, process: subprocess.Popen[str]) -> ChildEndedError:
     status = process.wait()
-    return ChildEndedError(f"{' '.join(command.words)}: ended with {status}, expected an answer")
+    return ChildEndedError(f"{command}: ended with {status}, expected an answer")
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:

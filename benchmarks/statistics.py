@@ -54,9 +54,9 @@ class Bound(NamedTuple):
         return estimate.high < self.at_least or estimate.low > self.at_most
 
     def __str__(self) -> str:
-        words = [f">= {self.at_least:.3g}"] if self.at_least else []
+        parts = [f">= {self.at_least:.3g}"] if self.at_least else []
         return ", ".join(
-            [*words, *([f"<= {self.at_most:.3g}"] if np.isfinite(self.at_most) else [])]
+            [*parts, *([f"<= {self.at_most:.3g}"] if np.isfinite(self.at_most) else [])]
         )
 
 

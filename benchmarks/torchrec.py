@@ -55,9 +55,9 @@ class TorchRec:
         mode = MODES[self.mode]
         key = (self.workload, self.examples)
         folder = session.shared(key, lambda: model_files(self.workload, self.examples))
-        words = _peer("torchrec_offline", folder, self.mode, self.threads)
+        command = _peer("torchrec_offline", folder, self.mode, self.threads)
         cores = set(range(self.threads))
-        block = session.enter(child_process(words, cores=cores, environment=mode.environment))
+        block = session.enter(child_process(command, cores=cores, environment=mode.environment))
         theirs = np.load(folder / f"{self.mode}.npy")
         difference = float(np.abs(theirs - np.load(self.our_scores)).max())
         if difference > mode.tolerance:
@@ -86,15 +86,15 @@ class TorchRecTraining:
 @contextmanager
 def model_files(name: str, examples: int, *, seed: int = 3) -> Iterator[Path]:
     """A folder with the model, the weights and a batch of a workload, as peers read them."""
-    asked = workload(name)
+    model = workload(name)
     with TemporaryDirectory() as created:
         folder = Path(created)
-        write_model(asked, folder)
-        write_weights(asked, folder)
-        write_batch(asked, asked.request(np.random.default_rng(seed), examples), folder)
+        write_model(model, folder)
+        write_weights(model, folder)
+        write_batch(model, model.request(np.random.default_rng(seed), examples), folder)
         yield folder
 
 
 def _peer(module: str, *arguments: object) -> Command:
-    words = (str(PEER_PYTHON), "-W", "ignore", "-m", f"benchmarks.peers.{module}")
-    return Command((*words, *map(str, arguments)), ROOT)
+    start = (str(PEER_PYTHON), "-W", "ignore", "-m", f"benchmarks.peers.{module}")
+    return Command((*start, *map(str, arguments)), ROOT)

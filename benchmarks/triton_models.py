@@ -93,9 +93,9 @@ class TorchRecInTriton:
 
 def _check_scores(running: Running, spec: PackageSpec, folder: Path) -> None:
     pool = Requests(package=spec, examples=20, count=1).drawn(folder)
-    [asked] = infer_requests(described(folder), pool, first_dimension=True)
+    [drawn] = infer_requests(described(folder), pool, first_dimension=True)
     ours = scores_of(LocalPredictor(folder, threads=1), pool[0].message)
-    difference = float(np.abs(ours - _scores(running, asked.message)).max())
+    difference = float(np.abs(ours - _scores(running, drawn.message)).max())
     if difference > TOLERANCE:
         raise AssertionError(f"scores differ by {difference}, expected at most {TOLERANCE}")
 
@@ -104,7 +104,7 @@ def _config(checkout: Checkout, *arguments: object) -> str:
     """Runs `embershard triton-config`."""
     command: Command = checkout.module("embershard", "triton-config", *arguments)
     done = subprocess.run(
-        command.words, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=True
+        command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True, check=True
     )
     return done.stdout.strip()
 
@@ -135,7 +135,7 @@ def _python_backend(folder: Path) -> Path:
     wheel = wheel_folder()
     if wheel is None:
         raise FileNotFoundError(
-            "Triton's backend for Python; `scripts/install.sh triton` brings it"
+            "Triton's backend for Python; `scripts/install.sh triton` installs it"
         )
     backend = folder / "python"
     backend.mkdir(parents=True)
@@ -149,7 +149,7 @@ def _python_backend(folder: Path) -> Path:
 
 
 def _model_in_python() -> str:
-    """The stub heeds no PYTHONPATH: the model says itself where it finds what it needs."""
+    """The stub ignores PYTHONPATH, so the model sets its own search path."""
     [site] = PEER_PYTHON.parents[1].glob("lib/python*/site-packages")
     return "\n".join(
         [
@@ -161,10 +161,10 @@ def _model_in_python() -> str:
     )
 
 
-def _torchrec_config(asked: Workload, files: Path, mode: str) -> str:
+def _torchrec_config(served: Workload, files: Path, mode: str) -> str:
     """The same tensors as those of a package, packed; the same batching."""
     tensors = {
-        "DENSE": f"TYPE_FP32 dims: [ -1, {asked.example_dense} ]",
+        "DENSE": f"TYPE_FP32 dims: [ -1, {served.example_dense} ]",
         "LENGTHS": "TYPE_INT32 dims: [ -1 ]",
         "VALUES": "TYPE_INT64 dims: [ -1 ]",
     }
@@ -175,7 +175,7 @@ def _torchrec_config(asked: Workload, files: Path, mode: str) -> str:
     parameters = {"folder": str(files), "mode": mode}
     return "\n".join(
         [
-            f'name: "{asked.name}"',
+            f'name: "{served.name}"',
             'backend: "python"',
             "max_batch_size: 256",
             f"input [ {inputs} ]",

@@ -33,7 +33,7 @@ ENVIRONMENT: Final = {"GOMP_SPINCOUNT": "1000"}
 
 
 class TritonEndedError(RuntimeError):
-    """It ended before it was ready, or was not in time: its last words."""
+    """It ended before it was ready, or was not ready in time. The message is the end of its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def tritonserver(
     """
     program = find_tritonserver()
     if program is None:
-        raise FileNotFoundError("no tritonserver; `scripts/install.sh triton` brings one")
+        raise FileNotFoundError("no tritonserver; `scripts/install.sh triton` installs one")
     ports = dict(zip(("grpc", "http", "metrics"), _free_ports(3), strict=True))
     command = [
         str(program),
@@ -146,7 +146,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _read(process: subprocess.Popen[str], log: deque[str]) -> None:
-    """Keeps what it says, so that it never waits for a reader."""
+    """Reads its output, so that it never blocks on a full pipe."""
     assert process.stdout is not None
     for line in process.stdout:
         log.append(line)

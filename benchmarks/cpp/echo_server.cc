@@ -29,17 +29,17 @@ namespace {
 constexpr int kCallsPerQueue = 256;
 
 // What answers are made of.
-struct Words {
+struct AnswerFields {
   std::string model;
   std::vector<std::string> outputs;
 };
 
-void FillAnswer(const v1::PredictRequest& request, const Words& words,
+void FillAnswer(const v1::PredictRequest& request, const AnswerFields& fields,
                 v1::PredictResponse* response) {
-  response->set_model(words.model);
+  response->set_model(fields.model);
   response->set_version(1);
   response->set_request_id(request.request_id());
-  for (const std::string& name : words.outputs) {
+  for (const std::string& name : fields.outputs) {
     v1::Output* const output = response->add_outputs();
     output->set_name(name);
     output->mutable_values()->resize(request.num_examples() * sizeof(float));
@@ -56,12 +56,12 @@ void FillAnswer(const v1::PredictRequest& request, const Words& words,
 class AsyncCall {
  public:
   AsyncCall(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
-            const Words* words)
-      : service_(service), queue_(queue), words_(words) {
+            const AnswerFields* fields)
+      : service_(service), queue_(queue), fields_(fields) {
     Await();
   }
 
-  // What the queue says of it: whether the last step went well.
+  // The queue's event: whether the last operation succeeded.
   void Proceed(bool ok) {
     if (!ok && !answering_) return;  // The server shuts down: no client comes.
     if (answering_) {
@@ -69,7 +69,7 @@ class AsyncCall {
       return;
     }
     answering_ = true;
-    FillAnswer(state_->request, *words_, &state_->response);
+    FillAnswer(state_->request, *fields_, &state_->response);
     state_->writer.Finish(state_->response, grpc::Status::OK, this);
   }
 
@@ -91,17 +91,17 @@ class AsyncCall {
 
   v1::Predictor::AsyncService* const service_;
   grpc::ServerCompletionQueue* const queue_;
-  const Words* const words_;
+  const AnswerFields* const fields_;
   std::unique_ptr<State> state_;
   bool answering_ = false;
 };
 
 // Serves calls of one queue until it is shut down.
 void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueue* queue,
-                const Words* words) {
+                const AnswerFields* fields) {
   std::vector<std::unique_ptr<AsyncCall>> calls;
   for (int i = 0; i < kCallsPerQueue; ++i) {
-    calls.push_back(std::make_unique<AsyncCall>(service, queue, words));
+    calls.push_back(std::make_unique<AsyncCall>(service, queue, fields));
   }
   void* tag = nullptr;
   bool ok = false;
@@ -110,12 +110,13 @@ void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueu
 
 class CallbackEcho final : public v1::Predictor::CallbackService {
  public:
-  CallbackEcho(const Words* words, std::chrono::microseconds busy) : words_(words), busy_(busy) {}
+  CallbackEcho(const AnswerFields* fields, std::chrono::microseconds busy)
+      : fields_(fields), busy_(busy) {}
 
   grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
                                     const v1::PredictRequest* request,
                                     v1::PredictResponse* response) override {
-    FillAnswer(*request, *words_, response);
+    FillAnswer(*request, *fields_, response);
     const auto until = std::chrono::steady_clock::now() + busy_;
     while (std::chrono::steady_clock::now() < until) continue;
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -124,7 +125,7 @@ class CallbackEcho final : public v1::Predictor::CallbackService {
   }
 
  private:
-  const Words* const words_;
+  const AnswerFields* const fields_;
   const std::chrono::microseconds busy_;
 };
 
@@ -133,7 +134,7 @@ void AddPort(grpc::ServerBuilder* builder, int* port) {
   builder->SetMaxReceiveMessageSize(64 << 20);
 }
 
-int RunAsync(const StopSignals& stop, const Words& words) {
+int RunAsync(const StopSignals& stop, const AnswerFields& fields) {
   int port = 0;
   grpc::ServerBuilder builder;
   AddPort(&builder, &port);
@@ -147,20 +148,21 @@ int RunAsync(const StopSignals& stop, const Words& words) {
   if (server == nullptr) return EXIT_FAILURE;
   std::vector<std::thread> threads;
   for (const auto& queue : queues) {
-    threads.emplace_back(ServeQueue, &service, queue.get(), &words);
+    threads.emplace_back(ServeQueue, &service, queue.get(), &fields);
   }
   stop.ServeUntilOne(port);
   // Calls that wait for a client go down with the process: ending them one by one would
-  // race with threads that ask for the next.
+  // race with threads that request the next.
   std::fflush(stdout);
   std::_Exit(EXIT_SUCCESS);
 }
 
-int RunCallback(const StopSignals& stop, const Words& words, std::chrono::microseconds busy) {
+int RunCallback(const StopSignals& stop, const AnswerFields& fields,
+                std::chrono::microseconds busy) {
   int port = 0;
   grpc::ServerBuilder builder;
   AddPort(&builder, &port);
-  CallbackEcho service(&words, busy);
+  CallbackEcho service(&fields, busy);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return EXIT_FAILURE;
@@ -179,10 +181,10 @@ int Main(int count, char** arguments) {
     std::fprintf(stderr, "usage: echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...\n");
     return EXIT_FAILURE;
   }
-  const Words words = {arguments[2], {arguments + 3, arguments + count}};
+  const AnswerFields fields = {arguments[2], {arguments + 3, arguments + count}};
   const StopSignals stop;
-  return api == "async" ? RunAsync(stop, words)
-                        : RunCallback(stop, words, std::chrono::microseconds(busy_us));
+  return api == "async" ? RunAsync(stop, fields)
+                        : RunCallback(stop, fields, std::chrono::microseconds(busy_us));
 }
 
 }  // namespace

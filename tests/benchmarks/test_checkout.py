@@ -21,9 +21,9 @@ def test_a_folder_without_venv_is_no_checkout(tmp_path):
 
 def test_servers_run_in_their_checkout_with_its_python(other):
     command = other.serve(other.root / "repository", "--threads", 1)
-    assert command.words[:5] == (other.python, "-m", "embershard", "serve",
+    assert command.arguments[:5] == (other.python, "-m", "embershard", "serve",
                                  str(other.root / "repository"))  # fmt: skip
-    assert command.words[5:] == ("--port", "0", "--threads", "1")
+    assert command.arguments[5:] == ("--port", "0", "--threads", "1")
     assert command.folder == other.root
 
 
@@ -39,8 +39,8 @@ def test_a_flag_has_its_old_name_in_a_checkout_from_before_the_renaming(other, m
     monkeypatch.setattr(checkouts, "RENAMED_FLAGS", {"--new": "--old"})
     known = {THIS: ("--new",), other: ("--old",)}
     monkeypatch.setattr(checkouts, "_serve_help", known.__getitem__)
-    assert THIS.serve(ROOT, "--new", 3).words[-2:] == ("--new", "3")
-    assert other.serve(ROOT, "--new", 3).words[-2:] == ("--old", "3")
+    assert THIS.serve(ROOT, "--new", 3).arguments[-2:] == ("--new", "3")
+    assert other.serve(ROOT, "--new", 3).arguments[-2:] == ("--old", "3")
 
 
 def test_a_program_that_is_not_built_says_how_to_build_it(other):
