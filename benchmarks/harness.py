@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.checkout import THIS, Checkout
 from benchmarks.statistics import (
     DRIFT_MAX,
+    INTERVAL_PAIRS,
     NO_BOUND,
     Bound,
     Estimate,
@@ -107,9 +108,15 @@ class Row:
         return self.drift > DRIFT_MAX
 
     @property
+    def judged(self) -> bool:
+        """Whether there is an interval to judge the bound by."""
+        return len(self.values) >= INTERVAL_PAIRS
+
+    @property
     def failed(self) -> bool:
         estimate = self.estimate
-        return estimate is not None and not self.void and self.bound.fails(estimate)
+        judged = self.judged and not self.void
+        return estimate is not None and judged and self.bound.fails(estimate)
 
 
 class Session:

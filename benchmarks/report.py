@@ -102,9 +102,12 @@ def table(run: Run, rows: Sequence[Row]) -> str:
 
 
 def verdict(row: Row) -> str:
-    """``void`` if the machine drifted, ``FAILED`` if the bound is missed, else nothing."""
+    """``void`` if the machine drifted, ``not judged`` with a bound and too few pairs, ``FAILED`` if
+    the bound is missed, else nothing."""
     if row.void:
         return f"void: memory speed changed by {row.drift:.0%}"
+    if str(row.bound) and not row.judged:
+        return "not judged"
     return "FAILED" if row.failed else ""
 
 

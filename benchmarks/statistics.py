@@ -12,6 +12,7 @@ from scipy.stats import bootstrap
 
 __all__ = [
     "DRIFT_MAX",
+    "INTERVAL_PAIRS",
     "NO_BOUND",
     "Bound",
     "Estimate",
@@ -29,7 +30,7 @@ DRIFT_MAX: Final = 0.15
 """Change of memory speed during a run above which its rows are void."""
 
 INTERVAL_PAIRS: Final = 10
-"""With fewer pairs the interval is the least and the largest ratio."""
+"""With fewer pairs there is no interval: the ends are the least and the largest ratio."""
 
 RESAMPLES: Final = 2000
 STREAM_BYTES: Final = 128 << 20
