@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks import report, rows
 from benchmarks.checkout import PEER_PYTHON, ROOT, THIS, Checkout
 from benchmarks.harness import Bench
+from embershard.errors import ConfigError
 
 RESULTS = ROOT / "build" / "benchmarks" / "results"
 
@@ -76,4 +77,7 @@ def _says(name: str, mark: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ConfigError as error:
+        sys.exit(str(error))
