@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -34,7 +36,7 @@ __all__ = ["SMALL", "PackageSpec", "Requests", "described", "export", "message"]
 SOURCES: Final = ("models", "modules", "export", "package")
 """Folders of embershard whose changes may change a package."""
 
-OLD_SECONDS: Final = 3600
+OLD_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +130,8 @@ def described(folder: Path) -> ServedModel:
 def export(spec: PackageSpec) -> Path:
     """The package's folder, exported once by this embershard and kept in the cache folder.
 
-    Packages are kept by the digest of the sources that write them. Packages of other sources are
-    deleted after an hour, when no other checkout uses them.
+    Packages are kept by the digest of the sources that write them. Those of other sources are
+    deleted a day after their last use.
     """
     name = "_".join(
         each
@@ -138,10 +140,21 @@ def export(spec: PackageSpec) -> Path:
         if each
     )  # fmt: skip
     kept, digest = DEFAULT_CACHE.expanduser() / "benchmarks" / name, _digest()
+    out = kept / digest / workload(spec.workload).name / "1"
+    kept.mkdir(parents=True, exist_ok=True)
+    with (kept / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Another run may export the same package.
+        if not out.exists():
+            _export(spec, out)
+        os.utime(kept / digest)
+    for old in kept.glob("*/"):
+        if old.name != digest and old.stat().st_mtime < time.time() - OLD_SECONDS:
+            shutil.rmtree(old)
+    return out
+
+
+def _export(spec: PackageSpec, out: Path) -> None:
     model = workload(spec.workload)
-    out = kept / digest / model.name / "1"
-    if out.exists():
-        return out
     if spec.variant == "request_scope_off":
         model = without_scope(model)
     faulty = spec.variant in faulty_models.KINDS
@@ -154,10 +167,6 @@ def export(spec: PackageSpec) -> Path:
         devices=spec.devices,
         samples=[model.request(random, count) for count in (1, model.examples)],
     )
-    for old in kept.iterdir():
-        if old.name != digest and old.stat().st_mtime < time.time() - OLD_SECONDS:
-            shutil.rmtree(old)
-    return out
 
 
 def _digest() -> str:

@@ -1,0 +1,34 @@
+"""Packages in the cache folder."""
+
+import os
+import time
+
+import pytest
+
+from benchmarks import packages
+from benchmarks.packages import SMALL, export
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """The folder of *small*'s packages; an export writes an empty one."""
+    monkeypatch.setattr(packages, "DEFAULT_CACHE", tmp_path)
+    monkeypatch.setattr(packages, "_digest", lambda: "new")
+    monkeypatch.setattr(packages, "_export", lambda spec, out: out.mkdir(parents=True))
+    return tmp_path / "benchmarks" / "small_1xcpu_fp32"
+
+
+def test_a_package_is_exported_once_for_the_same_sources(kept, monkeypatch):
+    assert export(SMALL) == kept / "new" / "small" / "1"
+    monkeypatch.setattr(packages, "_export", lambda spec, out: pytest.fail("exported twice"))
+    assert export(SMALL).is_dir()
+
+
+def test_packages_of_other_sources_are_deleted_a_day_after_their_last_use(kept):
+    for digest, hours in (("recent", 23), ("old", 25), ("new", 25)):
+        (kept / digest / "small" / "1").mkdir(parents=True)
+        used = time.time() - hours * 3600
+        os.utime(kept / digest, (used, used))
+    export(SMALL)
+    assert {each.name for each in kept.glob("*/")} == {"recent", "new"}
+    assert (kept / "new").stat().st_mtime > time.time() - 3600
