@@ -117,7 +117,7 @@ def _serve_help(checkout: Checkout) -> Sequence[str]:
 
 @cache
 def _package(checkout: Checkout, spec: PackageSpec) -> Path:
-    exported = _output(checkout.module("benchmarks.agents.export", json.dumps(asdict(spec))))
+    exported = _output(checkout.module("benchmarks.workers.export", json.dumps(asdict(spec))))
     return Path(exported.splitlines()[-1])
 
 

@@ -54,7 +54,7 @@ class Local:
     def start(self, session: Session, checkout: Checkout) -> Block:
         given = asdict(self)
         given |= {"folder": str(checkout.package(self.package)), "scores": str(self.scores or "")}
-        command = checkout.module("benchmarks.agents.local", json.dumps(given))
+        command = checkout.module("benchmarks.workers.local", json.dumps(given))
         return session.enter(
             child_process(command, cores=set(self.cores) or None, seconds=self.seconds)
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -41,9 +41,12 @@ OLD_SECONDS: Final = 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSpec:
-    """An int8 package of a workload's model."""
+    """A package of a workload's model."""
 
     workload: str = "small"
+    weights: Literal["int8", "int4"] = "int8"
+    """Of its tables."""
+
     dense_dtype: str = "fp32"
     devices: str = "1xcpu"
     """Of the plan, one thread of lookups each."""
@@ -136,6 +139,7 @@ def export(spec: PackageSpec) -> Path:
     name = "_".join(
         each
         for each in (spec.workload, spec.devices, spec.dense_dtype, spec.variant,
+                     spec.weights if spec.weights != "int8" else "",
                      f"seed{spec.seed}" if spec.seed else "")
         if each
     )  # fmt: skip
@@ -163,6 +167,7 @@ def _export(spec: PackageSpec, out: Path) -> None:
         faulty_models.FaultyModel(spec.variant) if faulty else model.model(seed=spec.seed),
         model.schema(),
         out,
+        weights=spec.weights,
         dense_dtype=spec.dense_dtype,
         devices=spec.devices,
         samples=[model.request(random, count) for count in (1, model.examples)],

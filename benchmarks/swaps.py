@@ -26,7 +26,7 @@ class Swaps:
         """A process that swaps versions of a `ServeModels` when it is told to."""
         assert running.folder is not None
         arguments = (running.folder, self.period_seconds)
-        command = checkout.module("benchmarks.agents.swaps", *arguments)
+        command = checkout.module("benchmarks.workers.swaps", *arguments)
         return Swapper(command, session.enter(child_lines(command)))
 
 

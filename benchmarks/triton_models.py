@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
-from benchmarks.agents.local import scores_of
 from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Session
 from benchmarks.packages import SMALL, PackageSpec, Requests, described
 from benchmarks.processes import Running
 from benchmarks.torchrec import model_files
 from benchmarks.tritonserver import Triton, tritonserver, wheel_folder
+from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, workload
 from embershard.bench.open_inference import MODEL_INFER, infer_requests
 from embershard.bench.target import find_target

@@ -6,6 +6,8 @@
     small         26 tables of 100,000 rows, one id each; 13 dense; D64; DLRM; 1 example
     dlrm_v2_100   MLPerf's DLRM-v2, tables over 1000 rows divided by 100; D128; DLRM_DCN
     rm2_10        32 tables of 50,000 rows, 120 ids each; 256 dense; D64; DLRM
+    lookup_d64    8 tables of 2,000,000 rows, 1 GiB in int8 together, 20 ids each; D64; lookup_d128
+                  with half the rows; lookup_d64_cached and lookup_d128_cached with 4,096 rows
     ============  =========================================================================
 
 Sources: dlrm_v2: mlcommons/inference, recommendation/dlrm_v2 (cardinalities, multi-hot sizes,
@@ -235,11 +237,30 @@ def _rm2_10() -> Workload:
     )
 
 
+def _lookup(name: str, dim: int, rows: int) -> Workload:
+    return Workload(
+        name=name,
+        examples=1,
+        dim=dim,
+        sparse=tuple(
+            WorkloadInput(name=f"f_{at}", table=f"f_{at}", rows=rows, ids=20) for at in range(8)
+        ),
+        request_dense=0,
+        example_dense=1,
+        dense_layers=(dim,),
+        over_layers=(8, 1),
+    )
+
+
 WORKLOADS: MappingProxyType[str, Callable[[], Workload]] = MappingProxyType(
     {
         "ranking": _ranking,
         "small": _small,
         "dlrm_v2_100": _dlrm_v2_100,
         "rm2_10": _rm2_10,
+        "lookup_d64": lambda: _lookup("lookup_d64", 64, 2_000_000),
+        "lookup_d128": lambda: _lookup("lookup_d128", 128, 1_000_000),
+        "lookup_d64_cached": lambda: _lookup("lookup_d64_cached", 64, 4096),
+        "lookup_d128_cached": lambda: _lookup("lookup_d128_cached", 128, 4096),
     }
 )

@@ -17,7 +17,7 @@ OURS = "fused tables"
 def measure(bench: Bench) -> None:
     def ours(kind: str) -> Child:
         return Child(
-            command=lambda checkout: checkout.module("benchmarks.agents.training", kind, EXAMPLES),
+            command=lambda checkout: checkout.module("benchmarks.workers.training", kind, EXAMPLES),
             is_peer=False,
         )
 

@@ -27,12 +27,12 @@ def test_servers_run_in_their_checkout_with_its_python(other):
     assert command.folder == other.root
 
 
-def test_agents_are_those_of_the_checkout_if_it_has_them_else_ours(other):
-    assert other.module("benchmarks.agents.local").folder == ROOT
-    (other.root / "benchmarks" / "agents").mkdir(parents=True)
-    (other.root / "benchmarks" / "agents" / "local.py").touch()
-    assert other.module("benchmarks.agents.local").folder == other.root
-    assert other.module("benchmarks.agents.swaps").folder == ROOT
+def test_workers_are_those_of_the_checkout_if_it_has_them_else_ours(other):
+    assert other.module("benchmarks.workers.local").folder == ROOT
+    (other.root / "benchmarks" / "workers").mkdir(parents=True)
+    (other.root / "benchmarks" / "workers" / "local.py").touch()
+    assert other.module("benchmarks.workers.local").folder == other.root
+    assert other.module("benchmarks.workers.swaps").folder == ROOT
 
 
 def test_a_flag_has_its_old_name_in_a_checkout_from_before_the_renaming(other, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.agents.local import merged
+from benchmarks.workers.local import merged
 from embershard.bench.pool import PooledRequest
 
 POOL = [PooledRequest(bytes([at]), size, 0) for at, size in enumerate([100, 156, 1, 700, 5])]

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from benchmarks import packages
-from benchmarks.packages import SMALL, export
+from benchmarks.packages import SMALL, PackageSpec, export
 
 
 @pytest.fixture
@@ -22,6 +22,11 @@ def test_a_package_is_exported_once_for_the_same_sources(kept, monkeypatch):
     assert export(SMALL) == kept / "new" / "small" / "1"
     monkeypatch.setattr(packages, "_export", lambda spec, out: pytest.fail("exported twice"))
     assert export(SMALL).is_dir()
+
+
+def test_packages_of_int4_tables_have_a_folder_of_their_own(kept):
+    out = export(PackageSpec(weights="int4"))
+    assert out == kept.with_name("small_1xcpu_fp32_int4") / "new" / "small" / "1"
 
 
 def test_packages_of_other_sources_are_deleted_a_day_after_their_last_use(kept):

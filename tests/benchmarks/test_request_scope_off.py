@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from benchmarks.agents.local import scores_of
 from benchmarks.packages import message
 from benchmarks.request_scope_off import empty_user_lists, request_without_scope, without_scope
+from benchmarks.workers.local import scores_of
 from embershard.export import export_model
 from embershard.package import Package
 from embershard.serving import LocalPredictor

@@ -14,8 +14,8 @@ from benchmarks.harness import Bench
 NAMES = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
 
 COMPARED = {
-    "headline_bf16", "mlperf_bf16", "offline", "front_end", "batching", "idle", "stream", "swaps",
-    "swaps_200", "shadows", "overload_long", "triton", "two_models",
+    "headline_bf16", "mlperf_bf16", "offline", "lookup", "lookup_sizes", "front_end", "batching",
+    "idle", "stream", "swaps", "swaps_200", "shadows", "overload_long", "triton", "two_models",
 }  # fmt: skip
 """Rows by which two checkouts are compared."""
 

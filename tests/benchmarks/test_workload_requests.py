@@ -5,9 +5,9 @@ import json
 import numpy as np
 import torch
 
-from benchmarks.agents.local import scores_of
 from benchmarks.packages import message
 from benchmarks.peer_files import write_batch, write_model, write_weights
+from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, WorkloadInput
 from embershard.export import export_model
 from embershard.jagged import KeyedJaggedTensor

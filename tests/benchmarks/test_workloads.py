@@ -98,5 +98,5 @@ def test_dlrm_v2_crosses_three_times_at_rank_512():
 
 
 def test_an_unknown_workload_is_refused_with_those_there_are():
-    with pytest.raises(InputError, match="ranking, small, dlrm_v2_100, rm2_10; got 'large'"):
+    with pytest.raises(InputError, match=f"{', '.join(WORKLOADS)}; got 'large'"):
         workload("large")

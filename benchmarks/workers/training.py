@@ -1,4 +1,4 @@
-"""Training steps of *small*: ``python -m benchmarks.agents.training fused|plain EXAMPLES``. Blocks
+"""Training steps of *small*: ``python -m benchmarks.workers.training fused|plain EXAMPLES``. Blocks
 as `benchmarks.child` says."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs requests through the model in this process: ``python -m benchmarks.agents.local JSON``.
+"""Runs requests through the model in this process: ``python -m benchmarks.workers.local JSON``.
 
 The JSON object holds the fields of `benchmarks.local.Local`, and ``folder``, the package's. Writes
 the scores of the first request to ``scores`` if that is given. Blocks as `benchmarks.child` says.

@@ -1,6 +1,6 @@
 """Exports a package with this checkout's exporter, unless it is there, and prints its folder.
 
-``python -m benchmarks.agents.export JSON``, where JSON holds the fields of `PackageSpec`.
+``python -m benchmarks.workers.export JSON``, where JSON holds the fields of `PackageSpec`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Swaps the versions of a server's only model: ``python -m benchmarks.agents.swaps FOLDER PERIOD``.
+"""Swaps the versions of a server's model: ``python -m benchmarks.workers.swaps FOLDER PERIOD``.
 
 FOLDER holds the server's ``repository`` and its ``control`` socket. Lines: ``begin`` is answered
 with ``begun``, ``end`` with the figures ``swaps`` and ``swap_ms`` as JSON.

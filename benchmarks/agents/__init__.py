@@ -1,3 +1,0 @@
-"""Processes that run with the Python, and the embershard, of the checkout that is measured."""
-
-__all__: list[str] = []

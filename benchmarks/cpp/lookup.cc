@@ -1,0 +1,285 @@
+// Lookups of a package's tables, rows drawn at random, as a side of a comparison:
+//
+//   lookup <package> <bags> <rows a bag> <threads> embershard   our kernels
+//   lookup <package> <bags> <rows a bag> <threads> fbgemm       FBGEMM's operator
+//
+// Both read the same tables (in huge pages where the system gives them), and the same batches.
+// FBGEMM's operator has one thread: with more, each calls it with batches of its own. It takes
+// 32-bit row numbers and does not check them; its sums are compared with ours first. Not with
+// THP_MEM_ALLOC_ENABLE=1: it maps sums of over 2 MiB anew in every call, for which 512 bags of 26
+// tables took seven times as long.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "benchmarks/cpp/blocks.h"
+#include "dense/fbgemm_operators.h"
+#include "lookup/sharded_lookup.h"
+#include "package/package.h"
+
+namespace embershard {
+namespace {
+
+constexpr size_t kRowsDrawn = size_t{1} << 15;  // Of each table, at least, over all batches.
+
+[[noreturn]] void Fail(const std::string& message) {
+  std::cerr << "lookup: " << message << '\n';
+  std::exit(1);
+}
+
+struct Arguments {
+  std::string package;
+  size_t bags = 0;
+  size_t length = 0;  // Of each bag.
+  size_t threads = 0;
+};
+
+// Of each sparse input `bags` lists.
+class Batch {
+ public:
+  Batch(const Package& package, size_t bags, size_t length, std::mt19937_64& random)
+      : offsets_(bags + 1) {
+    for (size_t bag = 0; bag <= bags; ++bag) offsets_[bag] = static_cast<int64_t>(bag * length);
+    const Manifest& manifest = package.manifest();
+    for (const SparseInput& input : manifest.schema.sparse) {
+      const int64_t rows = manifest.tables[input.lookups.front().table].rows;
+      std::uniform_int_distribution<int64_t> draw(0, rows - 1);
+      std::vector<int64_t>& drawn = rows_.emplace_back(bags * length);
+      for (int64_t& row : drawn) row = draw(random);
+    }
+    for (const std::vector<int64_t>& drawn : rows_) {
+      lists_.push_back({.rows = drawn.data(), .offsets = offsets_.data(), .weights = nullptr});
+    }
+  }
+
+  Batch(Batch&&) = default;  // The lists point into vectors, which do not move.
+  Batch(const Batch&) = delete;
+
+  std::span<const JaggedRows> lists() const { return lists_; }
+
+ private:
+  std::vector<int64_t> offsets_;
+  std::vector<std::vector<int64_t>> rows_;
+  std::vector<JaggedRows> lists_;
+};
+
+// The same for the same arguments: four or more, so that the fast caches do not hold their rows.
+std::vector<Batch> DrawBatches(const Package& package, const Arguments& arguments) {
+  std::mt19937_64 random(1);
+  std::vector<Batch> batches;
+  const auto [_, bags, length, threads] = arguments;
+  const size_t count = std::max<size_t>(4, kRowsDrawn / (bags * length)) * threads;
+  for (size_t i = 0; i < count; ++i) batches.emplace_back(package, bags, length, random);
+  return batches;
+}
+
+class OurLookup {
+ public:
+  OurLookup(const Package& package, size_t bags, size_t threads)
+      : columns_(package.schema().example_pooled_columns), pooled_(bags * columns_) {
+    auto lookup = MakeShardedLookup(package, {.threads = static_cast<int>(threads)});
+    if (!lookup.ok()) Fail(lookup.status().message());
+    lookup_ = std::move(*lookup);
+  }
+
+  std::span<const float> Run(const Batch& batch) {
+    const size_t bags = pooled_.size() / columns_;
+    const LookupMatrix out{.values = pooled_.data(), .bags = bags, .columns = columns_};
+    const Status done = lookup_->Run(batch.lists(), {.request = {}, .example = out});
+    if (!done.ok()) Fail(done.message());
+    return pooled_;
+  }
+
+ private:
+  size_t columns_;
+  std::vector<float> pooled_;
+  std::unique_ptr<Lookup> lookup_;
+};
+
+using Named = std::map<std::string, c10::IValue>;
+
+// FBGEMM's numbers (SparseType, EmbeddingLocation, PoolingMode).
+constexpr int64_t kFp32 = 0;
+constexpr int64_t kInt8 = 2;
+constexpr int64_t kInt4 = 3;
+constexpr int32_t kHost = 3;
+constexpr int64_t kSum = 0;
+
+// Those that are the same for every batch, by their names in the operator's schema.
+Named TableArguments(const Package& package) {
+  const Manifest& manifest = package.manifest();
+  const TableStore& tables = package.tables();
+  std::vector<int64_t> offsets, types, dim_offsets = {0};
+  int64_t largest_dims[2] = {};  // Of int8 tables, and of int4 ones.
+  // The operator takes one array of weights: what spans the tables, of which it reads these alone.
+  std::byte* base = nullptr;
+  const std::byte* end = nullptr;
+  for (size_t i = 0; i < manifest.tables.size(); ++i) {
+    auto* const rows = const_cast<std::byte*>(tables.rows(i));  // It only reads.
+    if (base == nullptr || rows < base) base = rows;
+    end = std::max(end, tables.rows(i) + tables.size_bytes(i));
+  }
+  for (const SparseInput& input : manifest.schema.sparse) {
+    const size_t at = input.lookups.front().table;
+    const TableSpec& table = manifest.tables[at];
+    const bool is_int4 = table.weights == WeightType::kInt4;
+    if (!is_int4 && table.weights != WeightType::kInt8) {
+      Fail("table '" + table.name + "': expected int8 or int4");
+    }
+    offsets.push_back(tables.rows(at) - base);
+    types.push_back(is_int4 ? kInt4 : kInt8);
+    dim_offsets.push_back(dim_offsets.back() + table.dim);
+    largest_dims[is_int4] = std::max(largest_dims[is_int4], table.dim);
+  }
+  return {
+      {"dev_weights", at::from_blob(base, {end - base}, at::kByte)},
+      {"uvm_weights", at::empty({0}, at::kByte)},
+      {"weights_placements", at::tensor(std::vector<int32_t>(offsets.size(), kHost), at::kInt)},
+      {"weights_offsets", at::tensor(offsets, at::kLong)},
+      {"weights_tys", at::tensor(types, at::kByte)},
+      {"D_offsets", at::tensor(dim_offsets, at::kInt)},
+      {"total_D", dim_offsets.back()},
+      {"max_int2_D", 0},
+      {"max_int4_D", largest_dims[1]},
+      {"max_int8_D", largest_dims[0]},
+      {"max_float16_D", 0},
+      {"max_float32_D", 0},
+      {"pooling_mode", kSum},
+      {"indice_weights", c10::IValue()},
+      {"output_dtype", kFp32},
+      {"row_alignment", 1},
+  };
+}
+
+// The batch's lists one behind the other, as the operator takes them.
+Named BatchArguments(const Batch& batch, size_t bags) {
+  std::vector<int32_t> rows, offsets = {0};
+  for (const JaggedRows& list : batch.lists()) {
+    const auto begin = static_cast<int32_t>(rows.size());
+    for (size_t bag = 1; bag <= bags; ++bag) {
+      offsets.push_back(begin + static_cast<int32_t>(list.offsets[bag]));
+    }
+    for (int64_t i = 0; i < list.offsets[bags]; ++i) {
+      rows.push_back(static_cast<int32_t>(list.rows[i]));
+    }
+  }
+  return {{"indices", at::tensor(rows, at::kInt)}, {"offsets", at::tensor(offsets, at::kInt)}};
+}
+
+class FbgemmLookup {
+ public:
+  FbgemmLookup(const Package& package, const std::vector<Batch>& batches, size_t bags)
+      : operator_(Operator()) {
+    const Named tables = TableArguments(package);
+    for (const Batch& batch : batches) {
+      Named named = BatchArguments(batch, bags);
+      named.insert(tables.begin(), tables.end());
+      calls_.push_back(Ordered(named));
+    }
+  }
+
+  // Of one batch. Any thread.
+  at::Tensor Run(size_t batch) const {
+    const c10::InferenceMode guard;
+    std::vector<c10::IValue> stack = calls_[batch];
+    operator_.callBoxed(stack);
+    return stack.front().toTensor();
+  }
+
+ private:
+  static c10::OperatorHandle Operator() {
+    const Status loaded = LoadFbgemmOperators(EMBERSHARD_FBGEMM_FOLDER);
+    if (!loaded.ok()) Fail(loaded.message());
+    return c10::Dispatcher::singleton().findSchemaOrThrow(
+        "fbgemm::int_nbit_split_embedding_codegen_lookup_function", "");
+  }
+
+  std::vector<c10::IValue> Ordered(const Named& named) const {
+    std::vector<c10::IValue> ordered;
+    for (const c10::Argument& argument : operator_.schema().arguments()) {
+      if (const auto value = named.find(argument.name()); value != named.end()) {
+        ordered.push_back(value->second);
+      } else if (argument.default_value()) {
+        ordered.push_back(*argument.default_value());
+      } else {
+        Fail("FBGEMM's operator has an argument '" + argument.name() + "', expected none of it");
+      }
+    }
+    return ordered;
+  }
+
+  c10::OperatorHandle operator_;
+  std::vector<std::vector<c10::IValue>> calls_;
+};
+
+void CheckSums(std::span<const float> ours, const at::Tensor& theirs) {
+  if (theirs.numel() != static_cast<int64_t>(ours.size())) {
+    Fail("expected inputs of examples with one lookup each");
+  }
+  const auto* values = theirs.const_data_ptr<float>();
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (!(std::abs(ours[i] - values[i]) <= 1e-4F)) {  // Nor is NaN.
+      Fail("sum " + std::to_string(i) + ": expected " + std::to_string(ours[i]) + ", got " +
+           std::to_string(values[i]));
+    }
+  }
+}
+
+void Main(const Arguments& arguments, bool is_fbgemm) {
+  const auto [folder, bags, length, threads] = arguments;
+  const auto package = Package::Open(folder, {.residency = TableResidency::kResident, .plan = ""});
+  if (!package.ok()) Fail(package.status().message());
+  at::set_num_threads(1);
+  const std::vector<Batch> batches = DrawBatches(**package, arguments);
+  const double million_rows =
+      1e-6 * static_cast<double>((*package)->schema().sparse.size() * bags * length);
+
+  OurLookup ours(**package, bags, is_fbgemm ? 1 : threads);
+  if (!is_fbgemm) {
+    size_t next = 0;
+    benchmarks::AnswerBlocks("million_rows", 1, [&](size_t) {
+      ours.Run(batches[next++ % batches.size()]);
+      return million_rows;
+    });
+    return;
+  }
+  const FbgemmLookup theirs(**package, batches, bags);
+  CheckSums(ours.Run(batches.front()), theirs.Run(0));
+  std::vector<size_t> next(threads);  // Thread t has the batches t, t + threads, ...
+  benchmarks::AnswerBlocks("million_rows", threads, [&](size_t thread) {
+    theirs.Run((next[thread]++ * threads + thread) % batches.size());
+    return million_rows;
+  });
+}
+
+}  // namespace
+}  // namespace embershard
+
+int main(int argc, char** argv) {
+  const std::string side = argc == 6 ? argv[5] : "";
+  if (side != "embershard" && side != "fbgemm") {
+    std::cerr << "usage: lookup PACKAGE BAGS ROWS_A_BAG THREADS embershard|fbgemm\n";
+    return 2;
+  }
+  const auto number = [&](int at) { return std::strtoull(argv[at], nullptr, 10); };
+  embershard::Main({argv[1], number(2), number(3), number(4)}, side == "fbgemm");
+}

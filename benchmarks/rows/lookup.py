@@ -1,0 +1,72 @@
+"""Lookups beside FBGEMM's tuned operator, called from C++, and the random-row limit: of tables
+of 1 GiB in int8 together, and of tables that the caches hold."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Bench, Ratio, Side
+from benchmarks.local import Child
+from benchmarks.packages import PackageSpec
+from benchmarks.workloads import workload
+
+__all__ = ["compare_lookups", "measure"]
+
+OURS, THEIRS, LIMIT = "embershard", "FBGEMM, tuned", "random-row limit"
+
+
+def measure(bench: Bench) -> None:
+    for weights in ("int8", "int4"):
+        for tables in ("d64", "d128", "d64_cached", "d128_cached"):
+            package = PackageSpec(workload=f"lookup_{tables}", weights=weights)
+            for threads in (1, 2):
+                name = f"{weights}_{tables}_{threads}t"
+                compare_lookups(bench, name, package, threads=threads)
+
+
+def compare_lookups(
+    bench: Bench,
+    name: str,
+    package: PackageSpec,
+    *,
+    bags: int = 512,
+    length: int = 20,
+    threads: int = 1,
+) -> None:
+    """Adds a row beside FBGEMM and one beside the limit.
+
+    Args:
+        name: of the rows.
+        bags: of each table in a batch.
+        length: ids of a bag.
+    """
+    tables = workload(package.workload).tables()
+    dim, rows = tables[0].embedding_dim, sum(each.num_embeddings for each in tables)
+    codes = dim if package.weights == "int8" else dim // 2  # Bytes.
+    cores = tuple(range(threads))
+
+    def lookup(kernels: str) -> Child:
+        return Child(
+            command=lambda checkout: checkout.program(
+                "lookup", checkout.package(package), bags, length, threads, kernels
+            ),
+            cores=cores,
+            is_peer=kernels == "fbgemm",
+        )
+
+    sides: dict[str, Side] = {
+        OURS: lookup("embershard"),
+        THEIRS: lookup("fbgemm"),
+        LIMIT: Child(
+            command=lambda checkout: checkout.program("limits", threads, "gather", codes, rows),
+            cores=cores,
+        ),
+    }
+    figure = "million_rows_per_second"
+    bench.compare(
+        f"{package.weights} D{dim}, {len(tables)} tables, {rows:,} rows together, "
+        f"bags: {bags} of {length}, threads: {threads}",
+        sides,
+        [
+            Ratio(name, figure, OURS, THEIRS),
+            Ratio(f"{name}_limit", figure, OURS, LIMIT),
+        ],
+    )

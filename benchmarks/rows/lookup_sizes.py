@@ -1,0 +1,16 @@
+"""Lookups of the batches that servers see, one request or many, one id a bag or twenty, beside
+FBGEMM's tuned operator, called from C++, on the tables of *small*."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Bench
+from benchmarks.packages import SMALL
+from benchmarks.rows.lookup import compare_lookups
+
+__all__ = ["measure"]
+
+
+def measure(bench: Bench) -> None:
+    for bags in (1, 64, 512):
+        for length in (1, 20):
+            compare_lookups(bench, f"{bags}x{length}", SMALL, bags=bags, length=length)
