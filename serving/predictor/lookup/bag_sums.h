@@ -3,8 +3,8 @@
 //
 // A row's value is float(scale * code + bias), rounded once, or its fp16 made wider, or its fp32.
 // Values are added in the order of the list, rounded after each; with weights,
-// sum = weight * value + sum is rounded once. Every kernel does just that, so all give the same bits, and a column's sum does
-// not depend on which columns, bags or tables are computed beside it.
+// sum = weight * value + sum is rounded once. Every kernel does just that, so all give the same
+// bits, and a column's sum does not depend on which columns, bags or tables are computed beside it.
 
 #ifndef EMBERSHARD_LOOKUP_BAG_SUMS_H_
 #define EMBERSHARD_LOOKUP_BAG_SUMS_H_
