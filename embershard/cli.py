@@ -35,7 +35,7 @@ from embershard.commands.signals import StopSignals
 from embershard.errors import EmbershardError
 from embershard.version import __version__
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
 """What a server is installed without."""
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 where the command failed with a message on standard error; 130 after Ctrl-C, 143 after
         SIGTERM, 129 after SIGHUP; 141 where whoever read standard output left, as `head` does.
     """
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     signals = StopSignals()
     try:
         with signals:
@@ -104,12 +104,13 @@ class _Command(argparse.ArgumentParser):
         return given, unknown
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Every command and flag, each command with the function that runs it as ``run``."""
+    program = argparse.ArgumentParser(
         prog="embershard", description="Train, export, serve and ask recommendation models."
     )
-    parser.add_argument("--version", action="version", version=f"embershard {__version__}")
-    commands = parser.add_subparsers(
+    program.add_argument("--version", action="version", version=f"embershard {__version__}")
+    commands = program.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Command
     )
     for add in (
@@ -131,4 +132,4 @@ def _parser() -> argparse.ArgumentParser:
         add_bench,
     ):
         add(commands)
-    return parser
+    return program

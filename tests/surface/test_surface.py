@@ -1,0 +1,11 @@
+"""The public surface is what the committed text says; a change of it is a change of that text."""
+
+import pytest
+
+from scripts.write_surface import FOLDER, SURFACE
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_public_surface_is_as_committed(name):
+    committed = (FOLDER / name).read_text().splitlines()
+    assert list(SURFACE[name]()) == committed, "run python -m scripts.write_surface, and say why"
