@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from embershard.errors import NotFoundError
-from embershard.package.names import version_of
 
 __all__ = ["ServedPackage", "check_models", "memory_limit"]
 
@@ -109,6 +108,9 @@ def _no_models(folder: Path) -> str:
 
 def _models(repository: Path) -> dict[str, list[int]]:
     """Versions of each model, both in order."""
+    # Not above: numpy, which the package imports, starts a thread before signals are blocked.
+    from embershard.package.names import version_of
+
     if not repository.is_dir():
         raise NotFoundError(f"{repository}: expected a folder of models, found none")
     found: dict[str, list[int]] = {}

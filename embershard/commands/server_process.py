@@ -100,8 +100,8 @@ def _run(
             _control(server, options),
             Refresher(server, log) as refresher,
         ):
-            _listening(server, metrics, log, options)
             early.stop()
+            _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
             shadow = (
                 ShadowLog(server, log, shadow_time=options.shadow_time)

@@ -168,7 +168,7 @@ def test_on_a_read_only_disk_the_error_says_so(repository, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
     words = "labels.json: cannot be written: Read-only file system$"
     with pytest.raises(UnavailableError, match=words):
         write_label(repository, "ranker", "stable", 1)
