@@ -197,7 +197,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    """The answer that says so. Whatever was raised: whoever gave the order waits for one."""
+    """The answer that says so. Every exception has one: the caller waits for it."""
     if isinstance(error, EmbershardError):
         return {"error": type(error).__name__, "message": str(error)}
     LOG.error("control: an order failed", exc_info=error)

@@ -52,7 +52,7 @@ class DescriptorStream:
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # Whoever made the descriptor had it not wait.
+            except BlockingIOError:  # The descriptor is non-blocking.
                 select.select([], [self._descriptor], [])
 
 
