@@ -1,0 +1,50 @@
+"""Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
+
+from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.model_parallel import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+)
+from embershard.sharding.optimizers import RowWiseAdagrad, apply_optimizer_in_backward
+from embershard.sharding.plan import (
+    ParameterShardingGenerator,
+    column_wise,
+    construct_module_sharding_plan,
+    data_parallel,
+    grid_shard,
+    row_wise,
+    table_column_wise,
+    table_row_wise,
+    table_wise,
+)
+from embershard.sharding.types import (
+    EmbeddingComputeKernel,
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingPlan,
+    ShardingType,
+)
+
+__all__ = [
+    "DistributedModelParallel",
+    "EmbeddingBagCollectionSharder",
+    "EmbeddingComputeKernel",
+    "EmbeddingModuleShardingPlan",
+    "ParameterSharding",
+    "ParameterShardingGenerator",
+    "RowWiseAdagrad",
+    "ShardedEmbeddingBagCollection",
+    "ShardingEnv",
+    "ShardingPlan",
+    "ShardingType",
+    "apply_optimizer_in_backward",
+    "column_wise",
+    "construct_module_sharding_plan",
+    "data_parallel",
+    "grid_shard",
+    "row_wise",
+    "table_column_wise",
+    "table_row_wise",
+    "table_wise",
+]

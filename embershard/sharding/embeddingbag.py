@@ -1,0 +1,161 @@
+"""``ShardedEmbeddingBagCollection``: pooled lookups in tables that lie on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.kernels import FusedOptimizer
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+)
+from embershard.modules.tables import TableDict, embedding_names
+from embershard.package.rectangles import Shard
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.input_dist import Incoming, InputDist, Receiver
+from embershard.sharding.layout import build_layout
+from embershard.sharding.outgoing import Sorter
+from embershard.sharding.output_dist import OutputDist, distribute
+from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
+from embershard.sharding.types import ParameterSharding, ShardingType
+
+__all__ = ["ShardedEmbeddingBagCollection"]
+
+
+class ShardedEmbeddingBagCollection(nn.Module):
+    """As ``EmbeddingBagCollection``, for the batch of this rank, over the tables of all ranks.
+
+    Every rank calls it, and ``backward()`` of its output, as often and in the same order; a batch
+    may be empty. Backward trains the shards as one rank would train whole tables with the batches
+    of all: gradients are divided by the number of ranks, as those of the dense part. Tables of
+    ``data_parallel`` are parameters and left to the caller's optimizer.
+
+    Args:
+        module: whose tables, initial weights and pooling to take. On device meta the weights are
+            new ones, the same under every plan.
+        plan: of each of its tables.
+        env: the ranks.
+        optimizers: of each table that is not data_parallel.
+        seed: of new weights.
+    """
+
+    def __init__(
+        self,
+        module: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        plan: Mapping[str, ParameterSharding],
+        env: ShardingEnv,
+        optimizers: Mapping[str, FusedOptimizer],
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        configs = module.embedding_bag_configs()
+        self._configs, self._is_weighted = configs, module.is_weighted()
+        self._names = embedding_names(configs)
+        self._dims = [table.embedding_dim for table in configs for _ in table.feature_names]
+        replicated = [table for table in configs if _is_replicated(plan[table.name])]
+        sharded = [table for table in configs if table not in replicated]
+        self._env = env
+        self._layout = build_layout(sharded, plan, optimizers, env.world_size)
+        sorter = Sorter(self._layout, is_weighted=self._is_weighted, replicated=replicated)
+        self.receiver = Receiver(self._layout, sorter, env.rank)
+        self._tables = ShardedTables(self._layout, env.rank)
+        self._exchange = OutputDist(self._layout, env)
+        weights: TableDict = module.embedding_bags
+        for local in self._tables.shards:
+            table = next(each for each in sharded if each.name == local.shard.table)
+            fill_shard(table, local.shard, weights[table.name].weight, seed, into=local.weight)
+        # In a tuple: its parameters are those of `embedding_bags`, under TorchRec's keys.
+        self._replicas = tuple(_replicas(replicated, weights, self._is_weighted, seed))
+        self.embedding_bags = self._replicas[0].embedding_bags if replicated else TableDict({})
+        self.started: tuple[object, Incoming] | None = None
+        """An input whose exchange is done; for the next call."""
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Look up and pool; see ``EmbeddingBagCollection.forward``.
+
+        Raises:
+            InputError: the batch of some rank cannot be looked up: the same message on every rank.
+        """
+        started, self.started = self.started, None
+        if started is not None and started[0] is features:
+            incoming = started[1]
+        else:
+            (incoming,) = InputDist(self._env, [(self.receiver, features)]).finish()
+        return self._pool(features, incoming)
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return list(self._configs)
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    def is_weighted(self) -> bool:
+        """Whether rows are multiplied by the features' weights."""
+        return self._is_weighted
+
+    def local_shards(self) -> list[LocalShard]:
+        """What lies on this rank, of tables that are not data_parallel."""
+        return list(self._tables.shards)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size in all tables of fused kernels from the next backward on."""
+        self._tables.set_learning_rate(learning_rate)
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        if self._layout.lookups:
+            raise InputError(
+                "state_dict: expected data_parallel tables only, got sharded ones; "
+                "local_shards() holds those of this rank"
+            )
+        super()._save_to_state_dict(*args, **kwargs)
+
+    def _pool(self, features: KeyedJaggedTensor, incoming: Incoming) -> KeyedTensor:
+        outgoing = incoming.outgoing
+        parts = list[Tensor]()
+        if self._layout.lookups:
+            pooled = self._tables.lookup(incoming)
+            parts.append(
+                distribute(pooled, self._exchange, incoming.examples, outgoing.bag_lengths)
+            )
+        if not self._replicas:
+            return KeyedTensor(self._names, self._dims, parts[0])
+        # Side by side are the sharded lookups, then the replicated ones; each to its place.
+        parts.append(self._replicas[0](features).values())
+        replicated = set(self._replicas[0].embedding_bags)
+        owners = [table for table in self._configs for _ in table.feature_names]
+        order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
+        vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
+        placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
+        return KeyedTensor(self._names, self._dims, torch.cat([each for _, each in placed], dim=1))
+
+
+def _is_replicated(sharding: ParameterSharding) -> bool:
+    return sharding.sharding_type == ShardingType.DATA_PARALLEL.value
+
+
+def _replicas(
+    tables: Sequence[EmbeddingBagConfig], weights: TableDict, is_weighted: bool, seed: int
+) -> Iterator[EmbeddingBagCollection]:
+    """One collection of the replicated tables; none without tables."""
+    if tables:
+        collection = EmbeddingBagCollection(tables, is_weighted)
+        for table in tables:
+            whole = Shard(
+                table=table.name,
+                rows=(0, table.num_embeddings),
+                columns=(0, table.embedding_dim),
+                devices=(0,),
+            )
+            into = collection.embedding_bags[table.name].weight
+            fill_shard(table, whole, weights[table.name].weight, seed, into=into)
+        yield collection

@@ -1,0 +1,93 @@
+"""``ShardingEnv``: the ranks that train together, and their process groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from embershard.errors import InputError
+
+__all__ = ["ShardingEnv", "agree"]
+
+Built = TypeVar("Built")
+
+TIMEOUT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingEnv:
+    """The ranks that train together.
+
+    gloo matches collectives by their order, so each direction has a group of its own.
+    """
+
+    world_size: int
+    rank: int
+    process_group: Any
+    """Of dense gradients and of construction."""
+
+    input_group: Any
+    """Of ids on their way to tables."""
+
+    output_group: Any
+    """Of vectors on their way back, and of their gradients."""
+
+    @staticmethod
+    def from_process_group(pg: Any, *, timeout: timedelta = TIMEOUT) -> ShardingEnv:
+        """The ranks of a group of torch.distributed. Every rank of the job calls it.
+
+        Args:
+            pg: the group.
+            timeout: after which a collective that some rank has not entered fails.
+        """
+        groups = [
+            dist.new_group(
+                dist.get_process_group_ranks(pg), timeout=timeout, backend=dist.get_backend(pg)
+            )
+            for _ in range(2)
+        ]
+        return ShardingEnv(
+            world_size=dist.get_world_size(pg),
+            rank=dist.get_rank(pg),
+            process_group=pg,
+            input_group=groups[0],
+            output_group=groups[1],
+        )
+
+
+def agree(group: Any, build: Callable[[], Built], digest: Callable[[Built], str]) -> Built:
+    """Build something on every rank that must be the same on all.
+
+    Args:
+        group: the ranks.
+        build: may raise.
+        digest: of what was built; equal where it is the same.
+
+    Raises:
+        InputError: building failed on some rank, or digests differ: the same message on every
+            rank, with the rank named.
+    """
+    built: Built | None = None
+    failure: Exception | None = None
+    try:
+        built = build()
+        said = (digest(built), "")
+    except Exception as error:
+        failure, said = error, ("", str(error))
+    everyone: list[tuple[str, str]] = [said] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, said, group=group)
+    for rank, (_, message) in enumerate(everyone):
+        if message:
+            raise InputError(f"rank {rank}: {message}") from failure
+    for rank, (value, _) in enumerate(everyone):
+        if value != everyone[0][0]:
+            raise InputError(
+                f"rank {rank}: expected the plan and tables of rank 0 ({everyone[0][0]}), "
+                f"got others ({value})"
+            )
+    assert built is not None
+    return built

@@ -1,0 +1,199 @@
+"""``Layout``: what a plan means for the lookups of one collection, the same on every rank.
+
+A lookup is a table and a feature. Its ids fall into buckets, one for each range of rows that some
+shard begins or ends at. A rank receives a bucket once if it holds a part of its rows, and looks it
+up in every shard that covers them: a part. A part's columns are added to the lookup's output.
+
+    table of 10 x 16        row ranges    rank 0 receives     parts
+    ┌──────────┬────────┐
+    │ rank 0   │ rank 1 │   0 .. 5        bucket 0 of each    rank 0: (bucket 0, columns 0 .. 8)
+    ├──────────┤        │                 lookup              rank 1: (bucket 0, columns 8 .. 16)
+    │ rank 1   │        │   5 .. 10                           rank 1: (bucket 1, columns 0 .. 8)
+    └──────────┴────────┘                                     rank 1: (bucket 1, columns 8 .. 16)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from embershard.kernels import FusedOptimizer
+from embershard.modules import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from embershard.package.rectangles import Shard
+from embershard.sharding.types import ParameterSharding
+
+__all__ = ["Bucket", "Copy", "Layout", "Lookup", "Part", "Span", "build_layout"]
+
+
+class Span(NamedTuple):
+    """A range, its end excluded."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A feature that is looked up in a table."""
+
+    table: EmbeddingConfig
+    feature: str
+    columns: Span
+    """Of the output, in which lookups stand side by side."""
+
+    @property
+    def is_mean(self) -> bool:
+        table = self.table
+        return isinstance(table, EmbeddingBagConfig) and table.pooling is PoolingType.MEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Ids of a lookup within a range of rows. They are sent less the first row."""
+
+    lookup: int
+    rows: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A bucket that is looked up in a shard."""
+
+    group: FusedOptimizer
+    """Parts of one group are one call of a kernel."""
+
+    shard: Shard
+    stream: int
+    """Position of the bucket among those that the rank receives."""
+
+    row: int
+    """To add to the bucket's ids: where its rows begin within the shard's."""
+
+
+class Copy(NamedTuple):
+    """Columns that a rank returns, and their place in the output."""
+
+    source: int
+    target: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Of one collection. Tuples of ranks have one entry a rank."""
+
+    lookups: tuple[Lookup, ...]
+    buckets: tuple[Bucket, ...]
+    """In the order of lookups and rows."""
+
+    streams: tuple[tuple[int, ...], ...]
+    """Of each rank: the buckets that it receives."""
+
+    parts: tuple[tuple[Part, ...], ...]
+    """Of each rank: in the order in which its kernels look them up, group after group."""
+
+    copies: tuple[tuple[Copy, ...], ...]
+    """Of each rank: from the columns of its parts, side by side, to the output."""
+
+    is_partial: bool
+    """Whether the columns of several parts are summed."""
+
+    @property
+    def dim(self) -> int:
+        """Columns of the output."""
+        return self.lookups[-1].columns.end if self.lookups else 0
+
+    def dim_of(self, rank: int) -> int:
+        """Columns of a rank's parts, side by side."""
+        return sum(part.shard.columns[1] - part.shard.columns[0] for part in self.parts[rank])
+
+
+def build_layout(
+    tables: Sequence[EmbeddingConfig],
+    plan: Mapping[str, ParameterSharding],
+    optimizers: Mapping[str, FusedOptimizer],
+    world_size: int,
+) -> Layout:
+    """The layout of tables that are not replicated.
+
+    Args:
+        tables: in the collection's order.
+        plan: of each table at least, checked.
+        optimizers: of each table.
+        world_size: number of ranks.
+    """
+    lookups = _lookups(tables)
+    buckets = [
+        Bucket(place, rows)
+        for place, lookup in enumerate(lookups)
+        for rows in _row_ranges(plan[lookup.table.name].sharding_spec)
+    ]
+    streams = list[tuple[int, ...]]()
+    parts = list[tuple[Part, ...]]()
+    copies = list[tuple[Copy, ...]]()
+    for rank in range(world_size):
+        held = [
+            (place, shard)
+            for place, bucket in enumerate(buckets)
+            for shard in plan[lookups[bucket.lookup].table.name].sharding_spec
+            if rank in shard.devices
+            and shard.rows[0] <= bucket.rows.first < bucket.rows.end <= shard.rows[1]
+        ]
+        received = list(dict.fromkeys(place for place, _ in held))
+        own = [
+            Part(
+                group=optimizers[shard.table],
+                shard=shard,
+                stream=received.index(place),
+                row=buckets[place].rows.first - shard.rows[0],
+            )
+            for place, shard in held
+        ]
+        own = _by_kernel(own)
+        streams.append(tuple(received))
+        parts.append(tuple(own))
+        copies.append(_copies(own, [lookups[buckets[at].lookup] for at in received]))
+    area = sum(copy.width for each in copies for copy in each)
+    dim = lookups[-1].columns.end if lookups else 0
+    return Layout(
+        tuple(lookups), tuple(buckets), tuple(streams), tuple(parts), tuple(copies), area > dim
+    )
+
+
+def _lookups(tables: Sequence[EmbeddingConfig]) -> list[Lookup]:
+    used = [(table, feature) for table in tables for feature in table.feature_names]
+    edges = accumulate((table.embedding_dim for table, _ in used), initial=0)
+    return [
+        Lookup(table, feature, Span(*columns))
+        for (table, feature), columns in zip(used, pairwise(edges), strict=True)
+    ]
+
+
+def _row_ranges(shards: Sequence[Shard]) -> list[Span]:
+    edges = sorted({row for shard in shards for row in shard.rows})
+    return [Span(first, end) for first, end in pairwise(edges)]
+
+
+def _by_kernel(parts: list[Part]) -> list[Part]:
+    """Group after group, and within it shard after shard, as the kernels take them."""
+    groups = list(dict.fromkeys(part.group for part in parts))
+    shards = list(dict.fromkeys(part.shard for part in parts))
+    place = {shard: at for at, shard in enumerate(shards)}
+    return sorted(parts, key=lambda each: (groups.index(each.group), place[each.shard]))
+
+
+def _copies(parts: Sequence[Part], lookups: Sequence[Lookup]) -> tuple[Copy, ...]:
+    """Where the columns of a rank's parts go; neighbours that stay neighbours are one copy."""
+    found, source = list[Copy](), 0
+    for part in parts:
+        first, end = part.shard.columns
+        copy = Copy(source, lookups[part.stream].columns.first + first, end - first)
+        source += copy.width
+        last = found[-1] if found else None
+        if last and last.target + last.width == copy.target:
+            found[-1] = Copy(last.source, last.target, last.width + copy.width)
+        else:
+            found.append(copy)
+    return tuple(found)

@@ -1,0 +1,263 @@
+"""``DistributedModelParallel``: a model whose collections are sharded and whose dense part is
+replicated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.kernels import FusedOptimizer
+from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
+from embershard.sharding.environment import ShardingEnv, agree
+from embershard.sharding.model_inputs import ModelInputs
+from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
+from embershard.sharding.plan import tables_of
+from embershard.sharding.types import (
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingPlan,
+    ShardingType,
+    check_module_plan,
+)
+
+__all__ = ["DistributedModelParallel", "EmbeddingBagCollectionSharder"]
+
+
+class EmbeddingBagCollectionSharder:
+    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``.
+
+    Args:
+        fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
+            or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd"),
+            ``learning_rate``, ``eps``. None: such tables are refused, unless data_parallel.
+
+    Raises:
+        InputError: a setting that cannot be used.
+    """
+
+    def __init__(self, fused_params: Mapping[str, Any] | None = None) -> None:
+        self._default = None if fused_params is None else optimizer_of_params(fused_params)
+
+    def can_shard(self, module: nn.Module) -> bool:
+        """Whether this sharder shards such modules."""
+        return isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+
+    def optimizers(
+        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
+    ) -> dict[str, FusedOptimizer]:
+        """Of each table that is not data_parallel.
+
+        Raises:
+            InputError: a table has none.
+        """
+        found = dict[str, FusedOptimizer]()
+        for name, sharding in plan.items():
+            if sharding.sharding_type == ShardingType.DATA_PARALLEL.value:
+                continue
+            if isinstance(module, FusedEmbeddingBagCollection):
+                found[name] = module.optimizer
+                continue
+            assert isinstance(module, EmbeddingBagCollection)
+            given = optimizer_of(module.embedding_bags[name].weight) or self._default
+            if given is None:
+                raise InputError(
+                    f"{where}: table {name!r}: expected an optimizer in backward "
+                    "(apply_optimizer_in_backward, or fused_params of the sharder), got none"
+                )
+            found[name] = given
+        return found
+
+    def shard(
+        self,
+        module: nn.Module,
+        plan: EmbeddingModuleShardingPlan,
+        env: ShardingEnv,
+        *,
+        where: str,
+        seed: int,
+    ) -> ShardedEmbeddingBagCollection:
+        """The sharded collection in place of ``module``."""
+        assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+        optimizers = self.optimizers(module, plan, where=where)
+        return ShardedEmbeddingBagCollection(module, plan, env, optimizers, seed=seed)
+
+
+class DistributedModelParallel(nn.Module):
+    """A model that trains on all ranks: its collections by a plan, the rest as replicas.
+
+    Built on every rank with the same model and plan; the collections of ``module`` are replaced.
+    The rest gets the weights of rank 0. After each ``backward()`` its gradients are averaged over
+    the ranks in one all-reduce, in the order of the parameters.
+
+    Args:
+        module: on CPU; collections may be on device meta.
+        env: the ranks. None: those of torch.distributed's default group.
+        plan: of each collection, by its path in ``module``.
+        sharders: of the collections. None: one without ``fused_params``.
+        seed: of new weights of collections on device meta.
+
+    Raises:
+        InputError: the plan does not fit the model or the ranks, or differs between ranks: the
+            same message on every rank, with the rank named.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        env: ShardingEnv | None = None,
+        *,
+        plan: ShardingPlan,
+        sharders: Sequence[EmbeddingBagCollectionSharder] | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        env = env or ShardingEnv.from_process_group(dist.group.WORLD)
+        self._env, self._plan = env, plan
+        sharders = [EmbeddingBagCollectionSharder()] if sharders is None else sharders
+        chosen = agree(
+            env.process_group,
+            lambda: _checked(module, plan, sharders, env.world_size),
+            lambda found: _digest(module, plan, found, seed),
+        )
+        for path, sharder in chosen.items():
+            collection = module.get_submodule(path)
+            sharded = sharder.shard(collection, plan.plan[path], env, where=path, seed=seed)
+            if not path:
+                module = sharded
+                continue
+            parent, _, name = path.rpartition(".")
+            setattr(module.get_submodule(parent), name, sharded)
+        self.module = module
+        self._gradients = _DenseGradients(module, env)
+        self._inputs = ModelInputs(module, env)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the model. Every rank calls it with the same arguments, apart from their values.
+
+        Raises:
+            InputError: the batch of some rank cannot be looked up: the same message on every rank.
+        """
+        self._gradients.begin()
+        with self._inputs.exchanged(*args, **kwargs):
+            return self.module(*args, **kwargs)
+
+    @property
+    def plan(self) -> ShardingPlan:
+        """By which it is sharded."""
+        return self._plan
+
+    def sharded_modules(self) -> dict[str, ShardedEmbeddingBagCollection]:
+        """The sharded collections by path."""
+        return {
+            path: module
+            for path, module in self.module.named_modules()
+            if isinstance(module, ShardedEmbeddingBagCollection)
+        }
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those of the model, under the model's names; fused shards are none."""
+        return self.module.named_parameters(prefix, recurse, remove_duplicate)
+
+
+class _DenseGradients:
+    """Averages the gradients of replicated parameters at the end of each backward pass."""
+
+    def __init__(self, module: nn.Module, env: ShardingEnv) -> None:
+        self._env = env
+        self._parameters = [each for each in module.parameters() if each.requires_grad]
+        self._is_queued = False
+        with torch.no_grad():
+            for tensor in [*module.parameters(), *module.buffers()]:
+                dist.broadcast(tensor, group=env.process_group, group_src=0)
+        parameter: Any
+        for parameter in self._parameters:
+            parameter.register_post_accumulate_grad_hook(self._queue)
+
+    def begin(self) -> None:
+        """Forget a backward pass that failed: autograd dropped its callback."""
+        self._is_queued = False
+
+    def _queue(self, _: Tensor) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._reduce)
+
+    @torch.no_grad()
+    def _reduce(self) -> None:
+        self._is_queued = False
+        # Which have a gradient travels with them: one without on every rank keeps none.
+        has = torch.tensor([float(each.grad is not None) for each in self._parameters])
+        gradients = [
+            torch.zeros(each.numel()) if each.grad is None else each.grad.flatten()
+            for each in self._parameters
+        ]
+        flat = torch.cat([has, *gradients])
+        dist.all_reduce(flat, group=self._env.process_group)
+        present, values = flat[: len(has)], flat[len(has) :] / self._env.world_size
+        parts = torch.split(values, [each.numel() for each in self._parameters])
+        for parameter, part, count in zip(self._parameters, parts, present.tolist(), strict=True):
+            if count:
+                parameter.grad = part.view_as(parameter)
+
+
+def _checked(
+    module: nn.Module,
+    plan: ShardingPlan,
+    sharders: Sequence[EmbeddingBagCollectionSharder],
+    world_size: int,
+) -> dict[str, EmbeddingBagCollectionSharder]:
+    """The sharder of each collection in the plan, by path.
+
+    Raises:
+        InputError: the plan does not fit the model.
+    """
+    modules = dict(module.named_modules())
+    chosen = dict[str, EmbeddingBagCollectionSharder]()
+    for path, cut in plan.plan.items():
+        where = f"plan: module {path!r}"
+        if path not in modules:
+            raise InputError(f"{where}: expected a module of {type(module).__name__}, got none")
+        sharder = next((each for each in sharders if each.can_shard(modules[path])), None)
+        if sharder is None:
+            kind = type(modules[path]).__name__
+            raise InputError(f"{where}: expected a module that a sharder shards, got {kind}")
+        check_module_plan(cut, tables_of(modules[path]), world_size=world_size, where=where)
+        sharder.optimizers(modules[path], cut, where=where)
+        chosen[path] = sharder
+    for path, each in modules.items():
+        if path not in plan.plan and any(sharder.can_shard(each) for sharder in sharders):
+            raise InputError(f"plan: module {path!r}: expected a plan of its tables, got none")
+    return chosen
+
+
+def _digest(
+    module: nn.Module,
+    plan: ShardingPlan,
+    chosen: Mapping[str, EmbeddingBagCollectionSharder],
+    seed: int,
+) -> str:
+    """Equal on ranks that train together."""
+    said = [plan.to_json(), str(seed)]
+    for path, sharder in sorted(chosen.items()):
+        collection: Any = module.get_submodule(path)
+        tables = tables_of(collection)
+        for table in tables:
+            said.append(f"{table.name} {table.num_embeddings} {table.embedding_dim}")
+            said.append(f"{table.feature_names} {getattr(table, 'pooling', None)}")
+        said.append(f"weighted={collection.is_weighted()}")
+        said.append(str(sharder.optimizers(collection, plan.plan[path], where=path)))
+    said += [
+        f"{name} {tuple(each.shape)} {each.requires_grad}"
+        for name, each in module.named_parameters()
+    ]
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:12]

@@ -1,0 +1,163 @@
+"""``Outgoing``: the ids of a batch, sorted by the rank that they go to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.kernels import permute_segments
+from embershard.modules import EmbeddingBagConfig
+from embershard.modules.bags import read_bags
+from embershard.sharding.layout import Layout
+
+__all__ = ["Outgoing", "Sorter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One collection's ids of this rank's batch, stream after stream, rank after rank."""
+
+    examples: int
+    """B, of this rank."""
+
+    ids: Tensor
+    """int64 ``(total,)``: rows within their bucket."""
+
+    lengths: Tensor
+    """int32 ``(streams of all ranks, B)``."""
+
+    weights: Tensor | None
+    """float32 ``(total,)``."""
+
+    counts: list[int]
+    """Ids for each rank."""
+
+    bag_lengths: Tensor
+    """int64 ``(lookups, B)``: as the input has them, -1 counted."""
+
+
+class Sorter:
+    """Checks a batch and sorts its ids by rank.
+
+    Args:
+        layout: of the collection.
+        is_weighted: whether the features' weights are sent.
+        replicated: tables that every rank holds; their features are checked and stay.
+    """
+
+    def __init__(
+        self, layout: Layout, *, is_weighted: bool, replicated: Sequence[EmbeddingBagConfig]
+    ) -> None:
+        self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
+        self._features = [lookup.feature for lookup in layout.lookups]
+        self._rows = torch.tensor([each.table.num_embeddings for each in layout.lookups]).long()
+        self._bases = self._rows.cumsum(0) - self._rows
+        self._is_cut = len(layout.buckets) > len(layout.lookups)
+        lookup_of = [bucket.lookup for bucket in layout.buckets]
+        self._bucket_ends = torch.tensor([bucket.rows.end for bucket in layout.buckets]).long()
+        self._bucket_ends += self._bases[lookup_of]
+        self._bucket_starts = torch.tensor([b.rows.first for b in layout.buckets]).long()
+        sent = [bucket for streams in layout.streams for bucket in streams]
+        self._sent = torch.tensor(sent, dtype=torch.int32)
+        self._is_sorted = sent == list(range(len(layout.buckets)))
+        sizes = torch.tensor([len(streams) for streams in layout.streams])
+        self._rank_of_stream = torch.arange(len(sizes)).repeat_interleave(sizes)
+
+    def sort(self, features: object) -> Outgoing:
+        """Check the batch of this rank and sort its ids.
+
+        Raises:
+            InputError: no KeyedJaggedTensor, a feature or its weights missing, weights that
+                require a gradient, a negative length, or a row outside its table.
+        """
+        if not isinstance(features, KeyedJaggedTensor):
+            got = type(features).__name__
+            raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")
+        for table in self._replicated:
+            for feature in table.feature_names:
+                read_bags(
+                    features, feature, table, is_weighted=self._is_weighted, dtype=torch.float32
+                )
+        ids, lengths, weights = self._select(features)
+        examples = lengths.shape[1]
+        counts = lengths.sum(1)
+        lookup_of_id = torch.arange(len(counts)).repeat_interleave(counts, output_size=len(ids))
+        self._check(ids, lookup_of_id)
+        bag_lengths = lengths
+        bag_of_id: Tensor | None = None
+        keep = ids >= 0
+        if not bool(keep.all()):
+            bag_of_id = _bags(lengths, len(ids))[keep]
+            ids, lookup_of_id = ids[keep], lookup_of_id[keep]
+            weights = None if weights is None else weights[keep]
+            lengths = torch.bincount(bag_of_id, minlength=lengths.numel()).view_as(lengths)
+        if self._is_cut:
+            if bag_of_id is None:
+                bag_of_id = _bags(lengths, len(ids))
+            rows = ids + self._bases[lookup_of_id]
+            buckets = torch.bucketize(rows, self._bucket_ends, right=True)
+            order = buckets.argsort(stable=True)
+            ids = (ids - self._bucket_starts[buckets])[order]
+            weights = None if weights is None else weights[order]
+            places = buckets * examples + bag_of_id % max(examples, 1)
+            shape = len(self._bucket_ends), examples
+            lengths = torch.bincount(places, minlength=shape[0] * shape[1]).view(shape)
+        if not self._is_sorted:
+            lengths, ids, weights = permute_segments(self._sent, lengths, ids, weights)
+        sent = torch.zeros(len(self._layout.streams), dtype=torch.int64)
+        sent.index_add_(0, self._rank_of_stream, lengths.sum(1))
+        return Outgoing(
+            examples=examples,
+            ids=ids,
+            lengths=lengths.int(),
+            weights=weights,
+            counts=sent.tolist(),
+            bag_lengths=bag_lengths,
+        )
+
+    def _select(self, features: KeyedJaggedTensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """int64 ids, int64 lengths ``(lookups, B)`` and weights, lookup after lookup."""
+        weights = features.weights_or_none() if self._is_weighted else None
+        if self._is_weighted and weights is None:
+            raise InputError(f"features {features.keys()}: expected weights, got none")
+        if weights is not None and weights.requires_grad:
+            raise InputError("weights: expected none that require a gradient in sharded training")
+        keys = features.index_per_key()
+        for lookup in self._layout.lookups:
+            if lookup.feature not in keys:
+                raise InputError(
+                    f"feature {lookup.feature!r} of table {lookup.table.name!r}: expected it in "
+                    f"the input, got {features.keys()}"
+                )
+        lengths = features.lengths().long().view(len(keys), features.stride())
+        if lengths.numel() and int(lengths.min()) < 0:
+            raise InputError(f"lengths: expected at least 0, got {int(lengths.min())}")
+        features.length_per_key()  # Raises unless the lengths sum to the number of values.
+        ids = features.values().long()
+        weights = None if weights is None else weights.float()
+        if features.keys() != self._features:
+            order = torch.tensor([keys[name] for name in self._features], dtype=torch.int32)
+            lengths, ids, weights = permute_segments(order, lengths, ids, weights)
+        return ids, lengths, weights
+
+    def _check(self, ids: Tensor, lookup_of_id: Tensor) -> None:
+        outside = (ids < -1) | (ids >= self._rows[lookup_of_id])
+        if not bool(outside.any()):
+            return
+        at = int(outside.nonzero()[0])
+        lookup = self._layout.lookups[int(lookup_of_id[at])]
+        raise InputError(
+            f"feature {lookup.feature!r}, table {lookup.table.name!r}: row {int(ids[at])} is not "
+            f"in 0..{lookup.table.num_embeddings - 1}, nor -1 for a zero vector"
+        )
+
+
+def _bags(lengths: Tensor, total: int) -> Tensor:
+    """Of each id, its bag: position in the flat lengths."""
+    flat = lengths.flatten()
+    return torch.arange(len(flat)).repeat_interleave(flat, output_size=total)

@@ -1,0 +1,269 @@
+"""Plans by sharding type: ``construct_module_sharding_plan`` and a helper for each type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple, TypeAlias
+
+import torch.distributed as dist
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.modules import EmbeddingConfig
+from embershard.package.rectangles import Shard, cut_evenly
+from embershard.package.row_format import DIM_MULTIPLE
+from embershard.sharding.types import (
+    EmbeddingComputeKernel,
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingType,
+    TableShape,
+    check_module_plan,
+)
+
+__all__ = [
+    "ParameterShardingGenerator",
+    "column_wise",
+    "construct_module_sharding_plan",
+    "data_parallel",
+    "grid_shard",
+    "row_wise",
+    "table_column_wise",
+    "table_row_wise",
+    "table_wise",
+    "tables_of",
+]
+
+
+class Ranks(NamedTuple):
+    """The ranks of a job."""
+
+    world_size: int
+    local_size: int
+
+    def of_host(self, host: int, *, where: str) -> list[int]:
+        """Those of one host.
+
+        Raises:
+            InputError: there is no such host.
+        """
+        hosts = self.world_size // self.local_size
+        if not 0 <= host < hosts:
+            raise InputError(f"{where}: expected a host in 0 .. {hosts - 1}, got {host}")
+        return list(range(host * self.local_size, (host + 1) * self.local_size))
+
+
+Span: TypeAlias = tuple[int, int]
+ParameterShardingGenerator: TypeAlias = Callable[[TableShape, Ranks], ParameterSharding]
+"""From a table and the ranks of the job to a way of cutting it."""
+
+
+def data_parallel() -> ParameterShardingGenerator:
+    """The whole table on every rank, trained by the caller's optimizer."""
+
+    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+        everywhere = tuple(range(ranks.world_size))
+        return ParameterSharding(
+            sharding_type=ShardingType.DATA_PARALLEL.value,
+            compute_kernel=EmbeddingComputeKernel.DENSE.value,
+            sharding_spec=(
+                Shard(table=table.name, rows=_rows(table), columns=_dim(table), devices=everywhere),
+            ),
+        )
+
+    return cut
+
+
+def table_wise(rank: int) -> ParameterShardingGenerator:
+    """The whole table on one rank."""
+
+    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+        return _fused(ShardingType.TABLE_WISE, table, [(_rows(table), _dim(table), rank)])
+
+    return cut
+
+
+def row_wise(sizes: Sequence[int] | None = None) -> ParameterShardingGenerator:
+    """Row ranges over all ranks.
+
+    Args:
+        sizes: rows of each rank, 0 for none. None: as many on each, fewer on the last.
+    """
+
+    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+        placed = range(ranks.world_size)
+        spans = _cut_rows(table, len(placed)) if sizes is None else _spans(sizes)
+        return _fused(
+            ShardingType.ROW_WISE,
+            table,
+            [
+                (span, _dim(table), rank)
+                for rank, span in zip(placed, spans, strict=False)
+                if span[0] < span[1]
+            ],
+        )
+
+    return cut
+
+
+def column_wise(
+    ranks: Sequence[int] | None = None, size_per_rank: Sequence[int] | None = None
+) -> ParameterShardingGenerator:
+    """Column ranges, one for each of ``ranks``.
+
+    Args:
+        ranks: a rank may come twice. None: all, in order.
+        size_per_rank: columns of each range, multiples of 4 but for the last. None: about as many
+            each.
+    """
+
+    def cut(table: TableShape, all_ranks: Ranks) -> ParameterSharding:
+        placed = list(range(all_ranks.world_size)) if ranks is None else list(ranks)
+        if not placed:
+            raise InputError(f"table {table.name!r}: column_wise: ranks: expected one, got none")
+        spans = _cut_columns(table, len(placed)) if size_per_rank is None else _spans(size_per_rank)
+        if len(spans) != len(placed):
+            raise InputError(
+                f"table {table.name!r}: column_wise: expected {len(placed)} column ranges, one a "
+                f"rank, got {len(spans)}"
+            )
+        shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=True)]
+        return _fused(ShardingType.COLUMN_WISE, table, shards)
+
+    return cut
+
+
+def table_row_wise(host_index: int) -> ParameterShardingGenerator:
+    """Row ranges over the ranks of one host."""
+
+    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+        placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_row_wise")
+        spans = _cut_rows(table, len(placed))
+        shards = [(span, _dim(table), rank) for span, rank in zip(spans, placed, strict=False)]
+        return _fused(ShardingType.TABLE_ROW_WISE, table, shards)
+
+    return cut
+
+
+def table_column_wise(host_index: int) -> ParameterShardingGenerator:
+    """Column ranges over the ranks of one host, at most one for each 4 columns."""
+
+    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+        placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_column_wise")
+        spans = _cut_columns(table, len(placed))
+        shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=False)]
+        return _fused(ShardingType.TABLE_COLUMN_WISE, table, shards)
+
+    return cut
+
+
+def grid_shard(host_indexes: Sequence[int]) -> ParameterShardingGenerator:
+    """Column ranges, one for each of the hosts, each cut by rows over the ranks of its host."""
+
+    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+        if not host_indexes:
+            raise InputError(f"table {table.name!r}: grid_shard: expected a host, got none")
+        columns = _cut_columns(table, len(host_indexes))
+        if len(columns) != len(host_indexes):
+            raise InputError(
+                f"table {table.name!r}: grid_shard: expected at most {len(columns)} hosts for "
+                f"{table.embedding_dim} columns, got {len(host_indexes)}"
+            )
+        shards = list[tuple[Span, Span, int]]()
+        for host, span in zip(host_indexes, columns, strict=True):
+            placed = ranks.of_host(host, where=f"table {table.name!r}: grid_shard")
+            rows = _cut_rows(table, len(placed))
+            shards += [(each, span, rank) for each, rank in zip(rows, placed, strict=False)]
+        return _fused(ShardingType.GRID_SHARD, table, shards)
+
+    return cut
+
+
+def construct_module_sharding_plan(
+    module: nn.Module,
+    per_param_sharding: Mapping[str, ParameterShardingGenerator],
+    *,
+    local_size: int | None = None,
+    world_size: int | None = None,
+) -> EmbeddingModuleShardingPlan:
+    """The plan of one collection, checked.
+
+    Args:
+        module: an ``EmbeddingBagCollection`` or ``EmbeddingCollection``, plain or fused.
+        per_param_sharding: table name -> what one of the helpers gave; every table once.
+        local_size: ranks of a host. None: what torchrun says (``LOCAL_WORLD_SIZE``), or all.
+        world_size: number of ranks. None: of torch.distributed's default group, or 1.
+
+    Raises:
+        InputError: no collection, a table that is not there or has no sharding, or a cut that does
+            not fit its table or the ranks.
+    """
+    if world_size is None:
+        world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if local_size is None:
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    if not 1 <= local_size <= world_size or world_size % local_size:
+        raise InputError(
+            f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
+        )
+    ranks = Ranks(world_size, local_size)
+    tables = tables_of(module)
+    known = {table.name: table for table in tables}
+    plan = EmbeddingModuleShardingPlan()
+    for name, generator in per_param_sharding.items():
+        if name not in known:
+            raise InputError(f"plan: table {name!r}: expected one of {list(known)}")
+        plan[name] = generator(known[name], ranks)
+    check_module_plan(plan, tables, world_size=world_size, where="plan")
+    return plan
+
+
+def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
+    """The tables of a collection.
+
+    Raises:
+        InputError: it is none.
+    """
+    for name in ("embedding_bag_configs", "embedding_configs"):
+        configs = getattr(module, name, None)
+        if callable(configs):
+            return list(configs())
+    raise InputError(f"module: expected a collection of tables, got {type(module).__name__}")
+
+
+def _fused(
+    kind: ShardingType, table: TableShape, shards: Sequence[tuple[Span, Span, int]]
+) -> ParameterSharding:
+    return ParameterSharding(
+        sharding_type=kind.value,
+        compute_kernel=EmbeddingComputeKernel.FUSED.value,
+        sharding_spec=tuple(
+            Shard.model_construct(table=table.name, rows=rows, columns=columns, devices=(rank,))
+            for rows, columns, rank in shards
+        ),
+    )
+
+
+def _rows(table: TableShape) -> Span:
+    return (0, table.num_embeddings)
+
+
+def _dim(table: TableShape) -> Span:
+    return (0, table.embedding_dim)
+
+
+def _cut_rows(table: TableShape, count: int) -> list[Span]:
+    """As TorchRec cuts them: as many rows each, fewer in the last, none empty."""
+    rows = table.num_embeddings
+    block = -(-rows // count)
+    return [(first, min(first + block, rows)) for first in range(0, rows, block)]
+
+
+def _cut_columns(table: TableShape, count: int) -> list[Span]:
+    return cut_evenly(table.embedding_dim, count, DIM_MULTIPLE)
+
+
+def _spans(sizes: Sequence[int]) -> list[Span]:
+    return list(pairwise(accumulate(sizes, initial=0)))

@@ -1,0 +1,138 @@
+"""``ShardedTables``: the shards of one collection that lie on this rank, and the kernels that
+train them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
+from embershard.modules import EmbeddingConfig
+from embershard.package.rectangles import Shard
+from embershard.sharding.input_dist import Incoming
+from embershard.sharding.layout import Layout, Part
+
+__all__ = ["LocalShard", "ShardedTables", "fill_shard"]
+
+ROWS_OF_BLOCK = 1 << 16
+"""Rows that are initialized with one seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalShard:
+    """A shard that lies on this rank."""
+
+    shard: Shard
+    weight: Tensor
+    """float32, the shard's rows and columns: a view, written in place by every backward."""
+
+    momentum: Tensor | None
+    """The optimizer's state, likewise: a number for each row of rowwise_adagrad, for each value of
+    adagrad. None: of sgd."""
+
+
+class ShardedTables:
+    """Built zero; ``shards`` are written to.
+
+    Args:
+        layout: of the collection.
+        rank: this one.
+    """
+
+    def __init__(self, layout: Layout, rank: int) -> None:
+        self._groups = list[tuple[AnyFusedTables, int]]()
+        self._columns = layout.dim_of(rank)
+        self.shards = list[LocalShard]()
+        for optimizer, parts in groupby(layout.parts[rank], key=lambda part: part.group):
+            self._add_group(optimizer, list(parts))
+        # Autograd calls backward only if an input requires a gradient, on ranks without tables too.
+        self._anchor = torch.zeros(0, requires_grad=True)
+
+    def lookup(self, incoming: Incoming) -> Tensor:
+        """float32 ``(examples of all ranks, columns of all parts)``."""
+        examples = sum(incoming.examples)
+        counts = incoming.counts.sum(1).tolist()
+        pooled, part, at = list[Tensor](), 0, 0
+        for tables, parts in self._groups:
+            total = sum(counts[part : part + parts])
+            lengths = incoming.lengths[part * examples : (part + parts) * examples]
+            offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64)
+            torch.cumsum(lengths, 0, out=offsets[1:])
+            weights = incoming.weights
+            pooled.append(
+                tables.lookup(
+                    incoming.ids[at : at + total],
+                    offsets,
+                    None if weights is None else weights[at : at + total],
+                )
+            )
+            part, at = part + parts, at + total
+        if not pooled or not examples:
+            return self._anchor.new_zeros(examples, self._columns) + self._anchor.sum()
+        return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size in all tables from the next backward on."""
+        for tables, _ in self._groups:
+            tables.set_learning_rate(learning_rate)
+
+    def _add_group(self, optimizer: FusedOptimizer, parts: Sequence[Part]) -> None:
+        shards = list(dict.fromkeys(part.shard for part in parts))
+        lookups = [shards.index(part.shard) for part in parts]
+        tables = build_fused_tables(
+            [(each.rows[1] - each.rows[0], each.columns[1] - each.columns[0]) for each in shards],
+            lookups,
+            optimizer=optimizer,
+            device=torch.device("cpu"),
+        )
+        self._groups.append((tables, len(parts)))
+        self.shards += [
+            LocalShard(
+                shard=shard,
+                weight=tables.weights[place],
+                momentum=tables.momentum[place] if tables.momentum else None,
+            )
+            for place, shard in enumerate(shards)
+        ]
+
+
+@torch.no_grad()
+def fill_shard(
+    table: EmbeddingConfig, shard: Shard, weight: Tensor, seed: int, *, into: Tensor
+) -> None:
+    """Initialize a shard.
+
+    Args:
+        table: that the shard is of.
+        shard: its rows and columns.
+        weight: of the whole table. On device meta the shard gets new values, the same under every
+            plan.
+        seed: of new values.
+        into: the shard's weights.
+
+    Raises:
+        InputError: on device meta: the table has an ``init_fn``, which fills whole tables only.
+    """
+    if weight.device.type != "meta":
+        into.copy_(weight[slice(*shard.rows), slice(*shard.columns)])
+        return
+    if table.init_fn is not None:
+        raise InputError(
+            f"table {table.name!r}: init_fn: expected none on device meta, where no rank builds "
+            "the whole table; got one"
+        )
+    low, high = table.init_range()
+    (first, end), columns = shard.rows, slice(*shard.columns)
+    for start in range(first - first % ROWS_OF_BLOCK, end, ROWS_OF_BLOCK):
+        rows = min(ROWS_OF_BLOCK, table.num_embeddings - start)
+        digest = hashlib.sha256(f"{seed} {table.name} {start}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        block = torch.empty(rows, table.embedding_dim).uniform_(low, high, generator=generator)
+        a, b = max(first, start), min(end, start + rows)
+        into[a - first : b - first] = block[a - start : b - start, columns]

@@ -1,0 +1,224 @@
+"""``ShardingPlan``: which rank holds which rectangles of which table.
+
+A sharding type is a name for a way of cutting; the shards are what training reads. They tile their
+table, as those of a package's plan do (``embershard.package.rectangles``), and their devices are
+ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Protocol
+
+from pydantic import Field
+
+from embershard.errors import InputError
+from embershard.package.manifest_inputs import Part
+from embershard.package.rectangles import Shard, shard_fault, tiling_fault
+from embershard.package.validation import parse_model
+
+__all__ = [
+    "EmbeddingComputeKernel",
+    "EmbeddingModuleShardingPlan",
+    "ParameterSharding",
+    "ShardingPlan",
+    "ShardingType",
+    "TableShape",
+    "check_module_plan",
+]
+
+FORMAT_VERSION = 0
+
+
+class ShardingType(Enum):
+    """How a table is cut.
+
+    | type | shards |
+    |---|---|
+    | data_parallel | the whole table, on every rank; gradients are summed over the ranks |
+    | table_wise | the whole table, on one rank |
+    | column_wise | column ranges, each on one rank |
+    | row_wise | row ranges, over all ranks |
+    | table_row_wise | row ranges, over the ranks of one host |
+    | table_column_wise | column ranges, over the ranks of one host |
+    | grid_shard | column ranges, one a host, each cut by rows over the ranks of its host |
+    """
+
+    DATA_PARALLEL = "data_parallel"
+    TABLE_WISE = "table_wise"
+    COLUMN_WISE = "column_wise"
+    ROW_WISE = "row_wise"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID_SHARD = "grid_shard"
+
+
+class EmbeddingComputeKernel(Enum):
+    """What looks up and trains a table's shards."""
+
+    DENSE = "dense"
+    """Plain torch, trained by the caller's optimizer: tables of ``data_parallel``."""
+
+    FUSED = "fused"
+    """FBGEMM, with the optimizer in the backward pass: all others."""
+
+
+class TableShape(Protocol):
+    """What a plan must know of a table."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def num_embeddings(self) -> int: ...
+    @property
+    def embedding_dim(self) -> int: ...
+
+
+class ParameterSharding(Part):
+    """How one table is cut."""
+
+    sharding_type: str
+    """A value of ``ShardingType``: the name of the cut."""
+
+    compute_kernel: str
+    """A value of ``EmbeddingComputeKernel``."""
+
+    sharding_spec: tuple[Shard, ...]
+    """Rectangles that tile the table; their devices are ranks."""
+
+    @property
+    def ranks(self) -> list[int]:
+        """Those that hold a part of the table, in order."""
+        return sorted({rank for shard in self.sharding_spec for rank in shard.devices})
+
+
+class EmbeddingModuleShardingPlan(dict[str, ParameterSharding]):
+    """Table name -> how it is cut, of one collection."""
+
+
+class _PlanFile(Part):
+    format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)]
+    plan: dict[str, dict[str, ParameterSharding]]
+
+
+@dataclass(slots=True)
+class ShardingPlan:
+    """How the collections of a model are cut."""
+
+    plan: dict[str, EmbeddingModuleShardingPlan] = field(default_factory=dict)
+    """Path of the collection in the model -> its plan."""
+
+    def get_plan_for_module(self, module_path: str) -> EmbeddingModuleShardingPlan | None:
+        """The plan of the collection at ``module_path``. None: it is not sharded."""
+        return self.plan.get(module_path)
+
+    def to_json(self) -> str:
+        """As text, for ``from_json``. Equal plans give equal text."""
+        plan = {path: dict(sorted(self.plan[path].items())) for path in sorted(self.plan)}
+        return _PlanFile(format_version=FORMAT_VERSION, plan=plan).model_dump_json(indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str | bytes, *, name: str = "plan") -> ShardingPlan:
+        """Parse what ``to_json`` gave.
+
+        Args:
+            text: JSON.
+            name: of the file, for messages.
+
+        Raises:
+            PackageError: "<name>: <field>: expected ..., got ...".
+        """
+        data = text.encode() if isinstance(text, str) else text
+        file, _ = parse_model(_PlanFile, data, name)
+        return ShardingPlan(
+            {path: EmbeddingModuleShardingPlan(tables) for path, tables in file.plan.items()}
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @staticmethod
+    def load(path: str | Path) -> ShardingPlan:
+        """Read a plan that ``save`` wrote.
+
+        Raises:
+            OSError: it cannot be read.
+            PackageError: it is no plan; with file and field.
+        """
+        return ShardingPlan.from_json(Path(path).read_bytes(), name=str(path))
+
+
+def check_module_plan(
+    plan: Mapping[str, ParameterSharding],
+    tables: Sequence[TableShape],
+    *,
+    world_size: int,
+    where: str,
+) -> None:
+    """Refuse a plan that does not place exactly these tables on exactly these ranks.
+
+    Args:
+        plan: of one collection.
+        tables: of the collection.
+        world_size: number of ranks.
+        where: the collection, for messages.
+
+    Raises:
+        InputError: "<where>: <table and field>: expected ..., got ...".
+    """
+    names = [table.name for table in tables]
+    for name in plan:
+        if name not in names:
+            raise InputError(f"{where}: table {name!r}: expected one of {names}")
+    for table in tables:
+        at = f"{where}: table {table.name!r}"
+        if table.name not in plan:
+            raise InputError(f"{at}: expected a sharding, got none")
+        _check_names(plan[table.name], at)
+        _check_shards(plan[table.name], table, world_size, at)
+
+
+def _check_names(sharding: ParameterSharding, at: str) -> None:
+    kinds = [each.value for each in ShardingType]
+    if sharding.sharding_type not in kinds:
+        expected = ", ".join(kinds)
+        raise InputError(
+            f"{at}: sharding_type: expected one of {expected}, got {sharding.sharding_type!r}"
+        )
+    replicated = sharding.sharding_type == ShardingType.DATA_PARALLEL.value
+    kernel = EmbeddingComputeKernel.DENSE if replicated else EmbeddingComputeKernel.FUSED
+    if sharding.compute_kernel != kernel.value:
+        raise InputError(
+            f"{at}: compute_kernel: expected {kernel.value!r} with {sharding.sharding_type}, "
+            f"got {sharding.compute_kernel!r}"
+        )
+
+
+def _check_shards(sharding: ParameterSharding, table: TableShape, world_size: int, at: str) -> None:
+    rows, dim = table.num_embeddings, table.embedding_dim
+    for place, shard in enumerate(sharding.sharding_spec):
+        if shard.table != table.name:
+            raise InputError(
+                f"{at}: shards.{place}.table: expected {table.name!r}, got {shard.table!r}"
+            )
+        fault = shard_fault(shard, rows=rows, dim=dim, devices=world_size)
+        if fault:
+            field = fault.field.replace("devices", "ranks")
+            raise InputError(
+                f"{at}: shards.{place}.{field}: expected {fault.expected}, got {fault.got}"
+            )
+        replicated = sharding.sharding_type == ShardingType.DATA_PARALLEL.value
+        if len(shard.devices) != (world_size if replicated else 1):
+            expected = f"all {world_size} ranks" if replicated else "one rank"
+            raise InputError(
+                f"{at}: shards.{place}.ranks: expected {expected} with {sharding.sharding_type}, "
+                f"got {list(shard.devices)}"
+            )
+    numbered = list(enumerate(sharding.sharding_spec))
+    fault = tiling_fault(numbered, table.name, rows=rows, dim=dim)
+    if fault:
+        raise InputError(f"{at}: {fault.field}: expected {fault.expected}, got {fault.got}")

@@ -1,0 +1,215 @@
+"""What worker processes run; see workers.py."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingPlan,
+)
+from tests.sharding.reference import EPS, LEARNING_RATE, loss_of
+
+
+def collection_of(case, device="cpu"):
+    module = EmbeddingBagCollection(
+        [
+            EmbeddingBagConfig(
+                name=name,
+                num_embeddings=rows,
+                embedding_dim=dim,
+                feature_names=features,
+                pooling=PoolingType[pooling],
+            )
+            for name, rows, dim, features, pooling in case.tables
+        ],
+        is_weighted=case.is_weighted,
+        device=device,
+    )
+    if device == "cpu":
+        for name, weight in case.weights.items():
+            module.embedding_bags[name].weight.data.copy_(weight)
+    return module
+
+
+def features_of(case, batch):
+    weights = torch.cat([weights for *_, weights in batch.values()])
+    return KeyedJaggedTensor(
+        list(batch),
+        torch.cat([ids for ids, *_ in batch.values()]),
+        weights if case.is_weighted else None,
+        torch.cat([lengths for _, lengths, _ in batch.values()]),
+    )
+
+
+def shard(env, module, plan, optimizer="sgd"):
+    settings = {"optimizer": optimizer, "learning_rate": LEARNING_RATE}
+    if optimizer != "sgd":
+        settings["eps"] = EPS
+    sharder = EmbeddingBagCollectionSharder(fused_params=settings)
+    return DistributedModelParallel(
+        nn.ModuleDict({"sparse": module}),
+        env,
+        plan=ShardingPlan({"sparse": plan}),
+        sharders=[sharder],
+    ).module["sparse"]
+
+
+def train(env, case, plan):
+    """Outputs of each step, and the shards and replicas of this rank in the end."""
+    module = shard(env, collection_of(case), plan, case.optimizer)
+    dense = list(module.parameters())
+    kind = torch.optim.Adagrad if case.optimizer == "adagrad" else torch.optim.SGD
+    settings = {"eps": EPS} if case.optimizer == "adagrad" else {}
+    optimizer = kind(dense, lr=LEARNING_RATE, **settings) if dense else None
+    outputs = []
+    for step, ranks in enumerate(case.batches):
+        output = module(features_of(case, ranks[env.rank])).values()
+        loss_of(output, step).backward()
+        if optimizer:
+            optimizer.step()
+            optimizer.zero_grad()
+        outputs.append(output.detach())
+    shards = [(each.shard, each.weight, each.momentum) for each in module.local_shards()]
+    replicas = {name: module.embedding_bags[name].weight.detach() for name in module.embedding_bags}
+    return outputs, shards, replicas
+
+
+def bad_batch(env, case, plan, batch):
+    """What rank 1's bad batch raises on this rank; and then a step works. None: a good batch."""
+    module = shard(env, collection_of(case), plan)
+    good = features_of(case, case.batches[0][env.rank])
+    message = ""
+    try:
+        module(batch if env.rank == 1 and batch is not None else good)
+    except InputError as error:
+        message = str(error)
+    module(good).values().sum().backward()
+    return message
+
+
+def bad_plan(env, case, plans):
+    """What building with a plan of each rank raises on this rank."""
+    try:
+        shard(env, collection_of(case), plans[env.rank])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+class TwoCollections(nn.Module):
+    """Two collections of the same tables; a dense parameter, and one that is not used."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.first, self.second = collection_of(case), collection_of(case)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.unused = nn.Parameter(torch.ones(2))
+
+    def forward(self, features, others=None):
+        others = features if others is None else others
+        return self.first(features).values(), self.second(features=others).values()
+
+
+def model_parallel(env, case, plans):
+    return DistributedModelParallel(
+        TwoCollections(case),
+        env,
+        plan=ShardingPlan(dict(zip(["first", "second"], plans, strict=True))),
+        sharders=[EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})],
+    )
+
+
+def train_model(env, case, plans):
+    """Of each step: outputs of both collections, exchanges of inputs, the gradient of the scale
+    for this rank's loss alone and after backward, and that of the unused parameter."""
+    parallel = model_parallel(env, case, plans)
+    steps = []
+    for ranks in case.batches:
+        parallel.module.scale.grad = None
+        with count_exchanges(env.input_group) as counted:
+            first, second = parallel(features_of(case, ranks[env.rank]))
+        own = (first.detach().sum() + second.detach().sum()).reshape(1)
+        (parallel.module.scale * (first.sum() + second.sum())).sum().backward()
+        gradients = own, parallel.module.scale.grad, parallel.module.unused.grad
+        steps.append((first.detach(), second.detach(), len(counted), gradients))
+    return steps
+
+
+def gradient_after_failed_backward(env, case, plans):
+    """The gradient of the scale for this rank's loss alone and after backward, in the step after
+    one whose backward pass raised once the scale had its gradient."""
+    parallel = model_parallel(env, case, plans)
+    scale, unused = parallel.module.scale, parallel.module.unused
+
+    def fail(gradient):
+        assert scale.grad is not None
+        raise FailedBackwardError
+
+    failing = unused.sum()
+    failing.register_hook(fail)
+    loss = failing * 2
+    with pytest.raises(FailedBackwardError):
+        (loss + scale.sum()).backward()
+    scale.grad = None
+    first, second = parallel(features_of(case, case.batches[0][env.rank]))
+    (scale * (first.sum() + second.sum())).sum().backward()
+    return (first.detach().sum() + second.detach().sum()).reshape(1), scale.grad
+
+
+class FailedBackwardError(Exception):
+    """That a hook raises."""
+
+
+def exchanges_of_arguments(env, case, plans, arguments):
+    """Exchanges of inputs of each step; ``arguments(rank, step, features, others)``."""
+    parallel = model_parallel(env, case, plans)
+    exchanges = []
+    for step, ranks in enumerate(case.batches):
+        features, others = (features_of(case, ranks[env.rank]) for _ in range(2))
+        args, kwargs = arguments(env.rank, step, features, others)
+        with count_exchanges(env.input_group) as counted:
+            first, second = parallel(*args, **kwargs)
+        (first.sum() + second.sum()).backward()
+        exchanges.append(len(counted))
+    return exchanges
+
+
+def bad_batch_in_step(env, case, plans, batch, bad_step):
+    """What rank 1's bad batch raises on this rank in that step; all other steps work."""
+    parallel = model_parallel(env, case, plans)
+    message = ""
+    for step, ranks in enumerate(case.batches):
+        good = features_of(case, ranks[env.rank])
+        try:
+            first, second = parallel(batch if (env.rank, step) == (1, bad_step) else good)
+        except InputError as error:
+            assert step == bad_step
+            message = str(error)
+        else:
+            (first.sum() + second.sum()).backward()
+    return message
+
+
+@contextmanager
+def count_exchanges(group):
+    """Calls of all_to_all_single in a group."""
+    called, original = [], dist.all_to_all_single
+
+    def counting(*args, **kwargs):
+        if kwargs["group"] is group:
+            called.append(args)
+        return original(*args, **kwargs)
+
+    dist.all_to_all_single = counting
+    try:
+        yield called
+    finally:
+        dist.all_to_all_single = original

@@ -1,0 +1,113 @@
+"""Sharded training as one process would do it: whole tables, plain torch, float64."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+LEARNING_RATE, EPS = 0.1, 1e-6
+
+
+@dataclass
+class Case:
+    """What is trained, and on what. The same on every rank and in the reference."""
+
+    tables: list  # (name, rows, dim, features, "SUM" or "MEAN")
+    batches: list  # of each step, of each rank: {feature: (ids, lengths, weights)}
+    optimizer: str = "sgd"
+    is_weighted: bool = False
+    weights: dict = field(default_factory=dict)  # name -> float32 (rows, dim)
+
+
+def make_case(
+    world_size, *, pooling="SUM", is_weighted=False, optimizer="sgd", sizes, seed=0, steps=5
+):
+    """Three tables, one feature in two of them, empty bags, repeated ids, and -1."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def whole(low, high, *shape):
+        return torch.randint(low, high, shape, generator=generator)
+
+    tables = [
+        ("users", 50, 8, ["u", "v"], pooling),
+        ("items", 7, 16, ["i"], "SUM"),
+        ("words", 23, 8, ["v2", "u"], pooling),
+    ]
+    features = {"u": 23, "v": 50, "i": 7, "v2": 23}
+    batches = []
+    for _ in range(steps):
+        ranks = []
+        for rank in range(world_size):
+            batch = {}
+            for name, rows in features.items():
+                lengths = whole(0, 5, sizes[rank])
+                ids = whole(-1, rows, int(lengths.sum()))
+                batch[name] = (ids, lengths, torch.rand(len(ids), generator=generator))
+            ranks.append(batch)
+        batches.append(ranks)
+    weights = {name: torch.randn(rows, dim, generator=generator) for name, rows, dim, *_ in tables}
+    return Case(tables, batches, optimizer, is_weighted, weights)
+
+
+def loss_of(output, step):
+    """Of one rank; sums, so that an empty batch has none. Not linear, so that order matters."""
+    columns = torch.arange(output.shape[1], dtype=output.dtype)
+    return (output * torch.cos(columns + step)).sum() + (output**2).sum() / 2
+
+
+def run_reference(case, column_ranges):
+    """Outputs of each step and rank; and weights and state of each table in the end.
+
+    Args:
+        column_ranges: name -> ranges; row-wise state is kept for each.
+    """
+    weights = {name: each.double().clone() for name, each in case.weights.items()}
+    state = {}
+    outputs = []
+    for step, ranks in enumerate(case.batches):
+        leaves = {name: each.clone().requires_grad_() for name, each in weights.items()}
+        pooled = [_pool(case, leaves, batch) for batch in ranks]
+        outputs.append([each.detach() for each in pooled])
+        # Tables that no example reads get a gradient of 0, not none.
+        unread = sum(leaf.sum() * 0 for leaf in leaves.values())
+        (sum(loss_of(each, step) for each in pooled) / len(ranks) + unread).backward()
+        for name, leaf in leaves.items():
+            for first, end in column_ranges[name]:
+                columns = slice(first, end)
+                gradient = leaf.grad[:, columns]
+                key = (name, first, end)
+                state[key] = _step(
+                    case.optimizer, weights[name][:, columns], gradient, state.get(key)
+                )
+    return outputs, weights, state
+
+
+def _pool(case, tables, batch):
+    columns = []
+    for name, _, dim, features, pooling in case.tables:
+        for feature in features:
+            ids, lengths, weights = batch[feature]
+            rows = []
+            for bag, of in zip(
+                ids.split(lengths.tolist()), weights.split(lengths.tolist()), strict=True
+            ):
+                vector = torch.zeros(dim, dtype=torch.float64)
+                for at, row in enumerate(bag.tolist()):
+                    if row >= 0:
+                        factor = of[at].double() if case.is_weighted else 1
+                        vector = vector + tables[name][row] * factor
+                rows.append(vector / max(len(bag), 1) if pooling == "MEAN" else vector)
+            columns.append(torch.stack(rows) if rows else torch.zeros(0, dim, dtype=torch.float64))
+    return torch.cat(columns, dim=1)
+
+
+def _step(optimizer, weight, gradient, state):
+    """Writes to ``weight``; returns the new state."""
+    if optimizer == "sgd":
+        weight -= LEARNING_RATE * gradient
+        return None
+    squares = gradient**2
+    if optimizer == "rowwise_adagrad":
+        squares = squares.mean(dim=1, keepdim=True)
+    state = squares if state is None else state + squares
+    weight -= LEARNING_RATE * gradient / (state.sqrt() + EPS)
+    return state

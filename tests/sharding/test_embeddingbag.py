@@ -1,0 +1,110 @@
+"""Five steps of sharded training equal those of one process with whole tables."""
+
+import pytest
+import torch
+
+from embershard.sharding import (
+    column_wise,
+    construct_module_sharding_plan,
+    data_parallel,
+    grid_shard,
+    row_wise,
+    table_column_wise,
+    table_row_wise,
+    table_wise,
+)
+from tests.sharding.cases import collection_of, train
+from tests.sharding.reference import make_case, run_reference
+
+SIZES = {1: [6], 2: [5, 3], 4: [5, 3, 0, 4]}
+"""Examples of each rank."""
+
+
+def generators(kind, world_size):
+    """A generator for each table."""
+    hosts = max(world_size // 2, 1)
+    last = world_size - 1
+    by_kind = {
+        "data_parallel": [data_parallel()] * 3,
+        "table_wise": [table_wise(rank=last), table_wise(rank=0), table_wise(rank=0)],
+        "row_wise": [row_wise()] * 3,
+        "column_wise": [column_wise([last, 0]), column_wise([0, last]), column_wise([last, 0])],
+        "table_row_wise": [table_row_wise(hosts - 1), table_row_wise(0), table_row_wise(0)],
+        "table_column_wise": [table_column_wise(hosts - 1)] * 3,
+        "grid_shard": [grid_shard(range(hosts))] * 3,
+        "mixed": [data_parallel(), grid_shard(range(hosts)), row_wise()],
+    }
+    return dict(zip(["users", "items", "words"], by_kind[kind], strict=True))
+
+
+def plan_of(case, kind, world_size):
+    return construct_module_sharding_plan(
+        collection_of(case, "meta"),
+        generators(kind, world_size),
+        world_size=world_size,
+        local_size=min(world_size, 2),
+    )
+
+
+def check_equal(case, plan, results):
+    by_range = case.optimizer == "rowwise_adagrad"
+    ranges = {
+        name: sorted({shard.columns for shard in plan[name].sharding_spec})
+        if by_range
+        else [(0, dim)]
+        for name, _, dim, *_ in case.tables
+    }
+    outputs, weights, state = run_reference(case, ranges)
+    for rank, (given, shards, replicas) in enumerate(results):
+        for step, expected in enumerate(outputs):
+            check_close(given[step], expected[rank])
+        for name, weight in replicas.items():
+            check_close(weight, weights[name])
+        for shard, weight, momentum in shards:
+            rows, columns = slice(*shard.rows), slice(*shard.columns)
+            check_close(weight, weights[shard.table][rows, columns])
+            if by_range:
+                check_close(momentum, state[shard.table, *shard.columns][rows, 0])
+            elif momentum is not None:
+                check_close(momentum, state[shard.table, *ranges[shard.table][0]][rows, columns])
+
+
+def check_close(given, expected):
+    torch.testing.assert_close(given.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+POOLINGS = [
+    pytest.param("SUM", False, id="sum"),
+    pytest.param("MEAN", False, id="mean"),
+    pytest.param("SUM", True, id="weighted"),
+]
+KINDS = [
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+    "mixed",
+]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad", "adagrad"])
+@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_five_steps_equal_unsharded_training(
+    workers, kind, pooling, is_weighted, optimizer, world_size
+):
+    if kind in ("data_parallel", "mixed") and optimizer == "rowwise_adagrad":
+        pytest.skip("torch has no row-wise Adagrad for replicas")
+    case = make_case(
+        world_size,
+        pooling=pooling,
+        is_weighted=is_weighted,
+        optimizer=optimizer,
+        sizes=SIZES[world_size],
+    )
+    plan = plan_of(case, kind, world_size)
+    check_equal(case, plan, workers.run(world_size, train, case, plan))

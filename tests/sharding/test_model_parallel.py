@@ -1,0 +1,103 @@
+"""A model of several collections and a dense part."""
+
+import pytest
+import torch
+
+from embershard.jagged import KeyedJaggedTensor
+from embershard.sharding import construct_module_sharding_plan, row_wise, table_wise
+from tests.sharding.cases import (
+    bad_batch_in_step,
+    collection_of,
+    exchanges_of_arguments,
+    gradient_after_failed_backward,
+    train_model,
+)
+from tests.sharding.reference import make_case
+
+CASE = make_case(2, sizes=[5, 3], steps=3)
+PLANS = [
+    construct_module_sharding_plan(
+        collection_of(CASE, "meta"),
+        dict.fromkeys(["users", "items", "words"], generator),
+        world_size=2,
+    )
+    for generator in (table_wise(rank=0), row_wise())
+]
+
+
+def same_argument_on_rank_0(rank, step, features, others):
+    return (features, features if (rank, step) == (0, 0) else others), {}
+
+
+def by_name_on_rank_1(rank, step, features, others):
+    return ((features,), {"others": others}) if rank else ((features, others), {})
+
+
+def others_in_the_first_step(rank, step, features, others):
+    return (features, None if step else others), {}
+
+
+def test_collections_exchange_their_inputs_in_two_collectives(workers):
+    for steps in workers.run(2, train_model, CASE, PLANS):
+        # The first step shows what each collection looks up.
+        assert [exchanges for _, _, exchanges, _ in steps] == [4, 2, 2]
+        for first, second, *_ in steps:
+            torch.testing.assert_close(first, second)  # Same tables, other plans.
+
+
+def test_dense_gradients_are_means_over_the_ranks(workers):
+    results = workers.run(2, train_model, CASE, PLANS)
+    for of_ranks in zip(*results, strict=True):
+        gradients = [each[-1] for each in of_ranks]
+        expected = torch.stack([own for own, *_ in gradients]).mean(0)
+        for _, averaged, unused in gradients:
+            torch.testing.assert_close(averaged, expected)
+            assert unused is None
+
+
+def test_gradients_are_averaged_after_a_backward_pass_that_failed(workers):
+    results = workers.run(2, gradient_after_failed_backward, CASE, PLANS)
+    expected = torch.stack([own for own, _ in results]).mean(0)
+    for _, averaged in results:
+        torch.testing.assert_close(averaged, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(by_name_on_rank_1, [4, 2, 2], id="by-name-on-one-rank"),
+        # Rank 0 cannot tell which argument is looked up: each collection on its own.
+        pytest.param(same_argument_on_rank_0, [4, 4, 4], id="ambiguous-on-one-rank"),
+    ],
+)
+def test_ranks_exchange_together_what_all_of_them_observed(workers, arguments, expected):
+    found = workers.run(2, exchanges_of_arguments, CASE, PLANS, arguments)
+    assert found == [expected, expected]
+
+
+def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
+    with pytest.raises(
+        AssertionError, match="rank 0: features: expected a KeyedJaggedTensor, got NoneType"
+    ):
+        workers.run(2, exchanges_of_arguments, CASE, PLANS, others_in_the_first_step)
+
+
+@pytest.mark.parametrize("bad_step", range(3))
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        pytest.param(
+            KeyedJaggedTensor(
+                ["u", "v", "i", "v2"], torch.tensor([1, 50, 0, 0]), lengths=torch.ones(4).long()
+            ),
+            "rank 1: feature 'v', table 'users': row 50 is not in 0..49, nor -1 for a zero vector",
+            id="row-outside",
+        ),
+        pytest.param(
+            None, "rank 1: features: expected a KeyedJaggedTensor, got NoneType", id="no-batch"
+        ),
+    ],
+)
+def test_a_bad_batch_in_any_step_is_one_message_on_all(workers, batch, message, bad_step):
+    found = workers.run(2, bad_batch_in_step, CASE, PLANS, batch, bad_step)
+    assert found == [message, message]

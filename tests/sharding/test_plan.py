@@ -1,0 +1,195 @@
+"""Plans: what each sharding type cuts, JSON, and what is refused."""
+
+import pytest
+
+from embershard.errors import InputError, PackageError
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package.rectangles import Shard
+from embershard.sharding import (
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingPlan,
+    column_wise,
+    construct_module_sharding_plan,
+    data_parallel,
+    grid_shard,
+    row_wise,
+    table_column_wise,
+    table_row_wise,
+    table_wise,
+)
+from embershard.sharding.types import check_module_plan
+
+TABLE = EmbeddingBagConfig(name="t", num_embeddings=10, embedding_dim=16, feature_names=["f"])
+
+
+def collection(*tables):
+    return EmbeddingBagCollection(tables or [TABLE], device="meta")
+
+
+def rectangles(generator, world_size=4, local_size=2):
+    plan = construct_module_sharding_plan(
+        collection(), {"t": generator}, world_size=world_size, local_size=local_size
+    )
+    return [(each.rows, each.columns, each.devices) for each in plan["t"].sharding_spec]
+
+
+WHOLE = ((0, 10), (0, 16))
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        pytest.param(data_parallel(), [(*WHOLE, (0, 1, 2, 3))], id="data-parallel"),
+        pytest.param(table_wise(rank=2), [(*WHOLE, (2,))], id="table-wise"),
+        pytest.param(
+            row_wise(),
+            [((a, b), (0, 16), (r,)) for r, (a, b) in enumerate([(0, 3), (3, 6), (6, 9), (9, 10)])],
+            id="row-wise",
+        ),
+        pytest.param(
+            row_wise([0, 7, 0, 3]),
+            [((0, 7), (0, 16), (1,)), ((7, 10), (0, 16), (3,))],
+            id="row-wise-sizes",
+        ),
+        pytest.param(
+            column_wise(ranks=[3, 0]),
+            [((0, 10), (0, 8), (3,)), ((0, 10), (8, 16), (0,))],
+            id="column-wise",
+        ),
+        pytest.param(
+            column_wise(ranks=[1, 1], size_per_rank=[4, 12]),
+            [((0, 10), (0, 4), (1,)), ((0, 10), (4, 16), (1,))],
+            id="column-wise-sizes",
+        ),
+        pytest.param(
+            table_row_wise(host_index=1),
+            [((0, 5), (0, 16), (2,)), ((5, 10), (0, 16), (3,))],
+            id="table-row-wise",
+        ),
+        pytest.param(
+            table_column_wise(host_index=1),
+            [((0, 10), (0, 8), (2,)), ((0, 10), (8, 16), (3,))],
+            id="table-column-wise",
+        ),
+        pytest.param(
+            grid_shard(host_indexes=[1, 0]),
+            [
+                ((0, 5), (0, 8), (2,)),
+                ((5, 10), (0, 8), (3,)),
+                ((0, 5), (8, 16), (0,)),
+                ((5, 10), (8, 16), (1,)),
+            ],
+            id="grid",
+        ),
+    ],
+)
+def test_each_sharding_type_cuts_its_rectangles(generator, expected):
+    assert rectangles(generator) == expected
+
+
+def test_row_wise_leaves_ranks_without_rows_where_there_are_fewer_rows():
+    small = EmbeddingBagConfig(name="t", num_embeddings=2, embedding_dim=4, feature_names=["f"])
+    plan = construct_module_sharding_plan(collection(small), {"t": row_wise()}, world_size=4)
+    assert plan["t"].ranks == [0, 1]
+
+
+def test_a_plan_is_equal_after_json(tmp_path):
+    cut = construct_module_sharding_plan(
+        collection(), {"t": grid_shard([0, 1])}, world_size=4, local_size=2
+    )
+    plan = ShardingPlan({"model.sparse": cut})
+    plan.save(tmp_path / "plan.json")
+    assert ShardingPlan.load(tmp_path / "plan.json") == plan
+    assert plan.get_plan_for_module("model.sparse") == cut
+    assert plan.get_plan_for_module("model.dense") is None
+
+
+@pytest.mark.parametrize(
+    ("generators", "message"),
+    [
+        pytest.param({}, "plan: table 't': expected a sharding, got none", id="missing"),
+        pytest.param(
+            {"u": data_parallel()}, r"plan: table 'u': expected one of \['t'\]", id="unknown"
+        ),
+        pytest.param(
+            {"t": table_wise(rank=4)}, r"shards.0.ranks.0: expected 0 .. 3, got 4", id="rank"
+        ),
+        pytest.param(
+            {"t": column_wise([0, 1], [6, 10])},
+            r"shards.0.columns: expected multiples of 4, or 16 at the end, got \[0, 6\]",
+            id="columns-of-6",
+        ),
+        pytest.param(
+            {"t": column_wise([0, 1], [4, 8])},
+            "expected rectangles that cover the 10 x 16 values of t, got 120 of 160",
+            id="gap",
+        ),
+        pytest.param(
+            {"t": column_wise([0, 1, 2, 3, 0])},
+            "expected 5 column ranges, one a rank, got 4",
+            id="too-many-columns",
+        ),
+        pytest.param(
+            {"t": column_wise(ranks=[])},
+            "column_wise: ranks: expected one, got none",
+            id="no-ranks",
+        ),
+        pytest.param(
+            {"t": grid_shard(host_indexes=[])},
+            "grid_shard: expected a host, got none",
+            id="no-host",
+        ),
+        pytest.param(
+            {"t": table_row_wise(2)}, "expected a host in 0 .. 1, got 2", id="host-out-of-range"
+        ),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused(generators, message):
+    with pytest.raises(InputError, match=message):
+        construct_module_sharding_plan(collection(), generators, world_size=4, local_size=2)
+
+
+def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
+    given = {"table": "t", "rows": (0, 10), "columns": (0, 16), "devices": (0,)} | shard
+    return EmbeddingModuleShardingPlan(
+        t=ParameterSharding(
+            sharding_type=sharding_type,
+            compute_kernel=compute_kernel,
+            sharding_spec=(Shard(**given),),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        pytest.param(made_up("rowwise"), "expected one of data_parallel", id="type"),
+        pytest.param(
+            made_up(compute_kernel="dense"),
+            "compute_kernel: expected 'fused' with table_wise, got 'dense'",
+            id="kernel",
+        ),
+        pytest.param(
+            made_up("data_parallel", "dense", devices=(0, 1)),
+            r"shards.0.ranks: expected all 4 ranks with data_parallel, got \[0, 1\]",
+            id="replicas-on-some-ranks",
+        ),
+        pytest.param(
+            made_up(devices=(0, 1)),
+            r"shards.0.ranks: expected one rank with table_wise, got \[0, 1\]",
+            id="replicas-without-data-parallel",
+        ),
+        pytest.param(made_up(rows=(0, 11)), r"rows: expected a span of 0 .. 10", id="rows"),
+        pytest.param(made_up(table="u"), "shards.0.table: expected 't', got 'u'", id="table"),
+    ],
+)
+def test_an_inconsistent_plan_is_refused(plan, message):
+    with pytest.raises(InputError, match=f"here: table 't': .*{message}"):
+        check_module_plan(plan, [TABLE], world_size=4, where="here")
+
+
+def test_json_of_another_shape_is_refused_with_its_field():
+    text = '{"format_version": 0, "plan": {"m": {"t": {"sharding_type": 1}}}}'
+    with pytest.raises(PackageError, match=r"plan.json: plan.m.t"):
+        ShardingPlan.from_json(text, name="plan.json")

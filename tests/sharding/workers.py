@@ -1,0 +1,106 @@
+"""Worker processes that run named cases: one launch for all tests.
+
+Four ranks over gloo. A case for fewer runs on the first of them, in a group of its own.
+"""
+
+import multiprocessing
+import traceback
+from datetime import timedelta
+
+DEADLINE_SECONDS = 60
+COLLECTIVE_SECONDS = 30
+RANKS = 4
+
+
+class Workers:
+    """Starts its processes when first asked to run a case."""
+
+    def __init__(self, folder):
+        self._folder, self._launches = folder, 0
+        self._workers = []
+
+    def run(self, world_size, case, *arguments):
+        """``case(env, *arguments)`` on ranks 0 .. world_size - 1.
+
+        Args:
+            world_size: 1, 2 or 4.
+            case: a function of a module, by whose name workers find it.
+
+        Returns:
+            What it returned on each rank.
+
+        Raises:
+            AssertionError: it raised on some rank, or did not return in time.
+        """
+        self._start()
+        chosen = self._workers[:world_size]
+        for _, pipe in chosen:
+            pipe.send((world_size, case, arguments))
+        answers = []
+        for rank, (_, pipe) in enumerate(chosen):
+            if not pipe.poll(DEADLINE_SECONDS):
+                self.stop()
+                raise AssertionError(f"rank {rank}: no answer after {DEADLINE_SECONDS} s")
+            answers.append(pipe.recv())
+        failures = [f"rank {rank}: {text}" for rank, (text, _) in enumerate(answers) if text]
+        if failures:
+            self.stop()  # Their collectives may be out of step.
+            raise AssertionError("\n".join(failures))
+        return [value for _, value in answers]
+
+    def stop(self):
+        for process, pipe in self._workers:
+            pipe.close()
+            process.kill()
+            process.join(DEADLINE_SECONDS)
+        self._workers = []
+
+    def _start(self):
+        if self._workers:
+            return
+        self._launches += 1
+        store = self._folder / f"store.{self._launches}"
+        context = multiprocessing.get_context("spawn")
+        for rank in range(RANKS):
+            own, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(rank, str(store), theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._workers.append((process, own))
+
+
+def _work(rank, store, pipe):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS, timeout=timeout
+    )
+    envs = {world_size: _env(world_size, rank, timeout) for world_size in (1, 2, 4)}
+    while True:
+        try:
+            world_size, case, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(("", case(envs[world_size], *arguments)))
+        except Exception:
+            pipe.send((traceback.format_exc(), None))
+
+
+def _env(world_size, rank, timeout):
+    """Every rank takes part in making the groups, also one that is in none."""
+    import torch.distributed as dist
+
+    from embershard.sharding import ShardingEnv
+
+    groups = [dist.new_group(list(range(world_size)), timeout=timeout) for _ in range(3)]
+    return ShardingEnv(
+        world_size=world_size,
+        rank=rank,
+        process_group=groups[0],
+        input_group=groups[1],
+        output_group=groups[2],
+    )
