@@ -1,17 +1,20 @@
-# One command a chore, the same for people, the hook and CI. Each installs what it needs first.
+# One command a task, the same for people, the hook and CI. Each installs what it needs first.
 #
 #   make install   .venv with everything (TORCH_INDEX=URL: where pip finds torch)
 #   make demo      train, export, serve and ask, on MovieLens-100K
 #   make test      every test that needs no GPU, C++ included
+#   make sanitize  the C++ tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 #   make soak      good and bad clients at once, for ten minutes (SOAK_SECONDS=600)
-#   make attack    SIGTERM in six states of a server, with the seconds that each took to end
+#   make attack    SIGTERM in six states of a server, with the seconds that each took to end; and
+#                  memory that clients without a token take, directly and behind the proxy
 #   make fuzz      clang's fuzzers of requests (every protocol) and packages, FUZZ_SECONDS=600 each
 #   make bench     benchmarks (BENCH='ROW... --against CHECKOUT');  make bench-peers  against TorchRec
-#   make lint      ruff, mypy, clang-format, hadolint;  make format  mends what can be mended
+#   make lint      ruff, mypy, clang-format, hadolint;  make format  fixes what it can
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := install
-.PHONY: install format lint test test-python test-cpp test-gpu soak attack fuzz demo docs data
+.PHONY: install format lint test test-python test-cpp test-gpu sanitize soak attack fuzz demo docs
+.PHONY: data
 .PHONY: bench bench-peers benchmark-programs tritonserver
 
 bin := .venv/bin
@@ -41,8 +44,11 @@ lint:
 
 test: test-python test-cpp
 
+# A file's tests stay in one process, which shares its fixtures. Each process has threads of its own:
+# idle OpenMP threads sleep, since they would take the cores from the other processes if they spun.
 test-python: data
-	$(bin)/python -m pytest -m "not needs_gpu and not attack"
+	OMP_WAIT_POLICY=passive $(bin)/python -m pytest -m "not needs_gpu and not attack" \
+	  --numprocesses $(cores) --dist loadfile
 
 test-gpu: data
 	REQUIRE_GPU=1 $(bin)/python -m pytest -m needs_gpu
@@ -51,15 +57,17 @@ soak: install
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(bin)/python -m pytest -s tests/serving/test_soak.py
 
 attack: install
-	$(bin)/python -m pytest -s -m attack tests/attack
+	@scripts/install.sh proxy
+	REQUIRE_PROXY=1 $(bin)/python -m pytest -s -m attack tests/attack
 
-# The tests in C++: as they are, then those that need no torch with AddressSanitizer and
-# UndefinedBehaviorSanitizer, then with ThreadSanitizer, which wants fixed addresses where
-# setarch may give them.
-fixed_addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 test-cpp: install
 	cmake --build build/extension --parallel $(cores) --target cpp_tests
 	ctest --test-dir build/extension --output-on-failure
+
+# The C++ tests that need no torch. ThreadSanitizer needs address randomization off, if setarch may
+# turn it off.
+fixed_addresses = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+sanitize: install
 	@for sanitizer in address thread; do \
 	  set -ex; \
 	  cmake -G Ninja -S . -B build/$$sanitizer -DCMAKE_BUILD_TYPE=Debug \
@@ -68,8 +76,8 @@ test-cpp: install
 	  $(fixed_addresses) ctest --test-dir build/$$sanitizer --output-on-failure; \
 	done
 
-# Any bytes as requests and as packages, FUZZ_SECONDS each. What is learnt stays in the build folder
-# for the next run, and so does an input that is a finding, which ends it.
+# Any bytes as requests and as packages, FUZZ_SECONDS each. The corpus stays in the build folder for
+# the next run. A finding ends the run, and its input stays there too.
 FUZZ_SECONDS := 600
 FUZZ_CXX := clang++-14
 fuzz:
@@ -96,12 +104,12 @@ demo: install
 bench: benchmark-programs tritonserver
 	$(bin)/python -m benchmarks $(BENCH)
 
-# Against peers, in an environment of their own.
+# Against TorchRec, in a virtual environment of its own.
 bench-peers: benchmark-programs tritonserver
 	scripts/bench_peers.sh
 	$(bin)/python -m benchmarks --peers $(BENCH)
 
-# Of a wheel, which brings a whole Triton.
+# From a wheel that holds a whole Triton.
 tritonserver: install
 	@scripts/install.sh triton
 

@@ -22,9 +22,8 @@ from benchmarks.servers import Server
 from benchmarks.swaps import Swaps
 from embershard.bench import LoadOptions, RunResult, run_load
 from embershard.bench.load_options import Protocol
-from embershard.bench.open_inference import infer_requests
 from embershard.bench.pool import PooledRequest
-from embershard.bench.torchrec import torchrec_requests
+from embershard.bench.protocols import in_protocol
 
 __all__ = ["PATIENCE_SECONDS", "Load", "Together", "at_share_of_capacity", "in_time_per_second"]
 
@@ -131,10 +130,8 @@ class Load:
         pool = self.requests.drawn(folder)
         if self.protocol == "embershard":
             return pool
-        model = described(folder)
-        if self.protocol == "torchrec":
-            return torchrec_requests(model, pool)
-        return infer_requests(model, pool, first_dimension=self.first_dimension)
+        model, first = described(folder), self.first_dimension
+        return in_protocol(self.protocol, model, pool, first_dimension=first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ TUNED: Final = {"THP_MEM_ALLOC_ENABLE": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """`LocalPredictor` in a process of its own, one call behind the other."""
+    """`LocalPredictor` in its own process, one call after the other."""
 
     package: PackageSpec
     requests: Requests

@@ -13,7 +13,7 @@ from benchmarks.harness import Bench, Block, Figures, Ratio, Session
 from benchmarks.loads import Load
 from benchmarks.local import MERGE_EXAMPLES, Local
 from embershard.bench import LoadOptions, Objective, RunResult
-from embershard.bench.search import SearchOptions, find_rate
+from embershard.bench.rate_search import SearchOptions, find_rate
 
 __all__ = ["HighestRate", "measure_objective"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,15 +11,17 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import numpy as np
+import torch
 
 from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Block, Session
 from benchmarks.local import TUNED
-from benchmarks.peer_files import write_batch, write_model, write_weights
 from benchmarks.processes import child_process
-from benchmarks.workloads import workload
+from benchmarks.request_scope_off import request_without_scope
+from benchmarks.workloads import Workload, workload
+from embershard.package import SampleRequest
 
-__all__ = ["MODES", "TorchRec", "TorchRecTraining"]
+__all__ = ["MODES", "TorchRec", "TorchRecTraining", "write_batch", "write_model", "write_weights"]
 
 
 class Mode(NamedTuple):
@@ -93,6 +96,45 @@ def model_files(name: str, examples: int, *, seed: int = 3) -> Iterator[Path]:
         write_weights(model, folder)
         write_batch(model, model.request(np.random.default_rng(seed), examples), folder)
         yield folder
+
+
+def write_model(workload: Workload, folder: Path) -> None:
+    """FOLDER/model.json: tables and layers."""
+    tables = [
+        {
+            "name": each.name,
+            "num_embeddings": each.num_embeddings,
+            "embedding_dim": each.embedding_dim,
+            "feature_names": list(each.feature_names),
+            "pooling": each.pooling.name,
+        }
+        for each in workload.tables()
+    ]
+    about = {
+        "keys": [each.name for each in workload.sparse],
+        "tables": tables,
+        "dense_in": workload.request_dense + workload.example_dense,
+        "dense_layers": workload.dense_layers,
+        "over_layers": workload.over_layers,
+        "cross": workload.cross,
+    }
+    (folder / "model.json").write_text(json.dumps(about))
+
+
+def write_weights(workload: Workload, folder: Path) -> None:
+    """FOLDER/state.pt: the model's state dict."""
+    torch.save(workload.model().state_dict(), folder / "state.pt")
+
+
+def write_batch(workload: Workload, request: SampleRequest, folder: Path) -> None:
+    """FOLDER/batch.npz. Peers know no request scope: it is off."""
+    sent = request_without_scope(workload, request)
+    np.savez(
+        folder / "batch.npz",
+        dense=sent.example_dense,
+        values=sent.values,
+        lengths=sent.lengths,
+    )
 
 
 def _peer(module: str, *arguments: object) -> Command:

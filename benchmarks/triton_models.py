@@ -23,7 +23,7 @@ from benchmarks.torchrec import model_files
 from benchmarks.tritonserver import Triton, tritonserver, wheel_folder
 from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, workload
-from embershard.bench.open_inference import MODEL_INFER, infer_requests
+from embershard.bench.protocols import MODEL_INFER, in_protocol
 from embershard.bench.target import find_target
 from embershard.serving import LocalPredictor
 
@@ -93,7 +93,7 @@ class TorchRecInTriton:
 
 def _check_scores(running: Running, spec: PackageSpec, folder: Path) -> None:
     pool = Requests(package=spec, examples=20, count=1).drawn(folder)
-    [drawn] = infer_requests(described(folder), pool, first_dimension=True)
+    [drawn] = in_protocol("oip", described(folder), pool, first_dimension=True)
     ours = scores_of(LocalPredictor(folder, threads=1), pool[0].message)
     difference = float(np.abs(ours - _scores(running, drawn.message)).max())
     if difference > TOLERANCE:

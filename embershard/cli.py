@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0; 1 where the command failed with a message on standard error; 130 after Ctrl-C, 143 after
-        SIGTERM, 129 after SIGHUP; 141 where whoever read standard output left, as `head` does.
+        SIGTERM, 129 after SIGHUP; 141 if the reader closed standard output, as `head` does.
     """
     given = parser().parse_args(arguments)
     signals = StopSignals()
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Lets go of what standard output does not take, which Python would try again at exit."""
+    """Drops what standard output does not take, which Python would try again at exit."""
     try:
         print(end="", flush=True)
     except OSError:

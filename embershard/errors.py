@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from embershard.words import printable
+from embershard.formatting import printable
 
 __all__ = [
     "ConfigError",

@@ -1,23 +1,64 @@
-"""A package with a dense program for this machine."""
+"""A package with a dense program compiled for this machine, and what the machine is called."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import platform
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from embershard.errors import InputError
+from embershard.errors import InputError, UnavailableError
 from embershard.export.ahead_of_time import compile_ahead
 from embershard.export.exporter import DENSE_DTYPES
 from embershard.package.manifest import CompiledProgramSpec
 from embershard.package.names import identity_of
-from embershard.package.processor import instructions_of, target_of
 from embershard.package.program_adder import add_program
 from embershard.package.reader import Package
 
-__all__ = ["compile_package"]
+__all__ = ["compile_package", "instructions_of", "target_of"]
+
+
+_CPUINFO: Final = Path("/proc/cpuinfo")
+
+# Of all that Linux says of a processor, what a compiler or a library of layers may make use of.
+_SETS = (*("sse", "ssse", "avx", "amx", "fma", "bmi", "gfni", "vaes", "vpclmul"), *("asimd", "sve"))
+_MEMBERS = {"abm", "adx", "bf16", "f16c", "fp", "fphp", "i8mm", "movbe", "pni", "popcnt"}
+
+
+def instructions_of(cpuinfo: Path = _CPUINFO) -> list[str]:
+    """Names of this machine's instruction sets, as Linux lists them, sorted.
+
+    Raises:
+        UnavailableError: it does not say.
+    """
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    for line in text.splitlines():
+        key, _, flags = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return sorted(
+                {flag for flag in flags.split() if flag.startswith(_SETS) or flag in _MEMBERS}
+            )
+    raise UnavailableError(
+        f"{cpuinfo}: expected a line 'flags' or 'Features', which says what the processor can do; "
+        "got none"
+    )
+
+
+def target_of(instructions: list[str]) -> str:
+    """A name for such a machine: ``x86_64-avx512``."""
+    machine = platform.machine() or "cpu0"
+    for kind, needed in (
+        ("avx512_bf16", {"avx512f", "avx512_bf16"}),
+        ("avx512", {"avx512f", "avx512bw", "avx512vl"}),
+        ("avx2", {"avx2", "fma"}),
+        ("sve", {"sve"}),
+        ("asimd", {"asimd"}),
+    ):
+        if needed <= set(instructions):
+            return f"{machine}-{kind}"
+    return machine
 
 
 def compile_package(

@@ -2,31 +2,109 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
 
+import embershard.version
 from embershard.errors import ExportError, InputError
 from embershard.export.compiled_modules import uncompiled
-from embershard.export.contents import PROGRAM_FILE, contents_of, write_inputs
+from embershard.export.dense_program import DenseProgram
 from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
-from embershard.export.requests import check_requests
-from embershard.export.samples import random_samples, scored
+from embershard.export.samples import check_requests, random_samples, scored
 from embershard.export.tables import write_table
 from embershard.export.torchscript import save_program
 from embershard.export.weights import Weights, weights_of
 from embershard.models import LogitModel
-from embershard.package.manifest import DenseDtype, Limits, default_limits
+from embershard.package.id_maps import Vocabulary
+from embershard.package.input_specs import specs_of, with_lookups
+from embershard.package.manifest import (
+    DenseDtype,
+    Limits,
+    Producer,
+    ProgramSpec,
+    TableSpec,
+    default_limits,
+)
+from embershard.package.manifest_inputs import InputSpec
 from embershard.package.names import identity_of
 from embershard.package.plan import parse_devices, place_tables
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
-from embershard.package.writer import PackageWriter
+from embershard.package.schema_json import vocabulary_files
+from embershard.package.writer import PackageContents, PackageWriter
 
 __all__ = ["DENSE_DTYPES", "ExportProgress", "export_model"]
+
+
+PROGRAM_FILE = "programs/dense.pt"
+FBGEMM_DISTRIBUTIONS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
+
+
+def write_inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec]:
+    """Write the vocabularies; what the manifest says of the inputs."""
+    schema, layout = program.schema, program.layout
+    files = vocabulary_files(schema)
+    paths: dict[str, str] = {}
+    for item in schema.sparse:
+        file = files.get(item.name)
+        if file is not None and file not in paths:
+            assert isinstance(item.ids, Vocabulary)
+            paths[file] = writer.add_vocabulary(file, item.ids)
+    dense, sparse = specs_of(schema, {name: paths[file] for name, file in files.items()})
+    looked_up = (
+        with_lookups(kept, layout.of_input(item.name), rows=layout.rows(item))
+        for kept, item in zip(sparse, schema.sparse, strict=True)
+    )
+    return [*dense, *looked_up]
+
+
+def contents_of(
+    model: str,
+    version: int,
+    *,
+    inputs: Sequence[InputSpec],
+    program: DenseProgram,
+    tables: Sequence[TableSpec],
+    plan: str,
+    limits: Limits,
+) -> PackageContents:
+    """What the manifest says, given what was written.
+
+    Raises:
+        ExportError: FBGEMM is not installed.
+    """
+    return PackageContents(
+        model=model,
+        version=version,
+        producer=Producer(
+            embershard=embershard.version.__version__,
+            torch=importlib.metadata.version("torch"),
+            fbgemm_gpu=_fbgemm_version(),
+        ),
+        inputs=inputs,
+        outputs=program.outputs,
+        tables=tables,
+        programs=[
+            ProgramSpec(kind="torchscript", target="cpu", dtype=program.dtype, file=PROGRAM_FILE)
+        ],
+        plans=[plan],
+        limits=limits,
+    )
+
+
+def _fbgemm_version() -> str:
+    for name in FBGEMM_DISTRIBUTIONS:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    raise ExportError(f"expected one of {FBGEMM_DISTRIBUTIONS} to be installed, got neither")
+
 
 DENSE_DTYPES: Mapping[str, DenseDtype] = {"fp32": "float32", "bf16": "bfloat16"}
 

@@ -26,7 +26,7 @@ def report_json(
     samples: Sequence[SampleRequest],
     exact: Sequence[SampleRequest] | None,
 ) -> bytes:
-    """The bytes of report.json. No time and no path: two exports of a module are alike.
+    """The bytes of report.json. Neither times nor paths: two exports of a module are alike.
 
     Args:
         tables: as the manifest has them.

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
-from embershard.export.compared import Compared, close, stacked
 from embershard.export.crossing import crossing_remedy, first_crossing, recorded
 from embershard.export.dense_program import DenseProgram
 from embershard.export.embeddings import EmbeddingModule
@@ -39,6 +38,77 @@ from embershard.package.manifest import OutputSpec
 from embershard.package.schema import Scope
 
 __all__ = ["check_program"]
+
+
+TOLERANCE = 1e-5
+# Of all that is compared, the part of the largest value below which differences are rounding.
+SMALLEST = 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One output, three times."""
+
+    alone: Tensor | None
+    """Of the module, example by example."""
+
+    together: Tensor
+    """Of the module, all examples in one batch."""
+
+    got: Tensor
+    """Of the program."""
+
+    rows: Tensor | slice
+    """Which rows of ``got`` the examples have."""
+
+    def problem(self, count: int) -> str | None:
+        """What is wrong, if anything; ``count`` rows are expected of the program."""
+        got = self.got
+        if got.dtype != torch.float32:
+            return f"expected float32, got {got.dtype}; write .float()"
+        if got.ndim < 1 or got.shape[0] != count or 0 in got.shape:
+            return f"expected a row for each, ({count}, ...), got shape {tuple(got.shape)}"
+        if self.alone is None:
+            return (
+                f"expected a row for each example, got that for {count} rows but not for a batch "
+                "of one example; write squeeze(-1) in place of squeeze()"
+            )
+        if self.crosses_rows():
+            return (
+                "expected every example's output to depend on that example alone, got another in "
+                "a batch than alone; it is computed across the rows of a batch"
+            )
+        if not close(got[self.rows], self.alone):
+            return (
+                "expected what the module gives for the same examples, got other values; an "
+                "operation takes rows of requests for rows of examples, or means something else "
+                "in TorchScript"
+            )
+        return None
+
+    def crosses_rows(self) -> bool:
+        """Whether the module itself gives an example another output in company."""
+        return self.alone is None or not close(self.together, self.alone)
+
+
+def close(got: Tensor, expected: Tensor) -> bool:
+    """Alike but for rounding; NaN is like NaN."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return False
+    if not expected.is_floating_point():
+        return torch.equal(got, expected)
+    finite = expected[expected.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    atol = TOLERANCE * max(largest, SMALLEST)
+    return torch.allclose(got, expected, rtol=TOLERANCE, atol=atol, equal_nan=True)
+
+
+def stacked(alone: list[Tensor]) -> Tensor | None:
+    """Outputs of single examples as one; None where that is no tensor of one row each."""
+    if any(not isinstance(each, Tensor) or each.ndim < 1 or len(each) != 1 for each in alone):
+        return None
+    return torch.cat(alone)
+
 
 # Far apart sizes first. Values around 1, because small tables would hide a mix-up in rounding;
 # small ones, because large ones saturate; and positive ones, because some models take logarithms.

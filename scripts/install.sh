@@ -4,6 +4,7 @@
 #   scripts/install.sh python     Python's packages and the generated messages: enough for lint
 #   scripts/install.sh browser    Chromium, for the tests of the status page (120 MB to download)
 #   scripts/install.sh fuzz       Debian's packages for C++, and clang with libFuzzer
+#   scripts/install.sh proxy      HAProxy, for the tests of the deployment behind it
 #   scripts/install.sh triton     the tritonserver of a wheel, for the tests of the backend (55 MB to
 #                                 download)
 #   scripts/install.sh            Python's, Debian's packages for C++, and the extension
@@ -19,6 +20,7 @@ stamps=$venv/stamps
 cpp_packages=(cmake g++ libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev libxxhash-dev
   make ninja-build nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc)
 browser_packages=(chromium chromium-driver)
+proxy_packages=(haproxy)
 fuzz_packages=(clang-14 libclang-rt-14-dev llvm-14)  # llvm: names of functions in findings.
 triton_wheel=nvidia-pytriton==0.7.0
 
@@ -41,6 +43,10 @@ is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" 
 needed_packages() {
   if [ "$1" = browser ]; then
     printf '%s\n' "${browser_packages[@]}"
+    return
+  fi
+  if [ "$1" = proxy ]; then
+    printf '%s\n' "${proxy_packages[@]}"
     return
   fi
   if [ "$1" = fuzz ]; then
@@ -113,8 +119,8 @@ PYTHON
     done_now python "$key"
   fi
 
-  key=$(hash_of proto/embershard/v1/*.proto scripts/generate_proto.py constraints.txt)
-  if ! done_before proto "$key" || [ ! -e embershard/_proto/predictor_pb2.py ]; then
+  key=$(hash_of proto/*/*.proto proto/embershard/v1/*.proto scripts/generate_proto.py constraints.txt)
+  if ! done_before proto "$key" || [ ! -e embershard/_proto/protocols.binpb ]; then
     say "protocol messages"
     $venv/bin/python scripts/generate_proto.py
     done_now proto "$key"
@@ -133,7 +139,7 @@ extension_stage() {
   fi
 }
 
-# The wheel brings the libraries of the program, which needs nothing of what the wheel requires.
+# The wheel holds the libraries of the program, which needs nothing of what the wheel requires.
 triton_stage() {
   if ! done_before triton "$triton_wheel"; then
     say "tritonserver, of $triton_wheel"
@@ -149,7 +155,7 @@ case ${1:-all} in
     system_stage python
     python_stage
     ;;
-  browser | fuzz)
+  browser | fuzz | proxy)
     system_stage "$1"
     ;;
   triton)
@@ -162,5 +168,5 @@ case ${1:-all} in
     python_stage
     extension_stage
     ;;
-  *) fail "unknown stage '$1'; known: python, browser, fuzz, triton, all" ;;
+  *) fail "unknown stage '$1'; known: python, browser, fuzz, proxy, triton, all" ;;
 esac

@@ -8,7 +8,8 @@ python -m scripts.write_surface
     options.txt   fields and defaults of ServerOptions
     wire.txt      our messages: field numbers, types, names; enum values; methods
 
-A test compares the files with the code, so that the surface changes only in a commit that shows it.
+It also writes docs/cli.md. A test compares the files with the code: the surface changes only in a
+commit that shows it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor, FileDesc
 from embershard._proto import predictor_pb2, recording_pb2
 from embershard.cli import parser
 from embershard.serving import ServerOptions
-from embershard.serving.metrics.families import FAMILIES
-from embershard.serving.metrics.family import SERVED
+from embershard.serving.metric import example_metrics
+from scripts.write_cli import PAGE, cli_page
 
 __all__ = ["FOLDER", "SURFACE"]
 
@@ -57,9 +58,9 @@ def commands() -> Iterator[str]:
 
 def metrics() -> Iterator[str]:
     """``name kind {labels}``."""
-    for family in FAMILIES:
-        labels = family.labels if family.rows is None else (*SERVED, *family.labels)
-        yield f"{family.name} {family.kind} {{{', '.join(labels)}}}"
+    yield from dict.fromkeys(
+        f"{each.name} {each.kind} {{{', '.join(each.labels)}}}" for each in example_metrics()
+    )
 
 
 def options() -> Iterator[str]:
@@ -116,3 +117,4 @@ SURFACE = {
 if __name__ == "__main__":
     for file_name, lines in SURFACE.items():
         (FOLDER / file_name).write_text("".join(f"{line}\n" for line in lines()))
+    PAGE.write_text(cli_page())

@@ -9,7 +9,7 @@ __all__ = ["IndexEntry", "LoadCost", "LoadEvent"]
 
 
 class LoadCost(TypedDict):
-    """What an order took."""
+    """What a load or an unload took."""
 
     seconds: float
     unserved_seconds: float

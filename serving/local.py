@@ -13,7 +13,7 @@ __all__ = ["LocalPredictor"]
 
 
 class LocalPredictor:
-    """Runs serialized requests through the door, the builder and the model of the server.
+    """Runs serialized requests through the validation, the batching and the model of the server.
 
     Any thread may call; calls run one at a time. Not for children that were forked after it was
     made: they have none of its threads.

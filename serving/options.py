@@ -2,247 +2,372 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Literal
 
 from embershard.errors import ConfigError
+from embershard.serving.option import check_options, native_options, option
 from embershard.serving.traffic_split import parse_traffic
 
-__all__ = ["ServerOptions", "TableResidency", "native_keywords"]
+__all__ = [
+    "ServerOptions",
+    "TableResidency",
+    "dense_program_option",
+    "native_keywords",
+    "plan_option",
+    "tables_option",
+]
 
 TableResidency = Literal["mmap", "resident"]
 
-MOST: Final = (1 << 31) - 1
+
+def plan_option() -> str:
+    """The option of that name, of servers and of Triton."""
+    about = "which of the package's plans places the tables"
+    text: str = option("", about, unit="NAME", zero="the package's default")
+    return text
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Both ends belong to it."""
+def dense_program_option() -> str:
+    """The option of that name, of servers and of Triton."""
+    text: str = option(
+        "",
+        "which of the package's dense programs to run; cpu: TorchScript",
+        unit="TARGET",
+        zero="what `embershard compile` made, if the package has it",
+    )
+    return text
 
-    least: float
-    most: float = MOST
 
-
-Count = Annotated[int, Range(0)]
-Positive = Annotated[int, Range(1)]
-NotNegative = Annotated[float, Range(0)]
-
-PYTHONS_OWN: Final = {"control", "drain_timeout_seconds", "token_without_tls", "traffic"}
-"""Options that the extension does not know."""
+def tables_option() -> TableResidency:
+    """The option of that name, of servers and of Triton."""
+    residency: TableResidency = option(
+        "mmap",
+        "mmap: read from the files as needed, shared with the page cache; resident: copied into "
+        "memory at the start, in huge pages if the system gives them",
+        change="Use resident for large tables under steady load",
+        choices=("mmap", "resident"),
+    )
+    return residency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """How a server listens, places tables and bounds its queue.
 
-    Here, and nowhere else, an option has its name, type, range and default: the extension takes it
-    by that name, and so does `embershard serve`, with ``-`` for ``_``.
+    Each option is declared here and nowhere else: the extension takes it by its name, and so does
+    `embershard serve`, with ``-`` for ``_``. `embershard serve --help` and docs/cli.md show them.
     """
 
-    host: str = "127.0.0.1"
-    """Address to listen on. ``0.0.0.0`` lets other machines in."""
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 lets other machines in")
+    port: int = option(
+        50051, "port to listen on", zero="a free one, which is printed", unit="PORT", most=65535
+    )
+    plan: str = plan_option()
+    dense_program: str = dense_program_option()
+    tables: TableResidency = tables_option()  # noqa: RUF009
+    traffic: str = option(
+        "",
+        "split the requests that name neither a version nor a label: canary=5 sends 5 % to the "
+        "version labelled canary (or stable), by the hash of the request's traffic key, else at "
+        "random; all go to the default while no version has the label, or its inputs or outputs "
+        "are others",
+        unit="LABEL=PERCENT",
+        is_native=False,
+    )
+    control: str = option(
+        "",
+        "a Unix socket to make, for embershard load and unload; its owner alone may use it",
+        unit="SOCKET",
+        is_native=False,
+    )
 
-    port: Annotated[int, Range(0, 65535)] = 50051
-    """0: a free one, which the server states once it listens."""
+    sample_tolerance: float = option(
+        1e-5,
+        "largest difference allowed from the scores that the package says its samples have, "
+        "relative to scores beyond 1; 100 times as much if the dense program is in bf16, 1000 "
+        "times if that is compiled",
+        unit="X",
+        change="Raise it if this machine's arithmetic differs from the exporter's by more",
+        group="start",
+    )
 
-    plan: str = ""
-    """Which of the package's plans places the tables. Empty: the package's default."""
+    memory_budget: int = option(
+        0,
+        "most that loaded versions take together: copied tables, vocabularies, programs, and what "
+        "is loaded while another is served",
+        unit="BYTES",
+        zero="80 % of the memory that this process may use",
+        most=(1 << 62) - 1,
+        group="versions",
+    )
+    load_mb_per_second: float = option(
+        200.0,
+        "how fast a version is read while requests are answered, in 10^6 bytes a second",
+        unit="MB",
+        zero="at full speed, as at the start",
+        group="versions",
+    )
+    load_timeout_seconds: float = option(
+        600.0,
+        "a version that makes no progress (no bytes read, no sample run) for so long while it "
+        "loads is given up; two such loads may hang at once",
+        unit="S",
+        zero="never",
+        change="Not below the time that the largest vocabulary or dense program takes",
+        group="versions",
+    )
+    shadow_share: float = option(
+        0.0,
+        "share of the requests copied to the version labelled shadow, as far as --shadow-time "
+        "has room for them; the rest are dropped",
+        unit="S",
+        zero="none",
+        most=1,
+        group="versions",
+    )
+    shadow_time: float = option(
+        1 / 128,
+        "share of the time, 0.001 to 1, in which these copies run at most. Copies that find 256 or "
+        "64 MiB waiting are dropped",
+        unit="S",
+        change="Raise it to have more compared; from 0.01 on the 99th percentile may show it",
+        least=0.001,
+        most=1,
+        group="versions",
+    )
 
-    dense_program: str = ""
-    """Target of the dense program: ``cpu`` is TorchScript. Empty: what ``embershard compile`` made,
-    where the package has it; refused where none of that is for this machine."""
+    threads: int = option(
+        0,
+        "threads of lookups and of the dense program",
+        unit="N",
+        zero="one a core, of a CPU quota the whole ones",
+        change="Lower it if other work shares the machine",
+        most=1024,
+        group="batches",
+    )
+    slots: int = option(
+        0,
+        "batches run at once, which share the threads; each takes memory for a batch",
+        unit="N",
+        zero="one a thread",
+        change="Lower it if one request is so large that it needs more threads to be in time",
+        most=1024,
+        group="batches",
+    )
+    max_batch_examples: int = option(
+        0,
+        "most examples run at once; a larger request is split, and runs in all idle slots",
+        unit="N",
+        zero="as many as are merged, at least 256, with one slot 1024",
+        group="batches",
+    )
+    max_batch_ids: int = option(
+        0,
+        "most ids looked up at once, likewise; one example that has more runs alone",
+        unit="N",
+        zero="2**20",
+        group="batches",
+    )
+    merge_examples: int = option(
+        0,
+        "requests are merged up to so many examples; 1: none are",
+        unit="N",
+        zero="256, and never more than max_batch_examples",
+        change="Raise it if a model gains from more",
+        group="batches",
+    )
+    max_inline_us: int = option(
+        500,
+        "longest batch, as predicted, run by the thread that reads its request while the model is "
+        "idle",
+        unit="US",
+        zero="none",
+        change="Lower it if requests behind notice: that thread reads no other meanwhile",
+        group="batches",
+    )
 
-    tables: TableResidency = "mmap"
-    """``mmap``: shared with the page cache, quick to start. ``resident``: copied into memory of
-    the process, in huge pages where the system gives them; for large tables under steady load."""
+    default_timeout_ms: int = option(
+        1000, "deadline of requests that state none", unit="MS", least=1, group="limits"
+    )
+    max_request_examples: int = option(
+        0, "most examples of one request", unit="N", zero="what the package allows", group="limits"
+    )
+    max_request_ids: int = option(
+        0, "most ids of one request", unit="N", zero="what the package allows", group="limits"
+    )
+    max_queued_examples: int = option(
+        0,
+        "examples that may wait; beyond it, requests are refused at once",
+        unit="N",
+        zero="eight of the largest requests, of 4096 examples and 2**20 ids at least",
+        group="limits",
+    )
+    max_queued_ids: int = option(
+        0,
+        "ids that may wait, likewise",
+        unit="N",
+        zero="eight of the largest requests",
+        group="limits",
+    )
+    max_queued_bytes: int = option(
+        256 << 20,
+        "memory of the messages that may wait; the batch that runs may hold as much again",
+        unit="BYTES",
+        change="Raise it if one message is large",
+        least=1,
+        group="limits",
+    )
+    max_message_bytes: int = option(
+        64 << 20, "largest message taken", unit="BYTES", least=1, group="limits"
+    )
+    drain_timeout_seconds: float = option(
+        30.0,
+        "how long a stopping server works on what it has accepted",
+        unit="S",
+        zero="not at all",
+        group="limits",
+        is_native=False,
+    )
 
-    threads: Annotated[int, Range(0, 1024)] = 0
-    """Threads of the lookups and, after them, inside the dense program. 0: as many as the
-    process has cores, of a container's CPU quota the whole ones. Lower it where other work shares
-    the machine."""
+    max_connections: int = option(
+        4096,
+        "connections open at once; one more is closed on arrival. Each takes a file and some tens "
+        "of kB",
+        unit="N",
+        zero="as many as the process may open files",
+        group="connections",
+    )
+    max_connection_calls: int = option(
+        10_000,
+        "calls open at once on a connection; clients hold further ones back",
+        unit="N",
+        change="Raise it if one client has more requests in flight",
+        least=1,
+        group="connections",
+    )
+    stream_in_flight: int = option(
+        256,
+        "requests of a stream read before they are answered",
+        unit="N",
+        change="Raise it if one stream carries a lot",
+        least=1,
+        group="connections",
+    )
+    connection_idle_seconds: float = option(
+        300.0,
+        "a connection is closed after so long without a call",
+        unit="S",
+        zero="never",
+        group="connections",
+    )
+    connection_age_seconds: float = option(
+        0.0,
+        "a connection is closed after about so long; open calls have 30 s to end",
+        unit="S",
+        zero="never",
+        change="Set it if connections, not calls, are spread over servers",
+        group="connections",
+    )
+    keepalive_seconds: float = option(
+        60.0,
+        "a client with calls open that is silent for so long gets a ping, and is disconnected "
+        "after 20 s without an answer",
+        unit="S",
+        zero="no pings",
+        group="connections",
+    )
+    min_ping_seconds: float = option(
+        10.0,
+        "how often a client may send a ping; one that sends three sooner is disconnected",
+        unit="S",
+        zero="as often as it likes",
+        group="connections",
+    )
 
-    slots: Annotated[int, Range(0, 1024)] = 0
-    """Batches that run at once, with equal shares of the threads. A request that takes long is cut,
-    and runs in all that stand idle. 0: one a thread, which answers most requests, and soonest under
-    load. Lower it where one request is so large that it needs more
-    threads to be in time. Each slot takes memory for a batch."""
+    tls_certificate: str = option(
+        "",
+        "the server's certificate and those between it and its root, in order; with --tls-key, all "
+        "connections are TLS. New files hold for the next connection",
+        unit="PEM",
+        group="security",
+    )
+    tls_key: str = option("", "its key, without a password", unit="PEM", group="security")
+    tls_client_ca: str = option(
+        "",
+        "authorities, one of which must have signed a client's certificate",
+        unit="PEM",
+        zero="clients need none",
+        group="security",
+    )
+    token_file: str = option(
+        "",
+        "a token, 16 to 4096 letters, digits and -._~+/=, that every call but those for health "
+        "must have; a new one holds within a second",
+        unit="FILE",
+        group="security",
+    )
+    token_without_tls: bool = option(
+        False,
+        "let the token cross the network unencrypted: for servers behind a proxy that does TLS",
+        group="security",
+        is_native=False,
+    )
+    model_control: bool = option(
+        False,
+        "let clients load and unload models over the port (Open Inference Protocol); on other than "
+        "loopback addresses it needs --token-file or --tls-client-ca",
+        group="security",
+    )
+    reflection: bool = option(
+        False,
+        "describe the services to clients without a .proto file, such as grpcurl; with "
+        "--token-file they need the token",
+        group="security",
+    )
+    trusted_key: str = option(
+        "",
+        "public keys (Ed25519): load only versions that one of them has signed, see embershard "
+        "sign",
+        unit="PEM",
+        zero="all versions are loaded",
+        group="security",
+    )
 
-    tls_certificate: str = ""
-    """A PEM file: this server's certificate and those between it and its root, in order. With
-    ``tls_key``, all connections are TLS. New files hold for the next connection. Empty: none."""
+    slow_request_ms: float = option(
+        0.0,
+        "log each request that takes as long",
+        unit="MS",
+        zero="none",
+        group="metrics and logs",
+        flag="slow-ms",
+    )
 
-    tls_key: str = ""
-    """A PEM file: the key of that certificate, without a password."""
-
-    tls_client_ca: str = ""
-    """A PEM file of authorities. A client needs a certificate that one of them has signed.
-    Empty: it needs none."""
-
-    token_file: str = ""
-    """A file of one token, 16 to 4096 letters, digits and ``-._~+/=``, which every call but those
-    for health must bring. A new one holds within a second. Empty: none is asked for."""
-
-    token_without_tls: bool = False
-    """Whether a token may come over connections that are not TLS from other machines, where who
-    listens can take it. For servers behind a proxy that does TLS."""
-
-    trusted_key: str = ""
-    """A PEM file of public keys (Ed25519). A version is loaded, now or later, only if the signature
-    beside it, which ``embershard sign`` writes, is by one of them. Empty: none is asked for."""
-
-    default_timeout_ms: Positive = 1000
-    """Deadline of a request whose client states none, in milliseconds, at least 1."""
-
-    sample_tolerance: NotNegative = 1e-5
-    """Largest difference allowed, at start, between the scores of the package's samples and those
-    that the package says they must have; relative to scores beyond 1, and 100 times as much where
-    the dense program is in bfloat16, 1000 times where that is compiled. 0: none. Raise it where
-    this machine's arithmetic differs from the exporter's by more, for instance to 1e-3."""
-
-    max_request_examples: Count = 0
-    """Most examples that one request may hold, where the package does not allow less. 0: what the
-    package allows, but no more than may be queued. One that is larger than a batch is cut into
-    pieces, and their outputs joined: raise it with the package's limit, not for the machine."""
-
-    max_request_ids: Count = 0
-    """Most ids of one request, likewise."""
-
-    max_batch_examples: Count = 0
-    """Most examples run at once: the largest piece of a request. 0: ``merge_examples``,
-    but at least 256, so that a large request runs in several slots at once, with one slot at least
-    1024; and no more than may be queued. Others wait while it runs, and a batch's memory grows with
-    it."""
-
-    max_batch_ids: Count = 0
-    """Most ids looked up at once, likewise; one example that has more runs alone. 0: 2**20."""
-
-    merge_examples: Count = 0
-    """Requests are merged up to so many examples. A larger one runs alone. 0: 256, and never more
-    than ``max_batch_examples``: beyond some hundreds an example costs no less, and all that are in
-    a batch wait for it. Raise it where a model gains from more; 1: none are merged."""
-
-    max_queued_examples: Count = 0
-    """Examples waiting at once. Beyond this, requests are refused at once, not served late.
-    0: eight of the largest requests, of 4096 examples and 2**20 ids at least."""
-
-    max_queued_ids: Count = 0
-    """Ids waiting at once, likewise."""
-
-    max_queued_bytes: Positive = 256 << 20
-    """Memory of the messages waiting at once, in bytes, likewise. The batch that runs may hold as
-    much again. Raise it where one message is large."""
-
-    max_inline_us: Count = 500
-    """Longest batch, in microseconds, as predicted, that the thread which brings a request runs
-    itself while the model is idle. 0: none. It reads no other request meanwhile; lower it where
-    those behind notice."""
-
-    max_message_bytes: Positive = 64 << 20
-    """Largest message taken, in bytes, below 2**31."""
-
-    max_connections: Count = 4096
-    """Connections open at once. One more is hung up on as it comes; those that are there are
-    served on. 0: as many as the process may open files. Raise it where more clients connect: each
-    takes a file and some tens of kB."""
-
-    max_connection_calls: Positive = 10_000
-    """Calls open at once on one connection, at least 1. Clients hold further ones back until one
-    ends. Raise it where one client has more requests in flight."""
-
-    stream_in_flight: Positive = 256
-    """Requests of one stream that are read and not answered yet, at least 1. Beyond it nothing more
-    is read from the stream, and its client waits. Raise it where one stream carries a lot."""
-
-    connection_idle_seconds: NotNegative = 300.0
-    """How long a connection may be without a call before it is closed. 0: for ever."""
-
-    connection_age_seconds: NotNegative = 0.0
-    """After about this long a connection is closed: what is open on it has 30 s to end, and clients
-    connect again. 0: never. Set it where connections, not calls, are spread over servers, so that
-    a new server gets its share."""
-
-    keepalive_seconds: NotNegative = 60.0
-    """A client that has calls open and says nothing for this long is asked whether it is there, and
-    hung up on after 20 s without an answer. 0: it is not asked."""
-
-    min_ping_seconds: NotNegative = 10.0
-    """How often a client may ask (HTTP/2 ping) in turn, with calls open or without. Who asks sooner
-    three times is hung up on. 0: as often as it likes."""
-
-    slow_request_ms: NotNegative = 0.0
-    """From this long on, in milliseconds, a request is kept for `Server.wait_slow`, and so for the
-    log of ``embershard serve``. 0: none is."""
-
-    memory_budget: Annotated[int, Range(0, (1 << 62) - 1)] = 0
-    """Most bytes that the loaded versions may take together: tables that are copied
-    (``tables="resident"``), vocabularies, programs, and what is loaded while another is served.
-    Beyond it a version is not loaded. 0: 80 % of the memory that this process may use."""
-
-    load_mb_per_second: NotNegative = 200.0
-    """How fast files are read while requests are answered, in 10^6 bytes a second: a version that
-    is loaded later takes the disk and the processor from them. At the start they are read as fast
-    as they can be. 0: always so."""
-
-    traffic: str = ""
-    """``canary=5``: 5 % of the requests that name neither a version nor a label go to the version
-    labelled ``canary`` (or ``stable``), 0 to 100. Requests with the same traffic key go to the same
-    version; those without a key at random. All go to the default while a model has no such label,
-    or the version has other inputs or outputs than the default. Empty: no split."""
-
-    load_timeout_seconds: NotNegative = 600.0
-    """A version is given up after so many seconds without progress while it loads: no bytes read,
-    no sample run. It has failed then, and others load; its thread and its memory stay until it
-    ends, if it ever does. At most two such loads may hang at once; one more version is refused. A
-    package that is read slowly makes progress all the time. 0: never given up. Lower it to hear
-    sooner of a program that does not end; not below the time that the largest vocabulary or dense
-    program takes on a busy machine."""
-
-    shadow_share: Annotated[float, Range(0, 1)] = 0.0
-    """Share of the requests, 0 to 1, that are copied to the version labelled ``shadow``. Nobody
-    gets its answers; they are compared with those that are given. ``shadow_time`` bounds what that
-    costs; what it has no room for is dropped. 0: none."""
-
-    shadow_time: Annotated[float, Range(0.001, 1)] = 1 / 128
-    """Share of the time, 0.001 to 1, in which a batch of these copies is under way. Their thread
-    rests behind each batch until the share holds, but never for more than a minute. Copies that
-    find 256 or 64 MiB waiting are dropped. Raise it to have more compared; from 0.01 on, one
-    request in a hundred arrives during a batch of copies, which the 99th percentile may show."""
-
-    control: str = ""
-    """A Unix socket to make, for ``embershard load`` and ``unload``. Whoever may write to it (its
-    owner) decides what is served. Empty: none, and SIGHUP alone has the repository looked at
-    again."""
-
-    remote_orders: bool = False
-    """Whether clients may have models loaded and unloaded over the port (the Open Inference
-    Protocol's RepositoryModelLoad and RepositoryModelUnload): who may call then decides what is
-    served to all. On other than loopback addresses it needs ``token_file`` or ``tls_client_ca``."""
-
-    reflection: bool = False
-    """Whether clients may ask which services and messages there are (gRPC server reflection v1 and
-    v1alpha). With ``token_file`` they need the token. Turn it on for tools without .proto files,
-    such as grpcurl."""
-
-    record: str = ""
-    """A file to make, for `embershard bench --replay`: sampled requests, whole, and what they were
-    answered. Only its owner may read it, since it holds what users sent. Empty: none."""
-
-    record_requests: Positive = 10_000
-    """Most requests in that file, at least 1. It also ends at 1 GiB."""
-
-    record_share: Annotated[float, Range(0, 1)] = 1.0
-    """Share of the requests that go there, above 0, at most 1. Lower it to spread the file over
-    more time."""
-
-    drain_timeout_seconds: NotNegative = 30.0
-    """How long a stopping server works on what it has accepted. 0: not at all."""
+    record: str = option(
+        "",
+        "write a sample of the requests and their answers to a new file, which only its owner may "
+        "read, for bench --replay",
+        unit="FILE",
+        group="recording",
+    )
+    record_requests: int = option(
+        10_000,
+        "most requests in it; it also ends at 1 GiB",
+        unit="N",
+        least=1,
+        group="recording",
+    )
+    record_share: float = option(
+        1.0,
+        "share of the requests that go there, above 0",
+        unit="S",
+        change="Lower it to spread the file over more time",
+        most=1,
+        group="recording",
+    )
 
     def __post_init__(self) -> None:
-        for name, (kind, allowed) in _numbers().items():
-            _check_number(name, getattr(self, name), kind, allowed)
+        check_options(self)
         if self.record_share == 0:
             raise ConfigError("record_share: expected above 0 and at most 1, got 0")
         if not self.record:
@@ -255,37 +380,10 @@ class ServerOptions:
             raise ConfigError(f"tls_certificate and tls_key: expected both or none, got {given}")
         if self.tls_client_ca and not self.tls_certificate:
             raise ConfigError("tls_client_ca: expected tls_certificate and tls_key with it")
-        if self.tables not in get_args(TableResidency):
-            raise ConfigError(f"tables: expected mmap or resident, got {self.tables!r}")
         parse_traffic(self.traffic)
 
 
 def native_keywords(options: ServerOptions) -> dict[str, object]:
-    """What the extension takes: all but Python's own, by their names; traffic in its two parts."""
+    """What the extension takes; traffic in its two parts."""
     split = parse_traffic(options.traffic)
-    named = {
-        each.name: getattr(options, each.name)
-        for each in fields(options)
-        if each.name not in PYTHONS_OWN
-    }
-    return {**named, "traffic_label": split.label, "traffic_share": split.share}
-
-
-@cache
-def _numbers() -> Mapping[str, tuple[type, Range]]:
-    """Options that are numbers: which, and between what."""
-    hints = get_type_hints(ServerOptions, include_extras=True)
-    return {
-        name: (hint.__origin__, hint.__metadata__[0])
-        for name, hint in hints.items()
-        if get_origin(hint) is Annotated
-    }
-
-
-def _check_number(name: str, value: Any, kind: type, allowed: Range) -> None:
-    is_number = isinstance(value, numbers.Integral if kind is int else numbers.Real)
-    if is_number and allowed.least <= value <= allowed.most:
-        return
-    kinds = "a whole number, " if kind is int else "a number, "
-    what = "" if is_number else kinds
-    raise ConfigError(f"{name}: expected {what}{allowed.least}..{allowed.most}, got {value!r}")
+    return {**native_options(options), "traffic_label": split.label, "traffic_share": split.share}

@@ -10,7 +10,7 @@ from embershard.errors import ConfigError
 from embershard.serving._native import load_extension
 from embershard.serving.options import ServerOptions
 
-__all__ = ["check_security"]
+__all__ = ["check_security", "warn_if_exposed"]
 
 Report = Callable[[str], None]
 
@@ -23,7 +23,7 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
 
     Raises:
         ConfigError: a certificate, key, token or trusted key that cannot be used; a token that
-            would cross a network in the open; orders that anyone on a network could give.
+            would cross a network unencrypted; model control open to anyone on a network.
     """
     plain = options.token_file and not options.tls_certificate and not options.token_without_tls
     if plain and not _is_loopback(options.host):
@@ -33,9 +33,9 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
             "token_without_tls where something else does TLS"
         )
     guarded = options.token_file or options.tls_client_ca
-    if options.remote_orders and not guarded and not _is_loopback(options.host):
+    if options.model_control and not guarded and not _is_loopback(options.host):
         raise ConfigError(
-            f"remote_orders: {options.host} is no loopback address, and anyone who reaches it "
+            f"model_control: {options.host} is no loopback address, and anyone who reaches it "
             "could unload models; give token_file or tls_client_ca"
         )
     problem = ""
@@ -51,6 +51,20 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
         )
     if problem:
         raise ConfigError(problem)
+
+
+def warn_if_exposed(host: str, *, report: Report) -> None:
+    """Warn of attacks that gRPC 1.51 does not bound, unless only this machine can connect.
+
+    Args:
+        host: the address that the server listens on.
+        report: gets the sentence.
+    """
+    if not _is_loopback(host):
+        report(
+            f"host: {host} is no loopback address, and gRPC does not bound the memory that clients "
+            "without a token take; put a proxy with limits in front, as docs/security.md describes"
+        )
 
 
 def _is_loopback(host: str) -> bool:

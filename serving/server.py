@@ -12,11 +12,11 @@ from typing import Literal, Self
 from embershard.errors import ConfigError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent
+from embershard.serving.metric import Metrics, from_native, load_failures
 from embershard.serving.options import ServerOptions, native_keywords
+from embershard.serving.recorded import Recorded, SlowRequest
 from embershard.serving.repository import ServedPackage, check_models, memory_limit
-from embershard.serving.security import check_security
-from embershard.serving.snapshot import NativeSnapshot, Recorded, SlowRequest, Snapshot
-from embershard.serving.totals import Totals
+from embershard.serving.security import check_security, warn_if_exposed
 
 __all__ = ["Server"]
 
@@ -43,17 +43,17 @@ class Server:
     ) -> None:
         """Load and check packages, run their samples, listen.
 
-        Besides the version that answers who names none, the labelled ones are loaded.
+        Besides the default version, the labelled ones are loaded.
 
         Args:
             repository: folder of ``<model>/<version>/``.
             model: one or several. None: all that are there.
-            version: which version of a model answers who names none: a number, a label, or
+            version: the default version of a model: a number, a label, or
                 ``latest``, the highest. Empty: the one labelled ``stable``, else the
                 highest that is neither ``canary`` nor ``shadow``.
             options: None: the defaults.
-            on_event: told of every version that is loaded, not loaded, let go, or from now on
-                answers who names none; by the thread that loads, which waits for it.
+            on_event: told of every version that is loaded, not loaded, unloaded, or from now on
+                the default; by the thread that loads, which waits for it.
 
         Raises:
             NotFoundError: no such model, version, label or plan.
@@ -66,30 +66,30 @@ class Server:
             UnavailableError: the address cannot be listened on.
             ConfigError: the file to record into exists, is a model's, or its folder does not exist,
                 or more than one model would be recorded; a certificate, key or token that cannot
-                be used; a token that would come without TLS from elsewhere; orders that anyone
-                could give.
+                be used; a token that would cross a network unencrypted; model
+                control open to anyone.
             RequestError: a version of another form.
         """
         self._options = options or ServerOptions()
         _check_record(self._options.record, Path(repository))
         check_security(self._options, report=LOG.error)
+        warn_if_exposed(self._options.host, report=LOG.warning)
         self._repository = Path(repository)
         models = [model] if isinstance(model, str) and model else list(model)
         served = check_models(self._repository, models)
         _check_recorded(self._options.record, served)
-        self._totals = Totals()
+        self._load_failures = _Counter()
         self._native = load_extension().Server(
             repository=str(self._repository),
             models=models,
             version=str(version or ""),
             fbgemm_folder=fbgemm_folder(),
-            load_report=_reporter(on_event, self._totals),
+            load_report=_reporter(on_event, self._load_failures),
             connections_report=LOG.warning,
             record_report=LOG.error,
             security_report=LOG.error,
             **native_keywords(_with_budget(self._options)),
         )
-        self._totals.snapshot(self._native.snapshot())  # None that was loaded is left out.
         self._state: Literal["serving", "draining", "stopped"] = "serving"
 
     @property
@@ -103,7 +103,7 @@ class Server:
                 labels=tuple(each["labels"]),
                 is_default=each["is_default"],
             )
-            for each in self.snapshot()["versions"]
+            for each in self._native.served()
         ]
 
     @property
@@ -118,16 +118,14 @@ class Server:
         """``draining``: `stop` is at work."""
         return self._state
 
-    def snapshot(self) -> Snapshot:
-        """Everything counted since the start, as of now. Requests do not notice."""
-        return self._totals.snapshot(self._native.snapshot())
+    def metrics(self) -> Metrics:
+        """Everything counted since the start, as of now. docs/metrics.md describes each metric."""
+        counted = from_native(self._native.metrics())
+        return Metrics([*counted, load_failures(self._load_failures.count)])
 
     def answered(self) -> int:
-        """Requests answered well since the start, by versions that were let go too."""
-        native: NativeSnapshot = self._native.snapshot()
-        outcomes = [each for version in native["versions"] for each in version["requests"]]
-        now = sum(each["count"] for each in outcomes if each["code"] == "OK")
-        return now + native["answered_by_ended"]
+        """Requests answered well since the start, by versions that were unloaded too."""
+        return int(self._native.answered())
 
     def load(self, model: str, version: int = 0, *, replace: bool = False) -> LoadCost:
         """Load a version while others are served, and wait until it is. Requests do not notice.
@@ -146,7 +144,7 @@ class Server:
             NotFoundError: no such model or version in the repository.
             PackageError, PlanError: as at the start. What was served is served on.
             DeadlineError: no progress for ``load_timeout_seconds``.
-            OverloadedError: more than the memory budget, many orders wait, or two loads hang.
+            OverloadedError: more than the memory budget, many loads wait, or two hang.
             UnavailableError: the server is shutting down.
         """
         cost: LoadCost = self._native.load(model, version, replace)
@@ -157,7 +155,7 @@ class Server:
 
         Raises:
             NotFoundError: it is not served.
-            RequestError: the version has a label, or answers who names none.
+            RequestError: the version has a label, or is the default.
         """
         cost: LoadCost = self._native.unload(model, version)
         return cost
@@ -219,15 +217,21 @@ def _with_budget(options: ServerOptions) -> ServerOptions:
     return replace(options, memory_budget=options.memory_budget or memory_limit() * 8 // 10)
 
 
+class _Counter:
+    """One thread, that of the loader, adds to it."""
+
+    count = 0
+
+
 def _reporter(
-    on_event: Callable[[LoadEvent], None] | None, totals: Totals
+    on_event: Callable[[LoadEvent], None] | None, failures: _Counter
 ) -> Callable[[str, str, int, float, str], None]:
     """What the extension calls. It knows no server: the extension keeps it, and a server that it
-    knew would never be let go."""
+    knew would never be freed."""
 
     def report(what: str, model: str, version: int, seconds: float, message: str) -> None:
         if what == "load_failed":
-            totals.count_load_failure()
+            failures.count += 1
         if on_event is None:
             return
         event = LoadEvent(what=what, model=model, version=version, seconds=seconds, message=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from embershard.errors import ConfigError
@@ -26,18 +27,37 @@ def parse_traffic(text: str) -> TrafficSplit:
     """``LABEL=PERCENT``; empty: no split.
 
     Raises:
-        ConfigError: another form, another label than canary and stable, no percentage.
+        ConfigError: another form, a label other than canary and stable, a label twice, two labels,
+            no percentage, more than 100 % in all.
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"traffic: expected LABEL=PERCENT, got {text!r:.60}")
     if not text:
         return TrafficSplit()
-    label, _, number = text.partition("=") if isinstance(text, str) else ("", "", "")
-    try:
-        percent = float(number)
-    except ValueError:
-        percent = -1.0
-    if label not in LABELS or not 0 <= percent <= 100:
+    percents: dict[str, float] = {}
+    for part in text.split(","):
+        label, percent = _parse_part(part)
+        if label in percents:
+            raise ConfigError(f"traffic: duplicate label {label!r} in {text!r:.60}")
+        percents[label] = percent
+    total = sum(percents.values())
+    if total > 100:
+        raise ConfigError(f"traffic: expected at most 100 % in all, got {total:g} in {text!r:.60}")
+    if len(percents) > 1:
         raise ConfigError(
-            "traffic: expected LABEL=PERCENT, a label of canary and stable and a number of 0..100, "
-            f"got {text!r:.60}"
+            f"traffic: expected one label, the rest goes to the default version; got {text!r:.60}"
         )
+    ((label, percent),) = percents.items()
     return TrafficSplit(label, percent / 100)
+
+
+def _parse_part(part: str) -> tuple[str, float]:
+    label, equals, number = part.partition("=")
+    if not equals:
+        raise ConfigError(f"traffic: expected LABEL=PERCENT, as canary=5, got {part!r:.60}")
+    if label not in LABELS:
+        expected = " or ".join(LABELS)
+        raise ConfigError(f"traffic: label: expected {expected}, got {label!r:.60} in {part!r:.60}")
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?", number) or float(number) > 100:
+        raise ConfigError(f"traffic: {label}: expected a number of 0..100, got {number!r:.60}")
+    return label, float(number)

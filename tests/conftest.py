@@ -2,6 +2,7 @@
 
 `needs_gpu` and REQUIRE_GPU=1: a CUDA device. `needs_browser` and REQUIRE_BROWSER=1: Chromium.
 `needs_triton` and REQUIRE_TRITON=1: tritonserver.
+`needs_proxy` and REQUIRE_PROXY=1: HAProxy.
 `needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
 And `file_limit`, a stand-in for a full disk.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tritonserver import find_tritonserver
+from tests.attack.proxy import is_installed as proxy_installed
 from tests.serving.metrics.browser import is_installed as browser_installed
 
 RUNTIME = Path(__file__).resolve().parents[1] / "build" / "serving" / "bin" / "embershard"
@@ -26,8 +28,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_browser"):
         _need("REQUIRE_BROWSER", browser_installed, "no chromium and chromedriver are installed")
     if item.get_closest_marker("needs_triton"):
-        words = "no tritonserver is installed: `scripts/install.sh triton` brings one"
+        words = "no tritonserver is installed: `scripts/install.sh triton` installs one"
         _need("REQUIRE_TRITON", lambda: find_tritonserver() is not None, words)
+    if item.get_closest_marker("needs_proxy"):
+        words = "no haproxy is installed: `scripts/install.sh proxy` installs it"
+        _need("REQUIRE_PROXY", proxy_installed, words)
     if item.get_closest_marker("needs_runtime"):
         _need(
             "REQUIRE_RUNTIME",

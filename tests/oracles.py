@@ -1,4 +1,4 @@
-"""What tests of several rooms compare with, each computed the plainest way."""
+"""What tests of several components compare with, each computed the plainest way."""
 
 import numpy as np
 

@@ -170,7 +170,7 @@ Named TableArguments(const Package& package) {
   };
 }
 
-// The batch's lists one behind the other, as the operator takes them.
+// The batch's concatenated lists, as the operator takes them.
 Named BatchArguments(const Batch& batch, size_t bags) {
   std::vector<int32_t> rows, offsets = {0};
   for (const JaggedRows& list : batch.lists()) {

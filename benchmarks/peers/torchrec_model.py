@@ -1,4 +1,4 @@
-"""TorchRec's model of a workload, from the files that ``benchmarks.peer_files`` writes."""
+"""TorchRec's model of a workload, from the files that ``benchmarks.torchrec`` writes."""
 
 from __future__ import annotations
 

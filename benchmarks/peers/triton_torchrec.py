@@ -1,6 +1,6 @@
 """TorchRec's quantized model as a model of Triton's backend for Python, which calls it.
 
-Parameters: ``folder``, which `benchmarks.peer_files` filled; ``mode``, ``each``: request by
+Parameters: ``folder``, which `benchmarks.torchrec` filled; ``mode``, ``each``: request by
 request, ids as they come; ``merged``: one batch of all requests of a call, traced, scripted and
 frozen, with int32 ids. Tensors: DENSE [1, B, F] float32, LENGTHS [1, L] int32, VALUES [1, V] int64,
 feature by feature; score [1, B] float32.

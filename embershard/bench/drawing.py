@@ -57,7 +57,7 @@ class TrafficOptions:
     pool_bytes_max: int = 256 << 20
     """Together; there are fewer requests where they would be larger."""
 
-    priority: Literal["interactive", "batch"] = "interactive"
+    priority: Literal["interactive", "background"] = "interactive"
     """Of every request."""
 
     version: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Self, TextIO
 
 from embershard.bench.run import Progress
-from embershard.words import duration_text
+from embershard.formatting import duration_text
 
 __all__ = ["LiveLine"]
 

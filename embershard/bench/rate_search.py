@@ -1,31 +1,27 @@
-"""Which rate to try next, to find the highest one that holds."""
+"""The search for the highest rate at which an objective holds."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from embershard.bench.load_options import LoadOptions
+from embershard.bench.run import RunResult
 from embershard.bench.slo import Objective
-from embershard.words import rate_text
+from embershard.formatting import rate_text
 
-__all__ = ["RUNS_OF_JUDGEMENT", "RateSearch", "Step", "Trial"]
-
-GIVEN_UP_AFTER: Final = 2
-"""Judgements against a rate that never held."""
+__all__ = ["Found", "RateSearch", "SearchOptions", "Trial", "find_rate"]
 
 RUNS_OF_JUDGEMENT: Final = 3
-"""At most; where their answers leave it open, it is against the rate."""
+"""At most. If their answers leave it open, the rate fails."""
 
+PROBE_OK_SHARE: Final = 0.9
+"""Of a closed loop's requests; with fewer it has sent too many at once."""
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A rate to try."""
-
-    rate: float
-
-    whole: bool = False
-    """For a whole run rather than a short trial."""
+ANSWERS_TO_SPARE: Final = 1.2
+"""Arrivals are random: a run may have fewer than its rate promises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +47,20 @@ class Trial:
 
 @dataclass(slots=True, kw_only=True)
 class RateSearch:
-    """Which rate to try next. No clock, no server.
+    """Bisects rates. No clock, no server.
 
-    A rate is judged by `Objective.judge`, and tried again while the answers that there are leave it
-    open, at most three runs. Short trials find a rate: upwards by half while it holds, down by half
-    while nothing has, then between the two, geometrically. On a machine that others share a trial
-    may fail for a reason that is not the server's. So a rate is given up when it was judged against
-    twice and never held, and the lowest of those is tried once more before the search is over. A
-    short trial may also hold by luck. So whole runs have the last word: at the rate found, and
-    lower each time that one fails; what they confirm has held over all answers of whole runs there.
-
-    ::
-
-        search = RateSearch(objective=parse_objective("p99<10ms"), start=1000)
-        while (step := search.next_step()) is not None:
-            search.tell(step, requests=..., late=...)
-        search.confirmed
+    A rate is judged by `Objective.judge` over at most three runs. Short trials find a rate: down by
+    half until one holds, up by half until one is given up, then by bisection, geometrically. On a
+    shared machine a trial may fail for a reason that is not the server's: a rate is given up after
+    two failed judgements, and the lowest of those is tried once more before the search is over. A
+    short trial may also hold by luck: whole runs confirm the rate found, or a lower one.
     """
 
     objective: Objective
 
-    start: float
-    """The first rate tried, per second, above 0."""
+    run: Callable[[float, bool], tuple[int, int, float]]
+    """Runs a rate, for a short trial or (True) a whole run. Returns the requests, how many were
+    late or failed, and the seconds of the objective's percentile."""
 
     max_trials: int = 16
     """Short ones."""
@@ -80,112 +68,204 @@ class RateSearch:
     max_whole_rates: int = 4
 
     tolerance: float = 0.05
-    """The rate found is as close to one that was given up; the second whole rate is as much lower
-    than the first, and the next ones by twice the step before."""
+    """Between the rate found and one that was given up. The second whole rate is as much lower than
+    the first, and the next ones by twice the step before."""
 
     least: float = 1.0
     """Ends when nothing this low holds."""
 
     trials: list[Trial] = field(default_factory=list)
 
-    @property
-    def best(self) -> float | None:
-        """The highest rate that held for short trials, below all that were given up. None: none
-        has."""
-        limit = self._limit()
-        rates = {each.rate for each in self._short() if each.rate < limit}
-        return max((rate for rate in rates if any(self._judged(rate)[0])), default=None)
+    best: float | None = None
+    """The highest rate that held for short trials. None: none has."""
 
-    @property
-    def confirmed(self) -> float | None:
-        """The rate that held for whole runs."""
-        rates = self._whole_rates()
-        return rates[-1] if rates and any(self._judged(rates[-1], whole=True)[0]) else None
+    confirmed: float | None = None
+    """The rate that held over all answers of whole runs. None: none has."""
 
-    @property
-    def ended(self) -> str:
-        """Why it is over, in words."""
-        whole = self._whole_rates()
-        if whole and self.confirmed is None:
-            return f"whole runs held at none of {len(whole)} rates, the most that are tried"
-        best, limit = self.best, self._limit()
-        if best is None:
-            lowest = min(each.rate for each in self.trials)
-            if lowest <= self.least:
-                return f"nothing held down to {rate_text(lowest)}/s"
-        elif limit / best <= 1 + self.tolerance:
-            return f"{rate_text(limit)}/s was given up"
-        return f"{len(self._short())} trials, the most that are made"
+    ended: str = ""
+    """Why it is over, in words."""
 
-    def next_step(self) -> Step | None:
-        """None: it is over."""
-        whole = self._whole_rates()
-        if whole:
-            judged, is_open = self._judged(whole[-1], whole=True)
-            if is_open:
-                return Step(whole[-1], whole=True)
-            if any(judged) or len(whole) == self.max_whole_rates:
+    def search(self, start: float) -> None:
+        """Search from the first rate tried, per second, above 0."""
+        self._find(start)
+        self.ended = self.ended or f"{len(self.trials)} trials, the most that are made"
+        if self.best is not None:
+            self._confirm(self.best)
+
+    def _find(self, rate: float) -> None:
+        given_up: list[float] = []
+        tried_again = False
+        while (held := self._holds(rate, once=tried_again or self.best is None)) is not None:
+            if held:
+                self.best = rate
+                given_up = [each for each in given_up if each > rate]
+            elif tried_again:
+                return
+            elif self.best is not None:
+                given_up.append(rate)
+            limit = min(given_up, default=math.inf)
+            tried_again, self.ended = False, ""
+            if self.best is None:
+                if rate <= self.least:
+                    self.ended = f"nothing held down to {rate_text(rate)}/s"
+                    return
+                rate /= 2
+            elif limit == math.inf:
+                rate = self.best * 1.5
+            elif limit / self.best > 1 + self.tolerance:
+                rate = math.sqrt(self.best * limit)
+            else:
+                rate, tried_again = limit, True
+                self.ended = f"{rate_text(limit)}/s was given up"
+
+    def _confirm(self, rate: float) -> None:
+        for step in range(self.max_whole_rates):
+            if self._judge(rate, whole=True):
+                self.confirmed = rate
+                return
+            rate /= 1 + self.tolerance * 2**step
+        rates = self.max_whole_rates
+        self.ended = f"whole runs held at none of {rates} rates, the most that are tried"
+
+    def _holds(self, rate: float, *, once: bool) -> bool | None:
+        """By one judgement, or the better one of two. None: no trials are left."""
+        held = self._judge(rate)
+        return self._judge(rate) if held is False and not once else held
+
+    def _judge(self, rate: float, *, whole: bool = False) -> bool | None:
+        requests = late = 0
+        for _ in range(RUNS_OF_JUDGEMENT):
+            if not whole and len(self.trials) >= self.max_trials:
                 return None
-            return Step(whole[-1] / (1 + self.tolerance * 2 ** (len(whole) - 1)), whole=True)
-        rate = self._next_rate() if len(self.trials) < self.max_trials else None
-        if rate is not None:
-            return Step(rate)
-        best = self.best
-        return Step(best, whole=True) if best is not None else None
-
-    def tell(self, step: Step, *, requests: int, late: int, seconds: float = math.inf) -> None:
-        """What came of a step: requests, how many of them were late or failed, and what the
-        objective's percentile was."""
-        held = requests > 0 and late <= self.objective.allowed(requests)
-        self.trials.append(Trial(step.rate, held, step.whole, seconds, requests, late))
-
-    def _next_rate(self) -> float | None:
-        """Of a short trial; None: these are over."""
-        if not self.trials:
-            return self.start
-        last, best, limit = self.trials[-1].rate, self.best, self._limit()
-        judged, is_open = self._judged(last)
-        if is_open:
-            return last
-        if best is None:
-            lowest = min(each.rate for each in self.trials)
-            return lowest / 2 if lowest > self.least else None
-        if not judged[-1] and last < limit:
-            return last
-        if limit == math.inf:
-            return best * 1.5
-        if limit / best > 1 + self.tolerance:
-            return math.sqrt(best * limit)
-        return limit if len(self._judged(limit)[0]) == GIVEN_UP_AFTER else None
-
-    def _limit(self) -> float:
-        """The lowest rate that was given up."""
-        judged = {each.rate: self._judged(each.rate)[0] for each in self._short()}
-        given_up = (
-            rate
-            for rate, verdicts in judged.items()
-            if len(verdicts) >= GIVEN_UP_AFTER and not any(verdicts)
-        )
-        return min(given_up, default=math.inf)
-
-    def _judged(self, rate: float, *, whole: bool = False) -> tuple[list[bool], bool]:
-        """The judgements on a rate, each by the answers since the one before, and whether another
-        one has begun."""
-        verdicts: list[bool] = []
-        runs = requests = late = 0
-        for each in self.trials:
-            if (each.rate, each.whole) != (rate, whole):
-                continue
-            runs, requests, late = runs + 1, requests + each.requests, late + each.late
+            more, more_late, seconds = self.run(rate, whole)
+            held = more > 0 and more_late <= self.objective.allowed(more)
+            self.trials.append(Trial(rate, held, whole, seconds, more, more_late))
+            requests, late = requests + more, late + more_late
             verdict = self.objective.judge(requests, late)
-            if verdict is not None or runs == RUNS_OF_JUDGEMENT:
-                verdicts.append(verdict is True)
-                runs = requests = late = 0
-        return verdicts, runs > 0
+            if verdict is not None:
+                return verdict
+        return False
 
-    def _short(self) -> list[Trial]:
-        return [each for each in self.trials if not each.whole]
 
-    def _whole_rates(self) -> list[float]:
-        """In the order tried."""
-        return list(dict.fromkeys(each.rate for each in self.trials if each.whole))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How to search."""
+
+    load: LoadOptions
+    """Of whole runs, whose rate is the search's to choose; if it has one, that is where the search
+    starts."""
+
+    trial_seconds: float = 2.0
+    """Of each short run; longer where so few seconds have too few answers to judge by, but never
+    longer than a whole one."""
+
+    trial_warmup_seconds: float = 0.5
+
+    in_flight: Sequence[int] = (32, 1)
+    """Of the closed loops that find where to start: the next one where the server refuses so many
+    at once."""
+
+    start_share: float = 0.5
+    """Of the closed loop's rate."""
+
+    least: float = 1.0
+    """Requests a second: the search ends when nothing this low holds, or before, where a rate is so
+    low that its answers would be too few to judge by."""
+
+    max_trials: int = 16
+    max_whole_rates: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """How a search ended."""
+
+    search: RateSearch
+
+    whole: RunResult | None
+    """The last whole run: at the highest rate, if the search confirmed one. None: no rate held for
+    short runs."""
+
+    slowest: RunResult
+    """The run at the lowest rate tried."""
+
+
+def find_rate(
+    objective: Objective, options: SearchOptions, run: Callable[[str, LoadOptions], RunResult]
+) -> Found:
+    """Short runs until the rate is found, then whole ones; see ``RateSearch``.
+
+    Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
+    ``max_whole_rates``, none longer than the load's duration with its warm-up.
+
+    Args:
+        objective: what must hold.
+        options: how to search.
+        run: sends a load, whose name it is told.
+    """
+    load = options.load
+    start = load.rate
+    if start is None:
+        start = options.start_share * _closed_rate(options, run)
+    answers = ANSWERS_TO_SPARE * objective.answers_min
+    results: list[RunResult] = []
+
+    def measure(rate: float, whole: bool) -> tuple[int, int, float]:
+        if whole:
+            sends = replace(load, rate=rate, in_flight=None)
+        else:
+            sends = _short(options, rate=rate, seconds=answers / rate)
+        result = run(_name(search, rate, whole), sends)
+        results.append(result)
+        return result.requests, objective.late(result), objective.seconds(result)
+
+    search = RateSearch(
+        objective=objective,
+        run=measure,
+        max_trials=options.max_trials,
+        max_whole_rates=options.max_whole_rates,
+        least=max(options.least, answers / (RUNS_OF_JUDGEMENT * load.duration_seconds)),
+    )
+    search.search(max(start, search.least))
+    slowest = min(range(len(results)), key=lambda place: search.trials[place].rate)
+    return Found(
+        search=search,
+        whole=results[-1] if search.trials[-1].whole else None,
+        slowest=results[slowest],
+    )
+
+
+def _closed_rate(options: SearchOptions, run: Callable[[str, LoadOptions], RunResult]) -> float:
+    """Good answers a second of a closed loop: of many requests in flight, or where those are too
+    many for the server, of fewer."""
+    rate = 0.0
+    for in_flight in options.in_flight:
+        calls = max(in_flight, options.load.threads)
+        probe = run(f"probe, {calls} in flight", _short(options, in_flight=calls))
+        rate = max(rate, probe.ok_per_second)
+        if probe.ok > PROBE_OK_SHARE * probe.requests:
+            break
+    return rate
+
+
+def _name(search: RateSearch, rate: float, whole: bool) -> str:
+    again = any((each.rate, each.whole) == (rate, whole) for each in search.trials)
+    kind = "run" if whole else f"trial {len(search.trials) + 1}"
+    return f"{kind}, {rate_text(rate)}/s{', again' if again else ''}"
+
+
+def _short(
+    options: SearchOptions,
+    *,
+    rate: float | None = None,
+    in_flight: int | None = None,
+    seconds: float = 0.0,
+) -> LoadOptions:
+    """For so many seconds where a short run's are fewer."""
+    return replace(
+        options.load,
+        rate=rate,
+        in_flight=in_flight,
+        duration_seconds=min(max(seconds, options.trial_seconds), options.load.duration_seconds),
+        warmup_seconds=min(options.trial_warmup_seconds, options.load.warmup_seconds),
+    )

@@ -12,8 +12,8 @@ from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
 from embershard.bench.run import RunResult
 from embershard.bench.session import BenchReport
+from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__
-from embershard.words import duration_text, rate_text
 
 __all__ = ["PERCENTS", "report_json", "report_table"]
 

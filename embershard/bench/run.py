@@ -13,11 +13,10 @@ import grpc
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.open_inference import MODEL_INFER
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import cpu_seconds
-from embershard.bench.target import PREDICT, PREDICT_STREAM, Target
-from embershard.bench.torchrec import TORCHREC_PREDICT
+from embershard.bench.protocols import METHODS, PREDICT_STREAM
+from embershard.bench.target import Target
 from embershard.errors import InputError
 
 __all__ = ["Progress", "RunResult", "run_load"]
@@ -138,7 +137,7 @@ def run_load(
         target=target.name,
         tls=None if target.tls is None else [*target.tls.texts(), target.tls.server_name],
         token=target.token,
-        method=_method(options),
+        method=PREDICT_STREAM if options.streams else METHODS[options.protocol],
         streams=options.streams,
         rate=options.rate or 0.0,
         times=times,
@@ -166,14 +165,6 @@ def run_load(
     if server_processes and server_before is not None and server_after is not None:
         server_cpu = server_after - server_before
     return _result(run, options, client_cpu, server_cpu)
-
-
-def _method(options: LoadOptions) -> str:
-    if options.streams:
-        return PREDICT_STREAM
-    return {"embershard": PREDICT, "oip": MODEL_INFER, "torchrec": TORCHREC_PREDICT}[
-        options.protocol
-    ]
 
 
 def _times(pool: Sequence[PooledRequest]) -> tuple[list[float], float]:

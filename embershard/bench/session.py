@@ -8,13 +8,12 @@ from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
 from embershard.bench.load_options import LoadOptions
-from embershard.bench.open_inference import MODEL_INFER, infer_requests
 from embershard.bench.pool import PooledRequest
 from embershard.bench.processes import listening_processes
-from embershard.bench.rate_search import RateSearch, Trial
+from embershard.bench.protocols import METHODS, in_protocol
+from embershard.bench.rate_search import RateSearch, SearchOptions, Trial, find_rate
 from embershard.bench.replay import AnswerCheck, Replay, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
-from embershard.bench.search import SearchOptions, find_rate
 from embershard.bench.slo import Objective
 from embershard.bench.subject import Subject, find_subject
 from embershard.bench.target import (
@@ -24,11 +23,10 @@ from embershard.bench.target import (
     try_method,
     try_requests,
 )
-from embershard.bench.torchrec import TORCHREC_PREDICT, torchrec_requests
 from embershard.bench.traffic import Traffic, drawn_traffic, recorded_traffic
 from embershard.client import ServedModel, Tls
 from embershard.errors import EmbershardError, InputError, UnavailableError
-from embershard.words import duration_text, rate_text
+from embershard.formatting import duration_text, rate_text
 
 __all__ = ["BenchOptions", "BenchReport", "run_bench"]
 
@@ -62,7 +60,7 @@ class BenchOptions:
     """Of each run of a search."""
 
     server_process: int | None = None
-    """Whose CPU time counts. None: whoever listens on a local target's port."""
+    """Whose CPU time counts. None: the processes that listen on a local target's port."""
 
     allow_remote: bool = False
 
@@ -292,13 +290,9 @@ def _in_protocol(
         return sent.pool
     if options.replay is not None:
         raise InputError(f"replay: sends and compares our own protocol, got protocol {protocol!r}")
-    if protocol == "oip":
-        method = MODEL_INFER
-        pool = infer_requests(model, sent.pool, first_dimension=not is_ours)
-    else:
-        method, pool = TORCHREC_PREDICT, torchrec_requests(model, sent.pool)
+    pool = in_protocol(protocol, model, sent.pool, first_dimension=not is_ours)
     patience = max(5.0, options.load.timeout_seconds)
-    try_method(target, method, pool[: len(sent.tried)], timeout_seconds=patience)
+    try_method(target, METHODS[protocol], pool[: len(sent.tried)], timeout_seconds=patience)
     return pool
 
 

@@ -20,7 +20,7 @@ from typing import Final
 from embershard.bench.distribution import rank_of
 from embershard.bench.run import RunResult
 from embershard.errors import InputError
-from embershard.words import round_duration_text
+from embershard.formatting import round_duration_text
 
 __all__ = ["Objective", "parse_objective"]
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from embershard.bench.packaged import packaged_model
 from embershard.bench.replay import Replay
 from embershard.bench.target import OtherServerError, Target, ask_model
-from embershard.client import ServedModel
+from embershard.client import ServedInput, ServedModel, ServedOutput
 from embershard.errors import InputError, NotFoundError
+from embershard.package import Package
+from embershard.package.input_specs import known_ids
+from embershard.package.manifest_inputs import DenseInputSpec, HashIds, IdentityIds, InputSpec
 
-__all__ = ["Subject", "find_subject"]
+__all__ = ["Subject", "find_subject", "packaged_model"]
+
+
+MAX_MESSAGE_BYTES: Final = 1 << 31
+"""Of gRPC's largest. Such a server does not say what it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +79,47 @@ def find_subject(
                 f"target that serves {found.name} alone, got: {error}"
             ) from error
     return Subject(model=found, is_ours=True)
+
+
+def packaged_model(package: Path, name: str) -> ServedModel:
+    """What our own server would say of the package.
+
+    Args:
+        package: folder of the package.
+        name: of the model at the server. Empty: the package's.
+
+    Raises:
+        PackageError: it is none.
+    """
+    manifest = Package.open(package).manifest
+    return ServedModel(
+        name=name or manifest.model,
+        version=manifest.version,
+        fingerprint=int(manifest.fingerprint, 16),
+        inputs=(*map(_input, manifest.dense), *map(_input, manifest.sparse)),
+        outputs=tuple(
+            ServedOutput(name=each.name, scope=each.scope, shape=each.shape)
+            for each in manifest.outputs
+        ),
+        max_examples=manifest.limits.max_examples,
+        max_ids=manifest.limits.max_ids,
+        max_message_bytes=MAX_MESSAGE_BYTES,
+    )
+
+
+def _input(spec: InputSpec) -> ServedInput:
+    if isinstance(spec, DenseInputSpec):
+        return ServedInput(name=spec.name, kind="dense", scope=spec.scope, default=spec.default)
+    known = 0  # Of a vocabulary.
+    if isinstance(spec.ids, HashIds):
+        known = spec.ids.rows
+    elif isinstance(spec.ids, IdentityIds):
+        known = known_ids(spec.ids)
+    return ServedInput(
+        name=spec.name,
+        kind="sparse",
+        scope=spec.scope,
+        weighted=spec.weighted,
+        max_ids=spec.max_ids,
+        known_ids=known,
+    )

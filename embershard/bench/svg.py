@@ -10,24 +10,23 @@ from typing import Final
 
 from embershard.bench.distribution import Distribution
 from embershard.bench.report import PERCENTS
-from embershard.words import duration_text, round_duration_text
+from embershard.formatting import duration_text, round_duration_text
 
 __all__ = ["latency_svg"]
 
 WIDTH: Final = 720
 HEIGHT: Final = 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 36, 44, 62
-BARS: Final = 90
 
-INK, FAINT, BAR, CURVE = "#222222", "#dddddd", "#c5d5e8", "#b0413e"
+INK, FAINT, CURVE = "#222222", "#dddddd", "#b0413e"
 
 SHORTEST_SECONDS: Final = 1e-7
 LABEL_PIXELS: Final = 100
 
 
 def latency_svg(latency: Distribution, title: str) -> str:
-    """Over a logarithmic axis of time: bars of how many took as long, and a curve of the share
-    that took longer, also logarithmic, with the percentiles on it.
+    """The share of the answers that took longer, over time, with the percentiles. Both axes are
+    logarithmic.
 
     Args:
         latency: what to show. Empty: a picture that says so.
@@ -89,41 +88,13 @@ def _picture(latency: Distribution) -> Iterator[str]:
     for share in axes.shares():
         yield _line(LEFT, axes.y(share), WIDTH - RIGHT, axes.y(share), FAINT)
         yield _text(LEFT - 8, axes.y(share) + 4, f"{share * 100:.6g} %", anchor="end")
-    yield from _bars(latency, axes)
     yield _line(LEFT, bottom, WIDTH - RIGHT, bottom, INK)
     for tick in axes.times():
         yield _line(axes.x(tick), bottom, axes.x(tick), bottom + 5, INK)
         yield _text(axes.x(tick), bottom + 19, round_duration_text(tick))
     yield _curve(latency, axes)
     yield from _marks(latency, axes)
-    words = "curve: share of the answers that took longer; bars: how many took as long"
-    yield _text(LEFT, HEIGHT - 12, words, anchor="start", size=11)
-
-
-def _bars(latency: Distribution, axes: _Axes) -> Iterator[str]:
-    counts = _counts(latency, axes)
-    bottom, width = HEIGHT - BOTTOM, (WIDTH - LEFT - RIGHT) / BARS
-    for place, count in enumerate(counts):
-        height = count / max(counts) * (bottom - TOP)
-        if count:
-            yield (
-                f'<rect x="{LEFT + place * width:.1f}" y="{bottom - height:.1f}" '
-                f'width="{width - 1:.1f}" height="{height:.1f}" fill="{BAR}"/>'
-            )
-
-
-def _counts(latency: Distribution, axes: _Axes) -> list[float]:
-    """How many fall into each of equal parts of the axis; a bucket is dealt out to those that it
-    overlaps."""
-    counts = [0.0] * BARS
-    scale = BARS / (axes.high - axes.low)
-    for first, last, count in latency.buckets:
-        begin = (_log(first * 1e-9) - axes.low) * scale
-        end = max((_log((last + 1) * 1e-9) - axes.low) * scale, begin + 1e-9)
-        for place in range(max(int(begin), 0), min(int(end), BARS - 1) + 1):
-            overlap = min(end, place + 1) - max(begin, place)
-            counts[place] += count * max(overlap, 0) / (end - begin)
-    return counts
+    yield _text(LEFT, HEIGHT - 12, "share of the answers that took longer", anchor="start", size=11)
 
 
 def _curve(latency: Distribution, axes: _Axes) -> str:
@@ -167,7 +138,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "middle", size: int = 12) -> str:
-    """With a white edge, so that it is read on bars and lines."""
+    """With a white edge, so that it is read on lines."""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
         f'fill="{INK}" stroke="white" stroke-width="3" paint-order="stroke">{escape(text)}</text>'

@@ -12,6 +12,7 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.pool import PooledRequest
+from embershard.bench.protocols import METHODS
 from embershard.client import ServedModel, Tls
 from embershard.client.channel import check_token, with_token
 from embershard.client.schema import served_model
@@ -19,8 +20,6 @@ from embershard.client.status import error_of
 from embershard.errors import InputError, RequestError, UnavailableError
 
 __all__ = [
-    "PREDICT",
-    "PREDICT_STREAM",
     "OtherServerError",
     "Target",
     "ask_model",
@@ -29,8 +28,6 @@ __all__ = [
     "try_requests",
 ]
 
-PREDICT: Final = "/embershard.v1.Predictor/Predict"
-PREDICT_STREAM: Final = "/embershard.v1.Predictor/PredictStream"
 GET_MODEL: Final = "/embershard.v1.Predictor/GetModel"
 
 CHANNEL_OPTIONS = (
@@ -65,7 +62,7 @@ class Target:
     """With the name that the server's certificate must have. None: without TLS."""
 
     token: str = field(default="", repr=False)
-    """That every call brings. Empty: none."""
+    """That every call carries. Empty: none."""
 
     @property
     def name(self) -> str:
@@ -155,7 +152,9 @@ def try_requests(
         RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
     """
     unknown: dict[str, int] = {}
-    for answer in try_method(target, PREDICT, requests, timeout_seconds=timeout_seconds):
+    for answer in try_method(
+        target, METHODS["embershard"], requests, timeout_seconds=timeout_seconds
+    ):
         for feature in pb.PredictResponse.FromString(answer).unknown_ids:
             unknown[feature.feature] = unknown.get(feature.feature, 0) + feature.count
     return unknown

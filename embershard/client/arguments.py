@@ -14,6 +14,7 @@ from embershard.errors import InputError
 __all__ = [
     "PriorityName",
     "at_least_one",
+    "check_address",
     "check_timeout",
     "name_of",
     "names_of",
@@ -33,15 +34,31 @@ TRAFFIC_KEY_BYTES_MAX = 1024
 REQUEST_ID_BYTES_MAX = 1000
 """A server takes 1024; a stream puts a number before it."""
 
-PriorityName: TypeAlias = Literal["interactive", "batch"]
+PriorityName: TypeAlias = Literal["interactive", "background"]
 
 PRIORITIES: dict[str, pb.Priority] = {
     "interactive": pb.PRIORITY_UNSPECIFIED,  # Means the same, in no bytes.
-    "batch": pb.PRIORITY_BATCH,
+    "background": pb.PRIORITY_BACKGROUND,
 }
+
+ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s/:\[\]]+):([0-9]{1,5})", re.ASCII)
 
 HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 """What a Python string may hold and UTF-8 may not."""
+
+
+def check_address(address: object) -> str:
+    """The address itself, if it is ``host:port``.
+
+    Raises:
+        InputError: anything else: no port, a URL, no text.
+    """
+    found = ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if found is None or not 1 <= int(found[1]) <= 65535:
+        raise InputError(
+            f"address: expected HOST:PORT, as in 127.0.0.1:50051 or [::1]:50051, got {address!r}"
+        )
+    return found[0]
 
 
 def check_timeout(seconds: object) -> float:
@@ -120,11 +137,11 @@ def priority_of(given: object) -> pb.Priority:
     """The priority of that name.
 
     Raises:
-        InputError: anything but ``interactive`` and ``batch``.
+        InputError: anything but ``interactive`` and ``background``.
     """
     if isinstance(given, str) and given in PRIORITIES:
         return PRIORITIES[given]
-    raise InputError(f"priority: expected interactive or batch, got {given!r:.40}")
+    raise InputError(f"priority: expected interactive or background, got {given!r:.40}")
 
 
 def version_of(given: object) -> int:

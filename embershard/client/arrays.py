@@ -44,7 +44,7 @@ class FlatLists(NamedTuple):
 
 
 def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
-    """Lay lists one behind the other.
+    """Concatenate lists.
 
     Args:
         name: the input, for messages.

@@ -1,4 +1,4 @@
-"""What a request for predictions says beside its inputs, and what its refusal means."""
+"""The messages of a request, and what its refusal means."""
 
 from __future__ import annotations
 
@@ -17,25 +17,21 @@ from embershard.client.arguments import (
 )
 from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
-from embershard.client.status import error_for, pushback_seconds
 from embershard.client.strings import with_string
 from embershard.errors import EmbershardError, RequestError
 
 __all__ = [
     "Names",
     "check_stream_size",
-    "is_stale",
     "model_request",
     "names_in",
-    "packed",
+    "pack_inputs",
     "predict_request",
     "refusal",
-    "refused",
 ]
 
 ENVELOPE_BYTES = 32
 """What a stream adds to a request."""
-
 
 Names = tuple[str, int, str]
 """Model, version and label, as they were asked for."""
@@ -52,9 +48,7 @@ def model_request(model: object, version: object, label: object) -> pb.GetModelR
 
 
 def predict_request(
-    model: object,
-    version: object,
-    label: object,
+    names: tuple[object, object, object],
     *,
     request_id: object,
     priority: object,
@@ -66,6 +60,7 @@ def predict_request(
     Raises:
         InputError: an argument of another type than asked for.
     """
+    model, version, label = names
     return pb.PredictRequest(
         model=name_of("model", model),
         version=version_of(version),
@@ -81,14 +76,13 @@ def names_in(request: pb.PredictRequest | pb.GetModelRequest) -> Names:
     return request.model, request.version, request.label
 
 
-def packed(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest) -> pb.PredictRequest:
-    """The request itself, with its inputs.
+def pack_inputs(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest) -> None:
+    """Sets the inputs of a request.
 
     Raises:
         RequestError: an input contradicts the schema.
     """
     request.num_examples = pack(schema, inputs, request.packed)
-    return request
 
 
 def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
@@ -96,65 +90,29 @@ def check_stream_size(request: pb.PredictRequest, schema: ServedModel) -> None:
     Raises:
         RequestError: a message so large would end the stream.
     """
-    size, limit = request.ByteSize() + ENVELOPE_BYTES, schema.max_message_bytes
-    if size > limit:
-        raise RequestError(f"request: expected at most {limit} bytes, got {size}")
-
-
-def is_stale(code: grpc.StatusCode) -> bool:
-    """Whether the schema that a request was packed by is not the one served."""
-    return code is grpc.StatusCode.FAILED_PRECONDITION
+    if request.ByteSize() + ENVELOPE_BYTES > schema.max_message_bytes:
+        raise _too_large(request.ByteSize() + ENVELOPE_BYTES, schema)
 
 
 def refusal(
     code: grpc.StatusCode,
-    details: str,
-    *,
-    address: str,
+    error: EmbershardError,
     schema: ServedModel,
     request: pb.PredictRequest,
     inputs: Inputs,
-    retry_after_seconds: float | None,
-    timeout_seconds: float | None = None,
 ) -> EmbershardError:
-    """What a request's caller sees when the server did not answer it.
+    """The error that a request's caller sees.
 
     Args:
-        retry_after_seconds: as the server stated it. None: it did not.
-        timeout_seconds: how long it had. None: not known here.
+        error: as the server's code and message say it.
     """
-    size, limit = request.ByteSize(), schema.max_message_bytes
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > limit:
-        return RequestError(f"request: expected at most {limit} bytes, got {size}")
-    error = error_for(
-        code,
-        details,
-        address=address,
-        retry_after_seconds=retry_after_seconds,
-        timeout_seconds=timeout_seconds,
-    )
+    size = request.ByteSize()
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > schema.max_message_bytes:
+        return _too_large(size, schema)
     if isinstance(error, RequestError):
         return RequestError(with_string(str(error), inputs.sparse))
     return error
 
 
-def refused(
-    failure: grpc.RpcError,
-    *,
-    address: str,
-    schema: ServedModel,
-    request: pb.PredictRequest,
-    inputs: Inputs,
-    timeout_seconds: float,
-) -> EmbershardError:
-    """The same, of a call that failed."""
-    return refusal(
-        failure.code(),
-        failure.details() or "no details",
-        address=address,
-        schema=schema,
-        request=request,
-        inputs=inputs,
-        retry_after_seconds=pushback_seconds(failure),
-        timeout_seconds=timeout_seconds,
-    )
+def _too_large(size: int, schema: ServedModel) -> RequestError:
+    return RequestError(f"request: expected at most {schema.max_message_bytes} bytes, got {size}")

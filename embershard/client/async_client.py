@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import grpc
-import grpc.aio
 
-from embershard.client.address import check_address
-from embershard.client.arguments import PriorityName, at_least_one, check_timeout
-from embershard.client.asking import (
-    Names,
-    is_stale,
-    model_request,
-    names_in,
-    packed,
-    predict_request,
-    refused,
-)
+from embershard.client.arguments import PriorityName, at_least_one, check_address, check_timeout
+from embershard.client.asking import model_request, names_in, predict_request
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls, check_token, open_async_channel
-from embershard.client.deadline import deadline_in, remaining_seconds
-from embershard.client.methods import methods_of
+from embershard.client.core import Call, ClientCore, Learn, Pause, Step, Steps
+from embershard.client.deadline import remaining_seconds
 from embershard.client.packing import Inputs
-from embershard.client.prediction import Prediction, prediction
-from embershard.client.retry import RetryRules
-from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of
-from embershard.errors import DeadlineError, InputError, RequestError, UnavailableError
+from embershard.client.prediction import Prediction
+from embershard.client.schema import ServedModel
+from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 
 __all__ = ["AsyncClient"]
+
+T = TypeVar("T")
 
 
 class AsyncClient:
@@ -60,22 +49,26 @@ class AsyncClient:
         Raises:
             InputError: as `Client`; no event loop runs.
         """
-        self._address = check_address(address)
-        self._timeout_seconds = check_timeout(timeout_seconds)
-        self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
+        address, token = check_address(address), check_token(token)
+        timeout_seconds = check_timeout(timeout_seconds)
+        max_attempts = at_least_one("max_attempts", max_attempts)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             raise InputError(
-                f"{self._address}: expected to be made while an event loop runs, got none; make "
+                f"{address}: expected to be made while an event loop runs, got none; make "
                 "it in a coroutine"
             ) from None
-        token = check_token(token)
-        self._channel = open_async_channel(self._address, tls)
-        self._methods = methods_of(self._channel, token)
+        self._channel = open_async_channel(address, tls)
+        self._core = ClientCore(
+            address,
+            self._channel,
+            token=token,
+            timeout_seconds=timeout_seconds,
+            max_attempts=max_attempts,
+        )
         self._fetching = asyncio.Lock()
-        self._closed = False
-        self._models: dict[Names, ServedModel] = {}
+        self._closed = asyncio.Event()
 
     async def get_model(
         self,
@@ -86,15 +79,7 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> ServedModel:
         """As `Client.get_model`."""
-        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
-        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        request = model_request(model, version, label)
-        try:
-            schema = served_model(await self._send(self._methods.get_model, request, deadline))
-        except grpc.RpcError as failure:
-            raise error_of(failure, address=self._address, timeout_seconds=timeout) from None
-        self._models[names_in(request)] = schema
-        return schema
+        return await self._run(self._core.get_model(model, version, label, timeout_seconds))
 
     async def predict(
         self,
@@ -113,41 +98,15 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `Client.predict`."""
-        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
-        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            model,
-            version,
-            label,
+            (model, version, label),
+            outputs=outputs,
             request_id=request_id,
             priority=priority,
-            outputs=outputs,
             traffic_key=traffic_key,
         )
-        names = names_in(request)
-        known = self._models.get(names)
-        schema = known or await self._schema(names, deadline)
-        while True:
-            try:
-                packed(schema, inputs, request)
-                return prediction(await self._send(self._methods.predict, request, deadline))
-            except RequestError:
-                if known is None:
-                    raise
-            except grpc.RpcError as failure:
-                if known is None or not is_stale(failure.code()):
-                    raise refused(
-                        failure,
-                        address=self._address,
-                        schema=schema,
-                        request=request,
-                        inputs=inputs,
-                        timeout_seconds=timeout,
-                    ) from None
-            # Perhaps the model was changed under us. Once is enough.
-            known = None
-            schema = await self._fetch(names, deadline)
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        return await self._run(self._core.predict(request, inputs, timeout_seconds))
 
     def stream(
         self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
@@ -159,19 +118,12 @@ class AsyncClient:
         """
         self._check_open()
         names = names_in(model_request(model, version, label))
-        return AsyncPredictStream(
-            self._methods.predict_stream,
-            self._schema,
-            lambda names: self._models.pop(names, None),
-            names,
-            address=self._address,
-            timeout_seconds=self._timeout_seconds,
-            in_flight=at_least_one("in_flight", in_flight),
-        )
+        in_flight = at_least_one("in_flight", in_flight)
+        return AsyncPredictStream(self._core, self._run, names, in_flight=in_flight)
 
     async def close(self) -> None:
         """End the connection. Calls under way fail with UnavailableError. Safe to repeat."""
-        self._closed = True
+        self._closed.set()
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -180,45 +132,65 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _schema(self, names: Names, deadline: float) -> ServedModel:
+    async def _run(self, steps: Steps[T]) -> T:
+        """Carry out steps to their result."""
+        advance, outcome = steps.send, None
+        try:
+            while True:
+                step = advance(outcome)
+                try:
+                    advance, outcome = steps.send, await self._carry_out(step)
+                except (grpc.RpcError, EmbershardError) as error:
+                    advance, outcome = steps.throw, error
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _carry_out(self, step: Step) -> Any:
+        match step:
+            case Pause():
+                return await self._pause(step.seconds)
+            case Call():
+                self._check_open()
+                try:
+                    return await step.method(step.request, timeout=step.timeout_seconds)
+                except asyncio.CancelledError:
+                    if _task_is_cancelled() or not self._closed.is_set():
+                        raise
+                    # gRPC's error for a closed channel; nobody has cancelled the caller.
+                    raise self._was_closed() from None
+            case _:
+                return await self._fetch(step)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until `close`, at the latest."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+        raise self._was_closed()
+
+    def _was_closed(self) -> UnavailableError:
+        return UnavailableError(f"{self._core.address}: the client was closed")
+
+    async def _fetch(self, step: Learn) -> ServedModel:
         """Asked for once, however many wait for it."""
         try:
-            left = remaining_seconds(deadline, address=self._address)
+            left = remaining_seconds(step.deadline, address=self._core.address)
             async with asyncio.timeout(left), self._fetching:
-                return self._models.get(names) or await self._fetch(names, deadline)
+                return await self._run(self._core.fetch(step))
         except TimeoutError:
             raise DeadlineError(
-                f"{self._address}: the deadline passed before the schema came"
+                f"{self._core.address}: the deadline passed before the schema came"
             ) from None
 
-    async def _fetch(self, names: Names, deadline: float) -> ServedModel:
-        model, version, label = names
-        left = remaining_seconds(deadline, address=self._address)
-        return await self.get_model(model, version=version, label=label, timeout_seconds=left)
-
-    async def _send(self, method: Callable[..., Any], request: object, deadline: float) -> Any:
-        """Send, and send again where that can help, until the deadline."""
-        attempts = self._rules.begin(deadline)
-        while True:
-            self._check_open()
-            try:
-                left = remaining_seconds(deadline, address=self._address)
-                return await method(request, timeout=left)
-            except asyncio.CancelledError:
-                if _task_is_cancelled() or not self._closed:
-                    raise
-                # gRPC's word for a channel that was closed; nobody has cancelled the caller.
-                raise UnavailableError(f"{self._address}: the client was closed") from None
-            except grpc.RpcError as failure:
-                pause_seconds = attempts.pause_after(failure, time.monotonic())
-            await asyncio.sleep(pause_seconds)
-
     def _check_open(self) -> None:
-        if self._closed:
-            raise InputError(f"{self._address}: expected an open client, got a closed one")
+        if self._closed.is_set():
+            raise InputError(f"{self._core.address}: expected an open client, got a closed one")
         if asyncio.get_running_loop() is not self._loop:
             raise InputError(
-                f"{self._address}: expected the event loop that the client was made in, got "
+                f"{self._core.address}: expected the event loop that the client was made in, got "
                 "another; make a client for each"
             )
 

@@ -6,25 +6,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.arguments import PriorityName
-from embershard.client.asking import (
-    Names,
-    check_stream_size,
-    is_stale,
-    packed,
-    predict_request,
-)
-from embershard.client.deadline import deadline_in, timeout_ms
-from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting, outcome_of
+from embershard.client.asking import Names, predict_request
+from embershard.client.core import ClientCore, Steps
+from embershard.client.deadline import timeout_ms
+from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
-from embershard.client.schema import ServedModel
-from embershard.client.status import code_of, error_of
+from embershard.client.status import error_of
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 
 __all__ = ["AsyncPredictStream"]
@@ -33,6 +27,7 @@ CLOSE_SECONDS = 1.0
 """For a stream to end once all its requests are answered."""
 
 Ended = Callable[[], EmbershardError]
+AsyncWaiting = Waiting[asyncio.Future[Prediction]]
 
 
 class AsyncPredictStream:
@@ -41,18 +36,14 @@ class AsyncPredictStream:
 
     def __init__(
         self,
-        start: Callable[[], Any],
-        schema: Callable[[Names, float], Awaitable[ServedModel]],
-        forget: Callable[[Names], object],
+        core: ClientCore,
+        run: Callable[[Steps[AsyncWaiting]], Awaitable[AsyncWaiting]],
         names: Names,
         *,
-        address: str,
-        timeout_seconds: float,
         in_flight: int,
     ) -> None:
-        self._start, self._schema, self._forget = start, schema, forget
-        self._names, self._address = names, address
-        self._timeout_seconds = timeout_seconds
+        self._core, self._run, self._names = core, run, names
+        self._address = core.address
         self._room = asyncio.Semaphore(in_flight)
         self._unsent = asyncio.Semaphore(in_flight)  # Where the server reads nothing.
         self._outstanding = Outstanding[asyncio.Future[Prediction]]()
@@ -74,27 +65,19 @@ class AsyncPredictStream:
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """As `PredictStream.predict`, with the answer itself."""
-        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            *self._names,
+            self._names,
+            outputs=outputs,
             request_id=request_id,
             priority=priority,
-            outputs=outputs,
             traffic_key=traffic_key,
         )
-        schema = await self._schema(self._names, deadline)
-        check_stream_size(packed(schema, inputs, request), schema)
-        waiting = Waiting(
-            future=asyncio.get_running_loop().create_future(),
-            request=request,
-            inputs=inputs,
-            schema=schema,
-            deadline=deadline,
-            request_id=request_id,
-        )
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        future: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
+        waiting = await self._run(self._core.prepare(request, inputs, timeout_seconds, future))
+        left = waiting.deadline + GRACE_SECONDS - time.monotonic()
         try:
-            async with asyncio.timeout(deadline + GRACE_SECONDS - time.monotonic()), self._room:
+            async with asyncio.timeout(left), self._room:
                 return await self._ask(waiting)
         except TimeoutError:
             raise DeadlineError(f"{self._address}: no answer before the deadline") from None
@@ -120,7 +103,7 @@ class AsyncPredictStream:
                 task.cancel()
 
     async def __aenter__(self) -> Self:
-        self._call = self._start()
+        self._call = self._core.predict_stream()
         self._ended = None
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
         return self
@@ -136,7 +119,7 @@ class AsyncPredictStream:
         else:
             await self.cancel()
 
-    async def _ask(self, waiting: Waiting[asyncio.Future[Prediction]]) -> Prediction:
+    async def _ask(self, waiting: AsyncWaiting) -> Prediction:
         await self._unsent.acquire()
         if self._ended is not None:
             self._unsent.release()
@@ -200,9 +183,7 @@ class AsyncPredictStream:
         waiting = self._outstanding.take(message.request_id)
         if waiting is None or waiting.future.done():  # Its deadline had passed.
             return
-        if is_stale(code_of(message.failure.code)):
-            self._forget(self._names)  # The next request asks for it.
-        outcome = outcome_of(message, waiting, address=self._address)
+        outcome = self._core.outcome(message, waiting)
         if isinstance(outcome, Prediction):
             waiting.future.set_result(outcome)
         else:

@@ -52,7 +52,7 @@ class Tls:
 
     ca: str | Path | None = None
     """Authorities, one of which must have signed the server's certificate. None: those that gRPC
-    brings along, or that GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names."""
+    ships, or that GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names."""
 
     certificate: str | Path | None = None
     """The client's own, for servers that ask for one, and those between it and its root."""
@@ -123,7 +123,7 @@ def read_token(path: str | Path) -> str:
 
 
 def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
-    """The method of a channel, whose every call brings the token. Empty: the method itself.
+    """The method of a channel, with the token in every call. Empty: the method itself.
 
     As a header rather than as gRPC's call credentials, which connections without TLS refuse.
     """

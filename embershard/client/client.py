@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import grpc
 
-from embershard.client.address import check_address
-from embershard.client.arguments import PriorityName, at_least_one, check_timeout
-from embershard.client.asking import (
-    Names,
-    is_stale,
-    model_request,
-    names_in,
-    packed,
-    predict_request,
-    refused,
-)
+from embershard.client.arguments import PriorityName, at_least_one, check_address, check_timeout
+from embershard.client.asking import model_request, names_in, predict_request
 from embershard.client.channel import Tls, check_token, open_channel
-from embershard.client.deadline import deadline_in, remaining_seconds
-from embershard.client.methods import methods_of
+from embershard.client.core import Call, ClientCore, Pause, Step, Steps
 from embershard.client.packing import Inputs
-from embershard.client.prediction import Prediction, prediction
-from embershard.client.retry import RetryRules
-from embershard.client.schema import ServedModel, served_model
-from embershard.client.status import error_of
+from embershard.client.prediction import Prediction
+from embershard.client.schema import ServedModel
 from embershard.client.stream import PredictStream
-from embershard.errors import InputError, RequestError, UnavailableError
+from embershard.errors import EmbershardError, InputError, UnavailableError
 
 __all__ = ["Client"]
 
-Message = TypeVar("Message")
+T = TypeVar("T")
 
 
 class Client:
@@ -62,7 +49,7 @@ class Client:
             tls: how to connect. None: without TLS, so that who listens on the network reads along.
             token: what the server's ``--token-file`` holds. Empty: none. Without TLS it crosses
                 the network as it is.
-            timeout_seconds: deadline of a call that states none, retries included. More than a
+            timeout_seconds: default deadline of a call, retries included. More than a
                 year is a year.
             max_attempts: how often one call is sent at the most. 1: never retried. Retried are
                 UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says after how long.
@@ -71,16 +58,19 @@ class Client:
             InputError: an address of another form, a timeout that is not above 0, fewer than 1
                 attempt, a file that cannot be read, or what cannot be a token.
         """
-        self._address = check_address(address)
-        self._timeout_seconds = check_timeout(timeout_seconds)
-        self._rules = RetryRules(max_attempts=at_least_one("max_attempts", max_attempts))
-        token = check_token(token)
-        self._channel = open_channel(self._address, tls)
-        self._methods = methods_of(self._channel, token)
+        address, token = check_address(address), check_token(token)
+        timeout_seconds = check_timeout(timeout_seconds)
+        max_attempts = at_least_one("max_attempts", max_attempts)
+        self._channel = open_channel(address, tls)
+        self._core = ClientCore(
+            address,
+            self._channel,
+            token=token,
+            timeout_seconds=timeout_seconds,
+            max_attempts=max_attempts,
+        )
         self._process = os.getpid()
-        self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._models: dict[tuple[str, int, str], ServedModel] = {}  # Guarded by _lock.
 
     def get_model(
         self,
@@ -102,17 +92,7 @@ class Client:
             NotFoundError: no such model, version or label.
             UnavailableError, DeadlineError: no answer.
         """
-        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
-        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        request = model_request(model, version, label)
-        try:
-            schema = served_model(self._send(self._methods.get_model, request, deadline))
-        except grpc.RpcError as failure:
-            # gRPC's own words would bury the sentence; they stay in its __context__.
-            raise error_of(failure, address=self._address, timeout_seconds=timeout) from None
-        with self._lock:
-            self._models[names_in(request)] = schema
-        return schema
+        return self._run(self._core.get_model(model, version, label, timeout_seconds))
 
     def predict(
         self,
@@ -144,7 +124,7 @@ class Client:
                 0: no candidates, for ``outputs`` in request scope alone, as a user's vector is.
             outputs: names of those wanted. Empty: all.
             request_id: comes back in the answer; at most 1000 bytes.
-            priority: ``batch`` for what nobody waits for: it runs in what others leave free.
+            priority: ``background`` for what nobody waits for: it runs in what others leave free.
             traffic_key: where the server splits traffic between versions, requests of the same key
                 get the same version, as those of one user; at most 1024 bytes. Empty: at random.
             timeout_seconds: deadline, retries included. None: the client's.
@@ -159,41 +139,15 @@ class Client:
             OverloadedError, UnavailableError, DeadlineError: no answer in time; try later, and
                 where the first has ``retry_after_seconds``, after those.
         """
-        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
-        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         request = predict_request(
-            model,
-            version,
-            label,
+            (model, version, label),
+            outputs=outputs,
             request_id=request_id,
             priority=priority,
-            outputs=outputs,
             traffic_key=traffic_key,
         )
-        names = names_in(request)
-        known = self._known(names)
-        schema = known or self._fetch(names, deadline)
-        while True:
-            try:
-                packed(schema, inputs, request)
-                return prediction(self._send(self._methods.predict, request, deadline))
-            except RequestError:
-                if known is None:
-                    raise
-            except grpc.RpcError as failure:
-                if known is None or not is_stale(failure.code()):
-                    raise refused(
-                        failure,
-                        address=self._address,
-                        schema=schema,
-                        request=request,
-                        inputs=inputs,
-                        timeout_seconds=timeout,
-                    ) from None
-            # Perhaps the model was changed under us. Once is enough.
-            known = None
-            schema = self._fetch(names, deadline)
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        return self._run(self._core.predict(request, inputs, timeout_seconds))
 
     def stream(
         self, model: str = "", *, version: int = 0, label: str = "", in_flight: int = 256
@@ -217,16 +171,8 @@ class Client:
         names = names_in(model_request(model, version, label))
         in_flight = at_least_one("in_flight", in_flight)
         try:
-            return PredictStream(
-                self._methods.predict_stream,
-                self._schema,
-                self._forget,
-                names,
-                address=self._address,
-                timeout_seconds=self._timeout_seconds,
-                in_flight=in_flight,
-            )
-        except ValueError:  # gRPC's word for a channel that was closed meanwhile.
+            return PredictStream(self._core, self._run, names, in_flight=in_flight)
+        except ValueError:  # gRPC's error for a channel that was closed meanwhile.
             self._check_open()
             raise
 
@@ -241,46 +187,45 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _schema(self, names: Names, deadline: float) -> ServedModel:
-        return self._known(names) or self._fetch(names, deadline)
+    def _run(self, steps: Steps[T]) -> T:
+        """Carry out steps to their result."""
+        advance, outcome = steps.send, None
+        try:
+            while True:
+                step = advance(outcome)
+                try:
+                    advance, outcome = steps.send, self._carry_out(step)
+                except (grpc.RpcError, EmbershardError) as error:
+                    advance, outcome = steps.throw, error
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
-    def _known(self, names: Names) -> ServedModel | None:
-        with self._lock:
-            return self._models.get(names)
-
-    def _forget(self, names: Names) -> None:
-        with self._lock:
-            self._models.pop(names, None)
-
-    def _fetch(self, names: Names, deadline: float) -> ServedModel:
-        model, version, label = names
-        left = remaining_seconds(deadline, address=self._address)
-        return self.get_model(model, version=version, label=label, timeout_seconds=left)
-
-    def _send(self, method: Callable[..., Message], request: object, deadline: float) -> Message:
-        """Send, and send again where that can help, until the deadline."""
-        attempts = self._rules.begin(deadline)
-        while True:
-            self._check_open()
-            try:
-                return method(request, timeout=remaining_seconds(deadline, address=self._address))
-            except grpc.RpcError as failure:
-                pause_seconds = attempts.pause_after(failure, time.monotonic())
-            except ValueError:  # gRPC's word for a channel that was closed meanwhile.
+    def _carry_out(self, step: Step) -> Any:
+        match step:
+            case Pause():
+                self._pause(step.seconds)
+                return None
+            case Call():
                 self._check_open()
-                raise
-            self._pause(pause_seconds)
+                try:
+                    return step.method(step.request, timeout=step.timeout_seconds)
+                except ValueError:  # gRPC's error for a channel that was closed meanwhile.
+                    self._check_open()
+                    raise
+            case _:
+                return self._run(self._core.fetch(step))
 
     def _pause(self, seconds: float) -> None:
         """Until `close`, at the latest."""
         if self._closed.wait(seconds):
-            raise UnavailableError(f"{self._address}: the client was closed")
+            raise UnavailableError(f"{self._core.address}: the client was closed")
 
     def _check_open(self) -> None:
         if os.getpid() != self._process:  # Calls might never end: gRPC's threads are not here.
             raise InputError(
-                f"{self._address}: expected the process that made the client, got a child of it; "
-                "make another there"
+                f"{self._core.address}: expected the process that made the client, got a child of "
+                "it; make another there"
             )
         if self._closed.is_set():
-            raise InputError(f"{self._address}: expected an open client, got a closed one")
+            raise InputError(f"{self._core.address}: expected an open client, got a closed one")

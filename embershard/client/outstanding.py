@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.asking import refusal
 from embershard.client.packing import Inputs
-from embershard.client.prediction import Prediction, prediction
 from embershard.client.schema import ServedModel
-from embershard.client.status import code_of
-from embershard.errors import EmbershardError
 
-__all__ = ["GRACE_SECONDS", "Outstanding", "Waiting", "outcome_of"]
+__all__ = ["GRACE_SECONDS", "Outstanding", "Waiting"]
 
 Future = TypeVar("Future")
 
@@ -86,24 +81,3 @@ class Outstanding(Generic[Future]):
         left = list(self._waiting.values())
         self._waiting.clear()
         return left
-
-
-def outcome_of(
-    message: pb.PredictResponse, waiting: Waiting[Future], *, address: str
-) -> Prediction | EmbershardError:
-    """What a message answers to a request."""
-    if not message.HasField("failure"):
-        try:
-            answer = prediction(message)
-        except EmbershardError as error:  # Bytes that do not fill their shape.
-            return error
-        return dataclasses.replace(answer, request_id=waiting.request_id)
-    return refusal(
-        code_of(message.failure.code),
-        message.failure.message or "no details",
-        address=address,
-        schema=waiting.schema,
-        request=waiting.request,
-        inputs=waiting.inputs,
-        retry_after_seconds=message.failure.retry_pushback_ms / 1000 or None,
-    )

@@ -1,4 +1,4 @@
-"""What the client gives back."""
+"""The answers of a client."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import grpc
 
 from embershard.client.status import pushback_seconds
 
-__all__ = ["Attempts", "RetryRules"]
+__all__ = ["RetryRules"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,6 @@ class RetryRules:
             return None
         return wait_seconds
 
-    def begin(self, deadline: float) -> Attempts:
-        """The attempts of one call.
-
-        Args:
-            deadline: of all of them together, in seconds on the caller's clock.
-        """
-        return Attempts(self, deadline)
-
     def _pause(self, failure: grpc.RpcError, attempt: int) -> float | None:
         if failure.code() is grpc.StatusCode.UNAVAILABLE:
             doubled = math.ldexp(self.first_backoff_seconds, min(attempt - 1, 64))
@@ -61,29 +53,3 @@ class RetryRules:
         if failure.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
             return pushback_seconds(failure)
         return None
-
-
-class Attempts:
-    """How often one call has been sent. Whoever sends it, and waits, asks here."""
-
-    def __init__(self, rules: RetryRules, deadline: float) -> None:
-        self._rules, self._deadline = rules, deadline
-        self._number = 1
-
-    def pause_after(self, failure: grpc.RpcError, now: float) -> float:
-        """How many seconds to wait before the call is sent again.
-
-        Args:
-            failure: of the last attempt.
-            now: on the clock of the deadline.
-
-        Raises:
-            RpcError: the failure itself, where another attempt cannot help.
-        """
-        wait_seconds = self._rules.wait_seconds(
-            failure, attempt=self._number, remaining_seconds=self._deadline - now
-        )
-        if wait_seconds is None:
-            raise failure
-        self._number += 1
-        return wait_seconds

@@ -14,7 +14,7 @@ from embershard.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from embershard.words import duration_text
+from embershard.formatting import duration_text
 
 __all__ = ["code_of", "error_for", "error_of", "pushback_seconds"]
 
@@ -83,7 +83,7 @@ def error_for(
 
 
 def code_of(number: int) -> grpc.StatusCode:
-    """gRPC's code by its number. UNKNOWN where it names none."""
+    """gRPC's code by its number. UNKNOWN: gRPC has no such number."""
     return CODES.get(number, grpc.StatusCode.UNKNOWN)
 
 

@@ -11,25 +11,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.arguments import PriorityName
-from embershard.client.asking import (
-    Names,
-    check_stream_size,
-    is_stale,
-    packed,
-    predict_request,
-)
-from embershard.client.deadline import deadline_in, timeout_ms
-from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting, outcome_of
+from embershard.client.asking import Names, predict_request
+from embershard.client.core import ClientCore, Steps
+from embershard.client.deadline import timeout_ms
+from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
-from embershard.client.schema import ServedModel
-from embershard.client.status import code_of, error_of
+from embershard.client.status import error_of
 from embershard.errors import (
     DeadlineError,
     EmbershardError,
@@ -57,18 +51,14 @@ class PredictStream:
 
     def __init__(
         self,
-        start: Callable[[Iterator[pb.PredictRequest]], Any],
-        schema: Callable[[Names, float], ServedModel],
-        forget: Callable[[Names], None],
+        core: ClientCore,
+        run: Callable[[Steps[Waiting[Future[Prediction]]]], Waiting[Future[Prediction]]],
         names: Names,
         *,
-        address: str,
-        timeout_seconds: float,
         in_flight: int,
     ) -> None:
-        self._schema, self._forget = schema, forget
-        self._names, self._address = names, address
-        self._timeout_seconds, self._in_flight = timeout_seconds, in_flight
+        self._core, self._run, self._names = core, run, names
+        self._address, self._in_flight = core.address, in_flight
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)  # One more may be sent, or none ever.
@@ -78,7 +68,7 @@ class PredictStream:
         self._over = False  # Nothing comes any more.
         self._wake = math.inf  # When the watch looks next.
         self._requests = queue.SimpleQueue[pb.PredictRequest | None]()
-        self._call = start(self._unsent())
+        self._call = core.predict_stream(self._unsent())
         self._reader = threading.Thread(target=self._read, name="embershard-stream", daemon=True)
         self._watch = threading.Thread(target=self._expire, name="embershard-watch", daemon=True)
         self._reader.start()
@@ -120,33 +110,23 @@ class PredictStream:
                 f"{self._address}: expected the process that opened the stream, got a child of it; "
                 "open another there, with a client of its own"
             )
-        deadline = deadline_in(timeout_seconds, default=self._timeout_seconds)
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
-        request = predict_request(
-            *self._names,
-            request_id=request_id,
-            priority=priority,
-            outputs=outputs,
-            traffic_key=traffic_key,
-        )
-        schema = self._schema(self._names, deadline)
-        check_stream_size(packed(schema, inputs, request), schema)
         future = Future[Prediction]()
         future.set_running_or_notify_cancel()
+        request = predict_request(
+            self._names,
+            outputs=outputs,
+            request_id=request_id,
+            priority=priority,
+            traffic_key=traffic_key,
+        )
+        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        waiting = self._run(self._core.prepare(request, inputs, timeout_seconds, future))
+        deadline = waiting.deadline
         with self._lock:
             self._wait_for_room(deadline)
-            request.timeout_ms = timeout_ms(deadline, address=self._address)
-            self._outstanding.add(
-                Waiting(
-                    future=future,
-                    request=request,
-                    inputs=inputs,
-                    schema=schema,
-                    deadline=deadline,
-                    request_id=request_id,
-                )
-            )
-            self._requests.put(request)
+            waiting.request.timeout_ms = timeout_ms(deadline, address=self._address)
+            self._outstanding.add(waiting)
+            self._requests.put(waiting.request)
             if deadline < self._wake:
                 self._wake = deadline
                 self._sooner.notify()
@@ -257,9 +237,7 @@ class PredictStream:
             self._room.notify_all()
         if waiting is None:  # Its deadline had passed.
             return
-        if is_stale(code_of(message.failure.code)):
-            self._forget(self._names)  # The next request asks for it.
-        _settle(waiting.future, outcome_of(message, waiting, address=self._address))
+        _settle(waiting.future, self._core.outcome(message, waiting))
 
     def _expire(self) -> None:
         """Until the call ends: fail those whose server does not say that their time is over."""

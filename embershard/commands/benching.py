@@ -12,7 +12,7 @@ from typing import Any, Final
 from embershard.commands.connecting import add_connecting, connection
 from embershard.commands.packages import package_folder
 from embershard.errors import InputError
-from embershard.words import rate_text
+from embershard.formatting import rate_text
 
 __all__ = ["add_bench"]
 
@@ -96,7 +96,7 @@ def add_bench(commands: Any) -> None:
         help="ids to send where the server does not say which it knows",
     )
     add("--package", type=Path, help="the package that is served: its vocabularies' ids are sent")
-    add("--priority", metavar="interactive|batch", help="(default: interactive)")
+    add("--priority", metavar="interactive|background", help="(default: interactive)")
     add("--pool", type=int, metavar="N", help="different requests (default: 1000)")
     add("--seed", type=int, help="(default: 0)")
     add("--max-in-flight", type=int, metavar="N", help="of an open loop (default: 4096)")

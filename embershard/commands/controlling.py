@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from embershard.errors import EmbershardError
+from embershard.errors import EmbershardError, NotFoundError
+from embershard.formatting import printable
 
 __all__ = ["add_label", "add_load", "add_unload"]
+
+INDEX_SECONDS: Final = 60.0
+"""How long a server has to list its versions."""
 
 SOCKET_HELP = "of the server: what `embershard serve --control` made"
 
@@ -36,7 +40,7 @@ def add_load(commands: Any) -> None:
     add(
         "--replace",
         action="store_true",
-        help="let go of the old version first, where the memory does not hold both: nothing of "
+        help="unload the old version first, if the memory does not hold both: nothing of "
         "the model is served meanwhile",
     )
     command.set_defaults(run=_load)
@@ -44,10 +48,10 @@ def add_load(commands: Any) -> None:
 
 def add_unload(commands: Any) -> None:
     """Adds `unload` to the commands of a parser."""
-    command = commands.add_parser("unload", help="have a server let go of a version or a model")
+    command = commands.add_parser("unload", help="have a server unload a version or a model")
     add = command.add_argument
     add("socket", type=Path, metavar="SOCKET", help=SOCKET_HELP)
-    add("model", metavar="MODEL")
+    add("model", metavar="MODEL", help="name of the model")
     add("--version", type=int, default=0, metavar="N", help="(default: the whole model)")
     command.set_defaults(run=_unload)
 
@@ -59,13 +63,15 @@ def add_label(commands: Any) -> None:
         help="say which version is stable, canary or shadow",
         description="Writes a model's labels.json, whole or not at all. Servers see it when they "
         "look at the repository again (SIGHUP, or `embershard load SOCKET`). If no version is "
-        "stable, canary and shadow also label the default version stable: the highest other one.",
+        "stable, canary and shadow also label the default version stable: the one that the server "
+        "behind --control serves, else the highest other one.",
     )
     add = command.add_argument
     add("repository", type=Path, metavar="REPOSITORY", help="folder of models, each of versions")
-    add("model", metavar="MODEL")
+    add("model", metavar="MODEL", help="name of the model")
     add("label", choices=("stable", "canary", "shadow"), metavar="LABEL", help="%(choices)s")
     add("version", type=int, metavar="VERSION", help="0: no version has the label any more")
+    add("--control", type=Path, metavar="SOCKET", help=f"{SOCKET_HELP} (default: none)")
     command.set_defaults(run=_label)
 
 
@@ -87,7 +93,8 @@ def _order(socket: Path, document: dict[str, Any]) -> None:
     try:
         answer = order(socket, document)
     except EmbershardError:
-        _print_index(order(socket, {"order": "index"})["index"], to=sys.stderr)
+        answer = order(socket, {"order": "index"}, timeout_seconds=INDEX_SECONDS)
+        _print_index(answer["index"], to=sys.stderr)
         raise
     _print_index(answer["index"], to=sys.stdout)
     unserved = answer["unserved_seconds"]
@@ -100,17 +107,40 @@ def _print_index(index: list[dict[str, Any]], *, to: Any) -> None:
         marks = [*(["default"] if each["is_default"] else []), *each["labels"]]
         name = f"{each['model']} {each['version']}"
         reason = f": {each['reason']}" if each["state"] == "failed" else ""
-        print(f"{name:24} {each['state']}{reason}  {', '.join(marks)}".rstrip(), file=to)
+        line = f"{name:24} {each['state']}{reason}  {', '.join(marks)}"
+        print(printable(line.rstrip()), file=to)
 
 
 def _label(given: argparse.Namespace) -> None:
     from embershard.package.labels import write_label
 
-    written = write_label(given.repository, given.model, given.label, given.version)
+    served = _default_version(given.control, given.model) if given.control else 0
+    written = write_label(given.repository, given.model, given.label, given.version, served=served)
     for label, version in written.labels.items():
         print(f"{given.model} {version:<8} {label}")
     if written.made_stable:
-        print(
-            f"version {written.made_stable} is labelled stable, too: no version was, and it is the "
-            f"highest in the repository that is neither canary nor shadow"
+        why = (
+            f"the server at {given.control} serves it"
+            if served
+            else "it is taken as the one being served because it is the highest that is neither "
+            "canary nor shadow (--control SOCKET asks the server)"
         )
+        print(f"version {written.made_stable} is labelled stable, too: no version was, and {why}")
+
+
+def _default_version(socket: Path, model: str) -> int:
+    """The version with which a server answers requests that name none.
+
+    Raises:
+        NotFoundError: it serves no such model.
+        UnavailableError: no answer.
+    """
+    from embershard.serving.control import order
+
+    index = order(socket, {"order": "index"}, timeout_seconds=INDEX_SECONDS)["index"]
+    defaults = {each["model"]: each["version"] for each in index if each["is_default"]}
+    if model not in defaults:
+        got = ", ".join(sorted(defaults)) or "none"
+        raise NotFoundError(f"{socket}: expected a server of model {model!r}, got models: {got}")
+    version: int = defaults[model]
+    return version

@@ -22,7 +22,7 @@ def add_fetch(commands: Any) -> None:
     """Adds `fetch` to the commands of a parser."""
     command = commands.add_parser(
         "fetch",
-        help="bring packages from an object store or a web server",
+        help="download packages from an object store or a web server",
         description="Download versions of models and their labels into a repository of this "
         "machine. A version appears there whole and verified, or not at all; a fetch "
         "that was interrupted goes on where it stopped, and files that other versions have are "
@@ -55,6 +55,13 @@ def add_fetch(commands: Any) -> None:
         metavar="PEM",
         help="public keys (Ed25519), one of which must have signed the package (default: any)",
     )
+    add(
+        "--stall-timeout",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="give up if no byte comes for so long, over http, https and s3 (default: 120)",
+    )
     _add_watch(command.add_argument_group("following the repository").add_argument)
     command.set_defaults(run=_fetch)
 
@@ -64,7 +71,7 @@ def _add_watch(add: Any) -> None:
         "--watch",
         type=float,
         metavar="SECONDS",
-        help="go on: look again after so many seconds, and fetch new versions and label moves, "
+        help="poll: after so many seconds, fetch new versions and label moves, "
         "until SIGTERM (default: fetch once)",
     )
     add(
@@ -112,6 +119,7 @@ def _fetch_once(given: argparse.Namespace, selection: Selection) -> None:
             given.repository,
             selection,
             trusted_key=given.trusted_key or "",
+            stall_seconds=given.stall_timeout,
             progress=progress,
         )
     for each in found:
@@ -136,7 +144,7 @@ def _print_fetched(found: FetchedModel, url: str) -> None:
 def _watch(given: argparse.Namespace, selection: Selection) -> None:
     from embershard.fetch import Source, Watch, WatchOptions, follow
     from embershard.serving.control import order
-    from embershard.serving.logs import DescriptorStream, EventLog
+    from embershard.serving.server_process.logs import DescriptorStream, EventLog
 
     options = WatchOptions(
         selection=selection,
@@ -150,7 +158,7 @@ def _watch(given: argparse.Namespace, selection: Selection) -> None:
 
     log = EventLog(DescriptorStream(sys.stderr.fileno()), as_json=given.log_json)
     watch = Watch(
-        Source(given.url),
+        Source(given.url, stall_seconds=given.stall_timeout),
         given.repository,
         options,
         order=ask if given.control else None,

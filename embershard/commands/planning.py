@@ -71,8 +71,7 @@ def _plan(given: argparse.Namespace) -> None:
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:
     """What each device holds, and its share of the bytes that lookups read."""
-    from embershard.package.device_shares import device_bytes, device_load
-    from embershard.package.placement import ids_of_tables
+    from embershard.package.placement import device_bytes, device_load, ids_of_tables
 
     tables = package.manifest.tables
     held = device_bytes(plan, tables)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from embershard.errors import InputError
 from embershard.package.ids import ids_from
-from embershard.package.offsets import offsets_of
+from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
 
 __all__ = ["Dataset", "Examples", "JaggedColumn", "TableHint"]

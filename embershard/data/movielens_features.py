@@ -22,7 +22,7 @@ from embershard.data.base import JaggedColumn, TableHint
 from embershard.data.earlier import Earlier, EarlierEvents
 from embershard.data.movielens_files import Item, RatingLog, User
 from embershard.package.id_maps import Vocabulary, hash_string
-from embershard.package.offsets import offsets_of
+from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
 __all__ = ["DENSE", "TABLES", "MovieLensFeatures", "age_band", "movielens_schema", "year_band"]

@@ -53,7 +53,7 @@ class DataConfig(BaseModel):
     def _is_of_this_data_set(cls, value: object, info: ValidationInfo) -> object:
         name: str | None = info.data.get("name")  # Not there if it was refused itself.
         if value is not None and name and info.field_name not in DATASETS[name].keys:
-            raise ValueError(f"expected no such key for {name}")
+            raise ValueError(f"expected none for {name}")
         return value
 
     def at(self, path: Path) -> DataConfig:

@@ -22,7 +22,7 @@ from torchmetrics.functional.classification import binary_auroc
 from embershard.data.base import Dataset, Examples, JaggedColumn, TableHint
 from embershard.errors import InputError
 from embershard.package.id_maps import Identity
-from embershard.package.offsets import offsets_of
+from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
 __all__ = [

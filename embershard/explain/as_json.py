@@ -18,7 +18,7 @@ __all__ = ["explanation_json"]
 
 
 def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) -> dict[str, Any]:
-    """The explanation as values of JSON. docs/explain.md says what they mean.
+    """The explanation as values of JSON. docs/tools.md says what they mean.
 
     Args:
         explanation: what to write.

@@ -12,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from embershard.explain.explanation import Explanation
-from embershard.explain.features import LookedUp, SparseExplained
-from embershard.explain.placement import Place
+from embershard.explain.features import LookedUp, Place, SparseExplained
 from embershard.explain.request import DenseAsked
+from embershard.formatting import count_text, devices_text
 from embershard.package.manifest import OutputSpec
-from embershard.words import count_text, devices_text
 
 __all__ = ["explanation_tables"]
 

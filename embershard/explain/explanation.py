@@ -1,6 +1,6 @@
 """A request as a server sees it: what its ids become, and what each input does to the scores.
 
-request ──▶ the door, in C++ ──▶ scores, and scores without each input in turn
+request ──▶ request validation, in C++ ──▶ scores, and scores without each input in turn
                  │
                  └─ taken ──▶ id maps ──▶ rows ──▶ places by plan, vectors ──▶ lengths
 """
@@ -33,7 +33,7 @@ __all__ = ["Explanation", "explain_request", "explain_sample"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explanation:
-    """One request of N examples, taken apart."""
+    """One request of N examples, explained."""
 
     manifest: Manifest
     """Of the package that was asked."""

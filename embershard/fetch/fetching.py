@@ -29,6 +29,8 @@ __all__ = ["FetchProgress", "Fetched", "fetch_version"]
 UNFINISHED: Final = ".fetching-"
 """How folders begin that hold what has come so far of a version."""
 
+DIGEST_BYTES_MAX: Final = 1024
+
 FetchProgress = Callable[[int, int], None]
 """Called with the bytes that are here, and the bytes in all."""
 
@@ -66,7 +68,7 @@ def fetch_version(
     """Fetch a version by its number. See `fetch_package`."""
     out = repository / model / str(version)
     work = out.parent / f"{UNFINISHED}{version}"
-    digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=BYTES_MAX)
+    digest_line = source.read(f"{model}/{version}/{MANIFEST_DIGEST}", bytes_max=DIGEST_BYTES_MAX)
     signature = _trusted_signature(source, f"{model}/{version}", digest_line, trusted_key)
     if out.exists():
         _check_same(out, digest_line, source)

@@ -10,7 +10,7 @@ from pathlib import Path
 from embershard.errors import EmbershardError
 from embershard.fetch.choosing import Selection, choose_models, choose_versions
 from embershard.fetch.fetching import Fetched, FetchProgress, fetch_version
-from embershard.fetch.source import Source
+from embershard.fetch.source import STALL_SECONDS, Source
 from embershard.package.labels import read_labels, write_labels
 
 __all__ = ["FetchedModel", "fetch_model", "fetch_models", "fetch_package"]
@@ -47,6 +47,7 @@ def fetch_package(
     version: int = 0,
     label: str = "",
     trusted_key: str | Path = "",
+    stall_seconds: float = STALL_SECONDS,
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Fetched:
@@ -63,6 +64,7 @@ def fetch_package(
         label: empty: stable where the model has labels there, else the highest version.
         trusted_key: a PEM file of public keys (Ed25519), one of which must have signed the package;
             its signature comes along. Empty: it needs none. Labels are not signed.
+        stall_seconds: in which a byte must come; see `Source`.
         pause: waits so many seconds before another attempt.
 
     Returns:
@@ -78,7 +80,13 @@ def fetch_package(
     """
     selection = Selection(model=model, version=version, labels=(label,) if label else ())
     (found,) = fetch_models(
-        url, repository, selection, trusted_key=trusted_key, progress=progress, pause=pause
+        url,
+        repository,
+        selection,
+        trusted_key=trusted_key,
+        stall_seconds=stall_seconds,
+        progress=progress,
+        pause=pause,
     )
     return found.fetched[0]
 
@@ -89,6 +97,7 @@ def fetch_models(
     selection: Selection,
     *,
     trusted_key: str | Path = "",
+    stall_seconds: float = STALL_SECONDS,
     progress: FetchProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[FetchedModel]:
@@ -98,7 +107,7 @@ def fetch_models(
 
     Args, Raises: as `fetch_package`; the first error, once all models were tried.
     """
-    source = Source(url, pause=pause)
+    source = Source(url, stall_seconds=stall_seconds, pause=pause)
     found, errors = [], []
     for model in choose_models(source, selection):
         try:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import posixpath
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Final, TypeVar
 
-from embershard.errors import ConfigError, NotFoundError, UnavailableError
+from embershard.errors import (
+    ConfigError,
+    EmbershardError,
+    NotFoundError,
+    PackageError,
+    UnavailableError,
+)
+from embershard.fetch.file_systems import BLOCK_BYTES, Stream, open_file_system
 
-__all__ = ["Source"]
+__all__ = ["STALL_SECONDS", "Source"]
 
+STALL_SECONDS: Final = 120.0
 ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
-BLOCK_BYTES: Final = 4 << 20
-MISSING: Final = {404, 410}
 FORBIDDEN: Final = {401, 403}
 
 Result = TypeVar("Result")
@@ -24,31 +30,43 @@ Result = TypeVar("Result")
 class Source:
     """A folder of models at a URL. What is read may be interrupted and is tried again."""
 
-    def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        stall_seconds: float = STALL_SECONDS,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """
         Args:
             url: as fsspec takes it: ``s3://bucket/repository``, ``gs://...``, ``https://...``,
                 ``file:///...``. Keys and the like come from where that file system looks.
+            stall_seconds: in which a byte must come, and a small file or a page of links be
+                whole. Of http, https and s3; other protocols have timeouts of their own.
             pause: waits so many seconds.
+            clock: seconds from some moment on.
 
         Raises:
-            ConfigError: no URL, or one for which a Python package is missing.
+            ConfigError: no URL, or one for which a Python package is missing; no such timeout.
         """
-        self.url, self._pause = url.rstrip("/"), pause
-        self._without_ranges = False
+        self.url, self._pause, self._clock = url.rstrip("/"), pause, clock
+        self._stall_seconds = stall_seconds
+        if not 0 < stall_seconds < math.inf:
+            raise ConfigError(f"stall timeout: expected seconds above 0, got {stall_seconds:g}")
         if "://" not in url:
             raise ConfigError(
                 f"url: expected one with a protocol, as in s3://... or file:///..., got {url!r}; "
                 f"a folder of this machine is {Path(url).absolute().as_uri()}"
             )
         try:
-            from fsspec.core import url_to_fs
+            import fsspec.core  # noqa: F401
         except ImportError as error:
             raise ConfigError(
                 f"fsspec is missing: pip install 'embershard[fetch]' ({error})"
             ) from None
         try:
-            self._files, self._root = url_to_fs(self.url)
+            self._files, self._root = open_file_system(self.url, stall_seconds, clock)
         except ImportError as error:
             raise ConfigError(
                 f"{self.url}: a Python package for this protocol is missing: {error}; "
@@ -62,37 +80,34 @@ class Source:
 
         Raises:
             NotFoundError: there is no such folder, or the far side cannot list.
-            UnavailableError: no answer after some attempts.
+            PackageError: the listing is too large, or repeats itself.
+            UnavailableError: no answer after some attempts, or too slow a one.
         """
         return sorted(self._listed(folder))
 
     def folders(self, folder: str) -> list[str]:
         """The same, without the names of files."""
-        return sorted(name for name, kind in self._listed(folder).items() if kind == "directory")
+        return sorted(name for name, is_folder in self._listed(folder).items() if is_folder)
 
-    def _listed(self, folder: str) -> dict[str, str]:
-        def listed() -> list[dict[str, Any]]:
-            self._files.invalidate_cache()
-            return list(self._files.ls(self._path(folder), detail=True))
-
-        itself = self._path(folder).rstrip("/")  # Some object stores list a folder in itself.
-        found = {
-            str(each["name"]).rstrip("/"): str(each["type"]) for each in self._tried(folder, listed)
-        }
-        return {posixpath.basename(name): kind for name, kind in found.items() if name != itself}
+    def _listed(self, folder: str) -> dict[str, bool]:
+        return self._tried(folder, lambda: self._files.folders(self._path(folder)))
 
     def read(self, file: str, *, bytes_max: int) -> bytes:
         """A small file: all of it, or its first ``bytes_max + 1`` bytes.
 
         Raises:
             NotFoundError: it is not there.
-            UnavailableError: no answer after some attempts.
+            PackageError: it is no regular file.
+            UnavailableError: no answer after some attempts, or not whole within the timeout.
         """
         data = bytearray()
+        end = self._clock() + self._stall_seconds
         for block in self.blocks(file, data.__len__):
             data += block
             if len(data) > bytes_max:
                 break
+            if self._clock() > end:
+                raise self._stalled(f"{self.url}/{file}", "the whole file")
         return bytes(data[: bytes_max + 1])
 
     def blocks(self, file: str, offset: Callable[[], int]) -> Iterator[bytes]:
@@ -105,7 +120,9 @@ class Source:
 
         Raises:
             NotFoundError: it is not there.
-            UnavailableError: interrupted some times, and each time with no byte between.
+            PackageError: it is no regular file.
+            UnavailableError: interrupted some times, and each time with no byte between; or no byte
+                within the timeout.
         """
         attempt, before = 1, -1
         while True:
@@ -113,27 +130,14 @@ class Source:
             attempt = attempt + 1 if start == before else 1
             before = start
             try:
-                with self._opened(file) as stream:
-                    _skip(stream, start)
+                opened, at = self._files.open(self._path(file), start)
+                with opened as stream:
+                    _skip(stream, start - at)
                     while block := stream.read(BLOCK_BYTES):
                         yield bytes(block)
                 return
             except Exception as error:  # Each file system has exceptions of its own.
-                if self._has_no_ranges(error):
-                    self._without_ranges, before = True, -1
-                else:
-                    self._wait(file, attempt, error)
-
-    def _opened(self, file: str) -> Any:
-        self._files.invalidate_cache()  # A listing may be older than the file.
-        # Over HTTP a size of 0 has fsspec read one response from its beginning to its end.
-        size = 0 if self._without_ranges else BLOCK_BYTES
-        return self._files.open(self._path(file), "rb", block_size=size, cache_type="none")
-
-    def _has_no_ranges(self, error: Exception) -> bool:
-        """Whether a web server has answered a request for a range with the whole file."""
-        is_web = "http" in self._files.protocol
-        return is_web and not self._without_ranges and isinstance(error, ValueError)
+                self._wait(file, attempt, error)
 
     def _tried(self, file: str, action: Callable[[], Result]) -> Result:
         attempt = 1
@@ -148,14 +152,19 @@ class Source:
         """
         Raises:
             NotFoundError: it is not there.
+            PackageError: as the file system has it.
             UnavailableError: that was the last attempt, or another would be of no use.
         """
         where = f"{self.url}/{file}"
+        if isinstance(error, EmbershardError):
+            raise error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            if not _is_unreachable(error.__cause__):
-                raise NotFoundError(f"{where}: expected it there, found nothing") from None
-            error = error.__cause__
-        if isinstance(error, PermissionError) or _status(error) in FORBIDDEN:
+            raise NotFoundError(f"{where}: expected it there, found nothing") from None
+        if isinstance(error, IsADirectoryError):
+            raise PackageError(f"{where}: expected a regular file, got a folder") from None
+        if _is_timeout(error):
+            raise self._stalled(where, "a byte") from error
+        if isinstance(error, PermissionError) or getattr(error, "status", 0) in FORBIDDEN:
             raise UnavailableError(
                 f"{where}: not allowed: {error}; look at the keys in use"
             ) from error
@@ -165,26 +174,27 @@ class Source:
             raise UnavailableError(f"{words} where it stopped") from error
         self._pause(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
 
+    def _stalled(self, where: str, expected: str) -> UnavailableError:
+        seconds = f"{self._stall_seconds:g} s (--stall-timeout)"
+        return UnavailableError(
+            f"{where}: expected {expected} within {seconds}; run it again: it goes on where it "
+            "stopped"
+        )
+
     def _path(self, file: str) -> str:
         return f"{self._root.rstrip('/')}/{file}" if file else self._root
 
 
-def _skip(stream: Any, size: int) -> None:
-    """By reading, where the far side has no ranges."""
-    try:
-        stream.seek(size)
-    except ValueError:
-        while size > 0 and (block := stream.read(min(size, BLOCK_BYTES))):
-            size -= len(block)
+def _skip(stream: Stream, size: int) -> None:
+    """By reading, if the far side has no ranges."""
+    while size > 0 and (block := stream.read(min(size, BLOCK_BYTES))):
+        size -= len(block)
 
 
-def _is_unreachable(cause: BaseException | None) -> TypeGuard[Exception]:
-    """Whether a file was called missing because of a connection, as fsspec does it over HTTP."""
-    if isinstance(cause, FileNotFoundError) or _status(cause) in MISSING:
-        return False
-    return isinstance(cause, OSError) or type(cause).__module__.startswith("aiohttp")
-
-
-def _status(error: BaseException | None) -> int:
-    """The HTTP status that a web server answered; 0: none."""
-    return int(getattr(error, "status", 0) or 0)
+def _is_timeout(error: BaseException | None) -> bool:
+    """Whether it, or what it came from, is one: botocore's are no `TimeoutError`."""
+    while error is not None:
+        if isinstance(error, TimeoutError) or type(error).__name__ == "ReadTimeoutError":
+            return True
+        error = error.__cause__ or error.__context__
+    return False

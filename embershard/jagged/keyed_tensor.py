@@ -187,9 +187,7 @@ def regroup_keyed(keyed_tensors: list[KeyedTensor], groups: list[list[str]]) -> 
             )
         for key, part in keyed.to_dict().items():
             if key in parts:
-                raise InputError(
-                    f"regroup: expected each key once, got '{key}' again in {position}"
-                )
+                raise InputError(f"regroup: duplicate key '{key}' in {position}")
             parts[key] = part
     grouped: list[Tensor] = []
     for position, group in enumerate(groups):

@@ -1,11 +1,12 @@
-"""The one door to FBGEMM and to torch.ops: quantization of rows, tables trained in their backward
-pass, operators by name. Tables that FBGEMM cannot train are trained by torch."""
+"""The only importer of FBGEMM and torch.ops: quantization of rows, fused tables, operators by name.
+Tables that FBGEMM cannot train are trained by torch."""
 
+from embershard.kernels.fbgemm import operator_of
 from embershard.kernels.fused import FusedTables
 from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables
 from embershard.kernels.fused_optimizer import FUSED_OPTIMIZERS, FusedOptimizer
-from embershard.kernels.operators import operator_of
 from embershard.kernels.quantize import quantize_rows
+from embershard.kernels.segments import permute_segments
 
 __all__ = [
     "FUSED_OPTIMIZERS",
@@ -14,5 +15,6 @@ __all__ = [
     "FusedTables",
     "build_fused_tables",
     "operator_of",
+    "permute_segments",
     "quantize_rows",
 ]

@@ -1,4 +1,4 @@
-"""Loads fbgemm_gpu. Nothing else in embershard imports it.
+"""Loads fbgemm_gpu, and finds operators of torch. Nothing else in embershard imports fbgemm_gpu.
 
 It is loaded on first use rather than on import: loading takes over a second, and the plain
 modules work without it.
@@ -7,10 +7,23 @@ modules work without it.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import Any
 
-__all__ = ["load_operators", "load_training"]
+import torch
+
+__all__ = ["load_operators", "load_training", "operator_of"]
+
+
+def operator_of(schema: str) -> Callable[..., Any] | None:
+    """The operator ``aten::add.Tensor(Tensor self, ...) -> Tensor``; None where there is none."""
+    name, _, overload = schema.partition("(")[0].partition(".")
+    namespace, _, plain = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), plain, None)
+    found: Callable[..., Any] | None = getattr(packet, overload or "default", None)
+    return found
 
 
 @cache

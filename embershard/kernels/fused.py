@@ -28,7 +28,7 @@ class FusedTables:
     """Tables in one buffer, their optimizer's state, and a lookup over all of them.
 
     Not a module on purpose: ``weights`` and ``momentum`` are views of FBGEMM's buffers, and
-    whoever holds them must not move or replace them. See ``FusedEmbeddingBagCollection``.
+    their holder must not move or replace them. See ``FusedEmbeddingBagCollection``.
 
     Args:
         shapes: (rows, dim) of each table; dim a multiple of 4.
@@ -69,17 +69,19 @@ class FusedTables:
         """float32 ``(rows, dim)`` per table: views, written in place by every backward."""
 
         self.momentum: list[Tensor] = []
-        """float32 ``(rows,)`` per table, likewise views; empty for an optimizer without state."""
-        if optimizer.name == "rowwise_adagrad":
+        """float32 per table, likewise views: ``(rows,)`` of rowwise_adagrad, ``(rows, dim)`` of
+        adagrad; empty for sgd."""
+        if optimizer.name != "sgd":
             self.momentum = [state[0].detach() for state in self._kernel.split_optimizer_states()]
 
-    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows, of pooled tables.
 
         Args:
             rows: int64 ``(total,)``, lookup after lookup, each within its table.
             offsets: int64 ``(num_lookups * B + 1,)``: where each bag begins in ``rows``.
             weights: float32 ``(total,)``, what each row is multiplied by. May require grad.
+                None: by 1.
 
         Returns:
             float32 ``(B, sum of the lookups' dims)``, lookup after lookup.

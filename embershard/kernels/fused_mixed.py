@@ -40,7 +40,7 @@ class MixedFusedTables:
         self._parts = list[tuple[FusedTables | TorchFusedTables, list[int]]]()
         self.weights: list[Tensor] = [torch.empty(0)] * len(shapes)
         self.momentum: list[Tensor] = []
-        if optimizer.name == "rowwise_adagrad":
+        if optimizer.name != "sgd":
             self.momentum = [torch.empty(0)] * len(shapes)
         for kind in (FusedTables, TorchFusedTables):
             own = [
@@ -66,19 +66,20 @@ class MixedFusedTables:
         """Applied in backward."""
         return self._parts[0][0].optimizer
 
-    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows; see ``FusedTables.lookup``."""
         counts = counts_of_offsets(offsets, len(self._dims))
         examples = (len(offsets) - 1) // len(self._dims)
         lengths = offsets.diff().view(len(self._dims), examples)
-        rows_of, weights_of = torch.split(rows, counts), torch.split(weights, counts)
+        rows_of = torch.split(rows, counts)
+        weights_of = None if weights is None else torch.split(weights, counts)
         pooled = [rows.new_empty(0)] * len(self._dims)
         for tables, places in self._parts:
             ends = lengths[places].flatten().cumsum(0)
             found = tables.lookup(
                 torch.cat([rows_of[place] for place in places]),
                 torch.cat([ends.new_zeros(1), ends]),
-                torch.cat([weights_of[place] for place in places]),
+                None if weights_of is None else torch.cat([weights_of[place] for place in places]),
             )
             vectors = torch.split(found, [self._dims[place] for place in places], dim=1)
             for place, vector in zip(places, vectors, strict=True):

@@ -12,7 +12,11 @@ __all__ = ["FUSED_OPTIMIZERS", "FusedOptimizer"]
 
 # Our name -> FBGEMM's. These are the ones it has for both CPU and CUDA.
 FUSED_OPTIMIZERS = MappingProxyType(
-    {"rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD", "sgd": "EXACT_SGD"}
+    {
+        "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD",
+        "adagrad": "EXACT_ADAGRAD",
+        "sgd": "EXACT_SGD",
+    }
 )
 
 
@@ -25,6 +29,7 @@ class FusedOptimizer:
     * ``sgd``: ``row -= learning_rate * g``
     * ``rowwise_adagrad``: one number of state a row, starting at 0:
       ``state += mean(g * g); row -= learning_rate * g / (sqrt(state) + eps)``
+    * ``adagrad``: the same with one number of state a value: ``state += g * g``
 
     Raises:
         InputError: an optimizer not in FUSED_OPTIMIZERS, or a setting that is not a positive
@@ -38,7 +43,7 @@ class FusedOptimizer:
     """Step size."""
 
     eps: float = 1e-8
-    """Keeps the first step of a row finite. Used by ``rowwise_adagrad`` only."""
+    """Keeps the first step of a row finite. Not used by ``sgd``."""
 
     def __post_init__(self) -> None:
         if self.name not in FUSED_OPTIMIZERS:

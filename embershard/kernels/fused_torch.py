@@ -49,19 +49,23 @@ class TorchFusedTables:
         """float32 ``(rows, dim)`` per table, written in place by every backward."""
 
         self.momentum: list[Tensor] = []
-        """float32 ``(rows,)`` per table, likewise; empty for an optimizer without state."""
-        if optimizer.name == "rowwise_adagrad":
-            self.momentum = [torch.zeros(rows, device=device) for rows, _ in shapes]
+        """As ``FusedTables.momentum``."""
+        if optimizer.name != "sgd":
+            by_row = optimizer.name == "rowwise_adagrad"
+            sizes = [shape[:1] if by_row else shape for shape in shapes]
+            self.momentum = [torch.zeros(size, device=device) for size in sizes]
 
         # Autograd calls a function's backward only if an input of it requires a gradient.
         self._anchor = torch.zeros(0, device=device, requires_grad=True)
 
-    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
+    def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows; see ``FusedTables.lookup``."""
         pooled = list[Tensor]()
         for table, bags in self._bags_of_tables(offsets):
             first, end = int(bags[0]), int(bags[-1])
-            vectors = self._gather(table, rows[first:end]) * weights[first:end].unsqueeze(1)
+            vectors = self._gather(table, rows[first:end])
+            if weights is not None:
+                vectors = vectors * weights[first:end].unsqueeze(1)
             count = len(bags) - 1
             bag_of = torch.arange(count, device=bags.device).repeat_interleave(
                 bags.diff(), output_size=end - first
@@ -102,8 +106,11 @@ class TorchFusedTables:
         summed.index_add_(0, which, gradients)
         if self.momentum:
             momentum = self.momentum[table]
-            momentum[distinct] += summed.square().mean(dim=1)
-            summed /= momentum[distinct].sqrt().unsqueeze(1) + self.optimizer.eps
+            by_row = momentum.ndim == 1
+            squares = summed.square()
+            momentum[distinct] += squares.mean(dim=1) if by_row else squares
+            roots = momentum[distinct].sqrt()
+            summed /= (roots.unsqueeze(1) if by_row else roots) + self.optimizer.eps
         self.weights[table][distinct] -= self.optimizer.learning_rate * summed
 
     def _bags_of_tables(self, offsets: Tensor) -> Iterator[tuple[int, Tensor]]:

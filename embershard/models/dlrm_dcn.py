@@ -31,7 +31,7 @@ __all__ = ["DLRM_DCN", "InteractionDCNArch"]
 
 
 class InteractionDCNArch(nn.Module):
-    """The dense vector and the F sparse ones, one behind the other, through a cross network.
+    """The dense vector and the F sparse ones, concatenated, through a cross network.
 
     Args:
         num_sparse_features: F.

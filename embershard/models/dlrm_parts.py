@@ -105,7 +105,7 @@ class InteractionArch(nn.Module):
             sparse_features: ``(B, F, D)``.
 
         Returns:
-            ``(B, D + F + F * (F - 1) / 2)``: the dense vector, then the products of vectors
+            ``(B, D + F + F * (F - 1) / 2)``: the dense vector, then the dot products of all pairs
             (0, 1), (0, 2), ..., (1, 2), ..., where 0 is the dense one.
         """
         vectors = torch.cat([dense_features.unsqueeze(1), sparse_features], dim=1)

@@ -38,9 +38,9 @@ class FusedEmbeddingBagCollection(nn.Module):
 
     Args:
         tables: the tables.
-        optimizer: "rowwise_adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
+        optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
-        eps: keeps the first step of a row finite, in "rowwise_adagrad".
+        eps: keeps the first step of a row finite; not used by "sgd".
         is_weighted: each row is multiplied by its weight. All tables must then pool by SUM.
         device: cpu or cuda. None: cpu.
 

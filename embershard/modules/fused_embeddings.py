@@ -34,9 +34,9 @@ class FusedEmbeddingCollection(nn.Module):
 
     Args:
         tables: the tables; all of one embedding_dim.
-        optimizer: "rowwise_adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
+        optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
-        eps: keeps the first step of a row finite, in "rowwise_adagrad".
+        eps: keeps the first step of a row finite; not used by "sgd".
         device: cpu or cuda. None: cpu.
 
     Raises:

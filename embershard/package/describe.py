@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from embershard.package.device_shares import device_bytes
+from embershard.formatting import count_text, devices_text, megabytes_text
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest import Manifest, OutputSpec, TableSpec
 from embershard.package.manifest_inputs import Ids, InputSpec, VocabIds
+from embershard.package.placement import device_bytes
 from embershard.package.plan import Plan
 from embershard.package.reader import Package
 from embershard.package.vocabulary_file import open_vocabulary
-from embershard.words import count_text, devices_text, megabytes_text
 
 __all__ = ["describe_package"]
 

@@ -5,15 +5,60 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final, TypeVar
 
+from embershard.errors import PackageError
 from embershard.package.manifest import FileSpec, Manifest
 from embershard.package.manifest_checks import parse_manifest
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.strict_json import BYTES_MAX
 
-__all__ = ["check_files", "check_hash", "read_manifest"]
+__all__ = ["TRIES", "check_files", "check_hash", "read_manifest", "read_settled"]
+
+
+_T = TypeVar("_T")
+
+TRIES: Final = 3
+
+
+def read_settled(folder: Path, read: Callable[[], _T]) -> _T:
+    """What ``read`` returns; called again where it failed as the folder was exchanged meanwhile.
+
+    Plans are added by exchanging the package's folder for one with the plan. Who reads files of
+    both finds that they do not belong together, which is no damage.
+
+    Args:
+        folder: the package's.
+        read: reads files below it. Called 3 times at most.
+
+    Raises:
+        PackageError, OSError: as ``read`` raised it, in a folder that stayed in its place or at
+            the last try.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            # Held open, so that no other folder gets its number.
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            break  # There is no folder: `read` says so.
+        try:
+            return read()
+        except (PackageError, OSError):
+            if not _was_exchanged(held, folder):
+                raise
+        finally:
+            os.close(held)
+    return read()
+
+
+def _was_exchanged(held: int, folder: Path) -> bool:
+    try:
+        return not os.path.samestat(os.fstat(held), folder.stat())
+    except OSError:
+        return False  # It is gone.
+
 
 _DIGEST_LINE = re.compile(rb"([0-9a-f]{64})  manifest\.json\n", re.ASCII)
 
@@ -25,7 +70,7 @@ def read_manifest(folder: Path) -> Manifest:
         PackageError: either is missing or damaged, or they do not belong together.
     """
     if not folder.is_dir():
-        raise refusal(str(folder), "file", expected="a package's folder", got="nothing")
+        raise PackageError(f"{folder}: missing folder of a package")
     for file in (MANIFEST_DIGEST, MANIFEST):
         _check_regular(folder, file)
         size = (folder / file).stat().st_size
@@ -53,9 +98,9 @@ def check_files(folder: Path, manifest: Manifest) -> None:
     found = set(_walk(folder))
     for file in sorted(found | listed):
         if file not in listed:
-            raise refusal(file, "file", expected="no such file", got="one")
+            raise PackageError(f"{file}: unexpected file")
         if file not in found:
-            raise refusal(file, "file", expected="a file", got="nothing")
+            raise PackageError(f"{file}: missing file")
     for file, spec in sorted(manifest.files.items()):
         size = (folder / file).stat().st_size
         if size != spec.bytes:
@@ -112,4 +157,4 @@ def _check_regular(folder: Path, file: str) -> None:
     if path.is_symlink():
         raise refusal(file, "file", expected="a regular file", got="a symbolic link")
     if not path.is_file():
-        raise refusal(file, "file", expected="a file", got="nothing")
+        raise PackageError(f"{file}: missing file")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from embershard.errors import NotFoundError, RequestError, UnavailableError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, version_of
 from embershard.package.refusal import MANIFEST, refusal
-from embershard.package.sealing import sync
+from embershard.package.sealing import file_kind, sync
 from embershard.package.strict_json import parse_json
 
 __all__ = [
@@ -41,7 +41,7 @@ class WrittenLabels(NamedTuple):
 
     labels: dict[str, int]
     made_stable: int = 0
-    """The default version, where it was labelled ``stable`` besides. 0: none was."""
+    """The default version, if it was labelled ``stable`` as well. 0: none was."""
 
 
 def parse_labels(data: bytes) -> dict[str, int]:
@@ -64,7 +64,7 @@ def parse_labels(data: bytes) -> dict[str, int]:
 
 
 def read_labels(model_folder: Path) -> dict[str, int]:
-    """The labels of a model; none where it has no such file.
+    """The labels of a model; none without the file.
 
     Raises:
         PackageError: as `parse_labels`, more than 4096 bytes, or no regular file.
@@ -88,12 +88,13 @@ def read_labels(model_folder: Path) -> dict[str, int]:
     return parse_labels(data)
 
 
-def write_label(repository: Path, model: str, label: str, version: int) -> WrittenLabels:
+def write_label(
+    repository: Path, model: str, label: str, version: int, *, served: int = 0
+) -> WrittenLabels:
     """Gives a version a label, or takes the label away, whole or not at all.
 
     If no version is ``stable``, a ``canary`` or ``shadow`` also labels the default version
-    ``stable``: the highest other version that is neither canary nor shadow. Later versions then
-    become the default by that label alone.
+    ``stable``. Later versions then become the default by that label alone.
 
     Servers see it when they look at the repository again. Where several write at once, each waits
     for the one before.
@@ -101,6 +102,8 @@ def write_label(repository: Path, model: str, label: str, version: int) -> Writt
     Args:
         label: ``canary``, ``shadow`` or ``stable``.
         version: 0: no version has it.
+        served: the default version, as a server reports it. 0: the highest other version that is
+            neither canary nor shadow.
 
     Returns:
         All labels of the model, as they are now on disk.
@@ -117,7 +120,11 @@ def write_label(repository: Path, model: str, label: str, version: int) -> Writt
         nonlocal made_stable
         labels = {**before, label: version}
         if version and "stable" not in labels:
-            made_stable = labels["stable"] = _default_beside(folder, label, version, before)
+            made_stable = labels["stable"] = (
+                _served_beside(folder, label, version, served)
+                if served
+                else _default_beside(folder, label, version, before)
+            )
         return labels
 
     labels = _change_labels(repository, model, {label: version}, moved)
@@ -170,6 +177,26 @@ def _change_labels(
     return labels
 
 
+def _served_beside(folder: Path, label: str, version: int, served: int) -> int:
+    """The default version of a server, once ``version`` has the label.
+
+    Raises:
+        RequestError: it is ``version``.
+        NotFoundError: the server has another repository.
+    """
+    if served == version:
+        raise RequestError(
+            f"{label}: expected a version other than the default version of the server, got "
+            f"{version}: publish another one, or label one stable first"
+        )
+    if not (folder / str(served) / MANIFEST).is_file():
+        raise NotFoundError(
+            f"{folder}: expected the default version of the server, {served}, found no such "
+            "version: name the repository that the server has"
+        )
+    return served
+
+
 def _default_beside(folder: Path, label: str, version: int, labels: dict[str, int]) -> int:
     """The default version, without a ``stable`` one, once ``version`` has the label.
 
@@ -187,10 +214,8 @@ def _default_beside(folder: Path, label: str, version: int, labels: dict[str, in
 
 
 def _check_regular(mode: int) -> None:
-    if stat.S_ISREG(mode):
-        return
-    got = "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
-    raise refusal(LABELS_FILE, "file", expected="a regular file", got=got)
+    if not stat.S_ISREG(mode):
+        raise refusal(LABELS_FILE, "file", expected="a regular file", got=file_kind(mode))
 
 
 @contextmanager

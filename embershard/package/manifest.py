@@ -13,8 +13,16 @@ import xxhash
 from pydantic import AfterValidator, ConfigDict, Field
 
 from embershard.errors import InputError
-from embershard.package.manifest_fields import FilePath, Name, Part, PlainName, Rows
-from embershard.package.manifest_inputs import DenseInputSpec, InputSpec, SparseInputSpec
+from embershard.package.manifest_inputs import (
+    DenseInputSpec,
+    FilePath,
+    InputSpec,
+    Name,
+    Part,
+    PlainName,
+    Rows,
+    SparseInputSpec,
+)
 from embershard.package.names import DIGEST_PATTERN
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.schema import MAX_LENGTH, Scope

@@ -133,7 +133,7 @@ def _check_oov(ids: Ids, where: str) -> None:
 def _check_files(manifest: Manifest) -> None:
     for own in (MANIFEST, MANIFEST_DIGEST):
         if own in manifest.files:
-            raise _refuse(f"files.{own}", "no such key", manifest.files[own])
+            raise PackageError(f"{MANIFEST}: files.{own}: unexpected key")
     for file in manifest.files:
         for folder in PurePosixPath(file).parents:
             if str(folder) in manifest.files:

@@ -4,23 +4,47 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from embershard.package.id_maps import UnknownIds
-from embershard.package.manifest_fields import FilePath, Name, Part, PlainName, Rows
+from embershard.package.id_maps import MAX_ROWS, UnknownIds
+from embershard.package.names import FILE_PATTERN, NAME_PATTERN, name_problem
 from embershard.package.schema import DEFAULT_LIMIT, MAX_LENGTH, Keep, Scope
 
 __all__ = [
     "DenseInputSpec",
+    "FilePath",
     "HashIds",
     "IdentityIds",
     "Ids",
     "InputSpec",
     "KeptSparseSpec",
     "Lookup",
+    "Name",
+    "Part",
+    "PlainName",
+    "Rows",
     "SparseInputSpec",
     "VocabIds",
 ]
+
+
+def _checked_name(name: str) -> str:
+    problem = name_problem(name)
+    if problem:
+        raise ValueError(problem)
+    return name
+
+
+PlainName: TypeAlias = Annotated[str, Field(pattern=NAME_PATTERN)]
+Name: TypeAlias = Annotated[str, AfterValidator(_checked_name)]
+FilePath: TypeAlias = Annotated[str, Field(pattern=FILE_PATTERN)]
+Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
+
+
+class Part(BaseModel):
+    """Base of every part of a package's JSON: strict, frozen, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class IdentityIds(Part):

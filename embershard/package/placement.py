@@ -12,8 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -22,9 +21,52 @@ from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, Shard, place_tables
 from embershard.package.reader import Package
+from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 
-__all__ = ["STRATEGIES", "Strategy", "ids_of_tables", "make_plan"]
+__all__ = ["STRATEGIES", "Strategy", "device_bytes", "device_load", "ids_of_tables", "make_plan"]
+
+
+def device_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[float]:
+    """Bytes of the rows that each device reads from; a replica counts on each of its devices."""
+    held = [0.0] * len(plan.devices)
+    for shard, table, part in _parts(plan, tables):
+        for device in shard.devices:
+            held[device] += part * table.table_bytes
+    return held
+
+
+def device_load(
+    plan: Plan, tables: Sequence[TableSpec], ids: Mapping[str, int]
+) -> list[float] | None:
+    """Each device's share of the bytes that lookups read, 0..1.
+
+    The rows of a table count as read alike, and replicas as taking turns.
+
+    Args:
+        plan: of the tables.
+        tables: of the package.
+        ids: for each table how many ids are looked up in it, in any unit: see `ids_of_tables`.
+
+    Returns:
+        The shares, together 1. None: nothing is looked up.
+    """
+    load = [0.0] * len(plan.devices)
+    for shard, table, part in _parts(plan, tables):
+        for device in shard.devices:
+            load[device] += part * table.row_bytes * ids[table.name] / len(shard.devices)
+    total = sum(load)
+    return [each / total for each in load] if total else None
+
+
+def _parts(plan: Plan, tables: Sequence[TableSpec]) -> Iterator[tuple[Shard, TableSpec, float]]:
+    """Each shard, its table, and how much of the table it is, 0..1."""
+    named = {table.name: table for table in tables}
+    for shard in plan.shards:
+        table = named[shard.table]
+        rows, columns = (end - begin for begin, end in (shard.rows, shard.columns))
+        yield shard, table, rows * columns / (table.rows * table.dim)
+
 
 PLAN_NAME_MAX: Final = 128 - len(".json")
 """Letters; the plan's file is named after it."""
@@ -83,7 +125,7 @@ def _cut_rows(
     return [
         Shard(table=table.name, rows=span, columns=(0, table.dim), devices=(device,))
         for table in tables
-        for device, span in enumerate(_spans(table.rows, len(devices), 1))
+        for device, span in enumerate(cut_evenly(table.rows, len(devices), 1))
     ]
 
 
@@ -93,7 +135,7 @@ def _cut_columns(
     return [
         Shard(table=table.name, rows=(0, table.rows), columns=span, devices=(device,))
         for table in tables
-        for device, span in enumerate(_spans(table.dim, len(devices), DIM_MULTIPLE))
+        for device, span in enumerate(cut_evenly(table.dim, len(devices), DIM_MULTIPLE))
     ]
 
 
@@ -113,25 +155,25 @@ def _place_by_load(
     """Devices with as even a load as whole tables and their columns allow.
 
     The load of a table is ``row_bytes * ids``: the bytes that its lookups read. A table with more
-    than a device's share of all load is cut by columns into as many equal parts as bring each
+    than a device's share of all load is cut by columns into the fewest equal parts that are each
     below the share, at most one a device. Then parts go, the heaviest first, each to the device
     with the least load so far; of equals to the one that holds fewer bytes. Cut by columns,
     scores keep every bit.
     """
     load = {each.name: each.row_bytes * ids[each.name] for each in tables}
     share = sum(load.values()) / len(devices)
-    pieces = list[tuple[float, int, str, tuple[int, int]]]()
+    parts = list[tuple[float, int, str, tuple[int, int]]]()
     for table in tables:
         count = min(-(-load[table.name] // max(1, int(share))), len(devices)) if share else 1
-        for columns in _spans(table.dim, max(1, count), DIM_MULTIPLE):
-            part = (columns[1] - columns[0]) / table.dim
-            held = round(table.table_bytes * part)
-            pieces.append((load[table.name] * part, held, table.name, columns))
+        for columns in cut_evenly(table.dim, max(1, count), DIM_MULTIPLE):
+            share_of_table = (columns[1] - columns[0]) / table.dim
+            held = round(table.table_bytes * share_of_table)
+            parts.append((load[table.name] * share_of_table, held, table.name, columns))
     # By name last: the same plan on every machine.
-    pieces.sort(key=lambda piece: (-piece[0], -piece[1], piece[2], piece[3]))
+    parts.sort(key=lambda part: (-part[0], -part[1], part[2], part[3]))
     loads, helds = [0.0] * len(devices), [0] * len(devices)
     home = dict[tuple[str, tuple[int, int]], int]()
-    for weight, held, table_name, columns in pieces:
+    for weight, held, table_name, columns in parts:
         device = min(range(len(devices)), key=lambda at: (loads[at], helds[at], at))
         loads[device] += weight
         helds[device] += held
@@ -141,14 +183,6 @@ def _place_by_load(
         Shard(table=table, rows=(0, rows[table]), columns=columns, devices=(device,))
         for (table, columns), device in sorted(home.items())
     ]
-
-
-def _spans(size: int, count: int, multiple: int) -> list[tuple[int, int]]:
-    """``0 .. size`` in up to ``count`` spans, equal up to ``multiple``, none empty."""
-    units = -(-size // multiple)
-    count = min(count, units)
-    edges = [min(units * place // count * multiple, size) for place in range(count + 1)]
-    return list(pairwise(edges))
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(

@@ -4,7 +4,7 @@
                                                          the plan, a manifest that lists it
     <repository>/<model>/<version>/                      the two folders change places at once
 
-Whoever opens the package finds it with the plan or without. A process that dies leaves at most
+A reader finds the package with the plan or without it. A process that dies leaves at most
 the hidden folder, which nothing reads and which may be deleted.
 """
 

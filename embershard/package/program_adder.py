@@ -1,7 +1,7 @@
 """Publishes a package again as another version, with one more dense program.
 
 Every file but that one is the other package's, under a second name, so that a version with
-large tables takes no room and no time.
+large tables takes neither space nor time.
 """
 
 from __future__ import annotations

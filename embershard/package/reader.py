@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError, NotFoundError
-from embershard.package.exchange import read_settled
-from embershard.package.folder_checks import check_files, read_manifest
+from embershard.package.folder_checks import check_files, read_manifest, read_settled
 from embershard.package.id_maps import UnknownIds, Vocabulary
 from embershard.package.input_specs import known_ids, schema_of
 from embershard.package.manifest import CHUNK_ALIGN, Manifest, TableSpec

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from embershard.errors import PackageError
 
-__all__ = ["MANIFEST", "MANIFEST_DIGEST", "refusal"]
+__all__ = ["MANIFEST", "MANIFEST_DIGEST", "refusal", "shown"]
 
 MANIFEST = "manifest.json"
 MANIFEST_DIGEST = "manifest.sha256"
@@ -27,9 +27,10 @@ def refusal(file: str, field: str, *, expected: object, got: object) -> PackageE
     ``expected`` and ``got`` are shown as they are when they are strings and as ``repr``
     otherwise; long ones are cut.
     """
-    return PackageError(f"{file}: {field}: expected {_shown(expected)}, got {_shown(got)}")
+    return PackageError(f"{file}: {field}: expected {shown(expected)}, got {shown(got)}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value in a message, cut after 120 characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -3,7 +3,7 @@
     bytes 0 .. 7     N, uint64 little endian
     8 .. 8 + N       JSON: {"rows": {"dtype": "U8", "shape": [3, 20], "data_offsets": [0, 60]}},
                      padded with spaces so that the data start at a multiple of `align`
-    then             the tensors, one behind the other, without holes
+    then             the tensors, concatenated, without holes
 
 Dtypes are U8, I32, I64 and F32; numbers are little endian, tensors row-major. The key
 "__metadata__", which the format allows, is refused like any other unknown thing.
@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, RootModel
 
-from embershard.package.manifest_fields import Part
+from embershard.errors import PackageError
+from embershard.package.manifest_inputs import Part
 from embershard.package.refusal import refusal
 from embershard.package.validation import parse_model
 
@@ -120,7 +121,7 @@ class SafetensorsFile:
         """Refuses a file that holds other tensors than these."""
         for name in sorted(self.tensors):
             if name not in names:
-                raise refusal(self.file, name, expected="no such tensor", got="one")
+                raise PackageError(f"{self.file}: {name}: unexpected tensor")
 
     def tensor(self, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
         """Maps a tensor, read-only.

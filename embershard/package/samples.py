@@ -20,14 +20,29 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.errors import InputError
+from embershard.errors import InputError, PackageError
 from embershard.package.manifest import Manifest
 from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
 from embershard.package.schema import SparseInput
 
-__all__ = ["SampleLists", "SampleRequest", "check_samples", "read_samples", "write_samples"]
+__all__ = [
+    "SampleLists",
+    "SampleRequest",
+    "check_samples",
+    "offsets_of",
+    "read_samples",
+    "write_samples",
+]
+
+
+def offsets_of(lengths: NDArray[np.integer] | NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Lengths ``[N]`` to offsets ``[N + 1]``, int64. Of truth values: how many hold before each."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
 
 ALIGN: Final = 8
 
@@ -159,7 +174,7 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
         number, _, part = tensor.partition("/")
         output = part.removeprefix("output/")
         if not _is_number(number) or (part not in _PARTS and output == part):
-            raise refusal(file, tensor, expected="no such tensor", got="one")
+            raise PackageError(f"{file}: {tensor}: unexpected tensor")
         numbers.add(int(number))
         if output != part:
             outputs.setdefault(int(number), []).append(output)
@@ -236,5 +251,5 @@ def _problem(sample: SampleRequest, manifest: Manifest) -> tuple[str, object, ob
     for part, expected, array in shapes:
         got = None if array is None else list(array.shape)
         if expected != got:
-            return part, expected or "no such tensor", got or "nothing"
+            return part, expected or "no output of that name", got or "nothing"
     return None

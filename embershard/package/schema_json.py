@@ -14,8 +14,7 @@ from typing import Any
 
 from embershard.package.id_maps import IdMap, Vocabulary
 from embershard.package.input_specs import ids_spec, schema_of, specs_of
-from embershard.package.manifest_fields import Part
-from embershard.package.manifest_inputs import DenseInputSpec, Ids, KeptSparseSpec, VocabIds
+from embershard.package.manifest_inputs import DenseInputSpec, Ids, KeptSparseSpec, Part, VocabIds
 from embershard.package.refusal import refusal
 from embershard.package.schema import Schema
 from embershard.package.strict_json import canonical_json

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,17 @@ from typing import Any
 from embershard.package.manifest import FileSpec
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 
-__all__ = ["file_spec", "link_or_copy", "seal", "sync", "sync_tree"]
+__all__ = ["file_kind", "file_spec", "link_or_copy", "seal", "sync", "sync_tree"]
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 """Two file systems; one without links; a file with as many as it may have."""
+
+
+def file_kind(mode: int) -> str:
+    """What a file is, for messages: a regular file, a folder, a FIFO or a device."""
+    if stat.S_ISREG(mode):
+        return "a regular file"
+    return "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
 
 
 def file_spec(path: Path) -> FileSpec:

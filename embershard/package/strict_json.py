@@ -1,4 +1,4 @@
-"""JSON as every reader reads it alike: UTF-8, each key once, finite numbers of 64 bits."""
+"""JSON as every reader reads it alike: UTF-8, no duplicate keys, finite numbers of 64 bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 from collections import Counter
 from typing import Any, NoReturn
 
-from embershard.package.refusal import refusal
+from embershard.errors import PackageError
+from embershard.package.refusal import refusal, shown
 
 __all__ = ["canonical_json", "parse_json"]
 
@@ -43,7 +44,7 @@ def parse_json(data: bytes, file: str) -> Any:
         got = f"byte 0x{data[error.start]:02x} at {error.start}"
         raise refusal(file, "json", expected="UTF-8", got=got) from None
     if text.startswith("\ufeff"):
-        raise refusal(file, "json", expected="no byte order mark", got="one")
+        raise PackageError(f"{file}: json: unexpected byte order mark")
     _check_depth(text, file)
 
     def constant(name: str) -> NoReturn:
@@ -61,12 +62,12 @@ def parse_json(data: bytes, file: str) -> Any:
             raise refusal(file, "json", expected="integers of 64 bits", got=digits)
         return int(digits)
 
-    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         document = dict(pairs)
         if len(document) != len(pairs):
             times = Counter(key for key, _ in pairs)
             twice = next(key for key, count in times.items() if count > 1)
-            raise refusal(file, "json", expected="each key once", got=f"{twice!r} twice")
+            raise PackageError(f"{file}: json: duplicate key {shown(repr(twice))}")
         return document
 
     try:
@@ -75,7 +76,7 @@ def parse_json(data: bytes, file: str) -> Any:
             parse_constant=constant,
             parse_float=number,
             parse_int=integer,
-            object_pairs_hook=each_once,
+            object_pairs_hook=without_duplicates,
         )
     except json.JSONDecodeError as error:
         got = f"{error.msg} at line {error.lineno}, column {error.colno}"

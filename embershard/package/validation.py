@@ -21,14 +21,14 @@ Model = TypeVar("Model", bound=BaseModel)
 _EXPECTED = {
     "bool_type": "true or false",
     "dict_type": "an object",
-    "extra_forbidden": "no such key",
     "float_type": "a number",
     "int_type": "an integer",
-    "missing": "this key",
     "model_type": "an object",
     "string_type": "text",
     "tuple_type": "an array",
 }
+
+_KEY_PROBLEMS = {"extra_forbidden": "unexpected key", "missing": "missing key"}
 
 _WITH_BOUND = {
     "greater_than": "more than {gt}",
@@ -74,7 +74,7 @@ def _check_keys(model: type[BaseModel], document: Any, file: str) -> None:
     for name, field in model.model_fields.items():
         key = field.alias or name
         if field.is_required() and key not in document:
-            raise refusal(file, key, expected="this key", got="nothing")
+            raise PackageError(f"{file}: {key}: missing key")
 
 
 def _refusal_of(error: ErrorDetails, document: Any, file: str) -> PackageError:
@@ -88,15 +88,17 @@ def _refusal_of(error: ErrorDetails, document: Any, file: str) -> PackageError:
             got=str(context["tag"]),
         )
     if kind == "union_tag_not_found":
-        return refusal(file, ".".join([*path, "kind"]), expected="this key", got="nothing")
+        return PackageError(f"{file}: {'.'.join([*path, 'kind'])}: missing key")
+    field = ".".join(path) or "json"
+    if kind in _KEY_PROBLEMS:
+        return PackageError(f"{file}: {field}: {_KEY_PROBLEMS[kind]}")
     if kind == "string_pattern_mismatch":
         expected = PATTERN_WORDS.get(context["pattern"], f"text that matches {context['pattern']}")
     elif kind in _WITH_BOUND:
         expected = _WITH_BOUND[kind].format(**context)
     else:
         expected = _EXPECTED.get(kind, error["msg"])
-    field = ".".join(path) or "json"
-    return refusal(file, field, expected=expected, got="nothing" if kind == "missing" else got)
+    return refusal(file, field, expected=expected, got=got)
 
 
 def _locate(location: tuple[int | str, ...], document: Any) -> list[str]:

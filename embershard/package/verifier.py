@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from embershard.package.exchange import read_settled
-from embershard.package.folder_checks import check_files, check_hash, read_manifest
+from embershard.package.folder_checks import check_files, check_hash, read_manifest, read_settled
 from embershard.package.manifest_inputs import VocabIds
 from embershard.package.reader import Package
 

@@ -170,13 +170,13 @@ class PackageWriter:
         rows_per_chunk = max(1, self._chunk_bytes_max // (unit * row_bytes)) * unit
         chunks: list[str] = []
         rows = 0
-        for piece in _pieces(name, row_bytes, row_batches, rows_per_chunk):
+        for part in _split_at_chunks(name, row_bytes, row_batches, rows_per_chunk):
             if rows % rows_per_chunk == 0:
                 chunks.append(f"tables/{name}/{len(chunks):05d}.safetensors")
                 self.new_file(chunks[-1]).write_bytes(bytes(CHUNK_ALIGN))  # For the header.
             with (self._folder / chunks[-1]).open("ab") as stream:
-                stream.write(np.ascontiguousarray(piece).data)
-            rows += len(piece)
+                stream.write(np.ascontiguousarray(part).data)
+            rows += len(part)
         if not rows:
             raise InputError(f"table {name}: expected at least one row, got none")
         for place, chunk in enumerate(chunks):
@@ -257,11 +257,11 @@ class PackageWriter:
         }
 
 
-def _pieces(
+def _split_at_chunks(
     name: str, row_bytes: int, batches: Iterable[NDArray[np.uint8]], rows_per_chunk: int
 ) -> Iterator[NDArray[np.uint8]]:
     """The batches' rows, cut where a chunk ends."""
-    room = rows_per_chunk
+    left = rows_per_chunk  # Of the chunk.
     for batch in batches:
         if batch.dtype != np.uint8 or batch.ndim != 2 or batch.shape[1] != row_bytes:
             raise InputError(
@@ -269,9 +269,9 @@ def _pieces(
                 f"got {batch.dtype.name} {list(batch.shape)}"
             )
         while len(batch):
-            piece, batch = batch[:room], batch[room:]
-            yield piece
-            room = room - len(piece) or rows_per_chunk
+            part, batch = batch[:left], batch[left:]
+            yield part
+            left = left - len(part) or rows_per_chunk
 
 
 def _check_free(out: Path) -> None:

@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from embershard.serving.metrics.quantiles import quantile
-from embershard.serving.snapshot import Histogram, Snapshot
+from embershard.serving.metric import Histogram, Metrics
 
 __all__ = ["SAMPLES_MAX", "History", "Sample", "between", "resident_bytes"]
 
@@ -26,7 +25,7 @@ Sample: TypeAlias = dict[str, float | None]
 OUTCOMES = {
     "": "answered",
     "queue_full": "overloaded",
-    "no_time": "overloaded",
+    "deadline_infeasible": "overloaded",
     "expired": "overloaded",
     "shutting_down": "overloaded",
     "abandoned": "abandoned",
@@ -36,7 +35,14 @@ OUTCOMES = {
     "not_found": "refused",
     "stale_schema": "refused",
 }
-MEANS = ("queue_seconds", "lookup_seconds", "dense_seconds", "batch_fill", "batch_examples")
+MEANS = {
+    "queue_seconds": "embershard_queue_seconds",
+    "lookup_seconds": "embershard_lookup_seconds",
+    "dense_seconds": "embershard_dense_seconds",
+    "batch_fill": "embershard_batch_fill_ratio",
+    "batch_examples": "embershard_batch_examples",
+}
+REQUESTS = ("embershard_requests", "embershard_unserved_requests")
 
 
 def resident_bytes() -> float | None:
@@ -52,22 +58,23 @@ def resident_bytes() -> float | None:
 
 
 class History:
-    """What changed between snapshots taken about a second apart. For one thread."""
+    """What changed between metrics taken about a second apart. For one thread."""
 
     def __init__(
         self,
-        snapshot: Callable[[], Snapshot],
+        metrics: Callable[[], Metrics],
         *,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         cpu: Callable[[], float] = time.process_time,
         memory: Callable[[], float | None] = resident_bytes,
     ) -> None:
-        self._snapshot, self._monotonic, self._wall = snapshot, monotonic, wall
+        self._metrics, self._monotonic, self._wall = metrics, monotonic, wall
         self._cpu, self._memory = cpu, memory
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._taken = 0
-        self._last: tuple[float, float, Snapshot] | None = None
+        self.start_unix_seconds: Final = wall()
+        self._last: tuple[float, float, Metrics] | None = None
 
     @property
     def taken(self) -> int:
@@ -76,18 +83,18 @@ class History:
 
     def take(self) -> None:
         """Add a sample of what happened since the last call; the first call adds none."""
-        now, cpu, snapshot = self._monotonic(), self._cpu(), self._snapshot()
+        now, cpu, metrics = self._monotonic(), self._cpu(), self._metrics()
         if self._last is not None:
             then, cpu_then, before = self._last
             if now <= then:
                 return
-            sample = between(before, snapshot, now - then)
+            sample = between(before, metrics, now - then)
             sample["cpu_cores"] = (cpu - cpu_then) / (now - then)
             sample["resident_bytes"] = self._memory()
             sample["unix_seconds"] = self._wall()
             self._samples.append(sample)
             self._taken += 1
-        self._last = now, cpu, snapshot
+        self._last = now, cpu, metrics
 
     def after(self, number: int) -> list[Sample]:
         """The samples taken later than the first ``number``, oldest first, as far as kept."""
@@ -95,50 +102,50 @@ class History:
         return list(islice(self._samples, len(self._samples) - newer, None))
 
 
-def between(before: Snapshot, after: Snapshot, seconds: float) -> Sample:
-    """Rates, means and quantiles of what lies between two snapshots, and what waits at the later.
+def between(before: Metrics, after: Metrics, seconds: float) -> Sample:
+    """Rates, means and quantiles of what was counted in between, and the queue at the end.
 
     Rates are per second. ``device:<name>`` is the share of the slots that were looking rows up on a
     device, ``dense_share`` of those that ran the dense program. A batch counts in the second in
     which it ends, so these are cut at 1. ``unknown_share`` is of the ids that passed the checks.
+
+    Args:
+        before, after: of `Totals`, so that no count decreases.
     """
-    sample: Sample = dict.fromkeys([*OUTCOMES.values(), "failed"], 0.0)
-    for old, new in zip(before["requests"], after["requests"], strict=True):
-        name = OUTCOMES.get(new["reason"], "failed")
-        sample[name] = (sample[name] or 0.0) + (new["count"] - old["count"]) / seconds
-    sample["examples"] = (after["examples"] - before["examples"]) / seconds
-    sample["received_bytes"] = (after["bytes_received"] - before["bytes_received"]) / seconds
-    sample["sent_bytes"] = (after["bytes_sent"] - before["bytes_sent"]) / seconds
 
-    new_of = {
-        name: _difference(before["histograms"][name], histogram)
-        for name, histogram in after["histograms"].items()
+    def increase(name: str, **labels: object) -> float:
+        return after.total(name, **labels) - before.total(name, **labels)
+
+    sample: Sample = {
+        "examples": increase("embershard_examples") / seconds,
+        "received_bytes": increase("embershard_received_bytes") / seconds,
+        "sent_bytes": increase("embershard_sent_bytes") / seconds,
+        "queued_examples": after.total("embershard_queued_examples"),
+        "in_flight": after.total("embershard_in_flight_requests"),
     }
-    times = new_of["request_seconds"]
+    ended = dict.fromkeys([*OUTCOMES.values(), "failed"], 0.0)
+    for name in REQUESTS:
+        earlier = before.by(name, "reason")
+        for reason, count in after.by(name, "reason").items():
+            ended[OUTCOMES.get(reason, "failed")] += (count - earlier.get(reason, 0)) / seconds
+
+    def observed(name: str) -> Histogram:
+        earlier, later = before.histogram(name), after.histogram(name)
+        return later.plus(earlier, -1) if earlier.observations else later
+
+    times = observed("embershard_request_seconds")
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        sample[name] = quantile(share, times["bounds"], times["counts"])
-    for name in MEANS:
-        count = sum(new_of[name]["counts"])
-        sample[name] = new_of[name]["sum"] / count if count else None
+        sample[name] = times.quantile(share)
+    for name, metric in MEANS.items():
+        found = observed(metric)
+        sample[name] = found.sum / found.observations if found.observations else None
+    ids = observed("embershard_request_ids").sum
+    sample["unknown_share"] = increase("embershard_unknown_ids") / ids if ids else None
 
-    ids = new_of["request_ids"]["sum"]
-    unknown = sum(after["unknown_ids"].values()) - sum(before["unknown_ids"].values())
-    sample["unknown_share"] = unknown / ids if ids else None
-    slot_seconds = seconds * max(after["slots"], 1)
-    sample["dense_share"] = min(new_of["dense_seconds"]["sum"] / slot_seconds, 1.0)
-    busy_before = {each["name"]: each["lookup_seconds"] for each in before["devices"]}
-    for device in after["devices"]:
-        busy = device["lookup_seconds"] - busy_before.get(device["name"], 0.0)
-        sample[f"device:{device['name']}"] = min(busy / slot_seconds, 1.0)
-    sample["queued_examples"] = after["queued"]["examples"]
-    sample["in_flight"] = after["in_flight"]
-    return sample
-
-
-def _difference(before: Histogram, after: Histogram) -> Histogram:
-    counts = [new - old for old, new in zip(before["counts"], after["counts"], strict=True)]
-    return {
-        "bounds": after["bounds"],
-        "counts": counts,
-        "sum": after["sum"] - before["sum"],
-    }
+    slot_seconds = seconds * max(after.largest("embershard_slots"), 1.0)
+    sample["dense_share"] = min(observed("embershard_dense_seconds").sum / slot_seconds, 1.0)
+    busy = before.by("embershard_device_lookup_seconds", "device")
+    for device, lookups in after.by("embershard_device_lookup_seconds", "device").items():
+        share = (lookups - busy.get(device, 0.0)) / slot_seconds
+        sample[f"device:{device}"] = min(share, 1.0)
+    return {**sample, **ended}

@@ -1,4 +1,4 @@
-"""A small HTTP server for pages that cost next to nothing. One thread; everything is bounded."""
+"""uvicorn on a thread of its own, for pages that cost next to nothing. Everything is bounded."""
 
 from __future__ import annotations
 
@@ -11,32 +11,38 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from embershard.errors import UnavailableError
 
 __all__ = ["Handler", "HttpServer", "Response"]
+
+LOG = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 128
 CONNECTION_SECONDS: Final = 5.0
 HEAD_BYTES_MAX: Final = 16384
 TICK_SECONDS: Final = 1.0
 
-ACCEPT_PAUSE_SECONDS: Final = 1.0
-"""After the system refused to hand over a connection, as it does when file descriptors run out."""
+LOG_INTERVAL_SECONDS: Final = 60.0
+"""Between two lines in the log about connections that cannot be accepted, and between two about
+ticks that fail."""
 
-COMPLAINT_SECONDS: Final = 60.0
-"""Between two lines in the log about that, and between two about ticks that fail."""
-
-HEADERS: Final = """\
-Cache-Control: no-store
-Content-Security-Policy: default-src 'none'; connect-src 'self'; img-src 'self'; \
-script-src 'self'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'
-Cross-Origin-Resource-Policy: same-origin
-Referrer-Policy: no-referrer
-X-Content-Type-Options: nosniff
-Connection: close
-""".replace("\n", "\r\n")
+POLICY: Final = (
+    "default-src 'none'; connect-src 'self'; img-src 'self'; script-src 'self'; style-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "cache-control": "no-store",
+    "connection": "close",
+    "content-security-policy": POLICY,
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +51,7 @@ class Response:
 
     content_type: str = "text/plain; charset=utf-8"
     body: bytes
-    status: str = "200 OK"
+    status: int = 200
 
 
 Handler: TypeAlias = Callable[[str], Response]
@@ -55,9 +61,8 @@ Handler: TypeAlias = Callable[[str], Response]
 class HttpServer:
     """Listens on one port; one thread answers.
 
-    A connection carries one request and lasts 5 seconds at most, from its first byte to its last:
-    who is slow to send or to read is cut off. Beyond 128 connections the oldest gives way, so that
-    nobody can keep others out by holding on. Requests are answered in turn as they are complete.
+    A connection carries one request and lasts 5 seconds at most, from its first byte to its last.
+    With 128 connections open, a new one closes the oldest. Requests are answered in turn.
     """
 
     def __init__(self, name: str, *, host: str, port: int) -> None:
@@ -76,11 +81,10 @@ class HttpServer:
         self._wanted = port
         self._socket = self._bound()
         self._port: int = self._socket.getsockname()[1]
+        self._connections: dict[_Connection, None] = {}  # The oldest first.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
-        self._stopping = asyncio.Event()
-        self._stop: Callable[[], object] = self._stopping.set
-        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
-        self._routes: Mapping[str, Handler] = {}
 
     @property
     def url(self) -> str:
@@ -97,31 +101,79 @@ class HttpServer:
 
         Args:
             routes: who answers which path.
-            tick: called each second, in the thread that answers.
+            tick: called about each second, in the thread that answers.
 
         Raises:
             UnavailableError: another process has taken the port meanwhile.
         """
-        assert self._thread is None, "started twice"
+        assert self._server is None, "started twice"
         try:
             self._socket.listen(CONNECTIONS_MAX)
-            self._socket.setblocking(False)
         except OSError as error:
             raise self._unavailable(error) from error
-        self._routes = routes
-        loop = asyncio.new_event_loop()
-        self._stop = partial(loop.call_soon_threadsafe, self._stopping.set)
+        self._server = uvicorn.Server(self._config(routes))
+        self._loop = loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._run, args=(loop, tick), name=f"embershard-{self._name}", daemon=True
+            target=self._run,
+            args=(self._server, loop, tick),
+            name=f"embershard-{self._name}",
+            daemon=True,
         )
         self._thread.start()
 
     def close(self) -> None:
         """Close the port and every connection. Safe to repeat."""
-        if self._thread is not None and self._thread.is_alive():
-            self._stop()
+        if self._server and self._loop and self._thread and self._thread.is_alive():
+            self._server.should_exit = self._server.force_exit = True
+            self._loop.call_soon_threadsafe(self._abort_connections)
             self._thread.join()
         self._socket.close()
+
+    def _config(self, routes: Mapping[str, Handler]) -> uvicorn.Config:
+        connection: Any = partial(_Connection, self._connections)
+        return uvicorn.Config(
+            _application(routes),
+            http=connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.CRITICAL,  # Malformed requests write no lines.
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            backlog=CONNECTIONS_MAX,
+            limit_concurrency=2 * CONNECTIONS_MAX,
+            timeout_graceful_shutdown=1,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+
+    def _run(
+        self, server: uvicorn.Server, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]
+    ) -> None:
+        async def serve() -> None:
+            loop.set_exception_handler(_Reporter(self._name))
+            ticking = asyncio.create_task(self._tick(tick))
+            await server.serve(sockets=[self._socket])
+            ticking.cancel()
+            self._abort_connections()
+
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(serve())
+
+    async def _tick(self, tick: Callable[[], None]) -> None:
+        failures = _OncePerMinute()
+        while True:
+            try:
+                tick()
+            except Exception:  # Whatever a caller's own function raises: the port outlives it.
+                if failures.is_due():
+                    LOG.exception("the tick of the %s port failed", self._name)
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _abort_connections(self) -> None:
+        for connection in list(self._connections):
+            connection.transport.abort()
 
     def _bound(self) -> socket.socket:
         try:
@@ -145,117 +197,89 @@ class HttpServer:
             f"{self._name}: cannot listen on {where}: {error.strerror or error}"
         )
 
-    def _run(self, loop: asyncio.AbstractEventLoop, tick: Callable[[], None]) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(self._serve(tick))
 
-    async def _serve(self, tick: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        accepting = loop.create_task(self._accept())
-        complaints = _Complaints()
-        due = loop.time()
-        while not self._stopping.is_set():
-            try:
-                tick()
-            except Exception:  # Whatever comes of a caller's own function: the port outlives it.
-                if complaints.are_due():
-                    _log().exception("the tick of the %s port failed", self._name)
-            # What was missed while the machine slept is not made up for.
-            due = max(due + TICK_SECONDS, loop.time())
-            try:
-                async with asyncio.timeout_at(due):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
-        accepting.cancel()
-        for writer in self._connections:
-            writer.transport.abort()
-        await asyncio.wait([accepting, *self._connections.values()])
+class _Connection(H11Protocol):
+    """uvicorn's, with a deadline: uvicorn has none for slow requests and slow readers."""
 
-    async def _accept(self) -> None:
-        """Takes connections for ever: one at a time, and none for a while after a failure.
+    def __init__(self, connections: dict[_Connection, None], **given: Any) -> None:
+        super().__init__(**given)
+        self._among = connections
 
-        asyncio's own servers try as often as their backlog is long, log every failure, and then
-        do so again for each try: a storm while file descriptors are out.
-        """
-        loop = asyncio.get_running_loop()
-        complaints = _Complaints()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(self._socket)
-                streams = await asyncio.open_connection(sock=accepted, limit=HEAD_BYTES_MAX)
-            except OSError as error:
-                if complaints.are_due():
-                    words = "the %s port takes no connections: %s"
-                    _log().warning(words, self._name, error.strerror)
-                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
-                continue
-            if len(self._connections) >= CONNECTIONS_MAX:
-                oldest = next(iter(self._connections))
-                del self._connections[oldest]
-                oldest.transport.abort()
-            self._connections[streams[1]] = loop.create_task(self._connected(*streams))
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self._among) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._among))
+            del self._among[oldest]
+            oldest.transport.abort()
+        self._among[self] = None
+        self._deadline = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(CONNECTION_SECONDS):
-                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, EOFError, asyncio.LimitOverrunError, OSError):
-            writer.transport.abort()
-        finally:
-            self._connections.pop(writer, None)
-
-    def _answer(self, head: bytes) -> bytes:
-        """What goes back for a request's first lines."""
-        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
-        target, _, protocol = rest.rpartition(" ")
-        if not protocol.startswith("HTTP/1.") or not target.startswith("/"):
-            response = Response(status="400 Bad Request", body=b"expected an HTTP/1 request\n")
-        elif method not in ("GET", "HEAD"):
-            response = Response(status="405 Method Not Allowed", body=b"expected GET or HEAD\n")
-        else:
-            response = self._handled(target)
-        lines = (
-            f"HTTP/1.1 {response.status}",
-            f"Content-Type: {response.content_type}",
-            f"Content-Length: {len(response.body)}",
-            *(["Allow: GET, HEAD"] if response.status.startswith("405") else []),
-            HEADERS,
-        )
-        return "\r\n".join(lines).encode() + b"\r\n" + (b"" if method == "HEAD" else response.body)
-
-    def _handled(self, target: str) -> Response:
-        path, _, query = target.partition("?")
-        handler = self._routes.get(path)
-        if handler is None:
-            known = ", ".join(self._routes)
-            return Response(status="404 Not Found", body=f"expected one of {known}\n".encode())
-        try:
-            return handler(query)
-        except Exception:  # A caller's own, too: the port stays up, and so does the server.
-            _log().exception("%s failed", path)
-            return Response(status="500 Internal Server Error", body=b"see the log\n")
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._deadline.cancel()
+        self._among.pop(self, None)
+        super().connection_lost(exc)
 
 
-class _Complaints:
-    """Of one kind: due once a minute."""
-
+class _OncePerMinute:
     def __init__(self) -> None:
         self._next_seconds = -math.inf
 
-    def are_due(self) -> bool:
-        """Whether to complain now; if so, not again for a while."""
+    def is_due(self) -> bool:
+        """Whether the last time that this was true is a minute ago."""
         now = time.monotonic()
         if now < self._next_seconds:
             return False
-        self._next_seconds = now + COMPLAINT_SECONDS
+        self._next_seconds = now + LOG_INTERVAL_SECONDS
         return True
 
 
-def _log() -> logging.Logger:
-    return logging.getLogger(__name__)
+class _Reporter:
+    """Handles exceptions of the event loop. Without file descriptors asyncio reports each failed
+    accept, 128 a second."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._accepting = name, _OncePerMinute()
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError):
+            LOG.error("the %s port: %s", self._name, context["message"], exc_info=error)
+        elif self._accepting.is_due():
+            LOG.warning("the %s port takes no connections: %s", self._name, error.strerror)
+
+
+def _application(routes: Mapping[str, Handler]) -> Any:
+    """The pages, as an ASGI application."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        response = _response(routes, scope)
+        headers = {
+            **HEADERS,
+            "content-type": response.content_type,
+            "content-length": str(len(response.body)),
+            **({"allow": "GET, HEAD"} if response.status == 405 else {}),
+        }
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": encoded})
+        await send({"type": "http.response.body", "body": response.body})
+
+    return application
+
+
+def _response(routes: Mapping[str, Handler], scope: Any) -> Response:
+    path = scope["path"]
+    if not path.startswith("/"):
+        return Response(status=400, body=b"expected a path, got a whole URL\n")
+    if scope["method"] not in ("GET", "HEAD"):
+        return Response(status=405, body=b"expected GET or HEAD\n")
+    handler = routes.get(path)
+    if handler is None:
+        return Response(status=404, body=f"expected one of {', '.join(routes)}\n".encode())
+    try:
+        return handler(scope["query_string"].decode("latin-1"))
+    except Exception:  # A caller's own, too: the port stays up, and so does the server.
+        LOG.exception("%s failed", path)
+        return Response(status=500, body=b"see the log\n")
 
 
 def _bracketed(host: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from embershard.errors import ConfigError
-from embershard.serving.metrics.exposition import CONTENT_TYPE, Exposition
+from embershard.serving.metric import Metrics, log_lines_dropped
+from embershard.serving.metrics.exposition import CONTENT_TYPE, exposition
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.http_server import HttpServer, Response
-from embershard.serving.metrics.status import page_routes
-from embershard.serving.snapshot import Snapshot
+from embershard.serving.metrics.status import page_routes, status_json
+from embershard.serving.repository import ServedPackage
+from embershard.serving.totals import Totals
 
 __all__ = ["MetricsPort", "Watched"]
 
@@ -21,7 +23,10 @@ class Watched(Protocol):
     @property
     def state(self) -> str: ...
 
-    def snapshot(self) -> Snapshot: ...
+    @property
+    def packages(self) -> list[ServedPackage]: ...
+
+    def metrics(self) -> Metrics: ...
 
 
 class MetricsPort:
@@ -33,7 +38,7 @@ class MetricsPort:
         with MetricsPort(port=9400) as metrics, Server("repository") as server:
             metrics.show(server)
 
-    Whoever can connect can read; nothing can be changed there. What it holds and every wait is
+    Every client that connects can read; none can change anything. What it holds and every wait is
     bounded, so that its clients cannot harm the server.
     """
 
@@ -57,35 +62,40 @@ class MetricsPort:
         """``http://host:port/``."""
         return self._http.url
 
-    def show(self, server: Watched, *, log_lines_dropped: Callable[[], int] | None = None) -> None:
+    def show(self, server: Watched, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
         """Answer from here on, in a thread of its own, until `close`.
 
         Args:
             server: what is shown.
-            log_lines_dropped: since the start. None: there is no log.
+            lines_dropped: by the log, since the start.
 
         Raises:
             UnavailableError: another process has taken the port meanwhile.
         """
+        totals = Totals()
 
-        def snapshot() -> Snapshot:
-            dropped = log_lines_dropped() if log_lines_dropped else 0
-            return {**server.snapshot(), "log_lines_dropped": dropped}
+        def metrics() -> Metrics:
+            return Metrics([*server.metrics(), log_lines_dropped(lines_dropped())])
 
-        history = History(snapshot)
-        exposition = Exposition(snapshot)
+        def sums() -> Metrics:
+            return totals.add(server.metrics())
 
-        def metrics(_: str) -> Response:
-            return Response(content_type=CONTENT_TYPE, body=exposition.text())
+        history = History(sums)
+        text = exposition(metrics)
+
+        def scrape(_: str) -> Response:
+            return Response(content_type=CONTENT_TYPE, body=text())
 
         def health(_: str) -> Response:
             state = server.state
-            status = "200 OK" if state == "serving" else "503 Service Unavailable"
+            status = 200 if state == "serving" else 503
             return Response(status=status, body=f"{state}\n".encode())
 
-        routes = page_routes(snapshot, lambda: server.state, history)
-        also = {"/metrics": metrics, "/healthz": health}
-        self._http.start({**routes, **also}, tick=history.take)
+        def status(after: int) -> dict[str, Any]:
+            return status_json(sums(), server.packages, server.state, history, after=after)
+
+        routes = {**page_routes(status), "/metrics": scrape, "/healthz": health}
+        self._http.start(routes, tick=history.take)
 
     def close(self) -> None:
         """Close the port. Safe to repeat."""

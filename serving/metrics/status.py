@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from embershard.serving.metrics.history import History
+from embershard.serving.metric import Histogram, Metrics
+from embershard.serving.metrics.history import REQUESTS, History
 from embershard.serving.metrics.http_server import Handler, Response
-from embershard.serving.metrics.quantiles import quantile
-from embershard.serving.snapshot import Snapshot, VersionSnapshot
+from embershard.serving.repository import ServedPackage
 
 __all__ = ["page_routes", "status_json"]
 
@@ -25,48 +25,75 @@ PAGE: Final = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 
+TOTALS: Final = {
+    "examples": "embershard_examples",
+    "batches": "embershard_batches",
+    "bytes_received": "embershard_received_bytes",
+    "bytes_sent": "embershard_sent_bytes",
+    "slow_requests": "embershard_slow_requests",
+    "connections_refused": "embershard_connections_refused",
+}
+DEVICES: Final = {
+    "table_bytes": "table_bytes",
+    "lookup_seconds": "device_lookup_seconds",
+    "rows": "device_rows",
+}
+REQUEST_LABELS: Final = ("code", "reason", "priority")
 
-WHOLE: Final = {"histograms", "versions"}
-"""Of a snapshot, what the page gets in another form."""
 
+def page_routes(status: Callable[[int], dict[str, Any]]) -> dict[str, Handler]:
+    """The page and what it asks for, by path.
 
-def page_routes(
-    snapshot: Callable[[], Snapshot], state: Callable[[], str], history: History
-) -> dict[str, Handler]:
-    """The page and what it asks for, by path."""
+    Args:
+        status: `status_json` after as many samples.
+    """
     folder = files("embershard.serving.metrics") / "page"
 
     def file(name: str, content_type: str) -> Handler:
         response = Response(content_type=content_type, body=(folder / name).read_bytes())
         return lambda _: response
 
-    def status(query: str) -> Response:
+    def answer(query: str) -> Response:
         after = parse_qs(query).get("after", ["0"])[-1]
         known = int(after) if after.isascii() and after.isdigit() and len(after) < 10 else 0
-        body = status_json(snapshot(), state(), history, after=known)
-        return Response(content_type="application/json", body=json.dumps(body).encode())
+        body = json.dumps(status(known)).encode()
+        return Response(content_type="application/json", body=body)
 
     pages = {path: file(name, content_type) for path, (name, content_type) in PAGE.items()}
-    return {**pages, "/status.json": status}
+    return {**pages, "/status.json": answer}
 
 
 def status_json(
-    snapshot: Snapshot, state: str, history: History, *, after: int = 0
+    metrics: Metrics,
+    packages: Sequence[ServedPackage],
+    state: str,
+    history: History,
+    *,
+    after: int = 0,
 ) -> dict[str, Any]:
     """What the page shows: totals since the start, and the samples it does not know yet.
 
     Args:
+        metrics: of `Totals`.
         after: how many samples the page has seen; ``taken`` of the last answer.
     """
-    times = snapshot["histograms"]["request_seconds"]
+    models = sorted({each.model for each in packages})
+    default = next((each.version for each in packages if each.is_default), 0)
+    times = metrics.histogram("embershard_request_seconds")
     samples = history.after(after)
     return {
-        **{name: value for name, value in snapshot.items() if name not in WHOLE},
-        "versions": [_version(version) for version in snapshot["versions"]],
+        "model": models[0] if len(models) == 1 else f"{len(models)} models",
+        "version": default if len(models) == 1 else 0,
         "state": state,
+        "start_unix_seconds": history.start_unix_seconds,
         "unix_seconds": time.time(),
+        "totals": {name: metrics.total(metric) for name, metric in TOTALS.items()},
+        "requests": _requests(metrics),
+        "unknown_ids": metrics.by("embershard_unknown_ids", "feature"),
+        "devices": _devices(metrics),
+        "versions": [_version(metrics, each) for each in packages],
         "quantiles": {
-            name: quantile(share, times["bounds"], times["counts"])
+            name: times.quantile(share)
             for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
         },
         "taken": history.taken,
@@ -76,18 +103,46 @@ def status_json(
     }
 
 
-def _version(version: VersionSnapshot) -> dict[str, Any]:
+def _requests(metrics: Metrics) -> list[dict[str, object]]:
+    """Requests that ended, by each combination of labels."""
+    counts: dict[tuple[str, ...], float] = {}
+    for name in REQUESTS:
+        for each in metrics.find(name):
+            assert not isinstance(each.value, Histogram)
+            key = tuple(each.labels[label] for label in REQUEST_LABELS)
+            counts[key] = counts.get(key, 0) + each.value
+    return [
+        {**dict(zip(REQUEST_LABELS, key, strict=True)), "count": count}
+        for key, count in counts.items()
+    ]
+
+
+def _devices(metrics: Metrics) -> list[dict[str, object]]:
+    columns = {
+        column: metrics.by(f"embershard_{name}", "device") for column, name in DEVICES.items()
+    }
+    return [
+        {"name": device, **{column: values.get(device, 0) for column, values in columns.items()}}
+        for device in columns["rows"]
+    ]
+
+
+def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
     """A version's line in the table of versions."""
-    times = version["histograms"]["request_seconds"]
-    differences = version["histograms"]["shadow_difference"]
-    compared = sum(differences["counts"])
+    of = {"model": package.model, "version": package.version}
+    differences = metrics.histogram("embershard_shadow_difference", **of)
+    sampled = ("embershard_shadow_requests", "embershard_shadow_dropped")
     return {
-        **{name: version[name] for name in ("model", "version", "labels", "is_default", "shadow")},
-        "answered": sum(each["count"] for each in version["requests"] if each["code"] == "OK"),
-        "p99": quantile(0.99, times["bounds"], times["counts"]),
-        "shadow_sampled": version["shadow"]["sent"] + sum(version["shadow"]["dropped"].values()),
-        "shadow_compared": compared,
-        "shadow_difference": differences["sum"] / compared if compared else None,
+        **of,
+        "labels": package.labels,
+        "is_default": package.is_default,
+        "answered": metrics.total("embershard_requests", code="OK", **of),
+        "p99": metrics.histogram("embershard_request_seconds", **of).quantile(0.99),
+        "shadow_sampled": sum(metrics.total(name, **of) for name in sampled),
+        "shadow_compared": differences.observations,
+        "shadow_difference": differences.sum / differences.observations
+        if differences.observations
+        else None,
     }
 
 

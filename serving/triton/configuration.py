@@ -1,7 +1,7 @@
 """``config.pbtxt``: what Triton must know of a model, in protobuf's text format.
 
-Tensors are those of the Open Inference Protocol (docs/wire.md), said by the same code as our own
-server says them. Triton merges requests only where all tensors have a first dimension in common,
+Tensors are those of the Open Inference Protocol (docs/protocols.md), described by the same code as
+in our own server. Triton merges requests only where all tensors have a first dimension in common,
 the requests' number; so each is sent with a 1 before its shape, which is not written here.
 """
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, get_args
 
-from embershard.errors import ConfigError
-from embershard.serving.options import TableResidency
+from embershard.serving.option import check_options, option
+from embershard.serving.options import (
+    TableResidency,
+    dense_program_option,
+    plan_option,
+    tables_option,
+)
 
 __all__ = ["TritonOptions"]
-
-_LEAST: Final = {
-    "instances": 0,
-    "max_batch_requests": 1,
-    "max_batch_examples": 0,
-    "max_batch_ids": 0,
-    "max_queue_delay_us": 0,
-    "max_queued_requests": 0,
-    "default_timeout_ms": 0,
-}
-_MOST: Final = (1 << 31) - 1
-_THREADS_MOST: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,51 +23,50 @@ class TritonOptions:
         ConfigError: a number out of range, or another way to hold tables.
     """
 
-    plan: str = ""
-    """Which of the package's plans places the tables. Empty: the package's default."""
-
-    dense_program: str = ""
-    """Target of the dense program, as in ``ServerOptions``: ``cpu`` is TorchScript. Empty: what
-    ``embershard compile`` made, where the package has it."""
-
-    tables: TableResidency = "mmap"
-    """``mmap``: read from the files as needed. ``resident``: copied into memory at the start."""
-
-    threads: int = 0
-    """Threads of lookups and of the dense program, of each instance. 0: all instances together have
-    one a core. Raise it if one request is so large that it needs several threads to be in time."""
-
-    instances: int = 0
-    """How many batches run at the same time. The instances share one copy of the model. 0: one for
-    each core of the process, which Triton counts when it starts; with ``threads``: one. Lower it if
-    there are other models beside this one."""
-
-    max_batch_requests: int = 256
-    """Most requests in a batch, at least 1."""
-
-    max_batch_examples: int = 0
-    """A batch is full with so many examples; a larger request is cut. 0: as many as our server
-    merges. Raise it where a model gains from more."""
-
-    max_batch_ids: int = 0
-    """A batch is full with so many ids, likewise."""
-
-    max_queue_delay_us: int = 0
-    """How long, in microseconds, the first request of a batch waits for others while an instance
-    is idle. 0: not at all; requests still gather while it is busy."""
-
-    max_queued_requests: int = 4096
-    """Requests waiting at once; one more is refused. 0: no limit."""
-
-    default_timeout_ms: int = 1000
-    """How long a request may wait, in milliseconds, before it is refused; clients may ask for less.
-    0: for ever, and what clients ask for is not heard."""
+    plan: str = plan_option()
+    tables: TableResidency = tables_option()  # noqa: RUF009
+    dense_program: str = dense_program_option()
+    threads: int = option(
+        0,
+        "threads of lookups and of the dense program, of an instance",
+        unit="N",
+        zero="all instances together have one a core",
+        change="Raise it if one request is so large that it needs several threads to be in time",
+        most=1024,
+    )
+    instances: int = option(
+        0,
+        "how many batches run at the same time; instances share one copy of the model",
+        unit="N",
+        zero="one for each core that Triton finds when it starts, with --threads one",
+        change="Lower it if there are other models beside this one",
+    )
+    max_batch_requests: int = option(256, "most requests in a batch", unit="N", least=1)
+    max_batch_examples: int = option(
+        0,
+        "a batch is full with so many examples; a larger request is split",
+        unit="N",
+        zero="as many as `embershard serve` merges",
+        change="Raise it if a model gains from more",
+    )
+    max_batch_ids: int = option(
+        0, "a batch is full with so many ids", unit="N", zero="the backend's default"
+    )
+    max_queue_delay_us: int = option(
+        0,
+        "how long the first request of a batch waits for others while an instance is idle",
+        unit="US",
+        zero="not at all; requests still gather while it is busy",
+    )
+    max_queued_requests: int = option(
+        4096, "requests that may wait; one more is refused", unit="N", zero="no limit"
+    )
+    default_timeout_ms: int = option(
+        1000,
+        "how long a request may wait before it is refused; clients may ask for less",
+        unit="MS",
+        zero="for ever, and what clients ask for is ignored",
+    )
 
     def __post_init__(self) -> None:
-        if self.tables not in get_args(TableResidency):
-            raise ConfigError(f"tables: expected mmap or resident, got {self.tables!r}")
-        if not 0 <= self.threads <= _THREADS_MOST:
-            raise ConfigError(f"threads: expected 0..{_THREADS_MOST}, got {self.threads}")
-        for name, least in _LEAST.items():
-            if not least <= getattr(self, name) <= _MOST:
-                raise ConfigError(f"{name}: expected {least}..{_MOST}, got {getattr(self, name)}")
+        check_options(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -12,9 +11,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
+from prometheus_client.parser import text_string_to_metric_families
 
 from embershard.errors import EmbershardError
 from embershard.serving.control import order
+from tests.attack.attacks import PREFACE, SETTINGS, begin, call_headers, frame
 from tests.cli.running import Serving, serving
 from tests.serving.asking import Asked, named
 from tests.serving.blocked_pipe import fill, small_pipe
@@ -53,8 +54,10 @@ def overloaded(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Ser
     ):
         channel = stack.enter_context(grpc.insecure_channel(server.address))
         calls = [predictor(channel).future(message, timeout=600) for _ in range(100)]
-        url = metrics_url(server)
-        until(lambda: status(url)["queued"]["requests"] > 0 and any(c.done() for c in calls))
+        url = server.metrics
+        until(
+            lambda: metric(url, "embershard_queued_requests") > 0 and any(c.done() for c in calls)
+        )
 
         def send_on() -> None:
             while not stopping.wait(0.01):
@@ -133,12 +136,13 @@ def open_calls(folder: Path, drain_seconds: int = DRAIN_SECONDS) -> Iterator[Ser
         host, port = server.address.rsplit(":", 1)
         for _ in range(CONNECTIONS):
             connection = stack.enter_context(socket.create_connection((host, int(port))))
-            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+            connection.sendall(PREFACE + frame(SETTINGS, 0, 0, b""))
             for number in range(OPEN_CALLS // CONNECTIONS):
                 method = b"PredictStream" if number % 2 else b"Predict"
-                connection.sendall(frame(1, 4, 2 * number + 1, headers(method)))
-        url = metrics_url(server)
-        until(lambda: status(url)["open_streams"] == OPEN_CALLS // 2)
+                headers = call_headers(b"/embershard.v1.Predictor/" + method)
+                connection.sendall(begin(2 * number + 1, headers))
+        url = server.metrics
+        until(lambda: metric(url, "embershard_open_streams") == OPEN_CALLS // 2)
         yield server
 
 
@@ -165,13 +169,11 @@ def metrics_flags() -> tuple[object, ...]:
     return ("--metrics-port", 0)
 
 
-def metrics_url(server: Serving) -> str:
-    return server.process.stdout.readline().split()[-1]
-
-
-def status(url: str) -> dict:
-    with urllib.request.urlopen(f"{url}status.json", timeout=60) as answer:
-        return json.load(answer)
+def metric(url: str, name: str) -> float:
+    """The sum of the samples of a name."""
+    with urllib.request.urlopen(f"{url}metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return sum(each.value for family in families for each in family.samples if each.name == name)
 
 
 def read_log_until(words: str, server: Serving) -> None:
@@ -179,24 +181,3 @@ def read_log_until(words: str, server: Serving) -> None:
         if words in line:
             return
     raise AssertionError(f"the log ended without {words!r}")
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """Of HTTP/2, RFC 9113 section 4.1."""
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def headers(method: bytes) -> bytes:
-    """Of a call, without any compression: RFC 7541 section 6.2.2."""
-    named_values = {
-        b":method": b"POST",
-        b":scheme": b"http",
-        b":path": b"/embershard.v1.Predictor/" + method,
-        b":authority": b"localhost",
-        b"te": b"trailers",
-        b"content-type": b"application/grpc",
-    }
-    texts = [
-        (bytes([len(name)]) + name, bytes([len(of)]) + of) for name, of in named_values.items()
-    ]
-    return b"".join(b"\0" + name + value for name, value in texts)

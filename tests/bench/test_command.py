@@ -12,7 +12,7 @@ from embershard.bench import LoadOptions, TrafficOptions
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
 from tests.bench.fake_predictor import answers, fake_predictor
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "format_0"
 QUICK = ("--timeout", "20", "--warmup", "0", "--pool", "50")

@@ -105,7 +105,7 @@ def test_a_seed_gives_the_same_requests_and_another_others():
     assert draw(pool_requests=5) != draw(pool_requests=5, seed=1)
 
 
-@pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"priority": "batch"}, 2)])
+@pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"priority": "background"}, 2)])
 def test_requests_carry_the_priority_asked_for(options, sent):
     drawn = draw(pool_requests=3, **options)
     assert {pb.PredictRequest.FromString(each.message).priority for each in drawn} == {sent}

@@ -10,7 +10,7 @@ from embershard.client.schema import served_model
 from embershard.errors import InputError
 from embershard.package import Package
 from tests.bench.fake_predictor import described
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "format_0" / "tiny" / "1"
 

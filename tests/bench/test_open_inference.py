@@ -6,8 +6,8 @@ from tritonclient.grpc import service_pb2
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench import LoadOptions
-from embershard.bench.open_inference import infer_requests
 from embershard.bench.pool import PooledRequest
+from embershard.bench.protocols import in_protocol
 from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError
 
@@ -46,7 +46,7 @@ def test_a_request_says_the_same():
     weights = np.array([0.5, 1, 2], "<f4")
     ours = pb.PredictRequest(
         num_examples=3,
-        priority=pb.PRIORITY_BATCH,
+        priority=pb.PRIORITY_BACKGROUND,
         packed=pb.Packed(
             schema=7,
             example_dense=dense.tobytes(),
@@ -57,7 +57,7 @@ def test_a_request_says_the_same():
         ),
     )
     pooled = PooledRequest(ours.SerializeToString(), examples=3, ids=4)
-    (converted,) = infer_requests(model(*INPUTS), [pooled])
+    (converted,) = in_protocol("oip", model(*INPUTS), [pooled])
     assert (converted.examples, converted.ids) == (3, 4)
     message = service_pb2.ModelInferRequest.FromString(converted.message)
     assert (message.model_name, message.model_version) == ("ranker", "")
@@ -84,7 +84,7 @@ def test_a_request_says_the_same():
 def test_a_version_and_a_label_are_the_models_version(named, version):
     ours = pb.PredictRequest(num_examples=1, **named)
     pooled = PooledRequest(ours.SerializeToString(), examples=1, ids=0)
-    (converted,) = infer_requests(model(), [pooled])
+    (converted,) = in_protocol("oip", model(), [pooled])
     message = service_pb2.ModelInferRequest.FromString(converted.message)
     assert message.model_version == version
 
@@ -92,7 +92,7 @@ def test_a_version_and_a_label_are_the_models_version(named, version):
 def test_what_a_model_does_not_have_is_not_sent():
     ours = pb.PredictRequest(num_examples=1, packed=pb.Packed(lengths=bytes(4)))
     pooled = PooledRequest(ours.SerializeToString(), examples=1, ids=0)
-    (converted,) = infer_requests(model(INPUTS[3]), [pooled])
+    (converted,) = in_protocol("oip", model(INPUTS[3]), [pooled])
     message = service_pb2.ModelInferRequest.FromString(converted.message)
     assert list(arrays(message)) == ["LENGTHS", "VALUES"]
 
@@ -129,7 +129,7 @@ def test_tensors_have_a_one_before_their_shapes_where_it_is_wanted():
     )
     pooled = PooledRequest(ours.SerializeToString(), examples=2, ids=0)
     price, likes, user = INPUTS[1], INPUTS[2], INPUTS[3]
-    (converted,) = infer_requests(model(price, likes, user), [pooled], first_dimension=True)
+    (converted,) = in_protocol("oip", model(price, likes, user), [pooled], first_dimension=True)
     message = service_pb2.ModelInferRequest.FromString(converted.message)
     assert {name: shape for name, (_, shape, _) in arrays(message).items()} == {
         "DENSE": [1, 2, 2],

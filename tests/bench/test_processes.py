@@ -55,13 +55,14 @@ def test_time_is_read_behind_a_name_with_parentheses(proc):
     assert cpu_seconds([10, 11], proc=proc) is None
 
 
-def test_own_time_is_what_the_clock_of_the_process_says():
-    begin = time.process_time()
-    first = cpu_seconds([os.getpid()])
-    while time.process_time() < begin + 0.3:
+def test_own_time_lies_between_two_readings_of_the_process_clock():
+    tick_seconds = 0.1  # Each running thread's figure may be some ticks of the kernel behind.
+    while time.process_time() < 2 * tick_seconds:
         pass
-    second = cpu_seconds([os.getpid()])
-    assert second - first == pytest.approx(time.process_time() - begin, abs=0.05)
+    before = time.process_time()
+    read = cpu_seconds([os.getpid()])
+    after = time.process_time()
+    assert before - tick_seconds <= read <= after + tick_seconds
 
 
 def test_a_listening_child_is_found_and_this_process_is_not():

@@ -1,6 +1,7 @@
 """The search for the highest rate that holds an objective."""
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,13 +13,16 @@ OBJECTIVE = Objective(99, 0.010)
 REQUESTS = 1000
 
 
-def searched(capacity, *, spoiled=lambda: False, lucky=lambda rate: False, **options):
+def searched(capacity, *, start, spoiled=lambda: False, lucky=lambda rate: False, **options):
     """A search against a server that holds up to a capacity, but for noise: runs that fail below
     it, and short ones that hold above it."""
-    search = RateSearch(objective=OBJECTIVE, **options)
-    while (step := search.next_step()) is not None:
-        able = step.rate <= capacity or (not step.whole and lucky(step.rate))
-        search.tell(step, requests=REQUESTS, late=0 if able and not spoiled() else REQUESTS)
+
+    def run(rate, whole):
+        able = rate <= capacity or (not whole and lucky(rate))
+        return REQUESTS, 0 if able and not spoiled() else REQUESTS, math.inf
+
+    search = RateSearch(objective=OBJECTIVE, run=run, **options)
+    search.search(start)
     return search
 
 
@@ -100,44 +104,50 @@ def test_whole_rates_are_bounded_and_step_down_faster_and_faster():
     assert search.ended == "whole runs held at none of 4 rates, the most that are tried"
 
 
-def told(search, *outcomes):
-    """The rates that come after runs of so many requests, of which so many were late."""
-    rates = []
-    for requests, late in outcomes:
-        step = search.next_step()
-        rates.append((step.rate, step.whole))
-        search.tell(step, requests=requests, late=late)
-    return rates
+class OutcomesOverError(Exception):
+    """A search goes on after the last outcome of a test."""
+
+
+def told(*outcomes, **options):
+    """A search after runs of so many requests, of which so many were late; and the rates tried."""
+    left, rates = list(outcomes), []
+
+    def run(rate, whole):
+        if not left:
+            raise OutcomesOverError
+        rates.append((rate, whole))
+        return *left.pop(0), math.inf
+
+    search = RateSearch(objective=OBJECTIVE, run=run, **options)
+    with suppress(OutcomesOverError):
+        search.search(100)
+    assert not left
+    return search, rates
 
 
 def test_a_rate_is_tried_again_while_its_answers_leave_it_open():
     """1 of 150, then 2 of 300 together: that holds."""
-    search = RateSearch(objective=OBJECTIVE, start=100)
-    assert told(search, (150, 1), (150, 1), (300, 0)) == [(100, False), (100, False), (150, False)]
+    search, rates = told((150, 1), (150, 1), (300, 0))
+    assert rates == [(100, False), (100, False), (150, False)]
     assert search.best == 150
 
 
 def test_what_three_runs_leave_open_is_against_the_rate():
     """4, 8 and 12 late of 300, 600 and 900: always more than may be, never too many for chance."""
-    search = RateSearch(objective=OBJECTIVE, start=100)
-    assert told(search, (300, 4), (300, 4), (300, 4), (300, 0)) == [(100, False)] * 3 + [
-        (50, False)
-    ]
+    search, rates = told((300, 4), (300, 4), (300, 4), (300, 0))
+    assert rates == [(100, False)] * 3 + [(50, False)]
     assert search.best == 50
 
 
 def test_what_whole_runs_confirm_holds_over_all_their_answers():
     """The first has 4 late of 300; the second none, which makes 4 of 600."""
-    search = RateSearch(objective=OBJECTIVE, start=100, max_trials=1)
-    rates = told(search, (300, 0), (300, 4), (300, 0))
+    search, rates = told((300, 0), (300, 4), (300, 0), max_trials=1)
     assert rates == [(100, False), (100, True), (100, True)]
-    assert search.next_step() is None
     assert search.confirmed == 100
 
 
 def test_a_whole_run_that_is_judged_against_is_not_made_again():
-    search = RateSearch(objective=OBJECTIVE, start=100, max_trials=1)
-    rates = told(search, (300, 0), (300, 7), (300, 3))
+    search, rates = told((300, 0), (300, 7), (300, 3), max_trials=1)
     assert rates == [(100, False), (100, True), (pytest.approx(100 / 1.05), True)]
     assert search.confirmed == pytest.approx(100 / 1.05)
 
@@ -175,11 +185,14 @@ def test_late_answers_by_chance_move_the_rate_found_little():
     found = []
     for seed in range(300):
         random = np.random.default_rng(seed)
-        search = RateSearch(objective=OBJECTIVE, start=float(random.uniform(300, 800)))
-        while (step := search.next_step()) is not None:
-            requests = max(330, round(2 * step.rate))
-            share = min(1.0, 0.01 * 2 ** ((step.rate / 1000 - 1) * 10))
-            search.tell(step, requests=requests, late=int(random.binomial(requests, share)))
+
+        def run(rate, whole, random=random):
+            requests = max(330, round(2 * rate))
+            share = min(1.0, 0.01 * 2 ** ((rate / 1000 - 1) * 10))
+            return requests, int(random.binomial(requests, share)), math.inf
+
+        search = RateSearch(objective=OBJECTIVE, run=run)
+        search.search(float(random.uniform(300, 800)))
         found.append(search.confirmed or 0)
     assert np.mean(np.array(found) > 900) > 0.9
     assert np.mean(np.array(found) < 1100) > 0.95

@@ -5,7 +5,7 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.pool import PooledRequest
-from embershard.bench.torchrec import torchrec_requests
+from embershard.bench.protocols import in_protocol
 from embershard.client import ServedInput
 from embershard.errors import InputError
 from tests.bench.test_open_inference import INPUTS, model
@@ -42,7 +42,7 @@ def request():
 
 
 def test_a_request_says_the_same():
-    (converted,) = torchrec_requests(model(*MIXED), [pooled(request())])
+    (converted,) = in_protocol("torchrec", model(*MIXED), [pooled(request())])
     assert converted.examples == 2
     expected = (
         number(1, 2)
@@ -60,7 +60,7 @@ def test_groups_that_a_model_does_not_have_are_not_sent():
             lengths=np.array([1], "<i4").tobytes(), values=np.array([9], "<i8").tobytes()
         ),
     )
-    (converted,) = torchrec_requests(model(INPUTS[3]), [pooled(ours)])
+    (converted,) = in_protocol("torchrec", model(INPUTS[3]), [pooled(ours)])
     assert converted.message == number(1, 1) + lists(3, 1, [1], [9])
 
 
@@ -69,7 +69,7 @@ def test_an_id_of_more_than_32_bits_is_refused(value):
     ours = request()
     ours.packed.values = np.array([7, value, 1, 2, 3, 4], "<i8").tobytes()
     with pytest.raises(InputError) as caught:
-        torchrec_requests(model(*MIXED), [pooled(ours)])
+        in_protocol("torchrec", model(*MIXED), [pooled(ours)])
     assert str(caught.value) == (
         f"feature 'user': protocol 'torchrec' has ids of 32 bits, got {value}; --id-range says "
         "which to send"
@@ -78,6 +78,6 @@ def test_an_id_of_more_than_32_bits_is_refused(value):
 
 def test_a_priority_is_refused():
     ours = request()
-    ours.priority = pb.PRIORITY_BATCH
+    ours.priority = pb.PRIORITY_BACKGROUND
     with pytest.raises(InputError, match=r"^priority: expected none with protocol 'torchrec'"):
-        torchrec_requests(model(*MIXED), [pooled(ours)])
+        in_protocol("torchrec", model(*MIXED), [pooled(ours)])

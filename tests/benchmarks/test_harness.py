@@ -21,7 +21,7 @@ serve_blocks(lambda seconds: {"units_per_second": value})
 
 @dataclass
 class Fixed:
-    """A side whose blocks take no time and give one value."""
+    """A side whose blocks end at once and give one value."""
 
     name: str
     value: float

@@ -10,6 +10,8 @@ import pytest
 from benchmarks import rows
 from benchmarks.checkout import THIS, Checkout
 from benchmarks.harness import Bench
+from benchmarks.servers import Serve
+from benchmarks.triton_models import InTriton
 
 NAMES = sorted(each.name for each in pkgutil.iter_modules(rows.__path__))
 
@@ -62,3 +64,10 @@ def test_a_row_names_sides_that_it_declares_and_each_row_once(name):
 def test_a_row_that_compares_checkouts_has_a_side_of_embershards(name):
     for sides, ratios, _ in declared(name, other=Checkout(THIS.root)):
         assert any(each.ours in sides and not sides[each.ours].is_peer for each in ratios)
+
+
+def test_row_triton_gives_neither_side_options():
+    sides = [side for sides, _, _ in declared("triton") for side in sides.values()]
+    assert {type(side.server) for side in sides} == {Serve, InTriton}
+    for side in sides:
+        assert side.server == type(side.server)()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from benchmarks.packages import message
-from benchmarks.peer_files import write_batch, write_model, write_weights
+from benchmarks.torchrec import write_batch, write_model, write_weights
 from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, WorkloadInput
 from embershard.export import export_model

@@ -2,20 +2,26 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS = 60
+
+
+EMBERSHARD = (sys.executable, "-m", "embershard")
 
 
 @dataclass
 class Serving:
     process: subprocess.Popen
     line: str
-    """What it printed first."""
+    """What it printed first: ``serving MODEL VERSION, ... on ADDRESS``."""
+    metrics: str = ""
+    """URL of its metrics port, if it has one."""
 
     @property
     def address(self) -> str:
@@ -27,27 +33,45 @@ class Serving:
         out, err = self.process.communicate(timeout=END_SECONDS)
         return self.process.returncode, out, err
 
+    def kill(self) -> None:
+        """Without effect on one that has ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=END_SECONDS)
+
+
+def start_server(
+    *arguments: object, command: Sequence[object] = (*EMBERSHARD, "serve"), **given: Any
+) -> Serving:
+    """`embershard serve ... --port 0`, which listens.
+
+    Args:
+        command: what stands before the arguments.
+        given: for `subprocess.Popen`.
+    """
+    whole = [*map(str, (*command, *arguments)), "--port", "0"]
+    given = {"cwd": ROOT, "stderr": subprocess.PIPE, **given}
+    process = subprocess.Popen(whole, stdout=subprocess.PIPE, text=True, **given)
+    lines = [process.stdout.readline() for _ in range(1 + ("--metrics-port" in whole))]
+    if not all(lines):
+        raise AssertionError(f"the server did not start: {process.communicate()[1]}")
+    return Serving(process, lines[0], *(line.split()[-1] for line in lines[1:]))
+
 
 @contextmanager
-def serving(*arguments: object, stderr: int = subprocess.PIPE) -> Iterator[Serving]:
-    """`embershard serve ... --port 0`; gone when the block ends."""
-    command = [sys.executable, "-m", "embershard", "serve", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True)
+def serving(*arguments: object, **given: Any) -> Iterator[Serving]:
+    """As `start_server`; gone when the block ends."""
+    server = start_server(*arguments, **given)
     try:
-        line = process.stdout.readline()
-        if not line:
-            raise AssertionError(f"the server did not start: {process.communicate()[1]}")
-        yield Serving(process, line)
+        yield server
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+        server.kill()
 
 
 def run(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess:
     """`embershard ...` to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "embershard", *map(str, arguments)],
+        [*EMBERSHARD, *map(str, arguments)],
         cwd=ROOT,
         input=stdin,
         capture_output=True,

@@ -18,10 +18,9 @@ from tests.attack.states import (
     endless_load,
     endless_program,
     flags,
+    metric,
     metrics_flags,
-    metrics_url,
     read_log_until,
-    status,
 )
 from tests.cli.running import END_SECONDS, serving
 from tests.serving.blocked_pipe import fill, small_pipe
@@ -68,9 +67,9 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
         small_pipe() as (reading, writing),
         serving(tmp_path / "repository", *given, stderr=writing) as server,
     ):
-        url = metrics_url(server)
+        url = server.metrics
         fill(writing)
-        while not status(url)["log_lines_dropped"]:
+        while not metric(url, "embershard_log_lines_dropped_total"):
             write_line()
         os.set_blocking(reading, False)
         found = b""
@@ -78,7 +77,7 @@ def test_lines_that_the_log_drops_are_a_metric_and_the_next_line_says_how_many(t
             write_line()
             with suppress(BlockingIOError):
                 found += os.read(reading, 65536)
-        dropped = status(url)["log_lines_dropped"]
+        dropped = metric(url, "embershard_log_lines_dropped_total")
     assert int(re.search(rb" lines_lost=(\d+)\n", found)[1]) == dropped
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import stat
 import subprocess
@@ -61,8 +62,9 @@ def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repo
     assert labelled.stdout.splitlines() == [
         "ranker 2        canary",
         "ranker 1        stable",
-        "version 1 is labelled stable, too: no version was, and it is the highest in the "
-        "repository that is neither canary nor shadow",
+        "version 1 is labelled stable, too: no version was, and it is taken as the one being "
+        "served because it is the highest that is neither canary nor shadow (--control SOCKET "
+        "asks the server)",
     ]
     with serving(repository, "--threads", 1) as server:
         with Client(server.address, timeout_seconds=60) as client:
@@ -71,11 +73,51 @@ def test_a_canary_on_the_highest_version_leaves_the_default_version_serving(repo
         server.stop(signal.SIGTERM)
 
 
+def test_label_with_control_labels_the_served_version_stable(repository, tmp_path):
+    """Version 2 came later, and the server has not looked at the repository since."""
+    socket, later = tmp_path / "control", tmp_path / "2"
+    (repository / "ranker" / "2").rename(later)
+    with serving(repository, "--threads", 1, "--control", socket) as server:
+        later.rename(repository / "ranker" / "2")
+        shutil.copytree(repository / "ranker" / "2", repository / "ranker" / "3")
+        labelled = run("label", repository, "ranker", "canary", 3, "--control", socket)
+        refused = run("label", repository, "ranker", "shadow", 1, "--control", socket)
+        server.stop(signal.SIGTERM)
+    assert labelled.stdout.splitlines() == [
+        "ranker 3        canary",
+        "ranker 1        stable",
+        f"version 1 is labelled stable, too: no version was, and the server at {socket} serves it",
+    ]
+    assert refused.returncode == 0  # A version is stable: the server has no say.
+
+
+def test_label_with_control_refuses_a_server_of_another_repository(repository, tmp_path):
+    socket, other = tmp_path / "control", tmp_path / "other"
+    shutil.copytree(repository, other)
+    shutil.rmtree(other / "ranker" / "2")
+    (other / "small" / "1").mkdir(parents=True)
+    (other / "small" / "1" / "manifest.json").touch()
+    with serving(repository, "--threads", 1, "--control", socket) as server:
+        for arguments, words in (
+            ((other, "ranker", "canary", 1), f"NotFoundError: {other}/ranker: expected the "
+             "default version of the server, 2, found no such version"),
+            ((other, "small", "canary", 1), f"NotFoundError: {socket}: expected a server of model "
+             "'small', got models: ranker"),
+            ((repository, "ranker", "canary", 2), "RequestError: canary: expected a version other "
+             "than the default version of the server, got 2"),
+        ):  # fmt: skip
+            ended = run("label", *arguments, "--control", socket)
+            assert (ended.returncode, words in ended.stderr) == (1, True), ended.stderr
+        server.stop(signal.SIGTERM)
+    nobody = run("label", repository, "ranker", "canary", 2, "--control", socket)
+    assert f"UnavailableError: {socket}: no server takes orders there" in nobody.stderr
+    assert not (repository / "ranker" / "labels.json").exists()
+
+
 def test_a_traffic_split_of_another_form_is_refused_before_anything_is_loaded(repository):
     refused = run("serve", repository, "--port", 0, "--traffic", "beta=5")
     assert refused.returncode == 1
-    assert "ConfigError: traffic: expected LABEL=PERCENT" in refused.stderr
-    assert "got 'beta=5'" in refused.stderr
+    assert "ConfigError: traffic: label: expected canary or stable, got 'beta'" in refused.stderr
 
 
 def test_a_traffic_split_is_served(repository):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from embershard.commands.signals import StopSignals, raise_idle_threads
+from embershard.commands.signals import StopSignals
+from embershard.serving.server_process.signals import raise_idle_threads
 from tests.cli.running import END_SECONDS, ROOT
 from tests.serving.failures.busy import until
 
@@ -23,7 +24,7 @@ def by_name(number):
 
 @pytest.fixture
 def with_default():
-    """Gives a signal the system's action until the test ends, whoever runs the tests."""
+    """A signal's default action until the test ends, whatever the test runner has set."""
     before = {}
 
     def changed(number):
@@ -144,15 +145,15 @@ def test_a_command_ends_with_a_line_and_the_code_that_shells_give(repository, nu
 
 LOADING = """
 import sys, threading
-import embershard.serving
 from embershard.cli import main
+from embershard.serving.server_process import run
 
 class Server:
     def __init__(self, *_, **__):
         print("loading", flush=True)
         threading.Event().wait(600)
 
-embershard.serving.Server = Server
+run.Server = Server
 sys.exit(main(["serve", sys.argv[1], "--port", "0"]))
 """
 

@@ -43,7 +43,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("lists", "lengths", "values"), FORMS)
-def test_ids_are_laid_one_behind_the_other(lists, lengths, values):
+def test_ids_are_concatenated(lists, lengths, values):
     flat = flatten("item", lists, ids_of)
     assert (flat.lengths.dtype, flat.values.dtype) == (np.int32, np.int64)
     assert (flat.lengths.tolist(), flat.values.tolist()) == (lengths, values)

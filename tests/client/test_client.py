@@ -111,7 +111,7 @@ def test_a_refused_request_is_never_sent():
     assert fake.predict_calls == []
 
 
-@pytest.mark.parametrize(("priority", "sent"), [("interactive", 0), ("batch", 2)])
+@pytest.mark.parametrize(("priority", "sent"), [("interactive", 0), ("background", 2)])
 def test_a_request_carries_its_priority(priority, sent):
     with fake_server(predict=[scores(1.0)]) as fake, Client(fake.address) as client:
         client.predict(dense={"price": [1.0]}, priority=priority)
@@ -123,7 +123,7 @@ def test_a_priority_that_there_is_not_is_refused_before_anything_is_sent(priorit
     with (
         fake_server(predict=[]) as fake,
         Client(fake.address) as client,
-        pytest.raises(InputError, match="priority: expected interactive or batch, got"),
+        pytest.raises(InputError, match="priority: expected interactive or background, got"),
     ):
         client.predict(dense={"price": [1.0]}, priority=priority)
     assert fake.predict_calls == []

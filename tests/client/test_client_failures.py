@@ -1,5 +1,6 @@
 """What the client makes of failures: it tries again, gives up at the deadline, and says why."""
 
+import asyncio
 import threading
 import traceback
 from contextlib import ExitStack
@@ -9,8 +10,8 @@ import grpc
 import numpy as np
 import pytest
 
-from embershard.client import Client, Lists
-from embershard.client import client as client_module
+from embershard.client import AsyncClient, Client, Lists
+from embershard.client import core as core_module
 from embershard.client import deadline as deadline_module
 from embershard.errors import (
     DeadlineError,
@@ -37,7 +38,7 @@ def pauses(monkeypatch):
 
 
 def set_clock(monkeypatch, monotonic):
-    for module in (client_module, deadline_module):
+    for module in (core_module, deadline_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 
@@ -141,7 +142,7 @@ def test_the_deadline_is_one_for_all_attempts(monkeypatch):
 
 
 def test_an_attempt_behind_the_deadline_is_not_sent(monkeypatch):
-    times = iter([0.0, 0.0, 0.0, 0.0])
+    times = iter([0.0, 0.0, 0.0])
     set_clock(monkeypatch, lambda: next(times, 99.0))
     with (
         fake_server() as fake,
@@ -226,6 +227,30 @@ def test_closing_ends_a_pause_between_attempts(monkeypatch):
         caller.join(60)
         assert not caller.is_alive()
     assert caught == [f"{fake.address}: the client was closed"]
+
+
+def test_closing_ends_a_pause_of_the_asyncio_client(monkeypatch):
+    refusal = fails(Code.RESOURCE_EXHAUSTED, pushback_ms=str(1000 * FOR_EVER))
+    pause_for = AsyncClient._pause
+
+    async def ask(address):
+        pausing = asyncio.Event()
+
+        async def pause(client, seconds):
+            pausing.set()
+            await pause_for(client, seconds)
+
+        monkeypatch.setattr(AsyncClient, "_pause", pause)
+        client = AsyncClient(address, timeout_seconds=2 * FOR_EVER)
+        asked = asyncio.create_task(client.predict("ranker", **INPUTS))
+        async with asyncio.timeout(60):
+            await pausing.wait()
+            await client.close()
+            with pytest.raises(UnavailableError, match="the client was closed"):
+                await asked
+
+    with fake_server(predict=[refusal]) as fake:
+        asyncio.run(ask(fake.address))
 
 
 def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():

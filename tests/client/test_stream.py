@@ -79,8 +79,7 @@ def test_requests_under_one_id_of_the_caller_go_under_different_ones_with_their_
     with fake_server(stream=echo) as fake:
         ask(fake.address, [{"request_id": "x"}, {"request_id": "x", "timeout_seconds": 5}])
     assert len({each.request_id for each in seen}) == 2
-    assert 29_000 < seen[0].timeout_ms <= 30_000
-    assert 4_000 < seen[1].timeout_ms <= 5_000
+    assert 0 < seen[1].timeout_ms <= 5_000 < seen[0].timeout_ms <= 30_000
 
 
 @ask
@@ -122,7 +121,7 @@ def test_where_as_many_are_in_flight_as_may_be_the_next_waits_until_its_deadline
 
 
 @ask
-def test_what_waits_fails_with_what_its_stream_ended_with(ask):
+def test_outstanding_requests_fail_with_the_error_that_ended_the_stream(ask):
     def end(requests, context):
         next(requests)
         yield from ()

@@ -1,4 +1,4 @@
-"""The example of docs/wire.md: its two spellings are one request."""
+"""The example of docs/protocols.md: its two spellings are one request."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,12 @@ from google.protobuf import json_format
 
 from embershard._proto import predictor_pb2 as pb
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "wire.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocols.md").read_text()
 
 
 def found(pattern: str) -> str:
     match = re.search(pattern, PAGE, re.DOTALL)
-    assert match is not None, f"docs/wire.md has nothing that looks like {pattern}"
+    assert match is not None, f"docs/protocols.md has nothing that looks like {pattern}"
     return match[1]
 
 

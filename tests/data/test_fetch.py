@@ -100,7 +100,7 @@ def test_a_silent_pip_is_given_up(tmp_path, monkeypatch):
         download_wheel(tmp_path)
 
 
-def test_a_pip_that_brings_nothing_is_an_error(tmp_path, monkeypatch):
+def test_a_pip_that_downloads_nothing_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(fetch.subprocess, "run", lambda command, **_: None)
 
     with pytest.raises(DataError, match="expected one wheel, got 0"):

@@ -50,9 +50,9 @@ def test_a_data_set_moves_to_another_folder(tmp_path):
             {"name": "netflix"}, "name\n.*expected one of movielens, synthetic", id="name"
         ),
         pytest.param(
-            {"name": "movielens", "examples": 5}, "examples\n.*expected no such key", id="examples"
+            {"name": "movielens", "examples": 5}, "examples\n.*expected none for", id="examples"
         ),
-        pytest.param({"name": "movielens", "seed": 0}, "seed\n.*no such key for movi", id="seed"),
+        pytest.param({"name": "movielens", "seed": 0}, "seed\n.*none for movi", id="seed"),
         pytest.param({"name": "synthetic", "path": Path("x")}, "path\n.*expected no", id="path"),
         pytest.param({"name": "synthetic", "rows": 5}, "rows\n.*not permitted", id="unknown-key"),
         pytest.param({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10", id="few"),

@@ -49,7 +49,7 @@ def test_batches_keep_the_order_and_map_ids_to_rows():
     assert first.sparse.values().dtype == torch.int64
 
 
-def test_several_inputs_lie_one_behind_the_other_in_schema_order():
+def test_several_inputs_are_concatenated_in_schema_order():
     one = make()
     column = JaggedColumn(np.arange(5), np.arange(6))
     examples = Examples(

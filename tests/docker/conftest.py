@@ -8,7 +8,7 @@ from prometheus_client.samples import Sample
 
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 
 @pytest.fixture(scope="session")

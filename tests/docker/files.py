@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from embershard.commands import add_fetch, add_serve
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 DOCKER = ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))

@@ -85,10 +85,14 @@ def test_the_server_is_found_by_its_health_check_and_by_prometheus():
     assert f":{given.metrics_port}/healthz" in one(image, "HEALTHCHECK").rest
     (job,) = documents(DOCKER / "prometheus.yml")[0]["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"server:{given.metrics_port}"]}]
-    assert {port.rpartition(":")[2] for port in server["ports"]} == {
-        str(given.port),
-        str(given.metrics_port),
-    }
+    assert [port.rpartition(":")[2] for port in server["ports"]] == [str(given.metrics_port)]
+
+
+def test_clients_connect_to_the_proxy_of_the_server():
+    port = parse(SERVICES["server"]["command"]).port
+    proxy = SERVICES["proxy"]
+    assert proxy["environment"] == {"LISTEN": f":{port}", "SERVER": f"server:{port}"}
+    assert proxy["ports"] == [f"127.0.0.1:{port}:{port}"]
 
 
 def test_the_server_writes_to_temporary_files_alone():

@@ -7,7 +7,7 @@ import pytest
 
 from tests.docker.files import DOCKER
 from tests.docker.promql import unknown
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 DASHBOARD = json.loads((DOCKER / "grafana/dashboards/embershard.json").read_text())
 PROMETHEUS = {"job", "instance"}  # Labels that Prometheus adds.

@@ -17,7 +17,7 @@ from tests.docker.files import (
     scripts_run,
     stages,
 )
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 BUILT = [pytest.param(file, id=file.name.split(".")[0]) for file in DOCKERFILES]
 

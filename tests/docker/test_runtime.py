@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import Serving, serving
 from tests.docker.files import DOCKER, one, stages
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "format_0"
 RUNTIME = ROOT / "build" / "serving"
@@ -36,46 +37,33 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def image_command(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str, str]]:
-    """The image's command over the golden package, on free ports, where no file may grow.
-
-    Gives the process, its address, and the URL of its metrics port.
-    """
+def image_command(tmp_path: Path) -> Iterator[Serving]:
+    """The image's command over the golden package, on free ports, where no file may grow."""
     words = one(IMAGE, "ENTRYPOINT").listed() + one(IMAGE, "CMD").listed()
     words[0] = str(RUNTIME / "bin" / words[0])
     for given, here in {"/repository": str(GOLDEN), "0.0.0.0": "127.0.0.1", "9400": "0"}.items():
         assert given in words
         words = [here if word == given else word for word in words]
-    server = subprocess.Popen(
-        [*words, "--port", "0"],
+    with serving(
+        command=words,
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,  # A file would not grow either.
-        text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
-    )
-    try:
-        assert server.stdout is not None
-        said = [server.stdout.readline().split() for _ in ("address", "metrics")]
-        assert all(said), server.communicate(timeout=60)[1]
-        yield server, said[0][-1], said[1][-1]
-    finally:
-        server.kill()
-        server.communicate()
+    ) as server:
+        yield server
 
 
 def test_the_images_command_serves_says_so_and_drains(tmp_path):
     health = one(IMAGE, "HEALTHCHECK").listed()
-    with image_command(tmp_path) as (server, address, url):
-        check = [word.replace("http://127.0.0.1:9400/", url) for word in health]
+    with image_command(tmp_path) as server:
+        check = [word.replace("http://127.0.0.1:9400/", server.metrics) for word in health]
         assert check != health
         asked = run(*check)
         assert (asked.returncode, asked.stderr) == (0, "")
-        assert "tiny" in run("embershard", "predict", address).stdout
-        server.send_signal(signal.SIGTERM)
-        logged = server.communicate(timeout=60)[1].splitlines()
-        assert server.returncode == 0, logged
+        assert "tiny" in run("embershard", "predict", server.address).stdout
+        code, _, logged = server.stop(signal.SIGTERM)
+        assert code == 0, logged
+        logged = logged.splitlines()
         assert logged
         assert all(isinstance(json.loads(line), dict) for line in logged)
         assert run(*check).returncode != 0

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 
 def test_a_model_of_ones_own_trains_serves_and_counts_unknown_ids(tmp_path):

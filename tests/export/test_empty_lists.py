@@ -24,13 +24,13 @@ def padded_and_mask(m, s):
 def encoder_layer(m, d, s):
     x, mask = padded_and_mask(m, s)
     x = m.layer(x, src_key_padding_mask=~mask)
-    return to_examples((x * mask.unsqueeze(-1)).sum((1, 2)))
+    return to_examples((torch.relu(x) * mask.unsqueeze(-1)).sum((1, 2)))
 
 
 def encoder_layer_without_nan(m, d, s):
     x, mask = padded_and_mask(m, s)
     x = torch.nan_to_num(m.layer(x, src_key_padding_mask=~mask))
-    return to_examples((x * mask.unsqueeze(-1)).sum((1, 2)))
+    return to_examples((torch.relu(x) * mask.unsqueeze(-1)).sum((1, 2)))
 
 
 def attention(m, d, s):

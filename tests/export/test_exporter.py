@@ -29,7 +29,7 @@ from tests.serving.oracle import Oracle
 
 
 def asked(sample: SampleRequest, manifest: dict) -> Asked:
-    """A sample taken apart, as the manifest's order of inputs says."""
+    """A sample as inputs, in the manifest's order."""
     lengths, values, weights = iter(sample.lengths), iter(sample.values), iter(sample.weights)
     shared, own = iter(sample.request_dense), iter(sample.example_dense.T)
     taken = Asked(num_examples=sample.num_examples)

@@ -65,7 +65,7 @@ def test_a_factory_and_its_weights_give_the_package_that_the_module_gives(kind, 
     assert files_of(out) == files_of(tmp_path / "expected/1")
 
 
-def test_a_checkpoint_of_ours_needs_no_factory_and_brings_its_samples(tmp_path):
+def test_a_checkpoint_of_ours_needs_no_factory_and_has_samples(tmp_path):
     torch.manual_seed(3)
     module = build_model("dlrm", DLRM_ARGUMENTS)
     path = save("checkpoint", module, tmp_path)

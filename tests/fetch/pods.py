@@ -1,8 +1,6 @@
 """A pod: an init container, a watch and a server over a repository of their own, and its load."""
 
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +9,7 @@ import numpy as np
 
 from embershard.client import Client
 from embershard.errors import EmbershardError
-from tests.cli.running import END_SECONDS, ROOT, run
+from tests.cli.running import END_SECONDS, Serving, run, start_server
 from tests.fetch.watching import WatchProcess
 from tests.serving.versions import STEP
 
@@ -19,13 +17,14 @@ INTERVAL_SECONDS = 2
 
 
 @dataclass
-class ServerProcess:
-    process: subprocess.Popen
-    default: int
-    """The version that it said it serves."""
-    address: str
+class ServerProcess(Serving):
     is_killed: bool = False
     """Set before it is: only then may a request fail."""
+
+    @property
+    def default(self) -> int:
+        """The version that it said it serves."""
+        return int(self.line.split()[2])
 
 
 @dataclass
@@ -56,15 +55,10 @@ class Pod:
 
     def start_server(self) -> int:
         """The version that it serves from its first answer on."""
-        command = [sys.executable, "-m", "embershard", "serve", self.repository, "--port", 0]
-        command += ["--threads", 1, "--control", self.socket]
+        arguments = (self.repository, "--threads", 1, "--control", self.socket)
         with (self.folder / "server.log").open("ab") as log:
-            process = subprocess.Popen(
-                list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        words = process.stdout.readline().split()
-        assert words[:2] == ["serving", "ranker"], (self.folder / "server.log").read_text()
-        server = ServerProcess(process, int(words[2]), words[-1])
+            started = start_server(*arguments, stderr=log)
+        server = ServerProcess(started.process, started.line)
         with self.changed:
             self.server = server
             self.changed.notify_all()
@@ -73,8 +67,7 @@ class Pod:
     def kill_server(self) -> None:
         server = self.server
         server.is_killed = True
-        server.process.kill()
-        server.process.communicate(timeout=END_SECONDS)
+        server.kill()
 
     def kill(self) -> None:
         """All of it, as a node that fails does."""
@@ -87,9 +80,7 @@ class Pod:
             self.is_over = True
             self.changed.notify_all()
         codes = [self.watch.stop()]
-        self.server.process.send_signal(signal.SIGTERM)
-        self.server.process.communicate(timeout=END_SECONDS)
-        return [*codes, self.server.process.returncode]
+        return [*codes, self.server.stop(signal.SIGTERM)[0]]
 
     def load(self) -> None:
         """Requests one after the other, to each server in turn until it is killed."""

@@ -191,7 +191,7 @@ def test_a_connection_that_breaks_off_is_taken_up_again(far, here, web):
     pauses = []
     fetched = fetch(web.url, here, model="small", version=1, pause=pauses.append)
     assert web.cuts == []
-    assert pauses == [0.5, 1.0, 2.0]  # No byte came between.
+    assert len(pauses) == 3
     assert fetched.fetched_bytes == total(package)
     assert content(here / "small" / "1") == content(package)
 

@@ -9,7 +9,7 @@ from embershard.fetch import Selection, WatchOptions, fetch_package, follow
 from embershard.package.labels import read_labels
 from tests.fetch.conftest import label, never, publish, versions_in
 from tests.fetch.watching import Watched
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 
 def test_a_poll_fetches_a_new_version_and_a_label_move_and_refreshes_the_server(far, here):
@@ -188,7 +188,7 @@ def test_a_disk_error_does_not_end_the_watch(far, here, monkeypatch):
 def test_the_page_lists_every_event():
     written = re.findall(r'_write\("(\w+)"', (ROOT / "embershard/fetch/watching.py").read_text())
     assert len(written) > 5
-    listed = re.findall(r"`(\w+)`", (ROOT / "docs" / "fetch.md").read_text())
+    listed = re.findall(r"`(\w+)`", (ROOT / "docs" / "operations.md").read_text())
     assert {*written} - {*listed} == set()
 
 

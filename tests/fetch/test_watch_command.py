@@ -38,7 +38,7 @@ def test_sigterm_ends_a_watch_whose_server_does_not_answer(far, here, tmp_path):
         def __init__(self, *arguments, directory):
             super().__init__(*arguments)
 
-        def do_HEAD(self):
+        def do_GET(self):
             is_asked.set()
             over.wait(60)
 

@@ -1,5 +1,5 @@
-// Any bytes as a request in one of the protocols, through its parser, the door, the builder and the
-// answer, merged with a good request that they must not disturb.
+// Any bytes as a request in one of the protocols, through its parser, request validation, the
+// builder and the answer, merged with a good request that they must not disturb.
 
 #ifndef EMBERSHARD_TESTS_FUZZ_MERGED_REQUEST_H_
 #define EMBERSHARD_TESTS_FUZZ_MERGED_REQUEST_H_
@@ -46,7 +46,7 @@ inline const Schema& TheSchema() {
   return schema;
 }
 
-// Whoever sent it can learn what is wrong with it: nothing is the server's fault. Numbers may be so
+// The client can learn what is wrong with it: nothing is the server's fault. Numbers may be so
 // large that scores overflow.
 inline void ExpectRefusal(const Status& status) {
   Expect(status.reason() == StatusReason::kNotFinite ||
@@ -62,7 +62,7 @@ inline size_t Rows(Scope scope, uint32_t num_examples) {
   return scope == Scope::kRequest ? 1 : num_examples;
 }
 
-// What the door promises of a request that it let in.
+// What request validation promises of a request that it accepts.
 inline void ExpectChecked(const Request& request, const Limits& limits) {
   const Schema& schema = TheSchema();
   Expect(request.num_examples <= limits.max_examples, "no more examples than allowed");
@@ -82,10 +82,10 @@ inline void ExpectChecked(const Request& request, const Limits& limits) {
   Expect(request.num_ids == ids && ids <= limits.max_ids, "no more ids than allowed");
 }
 
-// As they come from a connection: in pieces.
-inline grpc::ByteBuffer InPieces(const uint8_t* data, size_t size) {
-  const grpc::Slice pieces[] = {{data, size / 2}, {data + size / 2, size - size / 2}};
-  return grpc::ByteBuffer(pieces, std::size(pieces));
+// As they come from a connection: in several slices.
+inline grpc::ByteBuffer InSlices(const uint8_t* data, size_t size) {
+  const grpc::Slice slices[] = {{data, size / 2}, {data + size / 2, size - size / 2}};
+  return grpc::ByteBuffer(slices, std::size(slices));
 }
 
 inline std::string TextOf(const grpc::ByteBuffer& bytes) {
@@ -151,13 +151,13 @@ inline std::optional<Answered> RunMerged(Engine* engine, WireMessages* messages,
 // Nothing where the bytes were refused. `Asked`: the message that they are to be.
 template <class Asked>
 std::optional<Answered> Run(WireMessages* messages, const uint8_t* data, size_t size) {
-  grpc::ByteBuffer bytes = InPieces(data, size);
+  grpc::ByteBuffer bytes = InSlices(data, size);
   if (const Status status = messages->Read(&bytes); !status.ok()) {
     ExpectRefusal(status);
     return {};
   }
   Expect(messages->bytes_received() == size, "bytes are counted as they came");
-  Expect(messages->timeout().count() >= 0, "no time is left that is negative");
+  Expect(messages->timeout().count() >= 0, "the timeout is not negative");
   const auto engine = messages->Find(Served());
   if (!engine.ok()) {
     ExpectRefusal(engine.status());

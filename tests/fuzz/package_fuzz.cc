@@ -1,5 +1,6 @@
 // Any bytes as each text of a package: JSON, manifest.json, a plan, a safetensors file, a
-// vocabulary. A manifest is also read with its fingerprint mended, or no change would get past it.
+// vocabulary. A manifest is also read with its fingerprint corrected, or no change would get past
+// it.
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,8 +1,9 @@
 """Damaged packages that every reader must refuse, naming the same file and field.
 
 Each case is one change to the golden package. A reader's message must begin with
-"<file>: <field>" of the case; digests that the change would break are set right again, so
-that the reader gets as far as the change.
+"<file>: <field>" of the case, or with "<file>: missing file" or "unexpected
+file". Digests that the change would break are set right again, so that the
+reader gets as far as the change.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ class HostileCase:
         draft = Draft(folder / self.name)
         self.damage(draft)
         return draft.folder
+
+    def is_named_by(self, message: str) -> bool:
+        """Whether a refusal begins with the case's file and field."""
+        if self.field == "file" and message.endswith(("missing file", "unexpected file")):
+            return message.startswith(f"{self.file}: ")
+        return message.startswith(f"{self.file}: {self.field}")
 
 
 CASES = [

@@ -137,7 +137,7 @@ def test_contradictions_are_refused(arguments, message):
         ),
         pytest.param(
             lambda keyed: KeyedTensor.regroup([keyed, keyed], [["item"]]),
-            "expected each key once, got 'user' again in 1",
+            "duplicate key 'user' in 1",
             id="key-in-two",
         ),
         pytest.param(

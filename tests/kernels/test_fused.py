@@ -159,7 +159,7 @@ def test_no_values_at_all_give_zero_vectors_and_change_nothing():
     ("settings", "message"),
     [
         pytest.param(
-            {"name": "adam"}, "expected one of rowwise_adagrad, sgd; got 'adam'", id="adam"
+            {"name": "adam"}, "expected one of rowwise_adagrad, adagrad, sgd; got 'adam'", id="adam"
         ),
         pytest.param({"learning_rate": 0.0}, "learning_rate: .*positive.*got 0.0", id="no-step"),
         pytest.param({"learning_rate": float("nan")}, "learning_rate: .*got nan", id="nan"),

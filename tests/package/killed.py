@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 
 def numbers_before_death(code: str, argument: object, *, seed: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from embershard.package.device_shares import device_bytes, device_load
+from embershard.package.placement import device_bytes, device_load
 from embershard.package.plan import Plan, Shard
 from tests.package.building import table_spec
 

@@ -135,7 +135,7 @@ def test_a_label_for_what_is_not_there_is_refused(repository):
         write_label(repository, "ranker", "stable", 1)
 
 
-# The same is said by package/labels.cc: labels_test.cc.
+# package/labels.cc gives the same messages: labels_test.cc.
 @pytest.mark.parametrize(
     ("make", "got"),
     [

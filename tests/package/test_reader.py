@@ -73,7 +73,7 @@ def check_rows(package, table, rows, value):
 
 
 def test_a_folder_that_is_not_there_is_refused_by_its_path(tmp_path):
-    with pytest.raises(PackageError, match="nowhere: file: expected a package's folder, got noth"):
+    with pytest.raises(PackageError, match="nowhere: missing folder"):
         Package.open(tmp_path / "nowhere")
 
 

@@ -111,7 +111,7 @@ def test_a_vocabulary_reads_back_with_the_policy_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        pytest.param({"more": 1}, PackageError, "schema: more: expected no such key", id="key"),
+        pytest.param({"more": 1}, PackageError, "schema: more: unexpected key", id="key"),
         pytest.param({"dense": {}}, PackageError, "schema: dense: expected an array", id="type"),
         pytest.param(
             {"dense": [{"kind": "dense", "name": "item", "scope": "example", "default": None}]},

@@ -23,7 +23,7 @@ def small_pipe() -> Iterator[tuple[int, int]]:
 
 
 def fill(writing: int) -> None:
-    """Whoever writes to the pipe from now on waits for its reader."""
+    """From now on each write to the pipe waits for its reader."""
     # An open file description of its own: O_NONBLOCK of the other would be the server's too.
     own = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
     try:

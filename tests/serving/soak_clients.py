@@ -22,13 +22,13 @@ BATCH_EXAMPLES = 256
 CONNECTIONS = 40
 AGE_SECONDS = 1
 
-SIZES = [*range(1, 36, 3), BATCH_EXAMPLES + 44]  # The last is cut into pieces.
+SIZES = [*range(1, 36, 3), BATCH_EXAMPLES + 44]  # The last is split.
 BODIES = [named(random_request(size, seed=size)).SerializeToString() for size in SIZES]
 TOO_MANY = pb.PredictRequest(num_examples=4097).SerializeToString()  # The package's own limit.
 TOO_LARGE = bytes(MESSAGE_BYTES + 1)
 # A field appended to a message is a field of it.
 OTHER_INPUT = pb.PredictRequest(dense=[pb.DenseValues(name="colour")]).SerializeToString()
-PRIORITIES = (pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BATCH)
+PRIORITIES = (pb.PRIORITY_INTERACTIVE, pb.PRIORITY_BACKGROUND)
 HURRIED = {Code.OK, Code.DEADLINE_EXCEEDED, Code.RESOURCE_EXHAUSTED}
 
 CHANNEL = [
@@ -77,7 +77,7 @@ class Soak:
             self.over.set()
 
     def connect(self):
-        """Bytes. The server may hang up at once, where it has as many connections as it may."""
+        """Bytes. With as many connections as it may have, the server closes it at once."""
         host, port = self.address.rsplit(":", 1)
         return socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)
 
@@ -111,7 +111,7 @@ def was_said(connection, data):
 
 
 def heard(connection, size):
-    """So many bytes; fewer where the server has hung up."""
+    """So many bytes; fewer if the server has closed the connection."""
     data = b""
     try:
         while len(data) < size and (more := connection.recv(size - len(data))):

@@ -8,6 +8,7 @@ import pytest
 from embershard.client import Client
 from embershard.errors import UnavailableError
 from embershard.serving import Server, ServerOptions
+from embershard.serving.security import warn_if_exposed
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 PING = bytes.fromhex("000008060000000000") + bytes(8)
@@ -48,7 +49,7 @@ class Peer:
         self.socket.close()
 
     def hears(self, words, times=1):
-        """Whether these bytes come before the server hangs up."""
+        """Whether these bytes come before the server closes the connection."""
         while self.heard.count(words) < times:
             try:
                 more = self.socket.recv(4096)
@@ -74,7 +75,7 @@ def test_one_connection_too_many_is_unavailable_until_another_ends(serve, caplog
             assert first.hears(b"\0\0\x04")  # It is in.
             with pytest.raises(UnavailableError):
                 client.get_model()
-            refused = server.snapshot()["connections_refused"]
+            refused = server.metrics().total("embershard_connections_refused")
             assert refused >= 1  # The client has tried again.
             (words,) = caplog.messages
             assert words.startswith(
@@ -111,3 +112,13 @@ def test_who_may_ping_as_it_likes_is_answered(serve):
 def test_who_is_silent_with_a_call_open_is_asked(serve):
     with serve(keepalive_seconds=0.05) as server, Peer(server, half_a_call()) as peer:
         assert peer.hears(bytes.fromhex("0000080600"))
+
+
+@pytest.mark.parametrize(
+    ("host", "warnings"), [("127.0.0.1", 0), ("[::1]", 0), ("0.0.0.0", 1), ("192.0.2.1", 1)]
+)
+def test_an_address_other_than_loopback_is_warned_of(host, warnings):
+    reports = []
+    warn_if_exposed(host, report=reports.append)
+    assert len(reports) == warnings
+    assert all(each.startswith(f"host: {host} is no loopback address") for each in reports)

@@ -8,6 +8,7 @@ import pytest
 
 from embershard.errors import InternalError, UnavailableError
 from embershard.serving.control import Control, order
+from tests.cli.running import run
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,21 @@ def test_an_error_of_a_kind_that_is_unknown_here_is_an_internal_one(kind, tmp_pa
 
     with Control(Odd(), tmp_path / "control"), pytest.raises(InternalError, match=r"^later$"):
         order(tmp_path / "control", {"order": "refresh"})
+
+
+def test_control_characters_of_an_index_are_escaped_on_the_terminal(tmp_path):
+    entry = {"model": "ranker", "version": 1, "labels": [], "is_default": True, "state": "failed"}
+
+    class Failed:
+        def index(self):
+            return [{**entry, "reason": "\x1b[2J gone\r"}]
+
+        def refresh(self):
+            return {"seconds": 0.0, "unserved_seconds": 0.0}
+
+    with Control(Failed(), tmp_path / "control"):
+        ended = run("load", tmp_path / "control")
+    assert (
+        ended.stdout.splitlines()[0]
+        == r"ranker 1                 failed: \u001b[2J gone\r  default"
+    )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from embershard.kernels.fbgemm import load_operators
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 from tests.serving.models import seal
 
 GOLDEN = ROOT / "tests" / "golden" / "format_0" / "tiny" / "1"

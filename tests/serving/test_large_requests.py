@@ -47,9 +47,9 @@ def channel(server):
 
 def begin(server, channel, **call):
     """Sends a large request; some piece of it has run, and not the last, when this returns."""
-    before = server.snapshot()["batches"]
+    before = server.metrics().total("embershard_batches")
     running = predictor(channel).future(body(LARGE), **call)
-    until(lambda: server.snapshot()["batches"] > before)
+    until(lambda: server.metrics().total("embershard_batches") > before)
     return running
 
 
@@ -65,17 +65,17 @@ def test_every_output_is_that_of_the_request_run_whole(repository, local):
         grpc.insecure_channel(cut.address) as channel,
     ):
         got = predictor(channel)(message, timeout=WAIT_SECONDS)
-        snapshot = cut.snapshot()
+        metrics = cut.metrics()
         counted = outcomes(cut)
     for name, values in outputs_of(expected).items():
         assert outputs_of(got)[name].shape == values.shape
         # Products of matrices are summed in an order that depends on their size.
         assert np.abs(outputs_of(got)[name] - values).max() <= 1e-6, name
     assert unknown_of(got) == unknown_of(expected) != {}
-    assert snapshot["batches"] == 10
+    assert metrics.total("embershard_batches") == 10
     assert counted == {("OK", ""): 1}
     for name in ("request_seconds", "queue_seconds", "request_examples", "request_ids"):
-        assert sum(snapshot["histograms"][name]["counts"]) == 1, name
+        assert metrics.total(f"embershard_{name}") == 1, name
 
 
 def test_a_refusal_and_a_failure_name_the_example_of_the_whole(repository):
@@ -114,7 +114,7 @@ def test_at_its_deadline_it_is_answered_once_and_no_more_of_it_runs(server, chan
     assert late.code() is Code.DEADLINE_EXCEEDED
     until(lambda: is_idle(server))
     assert outputs_of(predictor(channel)(body(2), timeout=WAIT_SECONDS))["score"].shape == (2,)
-    assert server.snapshot()["batches"] < PIECES
+    assert server.metrics().total("embershard_batches") < PIECES
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "expired"): 1}
 
 
@@ -122,15 +122,15 @@ def test_it_leaves_with_its_client(server, channel):
     begin(server, channel, timeout=WAIT_SECONDS).cancel()
     until(lambda: is_idle(server))
     assert outputs_of(predictor(channel)(body(2), timeout=WAIT_SECONDS))["score"].shape == (2,)
-    assert server.snapshot()["batches"] < PIECES
+    assert server.metrics().total("embershard_batches") < PIECES
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "abandoned"): 1}
 
 
-def test_of_priority_batch_it_runs_beside_interactive_ones(server, channel):
+def test_background_priority_runs_beside_interactive_ones(server, channel):
     message = pb.PredictRequest.FromString(body(LARGE))
-    message.priority = pb.PRIORITY_BATCH
+    message.priority = pb.PRIORITY_BACKGROUND
     large = predictor(channel).future(message.SerializeToString(), timeout=WAIT_SECONDS)
-    until(lambda: server.snapshot()["batches"] > 0)
+    until(lambda: server.metrics().total("embershard_batches") > 0)
     assert outputs_of(predictor(channel)(body(2), timeout=WAIT_SECONDS))["score"].shape == (2,)
     assert not large.done()
     assert outputs_of(large.result())["score"].shape == (LARGE,)

@@ -141,7 +141,7 @@ def test_who_shows_no_certificate_stays_out_while_others_go_on(
 def guarded(repository, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    options = ServerOptions(port=0, threads=1, token_file=str(token), remote_orders=True)
+    options = ServerOptions(port=0, threads=1, token_file=str(token), model_control=True)
     with Server(repository, options=options) as server:
         yield server
 
@@ -171,7 +171,7 @@ def test_every_call_needs_the_token_while_others_go_on(guarded, inputs, expected
         predict = channel.unary_unary(torchrec.PREDICT)
         call = predict.future(b"", metadata=tuple(headers.items()), timeout=60)
         assert (call.code(), call.details()) == (Code.UNAUTHENTICATED, words)
-        assert guarded.snapshot()["refused_calls"] == len(calls) + 1
+        assert guarded.metrics().total("embershard_unauthenticated_calls") == len(calls) + 1
         assert_both_answered(oip, channel, inputs, expected, GOOD_HEADERS)
         assert channel.unary_unary(HEALTH)(b"", timeout=60) == b"\x08\x01"  # SERVING
 

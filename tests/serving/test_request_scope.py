@@ -134,11 +134,15 @@ def test_a_server_maps_and_looks_up_each_users_ids_once_also_in_mixed_batches(pa
             calls = [predict.future(asked(user), timeout=60) for user in users]
             sent += len(calls)
             largest = max(largest, *(scores(call.result())[0] for call in calls))
-        snapshot = server.snapshot()
+        metrics = server.metrics()
 
     assert largest >= 2
-    ids = snapshot["histograms"]["request_ids"]
-    assert (sum(ids["counts"]), ids["sum"]) == (sent, sent * (1 + len(HISTORY) + CANDIDATES))
-    assert snapshot["unknown_ids"] == {"user": 0, "history": sent, "item": 0}
-    rows = sum(device["rows"] for device in snapshot["devices"])
+    ids = metrics.histogram("embershard_request_ids")
+    assert (ids.observations, ids.sum) == (sent, sent * (1 + len(HISTORY) + CANDIDATES))
+    assert metrics.by("embershard_unknown_ids", "feature") == {
+        "user": 0,
+        "history": sent,
+        "item": 0,
+    }
+    rows = metrics.total("embershard_device_rows")
     assert rows == sent * (1 + len(HISTORY) - 1 + CANDIDATES)

@@ -24,6 +24,7 @@ from embershard.errors import (
 from embershard.package import read_samples, write_samples
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from tests.serving.asking import named, outputs_of, random_request
+from tests.serving.counts import requests_by
 from tests.serving.models import export_ranker, seal
 from tests.serving.refused import Code
 
@@ -40,8 +41,7 @@ def raw_predict(channel):
 
 def outcomes(server):
     """Requests that ended, by code; those that there are."""
-    pairs = [(each["code"], each["count"]) for each in server.snapshot()["requests"]]
-    return {code: count for code, count in pairs if count}
+    return {code: count for (code,), count in requests_by(server, "code").items()}
 
 
 def test_port_0_picks_a_free_one_and_says_which(repository):
@@ -106,7 +106,7 @@ def test_each_request_is_counted_once_by_its_outcome(repository):
         with pytest.raises(RequestError):
             client.predict(dense={"age": 1, "price": [1]}, sparse={"category": [[99]]})
         assert outcomes(server) == {"OK": 2, "INVALID_ARGUMENT": 1}
-        assert server.snapshot()["examples"] == 5
+        assert server.metrics().total("embershard_examples") == 5
 
 
 def test_many_threads_with_one_client(client, local):
@@ -161,7 +161,7 @@ def test_a_queue_shorter_than_a_batch_bounds_a_request(repository):
             client.predict(dense={"age": 1, "price": np.ones(11)})
 
 
-@pytest.mark.parametrize("whose", ["the-clients", "the-servers-for-a-client-that-states-none"])
+@pytest.mark.parametrize("whose", ["the-clients", "the-servers-default"])
 def test_a_deadline_that_passes_in_the_queue_is_told(repository, whose):
     default_timeout_ms, timeout_seconds = (60_000, 1e-3) if whose == "the-clients" else (1, None)
     large = named(random_request(4096)).SerializeToString()
@@ -218,10 +218,13 @@ def test_stopping_answers_what_was_accepted_and_refuses_the_rest(repository):
     with grpc.insecure_channel(server.address) as channel:
         calls = [raw_predict(channel).future(message, timeout=60) for _ in range(30)]
         calls[0].result()
-        answered, queued = outcomes(server)["OK"], server.snapshot()["queued"]["requests"]
+        answered, queued = (
+            outcomes(server)["OK"],
+            server.metrics().total("embershard_queued_requests"),
+        )
         server.stop()
         codes = [call.code() for call in calls]
-    assert server.snapshot()["queued"]["requests"] == 0
+    assert server.metrics().total("embershard_queued_requests") == 0
     assert codes.count(Code.OK) == outcomes(server)["OK"] >= answered + queued
     assert set(codes) <= {Code.OK, Code.UNAVAILABLE, Code.CANCELLED}
 

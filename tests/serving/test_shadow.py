@@ -10,7 +10,7 @@ from embershard.client import Client
 from embershard.export import export_model
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
-from embershard.serving.metrics.exposition import Exposition
+from embershard.serving.metrics.exposition import exposition
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.status import status_json
 from tests.serving.failures.busy import until
@@ -57,19 +57,14 @@ class IsSlow(Telling):
         return {"score": super().forward(dense, sparse)["score"] + product.sum()}
 
 
-def version_2_of(server):
-    (found,) = [each for each in server.snapshot()["versions"] if each["version"] == 2]
-    return found
-
-
-def shadow_of(server):
-    return version_2_of(server)["shadow"]
+def counted(server, name):
+    """Of version 2."""
+    return server.metrics().total(f"embershard_shadow_{name}", version=2)
 
 
 def sampled_of(server):
     """Copied or dropped."""
-    shadow = shadow_of(server)
-    return shadow["sent"] + sum(shadow["dropped"].values())
+    return counted(server, "requests") + counted(server, "dropped")
 
 
 def test_scores_that_differ_are_measured(tmp_path):
@@ -82,16 +77,12 @@ def test_scores_that_differ_are_measured(tmp_path):
         for row in range(ASKED):
             client.predict("ranker", dense={"price": [5.0, 6.0]}, sparse={"item": [[row], []]})
         until(lambda: sampled_of(server) == ASKED)
-        sent = shadow_of(server)["sent"]
+        sent = counted(server, "requests")
         assert sent > 0
-        until(
-            lambda: sum(version_2_of(server)["histograms"]["shadow_difference"]["counts"]) == sent
-        )
-        snapshot = server.snapshot()
-        metrics = Exposition(server.snapshot).text().decode()
-    histogram = version_2_of(server)["histograms"]["shadow_difference"]
-    assert histogram["sum"] == pytest.approx(sent * STEP, rel=1e-4)
-    assert shadow_of(server)["failed"] == 0
+        until(lambda: counted(server, "difference") == sent)
+        metrics = exposition(server.metrics)().decode()
+        status = status_json(server.metrics(), server.packages, "serving", History(server.metrics))
+    assert counted(server, "failed") == 0
     (told,) = re.findall(
         r"^embershard_shadow_difference_sum\{.*version=\"2\"\} (.*)$", metrics, re.M
     )
@@ -99,7 +90,6 @@ def test_scores_that_differ_are_measured(tmp_path):
     assert (
         f'embershard_shadow_compared_total{{model="ranker",version="2"}} {float(sent)}' in metrics
     )
-    status = status_json(snapshot, "serving", History(server.snapshot))
     (line,) = [each for each in status["versions"] if each["version"] == 2]
     assert (line["shadow_sampled"], line["shadow_compared"]) == (ASKED, sent)
     assert line["shadow_difference"] == pytest.approx(STEP, rel=1e-4)
@@ -130,4 +120,4 @@ def test_a_shadow_that_goes_wrong_touches_no_answer(tmp_path, module, fails):
         assert abs(float(alone[0]) - STEP - DEAR) < STEP / 10
         until(lambda: sampled_of(server) == ASKED + 1)
         if fails:
-            until(lambda: shadow_of(server)["failed"] == shadow_of(server)["sent"])
+            until(lambda: counted(server, "failed") == counted(server, "requests"))

@@ -31,7 +31,7 @@ WARM_SHARE = 0.3
 """Of the time, before memory counts."""
 
 GROWTH_BYTES = 32 << 20
-NAMES_OF_PRIORITIES = ("batch", "interactive")
+NAMES_OF_PRIORITIES = ("background", "interactive")
 REQUESTS = "embershard_requests_total"
 
 OPTIONS = {
@@ -90,7 +90,7 @@ def assert_adds_up(figures, done):
     assert others <= {
         ("DEADLINE_EXCEEDED", "expired"),
         ("DEADLINE_EXCEEDED", "abandoned"),
-        ("RESOURCE_EXHAUSTED", "no_time"),
+        ("RESOURCE_EXHAUSTED", "deadline_infeasible"),
     }
     assert ok - done["good"] + sum(ended[key] for key in others) <= done["doubtful"]
     failures = [
@@ -112,7 +112,7 @@ def assert_adds_up(figures, done):
 def test_good_clients_are_served_right_whatever_others_do(repository, local):
     options = [word for option in OPTIONS.items() for word in option]
     with serving(repository, *options) as server:
-        metrics = server.process.stdout.readline().split()[-1]
+        metrics = server.metrics
         soak = Soak(server.address, local)
         threads = [
             threading.Thread(target=soak.run, args=(name, client))

@@ -147,7 +147,7 @@ def threads_that_give_way():
     )
 
 
-def test_no_thread_that_serves_gives_way_to_others(repository):
+def test_no_serving_thread_has_idle_priority(repository):
     """Not even those that a version starts while it is loaded, by a thread that does."""
     others = threads_that_give_way()
     with (

@@ -93,7 +93,9 @@ def test_who_does_not_trust_the_certificate_stays_out_while_others_go_on(
         check_refused(connected(server, ca=ca, server_name="elsewhere.example"))
         check_refused(Client(server.address, timeout_seconds=60, max_attempts=1))  # No TLS.
         good.predict("ranker", **REQUEST)
-        assert server.snapshot()["refused_calls"] == 0  # No call came through.
+        assert (
+            server.metrics().total("embershard_unauthenticated_calls") == 0
+        )  # No call came through.
 
 
 def test_a_client_refuses_a_server_whose_certificate_has_expired(authority, ca):
@@ -142,7 +144,7 @@ def test_a_new_certificate_holds_for_the_next_connection(
             after.predict("ranker", **REQUEST)
         check_refused(connected(server, ca=ca))
         before.predict("ranker", **REQUEST)  # Its connection goes on.
-        expires = server.snapshot()["certificate_expires_unix_seconds"]
+        expires = server.metrics().total("embershard_certificate_expiry_time_seconds")
         assert expires == renewed.expires.timestamp()
 
 
@@ -161,7 +163,7 @@ def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
     renewed = authority.sign("server", days=20)
     with tls_server(repository, files) as server:
-        before = server.snapshot()["certificate_expires_unix_seconds"]
+        before = server.metrics().total("embershard_certificate_expiry_time_seconds")
         if part == "key":
             replace(key, renewed.key)
         elif part == "expired":
@@ -178,12 +180,12 @@ def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
         assert len(said) == 1  # Once a change.
         assert words in said[0]
         assert said[0].endswith("; the certificate before it holds on")
-        assert server.snapshot()["certificate_expires_unix_seconds"] == before
+        assert server.metrics().total("embershard_certificate_expiry_time_seconds") == before
 
         renewed.write(tmp_path, "server")  # Now whole.
         with connected(server, ca=ca) as client:
             client.predict("ranker", **REQUEST)
-        after = server.snapshot()["certificate_expires_unix_seconds"]
+        after = server.metrics().total("embershard_certificate_expiry_time_seconds")
         assert after == renewed.expires.timestamp()
 
 

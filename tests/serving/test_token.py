@@ -1,4 +1,4 @@
-"""The token: every call but those for health brings it; nobody else gets to read it."""
+"""The token: every call but those for health has it; nobody else gets to read it."""
 
 import json
 import time
@@ -12,6 +12,7 @@ from embershard.serving import Server, ServerOptions
 from tests.cli.running import run, serving
 from tests.serving.asking import named, random_request
 from tests.serving.certificates import replace
+from tests.serving.counts import requests_by
 
 TOKEN = "one-token-of-a-test_0123456789"
 OTHER = "another-token-of-a-test_012345"
@@ -75,11 +76,12 @@ def test_every_call_without_it_is_refused_while_others_go_on(guarded, good, meta
             assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
             assert refused.details() == words
         good.predict("ranker", **REQUEST)
-    counted = guarded.snapshot()
-    assert counted["refused_calls"] == len(calls)
-    ended = {each["code"]: each["count"] for each in counted["requests"] if each["count"]}
-    assert ended == {"OK": 1}  # No model failed, and no request of it came.
-    assert TOKEN not in str(counted)
+    counted = guarded.metrics()
+    assert counted.total("embershard_unauthenticated_calls") == len(calls)
+    assert requests_by(guarded, "code") == {
+        ("OK",): 1
+    }  # No model failed, and no request of it came.
+    assert TOKEN not in str(list(counted))
 
 
 def test_the_case_of_the_scheme_is_nothing(guarded):
@@ -173,7 +175,7 @@ def test_there_is_no_reflection(server):
             assert reflect(iter([b""]), timeout=60).code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_commands_bring_it_and_nothing_that_they_write_holds_it(repository, token_file, tmp_path):
+def test_commands_send_it_and_nothing_that_they_write_holds_it(repository, token_file, tmp_path):
     recording, request = tmp_path / "calls", tmp_path / "request.json"
     request.write_text(json.dumps(REQUEST))
     flags = ["--threads", 1, "--record", recording, "--slow-ms", 0.001, "--log-json"]

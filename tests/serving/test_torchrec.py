@@ -8,7 +8,6 @@ PredictionResponse  1 map: 1 key, 2 FloatVec with 1 packed floats
 """
 
 import functools
-from collections import Counter
 from dataclasses import replace
 
 import grpc
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, flat, named, outputs_of
+from tests.serving.counts import requests_by
 from tests.serving.models import SCHEMA
 
 PREDICT = "/predictor.Predictor/Predict"
@@ -389,10 +389,7 @@ def test_it_is_counted_has_a_deadline_and_asks_for_the_token(repository, tmp_pat
         assert bad.code() is Code.INVALID_ARGUMENT
         late = predict.future(encoded(request()), metadata=header, timeout=0)
         assert late.code() is Code.DEADLINE_EXCEEDED
-        counted = server.snapshot()
-    codes = Counter()
-    for each in counted["requests"]:
-        codes[each["code"]] += each["count"]
-    assert (codes["OK"], codes["INVALID_ARGUMENT"]) == (1, 1)
-    assert counted["examples"] == 3
-    assert counted["refused_calls"] == 1
+        metrics, codes = server.metrics(), requests_by(server, "code")
+    assert (codes["OK",], codes["INVALID_ARGUMENT",]) == (1, 1)
+    assert metrics.total("embershard_examples") == 3
+    assert metrics.total("embershard_unauthenticated_calls") == 1

@@ -137,8 +137,8 @@ def test_requests_of_torchrecs_protocol_are_split_at_random(server):
 def test_requests_are_counted_by_the_version_that_answers(published):
     with split_server(published) as server, Client(server.address, timeout_seconds=60) as client:
         expected = Counter(versions_of(client).values())
-        counted = {each["version"]: each["examples"] for each in server.snapshot()["versions"]}
-    assert counted == expected
+        counted = server.metrics().by("embershard_examples", "version")
+    assert counted == {str(version): count for version, count in expected.items()}
 
 
 def test_the_schema_is_asked_of_the_default_version(client):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scripts.write_cli import PAGE, cli_page
 from scripts.write_surface import FOLDER, SURFACE
 
 
@@ -9,3 +10,7 @@ from scripts.write_surface import FOLDER, SURFACE
 def test_public_surface_is_as_committed(name):
     committed = (FOLDER / name).read_text().splitlines()
     assert list(SURFACE[name]()) == committed, "run python -m scripts.write_surface, and say why"
+
+
+def test_cli_page_is_generated_from_the_parser():
+    assert PAGE.read_text() == cli_page(), "run python -m scripts.write_cli"

@@ -163,12 +163,12 @@ def set_rows(document):
         pytest.param(truncate("checkpoint.json"), r"checkpoint.json: json: expected", id="json"),
         pytest.param(
             edit(lambda d: d.pop("metrics")),
-            "checkpoint.json: metrics: expected this key",
+            "checkpoint.json: metrics: missing key",
             id="key",
         ),
         pytest.param(
             edit(lambda d: d.update(extra=1)),
-            "checkpoint.json: extra: expected no such key",
+            "checkpoint.json: extra: unexpected key",
             id="new",
         ),
         pytest.param(

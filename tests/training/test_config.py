@@ -116,12 +116,12 @@ def test_the_example_that_the_demo_trains_is_read():
         ),
         pytest.param(
             '[data]\nname = "movielens"\nexamples = 9\n',
-            "run.toml:3: key 'data.examples': expected no such key for movielens, got 9",
+            "run.toml:3: key 'data.examples': expected none for movielens, got 9",
             id="key-of-another-data-set",
         ),
         pytest.param(
             '[data]\nname = "synthetic"\n\npath = "x"\n',
-            "run.toml:4: key 'data.path': expected no such key for synthetic, got",
+            "run.toml:4: key 'data.path': expected none for synthetic, got",
             id="folder-of-another-data-set",
         ),
         pytest.param(

@@ -104,15 +104,15 @@ function tabulate(status) {
   fill("totals", [
     ["requests answered", counted(answered)],
     ["requests not answered", counted(unanswered)],
-    ["examples answered", count(status.examples)],
-    ["batches", count(status.batches)],
+    ["examples answered", count(status.totals.examples)],
+    ["batches", count(status.totals.batches)],
     ["p50", seconds(status.quantiles.p50)],
     ["p90", seconds(status.quantiles.p90)],
     ["p99", seconds(status.quantiles.p99)],
-    ["received", bytes(status.bytes_received)],
-    ["sent", bytes(status.bytes_sent)],
-    ["slow requests", count(status.slow.seen)],
-    ["connections refused", count(status.connections_refused)],
+    ["received", bytes(status.totals.bytes_received)],
+    ["sent", bytes(status.totals.bytes_sent)],
+    ["slow requests", count(status.totals.slow_requests)],
+    ["connections refused", count(status.totals.connections_refused)],
   ]);
   const ended = status.requests.map((each, place) => ({ ...each, then: before.requests[place].count }));
   fill("requests", ended.filter((each) => each.count || each === ended[0]).map((each) =>

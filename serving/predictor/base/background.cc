@@ -36,40 +36,40 @@ bool GiveWayToOthers(pid_t thread) {
 
 Background::~Background() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
 Status Background::Run(const std::function<Status()>& work) {
-  const std::lock_guard turn(turn_);
+  const MutexLock turn(turn_);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { Loop(); });
   } catch (const std::exception& error) {
     return Internal(std::string("cannot start a thread: ") + error.what());
   }
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   work_ = &work;
-  changed_.notify_all();
-  changed_.wait(lock, [this] { return work_ == nullptr; });
+  changed_.NotifyAll();
+  while (work_ != nullptr) changed_.Wait(mutex_);
   return std::move(ended_);
 }
 
 void Background::Loop() {
   (void)GiveWayToOthers();  // Where it cannot, the work is done all the same.
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return work_ != nullptr || stopping_; });
+    while (work_ == nullptr && !stopping_) changed_.Wait(mutex_);
     if (work_ == nullptr) return;
     const std::function<Status()>& work = *work_;
-    lock.unlock();
+    lock.Unlock();
     Status ended = RunGuarded(work);
-    lock.lock();
+    lock.Lock();
     ended_ = std::move(ended);
     work_ = nullptr;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

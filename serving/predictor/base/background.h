@@ -5,11 +5,10 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace embershard {
@@ -40,15 +39,15 @@ class Background {
  private:
   void Loop();
 
-  std::mutex turn_;  // Held by whose work runs.
+  Mutex turn_;  // Held by whose work runs.
 
-  std::mutex mutex_;
-  std::condition_variable changed_;                // Signalled when the fields below change.
-  const std::function<Status()>* work_ = nullptr;  // Guarded by mutex_. Null: done.
-  Status ended_;                                   // Guarded by mutex_. What the work gave.
-  bool stopping_ = false;                          // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;  // Signalled when the fields below change.
+  const std::function<Status()>* work_ GUARDED_BY(mutex_) = nullptr;  // Null: done.
+  Status ended_ GUARDED_BY(mutex_);                                   // What the work gave.
+  bool stopping_ GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // Guarded by turn_.
+  std::thread thread_ GUARDED_BY(turn_);
 };
 
 // Runs `work` in the background; on the calling thread where `background` is null.

@@ -18,24 +18,25 @@ Clock::time_point Pace::After(size_t bytes, Clock::time_point now) {
 
 Status ReadControl::Spend(size_t bytes) {
   ++steps_;
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, pace_.After(bytes, Clock::now()), [this] { return stopped_; });
+  const MutexLock lock(mutex_);
+  const Clock::time_point next = pace_.After(bytes, Clock::now());
+  while (!stopped_ && changed_.WaitUntil(mutex_, next)) continue;
   ++steps_;  // A slow pace is no lack of progress.
   return stopped_ ? LoadingStopped() : Status();
 }
 
 Status ReadControl::Advance() {
   ++steps_;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stopped_ ? LoadingStopped() : Status();
 }
 
 void ReadControl::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace embershard

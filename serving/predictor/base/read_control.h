@@ -4,12 +4,11 @@
 #define EMBERSHARD_BASE_READ_CONTROL_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace embershard {
@@ -52,10 +51,10 @@ class ReadControl {
 
  private:
   std::atomic<uint64_t> steps_ = 0;
-  Pace pace_;  // Guarded by mutex_.
-  std::mutex mutex_;
-  std::condition_variable changed_;  // Signalled when stopped_ changes.
-  bool stopped_ = false;             // Guarded by mutex_.
+  Pace pace_ GUARDED_BY(mutex_);
+  Mutex mutex_;
+  CondVar changed_;  // Signalled when stopped_ changes.
+  bool stopped_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace embershard

@@ -9,36 +9,36 @@ TaskThread::TaskThread(std::function<void()> task)
 
 TaskThread::~TaskThread() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 void TaskThread::Start() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     started_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void TaskThread::Wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !started_; });
+  const MutexLock lock(mutex_);
+  while (started_) changed_.Wait(mutex_);
 }
 
 void TaskThread::Loop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return started_ || stopping_; });
+    while (!started_ && !stopping_) changed_.Wait(mutex_);
     if (!started_) return;
-    lock.unlock();
+    lock.Unlock();
     task_();
-    lock.lock();
+    lock.Lock();
     started_ = false;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

@@ -3,10 +3,10 @@
 #ifndef EMBERSHARD_BASE_TASK_THREAD_H_
 #define EMBERSHARD_BASE_TASK_THREAD_H_
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace embershard {
 
@@ -31,10 +31,10 @@ class TaskThread {
 
   const std::function<void()> task_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;  // Signalled when the fields below change.
-  bool started_ = false;             // Guarded by mutex_. Until the task is done.
-  bool stopping_ = false;            // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;                          // Signalled when the fields below change.
+  bool started_ GUARDED_BY(mutex_) = false;  // Until the task is done.
+  bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // Last, so that Loop() sees every field built.
 };

@@ -1,14 +1,15 @@
 #include "base/thread_count.h"
 
-#include <mutex>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace embershard {
 
 void UseThreads(int threads, int (*get)(), void (*set)(int)) {
   if (get() == threads) return;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   // Asked on a new thread: this one may have begun while another held the lock, with the
   // count that the other had set.
   int of_new_threads = 0;

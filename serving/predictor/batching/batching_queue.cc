@@ -101,10 +101,10 @@ std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const
 
 bool BatchingQueue::CanRun() const {
   if (free_.empty() || !former_.can_take()) return false;
-  return IsIdle() || BeginsSlot(Question());
+  return IsIdle() || Dispatches(Question());
 }
 
-SlotQuestion BatchingQueue::Question() const {
+DispatchQuestion BatchingQueue::Question() const {
   const Clock::time_point now = now_();
   return {.slots = running_.size(),
           .free = free_.size(),

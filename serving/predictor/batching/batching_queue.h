@@ -22,11 +22,11 @@
 #include <vector>
 
 #include "batching/batch_former.h"
+#include "batching/dispatch_policy.h"
 #include "batching/forecast.h"
 #include "batching/late.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"
-#include "batching/slot_rule.h"
 #include "batching/slot_threads.h"
 
 namespace embershard {
@@ -107,7 +107,7 @@ class BatchingQueue final : private SlotWork {
   // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const override;
   // REQUIRES: mutex_ is held; a slot is free, another runs, and something can be taken.
-  SlotQuestion Question() const;
+  DispatchQuestion Question() const;
   // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.
   Clock::time_point LooksAgain() const;
   bool IsIdle() const { return free_.size() == running_.size(); }

@@ -169,8 +169,9 @@ std::unique_ptr<Request> RequestPieces::TakeNext(const std::shared_ptr<RequestPi
 }
 
 void RequestPieces::End(uint32_t first_example, Status status, Response response) {
+  Response joined;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (failed_) return;
     AddTiming(response.timing);
     if (status.ok()) {
@@ -182,15 +183,15 @@ void RequestPieces::End(uint32_t first_example, Status status, Response response
     }
     if (status.ok() && ended_ < pieces_.size()) return;
     failed_ = !status.ok();
+    joined = std::move(joined_);  // No other piece looks at it from here on.
   }
-  // From here on nobody else looks at what is joined.
   const std::unique_ptr<Request> whole = take_whole_(*this);
   if (whole == nullptr) return;
   if (!status.ok()) {
-    joined_.outputs.clear();
-    joined_.unknown_ids.clear();
+    joined.outputs.clear();
+    joined.unknown_ids.clear();
   }
-  whole->answer(std::move(status), std::move(joined_));
+  whole->answer(std::move(status), std::move(joined));
 }
 
 void RequestPieces::AddTiming(const Timing& timing) {

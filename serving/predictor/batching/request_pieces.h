@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "batching/batch_costs.h"
 #include "batching/request.h"
 #include "package/manifest.h"
@@ -69,11 +69,10 @@ class RequestPieces {
   std::unique_ptr<Request> Cut(Rest* rest);
   // A piece has run. Answers the whole after the last, or the first that failed.
   void End(uint32_t first_example, Status status, Response response);
-  void Join(uint32_t first_example, Response response);  // REQUIRES: mutex_ is held.
-  // A place for each output that is asked for, with room for all examples. REQUIRES: mutex_ is
-  // held.
-  void MakePlaces();
-  void AddTiming(const Timing& timing);  // REQUIRES: mutex_ is held.
+  void Join(uint32_t first_example, Response response) REQUIRES(mutex_);
+  // A place for each output that is asked for, with room for all examples.
+  void MakePlaces() REQUIRES(mutex_);
+  void AddTiming(const Timing& timing) REQUIRES(mutex_);
 
   const Schema* const schema_;
   const TakeWhole take_whole_;
@@ -86,10 +85,10 @@ class RequestPieces {
   size_t taken_ = 0;
   BatchSize left_;
 
-  std::mutex mutex_;
-  size_t ended_ = 0;     // Guarded by mutex_. Pieces that are joined.
-  bool failed_ = false;  // Guarded by mutex_. No further piece is joined.
-  Response joined_;      // Guarded by mutex_.
+  Mutex mutex_;
+  size_t ended_ GUARDED_BY(mutex_) = 0;     // Pieces that are joined.
+  bool failed_ GUARDED_BY(mutex_) = false;  // No further piece is joined.
+  Response joined_ GUARDED_BY(mutex_);
 };
 
 // What no batch has taken of a request that waits. `requests`: as many as it has pieces.

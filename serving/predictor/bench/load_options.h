@@ -14,7 +14,7 @@ namespace embershard {
 
 // PEM texts, and empty ones for none.
 struct LoadTls {
-  std::string ca;           // Empty: those that gRPC brings along.
+  std::string ca;           // Empty: those that gRPC ships.
   std::string certificate;  // The tool's own...
   std::string key;          // ...and its key.
   std::string server_name;  // That the certificate must have. Empty: the target's.
@@ -26,7 +26,7 @@ struct LoadOptions {
   std::string method;  // "/package.Service/Method", unary.
 
   std::optional<LoadTls> tls;  // Nothing: without.
-  std::string token;           // That every call brings. Empty: none.
+  std::string token;           // That every call carries. Empty: none.
 
   // Above 0: so many streams carry the requests, over all lanes, at least one a lane, and
   // `method` takes and gives streams of PredictRequest and PredictResponse.

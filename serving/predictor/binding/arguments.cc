@@ -88,7 +88,7 @@ void Read(Keywords& keywords, GrpcServerOptions* to) {
   keywords.ReadMilliseconds("default_timeout_ms", &to->default_timeout);
   keywords.Read("max_message_bytes", &to->max_message_bytes);
   keywords.Read("stream_in_flight", &to->stream_in_flight);
-  keywords.Read("remote_orders", &to->remote_orders);
+  keywords.Read("model_control", &to->model_control);
   keywords.Read("reflection", &to->reflection);
   Read(keywords, &to->connections);
   keywords.Read("record", &to->record.path);

@@ -25,8 +25,9 @@
 #include "binding/arguments.h"
 #include "binding/errors.h"
 #include "binding/keywords.h"
+#include "binding/metrics.h"
 #include "binding/server_parts.h"
-#include "binding/snapshot_dict.h"
+#include "binding/slow_request_list.h"
 #include "binding/tensor_dict.h"
 #include "engine/engine.h"
 #include "engine/model_control.h"
@@ -79,6 +80,20 @@ Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& pre
   return ServedModels::Of(std::move(*engine));
 }
 
+const char* NameOf(VersionState state) {
+  switch (state) {
+    case VersionState::kUnloaded:
+      return "unloaded";
+    case VersionState::kLoading:
+      return "loading";
+    case VersionState::kReady:
+      return "ready";
+    case VersionState::kFailed:
+      break;
+  }
+  return "failed";
+}
+
 // A repository behind a port.
 class Server {
  public:
@@ -117,31 +132,39 @@ class Server {
     });
   }
 
-  // What `embershard.serving.snapshot.ServerSnapshot` says.
-  py::dict Snapshot() const {
-    const SecurityCounts security = parts_->server->security();
-    std::vector<ServedVersion> listed;
-    std::vector<EngineSnapshot> snapshots;
-    const TelemetrySnapshot unserved = Released([&] {
-      listed = parts_->served->List();
-      for (const ServedVersion& version : listed) snapshots.push_back(version.engine->Snapshot());
-      return parts_->served->telemetry().Read();
+  // See MetricList().
+  py::list Metrics() const {
+    ServerMetrics server;
+    server.connections_refused = parts_->server->connections_refused();
+    server.security = parts_->server->security();
+    Released([&] {
+      for (const ServedVersion& each : parts_->served->List()) {
+        server.versions.push_back(
+            {.engine = each.engine->Snapshot(), .is_default = each.is_default});
+      }
+      server.unserved = parts_->served->telemetry().Read();
     });
-    py::list versions;
-    for (size_t i = 0; i < listed.size(); ++i) {
-      py::dict version = ToDict(snapshots[i]);
-      version["labels"] = listed[i].labels;
-      version["is_default"] = listed[i].is_default;
-      versions.append(version);
-    }
-    Released([&listed] { listed.clear(); });  // Perhaps the last to hold an engine.
-    py::dict snapshot = UnservedToDict(unserved);
-    snapshot["versions"] = versions;
-    snapshot["connections_refused"] = parts_->server->connections_refused();
-    snapshot["answered_by_ended"] = parts_->served->answered_by_ended();
-    snapshot["refused_calls"] = security.refused_calls;
-    snapshot["certificate_expires_unix_seconds"] = security.certificate_expires_unix_seconds;
-    return snapshot;
+    return MetricList(server);
+  }
+
+  // Those served. As in Index().
+  py::list Served() const {
+    return Described(Released([&] {
+      std::vector<ServedVersion> versions = parts_->served->List();
+      for (ServedVersion& each : versions) each.engine.reset();  // Perhaps the last to hold one.
+      return versions;
+    }));
+  }
+
+  // Requests answered well since the start, by versions that have ended too.
+  uint64_t Answered() const {
+    return Released([&] {
+      uint64_t answered = parts_->served->answered_by_ended();
+      for (const auto& engine : parts_->served->Engines()) {
+        answered += engine->Snapshot().telemetry.Count(Outcome::kOk);
+      }
+      return answered;
+    });
   }
 
   // Each of these waits until it has happened, and raises where it failed.
@@ -160,19 +183,7 @@ class Server {
   }
 
   py::list Index() const {
-    const auto index = ValueOrRaise(Released([this] { return parts_->control->Index(); }));
-    py::list versions;
-    for (const ServedVersion& version : index) {
-      py::dict described;
-      described["model"] = ToPythonText(version.model);
-      described["version"] = version.version;
-      described["labels"] = version.labels;
-      described["is_default"] = version.is_default;
-      described["state"] = NameOf(version.state);
-      described["reason"] = ToPythonText(version.reason);
-      versions.append(described);
-    }
-    return versions;
+    return Described(ValueOrRaise(Released([this] { return parts_->control->Index(); })));
   }
 
   py::dict Recording() const {
@@ -192,6 +203,21 @@ class Server {
   }
 
  private:
+  static py::list Described(const std::vector<ServedVersion>& versions) {
+    py::list list;
+    for (const ServedVersion& version : versions) {
+      py::dict described;
+      described["model"] = ToPythonText(version.model);
+      described["version"] = version.version;
+      described["labels"] = version.labels;
+      described["is_default"] = version.is_default;
+      described["state"] = NameOf(version.state);
+      described["reason"] = ToPythonText(version.reason);
+      list.append(described);
+    }
+    return list;
+  }
+
   template <class Give>
   static py::dict Ordered(Give give) {
     const LoadOutcome outcome = Released([&give] {
@@ -265,7 +291,9 @@ void DefineServer(py::module_& module) {
       }))
       .def_property_readonly("port", &Server::port)
       .def("stop", &Server::Stop, py::arg("timeout_seconds"))
-      .def("snapshot", &Server::Snapshot)
+      .def("metrics", &Server::Metrics)
+      .def("served", &Server::Served)
+      .def("answered", &Server::Answered)
       .def("load", &Server::Load, py::arg("model"), py::arg("version"), py::arg("replace"))
       .def("unload", &Server::Unload, py::arg("model"), py::arg("version"))
       .def("refresh", &Server::Refresh)
@@ -288,6 +316,7 @@ void DefineLocalPredictor(py::module_& module) {
 PYBIND11_MODULE(_predictor, module) {
   DefineServer(module);
   DefineLocalPredictor(module);
+  module.def("example_metrics", &ExampleMetricList);
   module.def("core_count", [] { return CoreCount(); });
   module.def("explain_bus_errors", &ExplainBusErrors);
   module.def("keep_freed_memory", &KeepFreedMemory);

@@ -61,8 +61,8 @@ void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_i
 class BatchRunner::Taken {
  public:
   explicit Taken(BatchRunner* runner) : runner_(runner) {
-    std::unique_lock lock(runner_->mutex_);
-    runner_->freed_.wait(lock, [this] { return !runner_->free_.empty(); });
+    const MutexLock lock(runner_->mutex_);
+    while (runner_->free_.empty()) runner_->freed_.Wait(runner_->mutex_);
     const auto taken = runner_->unused_ > 0 ? runner_->free_.begin() : runner_->free_.end() - 1;
     if (runner_->unused_ > 0) --runner_->unused_;
     place_ = *taken;
@@ -72,10 +72,10 @@ class BatchRunner::Taken {
   Taken& operator=(const Taken&) = delete;
   ~Taken() {
     {
-      const std::lock_guard lock(runner_->mutex_);
+      const MutexLock lock(runner_->mutex_);
       runner_->free_.push_back(place_);
     }
-    runner_->freed_.notify_one();
+    runner_->freed_.NotifyOne();
   }
 
   Place* place() const { return place_; }

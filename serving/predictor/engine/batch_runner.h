@@ -3,14 +3,13 @@
 #ifndef EMBERSHARD_ENGINE_BATCH_RUNNER_H_
 #define EMBERSHARD_ENGINE_BATCH_RUNNER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "batching/builder.h"
 #include "batching/request.h"
@@ -54,12 +53,12 @@ class BatchRunner {
   Model* const model_;
   std::vector<Place> places_;  // Each for who has taken it from free_.
 
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  // Guarded by mutex_. First those that were never used, which are taken first: where batches run
+  Mutex mutex_;
+  CondVar freed_;
+  // First those that were never used, which are taken first: where batches run
   // at the start they give each its memory. The last is the one used last.
-  std::vector<Place*> free_;
-  size_t unused_;  // Guarded by mutex_. How many of the first were never used.
+  std::vector<Place*> free_ GUARDED_BY(mutex_);
+  size_t unused_ GUARDED_BY(mutex_);  // How many of the first were never used.
 };
 
 }  // namespace embershard

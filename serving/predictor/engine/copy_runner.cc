@@ -31,10 +31,10 @@ CopyRunner::~CopyRunner() { Stop(); }
 
 void CopyRunner::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -43,7 +43,7 @@ void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> c
   bool wake = false;
   bool stopped = false;
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped = stopping_;
     if (!stopped) {
       waiting_.emplace_back();
@@ -55,16 +55,16 @@ void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> c
     return Refuse(copy, OutOfMemory());
   }
   if (stopped) return Refuse(copy, ShuttingDown());
-  if (wake) changed_.notify_one();
+  if (wake) changed_.NotifyOne();
 }
 
 void CopyRunner::Review() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     to_review_ = true;
     ++reviews_;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void CopyRunner::Loop() {
@@ -79,9 +79,9 @@ void CopyRunner::Loop() {
 }
 
 bool CopyRunner::Take(Clock::time_point next, std::list<Waiting>* taken) {
-  std::unique_lock lock(mutex_);
-  if (taken->empty()) changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-  changed_.wait_until(lock, next, [this] { return stopping_ || to_review_; });
+  const MutexLock lock(mutex_);
+  while (taken->empty() && !stopping_ && waiting_.empty()) changed_.Wait(mutex_);
+  while (!stopping_ && !to_review_ && changed_.WaitUntil(mutex_, next)) continue;
   to_review_ = false;
   taken->splice(taken->end(), waiting_);
   return !stopping_;

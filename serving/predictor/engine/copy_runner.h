@@ -5,16 +5,15 @@
 #define EMBERSHARD_ENGINE_COPY_RUNNER_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "batching/request.h"
 #include "engine/engine.h"
 
@@ -75,12 +74,12 @@ class CopyRunner {
   const IsShadow is_shadow_;
   const double time_;
 
-  std::mutex mutex_;  // Held for moments only: its holder may have to wait for a processor.
-  std::condition_variable changed_;  // Signalled when the fields below change.
-  std::list<Waiting> waiting_;       // Guarded by mutex_.
-  bool to_review_ = false;           // Guarded by mutex_.
+  Mutex mutex_;      // Held for moments only: its holder may have to wait for a processor.
+  CondVar changed_;  // Signalled when the fields below change.
+  std::list<Waiting> waiting_ GUARDED_BY(mutex_);
+  bool to_review_ GUARDED_BY(mutex_) = false;
   std::atomic<uint64_t> reviews_ = 0;
-  bool stopping_ = false;  // Guarded by mutex_.
+  bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // Last, so that Loop() sees every field built.
 };

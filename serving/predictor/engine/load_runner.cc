@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <new>
 #include <sstream>
 #include <system_error>
 
 #include "base/background.h"
+#include "base/mutex.h"
 #include "base/read_control.h"
 
 namespace embershard {
@@ -45,37 +45,37 @@ struct LoadRunner::Job {
 struct LoadRunner::Worker {
   void Loop() {
     thread_id = gettid();
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return job != nullptr || leaving; });
+      while (job == nullptr && !leaving) changed.Wait(mutex);
       if (job == nullptr) return;
       const std::shared_ptr<Job> now = job;
-      lock.unlock();
+      lock.Unlock();
       now->work(now->context);
       now->work = nullptr;  // Destroyed before its end is announced.
-      lock.lock();
+      lock.Lock();
       now->done = true;
       job = nullptr;
-      changed.notify_all();
+      changed.NotifyAll();
     }
   }
 
   Background background;
   std::atomic<pid_t> thread_id = 0;
 
-  std::mutex mutex;
-  std::condition_variable changed;  // Signalled when the fields below change.
-  std::shared_ptr<Job> job;         // Guarded by mutex. Null: none is to be done.
-  bool leaving = false;             // Guarded by mutex.
+  Mutex mutex;
+  CondVar changed;                             // Signalled when the fields below change.
+  std::shared_ptr<Job> job GUARDED_BY(mutex);  // Null: none is to be done.
+  bool leaving GUARDED_BY(mutex) = false;
 };
 
 LoadRunner::~LoadRunner() {
   if (worker_ == nullptr) return;
   {
-    const std::lock_guard lock(worker_->mutex);
+    const MutexLock lock(worker_->mutex);
     worker_->leaving = true;
   }
-  worker_->changed.notify_all();
+  worker_->changed.NotifyAll();
   thread_.join();
 }
 
@@ -94,24 +94,24 @@ Status LoadRunner::StatusOfException() {
 }
 
 void LoadRunner::Stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
   if (current_ != nullptr) current_->control.Stop();
 }
 
 size_t LoadRunner::hung() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<size_t>(
       std::ranges::count_if(hung_, [](const Hung& each) { return !each.worker.expired(); }));
 }
 
 bool LoadRunner::is_stopped() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stopped_;
 }
 
 Status LoadRunner::Refusal(const LoadTask& task) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return LoadingStopped();
   std::erase_if(hung_, [](const Hung& each) { return each.worker.expired(); });
   std::string names;
@@ -145,25 +145,28 @@ Status LoadRunner::RunWork(const LoadTask& task, Work work) {
   if (Status started = StartWorker(); !started.ok()) return started;
   const auto job = std::make_shared<Job>(task, std::move(work), &worker_->background);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return LoadingStopped();
     current_ = job;
   }
   Status status = Wait(task, job);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   current_ = nullptr;
   return stopped_ ? LoadingStopped() : status;
 }
 
 Status LoadRunner::Wait(const LoadTask& task, const std::shared_ptr<Job>& job) {
   const std::shared_ptr<Worker> worker = worker_;
-  std::unique_lock lock(worker->mutex);
+  const MutexLock lock(worker->mutex);
   worker->job = job;
-  worker->changed.notify_all();
+  worker->changed.NotifyAll();
   uint64_t steps = 0;
   Clock::time_point advanced = options_.now();
   std::optional<Clock::time_point> stopped;
-  while (!worker->changed.wait_for(lock, kLookEvery, [&job] { return job->done; })) {
+  while (!job->done) {
+    const Clock::time_point look = Clock::now() + kLookEvery;
+    while (!job->done && worker->changed.WaitUntil(worker->mutex, look)) continue;
+    if (job->done) break;
     const Clock::time_point now = options_.now();
     if (const uint64_t counted = job->control.steps(); counted != steps) {
       steps = counted;
@@ -173,18 +176,18 @@ Status LoadRunner::Wait(const LoadTask& task, const std::shared_ptr<Job>& job) {
     const bool stuck = options_.timeout.count() > 0 && now - advanced >= options_.timeout;
     const bool hangs = stopped && Clock::now() - *stopped >= kStopMax;
     if (!stuck && !hangs) continue;
-    LeaveBehind(task.name, job.get());
+    job->control.Stop();
+    worker->leaving = true;
+    LeaveBehind(task.name);
     return GivenUp();
   }
   return {};
 }
 
-void LoadRunner::LeaveBehind(const std::string& name, Job* job) {
-  job->control.Stop();
-  worker_->leaving = true;
+void LoadRunner::LeaveBehind(const std::string& name) {
   if (worker_->thread_id != 0) (void)GiveWayToOthers(worker_->thread_id);
   thread_.detach();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   hung_.push_back({.name = name, .worker = worker_});
   worker_ = nullptr;
 }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/load_context.h"
 
@@ -87,8 +87,7 @@ class LoadRunner {
   Status StartWorker();
   // Until the job has ended, or is left behind.
   Status Wait(const LoadTask& task, const std::shared_ptr<Job>& job);
-  // REQUIRES: the worker's mutex is held.
-  void LeaveBehind(const std::string& name, Job* job);
+  void LeaveBehind(const std::string& name);
   Status GivenUp() const;
   bool is_stopped() const;
 
@@ -96,10 +95,10 @@ class LoadRunner {
   std::shared_ptr<Worker> worker_;  // Null: none was needed yet, or it was left behind.
   std::thread thread_;              // Of worker_.
 
-  mutable std::mutex mutex_;
-  bool stopped_ = false;          // Guarded by mutex_.
-  std::shared_ptr<Job> current_;  // Guarded by mutex_. Null: nothing runs.
-  std::vector<Hung> hung_;        // Guarded by mutex_.
+  mutable Mutex mutex_;
+  bool stopped_ GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Job> current_ GUARDED_BY(mutex_);  // Null: nothing runs.
+  std::vector<Hung> hung_ GUARDED_BY(mutex_);
 };
 
 }  // namespace embershard

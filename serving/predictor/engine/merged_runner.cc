@@ -30,7 +30,7 @@ MergedRunner::MergedRunner(const Schema* schema, const PieceBudget& budget, DueR
 }
 
 Status MergedRunner::WarmUp(const std::function<Status()>& work) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Status> statuses(1 + others_.size());
   OnThreads(statuses.size(), [&](size_t thread) {
     if (thread > 0) statuses[thread] = work();
@@ -40,7 +40,7 @@ Status MergedRunner::WarmUp(const std::function<Status()>& work) {
 }
 
 void MergedRunner::Run(Batch requests) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Share> shares;
   Batch wholes;
   try {

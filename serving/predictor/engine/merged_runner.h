@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/task_thread.h"
 #include "batching/batch_costs.h"
@@ -57,7 +57,7 @@ class MergedRunner {
   const PieceBudget budget_;
   DueRunner* const runner_;
 
-  std::mutex mutex_;
+  Mutex mutex_;
   const std::function<void(size_t)>* work_ = nullptr;  // Guarded by mutex_, and by Start(), Wait().
   std::vector<std::unique_ptr<TaskThread>> others_;    // Last: they use the fields above.
 };

@@ -43,10 +43,10 @@ void ModelControl::Unload(const std::string& model, int64_t version, Done done,
 
 void ModelControl::Stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   loader_.Stop();
   std::call_once(joined_, [this] {
     if (thread_.joinable()) thread_.join();
@@ -56,7 +56,7 @@ void ModelControl::Stop() {
 void ModelControl::Give(Order order) {
   Status refused;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) {
       refused = ShuttingDown();
     } else if (orders_.size() >= kOrdersMax) {
@@ -67,18 +67,18 @@ void ModelControl::Give(Order order) {
     }
   }
   if (!refused.ok()) return order.done({.status = std::move(refused)});
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void ModelControl::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !orders_.empty(); });
+    while (!stopping_ && orders_.empty()) changed_.Wait(mutex_);
     if (orders_.empty()) return;
     const Order order = std::move(orders_.front());
     orders_.pop_front();
     const bool refused = stopping_;
-    lock.unlock();
+    lock.Unlock();
     LoadOutcome outcome;
     const Clock::time_point start = Clock::now();
     try {
@@ -95,7 +95,7 @@ void ModelControl::Run() {
     }
     outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     order.done(outcome);
-    lock.lock();
+    lock.Lock();
   }
 }
 

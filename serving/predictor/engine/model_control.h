@@ -3,7 +3,6 @@
 #ifndef EMBERSHARD_ENGINE_MODEL_CONTROL_H_
 #define EMBERSHARD_ENGINE_MODEL_CONTROL_H_
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/model_loader.h"
 #include "engine/model_source.h"
@@ -73,10 +73,10 @@ class ModelControl {
 
   ModelLoader loader_;  // But for what any thread may call, of the thread alone once it runs.
 
-  std::mutex mutex_;
-  std::condition_variable changed_;  // Signalled when the fields below change.
-  std::deque<Order> orders_;         // Guarded by mutex_.
-  bool stopping_ = false;            // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;  // Signalled when the fields below change.
+  std::deque<Order> orders_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::once_flag joined_;
   std::thread thread_;  // Begins in Start().

@@ -144,7 +144,7 @@ Result<RepositoryModels> ModelLoader::ListModels() {
       {.name = "the repository"},
       [source = source_](const LoadContext&) { return source->List(); });
   if (models.ok()) {
-    const std::lock_guard lock(listed_mutex_);
+    const MutexLock lock(listed_mutex_);
     listed_ = *models;
   }
   return models;
@@ -336,7 +336,7 @@ size_t ModelLoader::HeldEngines() const {
 
 Result<std::vector<ServedVersion>> ModelLoader::Index() const {
   if (reads_.hung() > 0) {
-    const std::lock_guard lock(listed_mutex_);
+    const MutexLock lock(listed_mutex_);
     return states_.List(listed_, served_->List());
   }
   const Result<RepositoryModels> models = source_->List();

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/load_options.h"
 #include "engine/load_runner.h"
@@ -115,8 +115,8 @@ class ModelLoader {
 
   VersionStates states_;  // Thread-safe.
 
-  mutable std::mutex listed_mutex_;
-  RepositoryModels listed_;  // Guarded by listed_mutex_. As the repository was last.
+  mutable Mutex listed_mutex_;
+  RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // As the repository was last.
 };
 
 }  // namespace embershard

@@ -1,12 +1,11 @@
 #include "engine/retirement.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace embershard {
@@ -18,17 +17,17 @@ struct Retirement::Retired {
 
 struct Retirement::Queue {
   void Bury(Retired last) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     retired.push_back(std::move(last));
-    changed.notify_all();  // Under the lock: nothing of this is touched behind it.
+    changed.NotifyAll();  // Under the lock: nothing of this is touched behind it.
   }
 
-  std::mutex mutex;
-  std::condition_variable changed;  // Signalled when the fields below change.
-  std::vector<Retired> retired;     // Guarded by mutex. Room for all is reserved.
-  size_t owned = 0;                 // Guarded by mutex. That have not ended.
-  size_t waiting = 0;               // Guarded by mutex. Who waits for ends.
-  bool closed = false;              // Guarded by mutex.
+  Mutex mutex;
+  CondVar changed;                                 // Signalled when the fields below change.
+  std::vector<Retired> retired GUARDED_BY(mutex);  // Room for all is reserved.
+  size_t owned GUARDED_BY(mutex) = 0;              // That have not ended.
+  size_t waiting GUARDED_BY(mutex) = 0;            // Who waits for ends.
+  bool closed GUARDED_BY(mutex) = false;
   std::atomic<uint64_t> answered = 0;
 };
 
@@ -38,17 +37,17 @@ Retirement::Retirement(Background* background)
 
 Retirement::~Retirement() {
   {
-    const std::lock_guard lock(queue_->mutex);
+    const MutexLock lock(queue_->mutex);
     queue_->closed = true;
   }
-  queue_->changed.notify_all();
+  queue_->changed.NotifyAll();
   thread_.join();
 }
 
 std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine,
                                         std::shared_ptr<const void> claim) {
   {
-    const std::lock_guard lock(queue_->mutex);
+    const MutexLock lock(queue_->mutex);
     queue_->retired.reserve(++queue_->owned);  // Where one is let go, memory may have run out.
   }
   return {engine.release(), [queue = queue_, claim = std::move(claim)](Engine* last) mutable {
@@ -57,12 +56,11 @@ std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine,
 }
 
 bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
-  std::unique_lock lock(queue_->mutex);
+  const MutexLock lock(queue_->mutex);
   ++queue_->waiting;
-  const bool ended =
-      queue_->changed.wait_until(lock, deadline, [&] { return queue_->owned <= most; });
+  while (queue_->owned > most && queue_->changed.WaitUntil(queue_->mutex, deadline)) continue;
   --queue_->waiting;
-  return ended;
+  return queue_->owned <= most;
 }
 
 uint64_t Retirement::answered() const { return queue_->answered; }
@@ -70,9 +68,9 @@ uint64_t Retirement::answered() const { return queue_->answered; }
 void Retirement::EndOne(Queue* queue, Background* background, Retired retired) {
   retired.engine->Stop();
   queue->answered += retired.engine->telemetry().Read().Count(Outcome::kOk);
-  std::unique_lock lock(queue->mutex);
+  MutexLock lock(queue->mutex);
   const bool hurry = queue->closed || queue->waiting > 0;
-  lock.unlock();
+  lock.Unlock();
   // What serving threads have allocated ends here: who frees it has the lock of their memory.
   std::unique_ptr<Model> model = Engine::End(std::move(retired.engine));
   (void)RunIn(hurry ? nullptr : background, [&model] {
@@ -81,20 +79,21 @@ void Retirement::EndOne(Queue* queue, Background* background, Retired retired) {
   });
   model.reset();  // Where there was no thread for it.
   retired.claim.reset();
-  lock.lock();
+  lock.Lock();
   --queue->owned;
-  queue->changed.notify_all();  // Under the lock: nothing of `background` is touched behind it.
+  queue->changed.NotifyAll();  // Under the lock: nothing of `background` is touched behind it.
 }
 
 void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background) {
-  std::unique_lock lock(queue->mutex);
+  MutexLock lock(queue->mutex);
   while (true) {
-    queue->changed.wait(
-        lock, [&queue] { return !queue->retired.empty() || (queue->closed && queue->owned == 0); });
+    while (queue->retired.empty() && !(queue->closed && queue->owned == 0)) {
+      queue->changed.Wait(queue->mutex);
+    }
     if (queue->retired.empty()) return;
     Retired next = std::move(queue->retired.back());
     queue->retired.pop_back();
-    lock.unlock();
+    lock.Unlock();
     // Each on a thread of its own: an engine whose batch never ends holds up no other.
     std::shared_ptr<Retired> retired;
     try {
@@ -105,7 +104,7 @@ void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background
     } catch (const std::exception&) {  // Neither memory nor a thread is to be had.
       EndOne(queue.get(), background, std::move(retired ? *retired : next));
     }
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -91,7 +91,7 @@ std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine,
 }
 
 void ServedModels::Serve(ServedModel model) {
-  const std::lock_guard lock(changing_);
+  const MutexLock lock(changing_);
   auto models = std::make_shared<Models>(*Now());
   const std::string name = model.name;
   models->insert_or_assign(name, std::move(model));
@@ -100,7 +100,7 @@ void ServedModels::Serve(ServedModel model) {
 }
 
 void ServedModels::Withdraw(const std::string& model) {
-  const std::lock_guard lock(changing_);
+  const MutexLock lock(changing_);
   auto models = std::make_shared<Models>(*Now());
   const bool was_served = models->erase(model) > 0;
   Exchange(std::move(models));
@@ -108,20 +108,20 @@ void ServedModels::Withdraw(const std::string& model) {
 }
 
 void ServedModels::Watch(Watcher changed) {
-  const std::lock_guard lock(changing_);
+  const MutexLock lock(changing_);
   watcher_ = std::move(changed);
   if (!watcher_) return;
   for (const auto& [name, model] : *Now()) watcher_(name, true);
 }
 
 std::shared_ptr<const ServedModels::Models> ServedModels::Now() const {
-  const std::lock_guard lock(copying_);
+  const MutexLock lock(copying_);
   return models_;
 }
 
 void ServedModels::Exchange(std::shared_ptr<const Models> models) {
   {
-    const std::lock_guard lock(copying_);
+    const MutexLock lock(copying_);
     models_.swap(models);
   }
   shadow_.Review();

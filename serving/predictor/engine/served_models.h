@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 
 #include "base/background.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "engine/retirement.h"
@@ -126,20 +126,19 @@ class ServedModels {
 
   std::shared_ptr<const Models> Now() const;
   static Result<const ServedModel*> FindModel(const Models& models, std::string_view model);
-  // REQUIRES: changing_ is held.
-  void Exchange(std::shared_ptr<const Models> models);
+  void Exchange(std::shared_ptr<const Models> models) REQUIRES(changing_);
 
   Background background_;  // First: engines end there,
   Retirement retirement_;  // when this says so.
   Telemetry telemetry_;
   const TrafficSplit traffic_;
 
-  std::mutex changing_;  // Held while a model is changed.
-  Watcher watcher_;      // Guarded by changing_. May be null.
+  Mutex changing_;                         // Held while a model is changed.
+  Watcher watcher_ GUARDED_BY(changing_);  // May be null.
 
   // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
-  mutable std::mutex copying_;
-  std::shared_ptr<const Models> models_;  // Guarded by copying_. Never null.
+  mutable Mutex copying_;
+  std::shared_ptr<const Models> models_ GUARDED_BY(copying_);  // Never null.
 
   Shadow shadow_;  // Last: its thread reads the fields above.
 };

@@ -4,7 +4,7 @@ namespace embershard {
 
 void VersionStates::Set(const std::string& model, int64_t version, VersionState state,
                         const std::string& reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   states_.insert_or_assign(VersionKey(model, version), std::pair(state, reason));
 }
 
@@ -12,7 +12,7 @@ std::vector<ServedVersion> VersionStates::List(const RepositoryModels& there,
                                                std::vector<ServedVersion> served) const {
   std::map<VersionKey, ServedVersion> index;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [model, versions] : there) {
       for (const int64_t version : versions) {
         ServedVersion entry = {.model = model,

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/served_models.h"
 #include "package/repository.h"
 
@@ -30,8 +30,8 @@ class VersionStates {
  private:
   using VersionKey = std::pair<std::string, int64_t>;
 
-  mutable std::mutex mutex_;
-  std::map<VersionKey, std::pair<VersionState, std::string>> states_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::map<VersionKey, std::pair<VersionState, std::string>> states_ GUARDED_BY(mutex_);
 };
 
 }  // namespace embershard

@@ -13,7 +13,7 @@ namespace embershard {
 namespace {
 
 constexpr char kNotTaken[] =
-    "this server takes no orders to load or unload from clients: embershard serve --remote-orders "
+    "this server takes no orders to load or unload from clients: embershard serve --model-control "
     "has it take them";
 
 // Of an unload: models here do not depend on each other.

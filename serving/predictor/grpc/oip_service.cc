@@ -51,7 +51,7 @@ OipService::OipService(ServedModels* served, ModelControl* control,
     : served_(served),
       options_(options),
       handler_(served, nullptr, options.default_timeout),
-      orders_(served, control, options.remote_orders),
+      orders_(served, control, options.model_control),
       streams_(&handler_, MakeOipMessages, StreamOptionsOf(options)) {}
 
 void OipService::RefuseNew() {

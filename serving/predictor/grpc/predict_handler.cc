@@ -144,7 +144,7 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
   });
   TelemetryOf(*exchange).CountEnd(
       {.outcome = outcome,
-       .is_batch = exchange->messages->priority() == Priority::kBatch,
+       .is_background = exchange->messages->priority() == Priority::kBatch,
        .total = now - exchange->arrival,
        .examples = exchange->messages->examples(),
        .bytes_received = bytes,

@@ -101,7 +101,7 @@ Status RequestParser::ParsePriority(const v1::PredictRequest& message, Request* 
     case v1::PRIORITY_INTERACTIVE:
       request->priority = Priority::kInteractive;
       return {};
-    case v1::PRIORITY_BATCH:
+    case v1::PRIORITY_BACKGROUND:
       request->priority = Priority::kBatch;
       return {};
     default:

@@ -62,7 +62,7 @@ struct GrpcServerOptions {
 
   // Whether clients that are let in may have models loaded and unloaded, and so decide what is
   // served to all. Turn it on where they should.
-  bool remote_orders = false;
+  bool model_control = false;
 
   // Whether clients may ask which services and messages there are (gRPC server reflection). Turn it
   // on for tools that know no .proto file, such as grpcurl.
@@ -75,7 +75,7 @@ class GrpcServer {
   // Listens and serves. kUnavailable when the address cannot be listened on; as
   // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then;
   // as CheckSecurity(). `control`: what clients ask for the repository, and order where
-  // `remote_orders` lets them; not owned, and must outlive the server. Null: what is served stays.
+  // `model_control` lets them; not owned, and must outlive the server. Null: what is served stays.
   static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<ServedModels> served,
                                                    const GrpcServerOptions& options,
                                                    ModelControl* control = nullptr);

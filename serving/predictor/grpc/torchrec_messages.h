@@ -1,5 +1,5 @@
-// The messages of proto/torchrec/predictor.proto, as a request and its answer. docs/wire.md says
-// what a model's inputs are in them.
+// The messages of proto/torchrec/predictor.proto, as a request and its answer. docs/protocols.md
+// says what a model's inputs are in them.
 
 #ifndef EMBERSHARD_GRPC_TORCHREC_MESSAGES_H_
 #define EMBERSHARD_GRPC_TORCHREC_MESSAGES_H_

@@ -22,15 +22,10 @@ constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 // Not O_PATH: the file is read. O_NONBLOCK: a pipe would wait for a writer.
 constexpr int kFileFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
-std::string ErrorText() {
-  switch (errno) {
-    case ENOENT:
-      return "nothing";
-    case ELOOP:
-      return "a symbolic link";
-    default:
-      return std::strerror(errno);
-  }
+// Why `path` could not be opened as what was `expected`.
+Status NotOpened(std::string_view path, std::string_view expected) {
+  if (errno == ENOENT) return BadPackage(std::string(path) + ": missing file");
+  return Refusal(path, "file", expected, errno == ELOOP ? "a symbolic link" : std::strerror(errno));
 }
 
 // Steps down from `root`, one part of the path at a time, following no link. The result
@@ -58,16 +53,14 @@ Status ListFolder(const File& root, const std::string& path, FileSizes* files,
   File opened = OpenFolder(root, path);
   std::unique_ptr<DIR, CloseFolder> folder(opened.is_open() ? fdopendir(dup(opened.descriptor()))
                                                             : nullptr);
-  if (folder == nullptr) {
-    return Refusal(Printable(path), "file", "a folder that can be read", ErrorText());
-  }
+  if (folder == nullptr) return NotOpened(Printable(path), "a folder that can be read");
   while (const dirent* entry = readdir(folder.get())) {
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     const std::string entry_path = path.empty() ? name : path + "/" + name;
     struct stat status;
     if (fstatat(opened.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-      return Refusal(Printable(entry_path), "file", "a regular file", ErrorText());
+      return NotOpened(Printable(entry_path), "a regular file");
     }
     if (S_ISDIR(status.st_mode)) {
       folders->push_back(entry_path);
@@ -85,7 +78,7 @@ Status ListFolder(const File& root, const std::string& path, FileSizes* files,
 
 Result<PackageFolder> PackageFolder::Open(const std::filesystem::path& path, ReadControl* control) {
   File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.is_open()) return Refusal(Printable(path.native()), "file", "a folder", ErrorText());
+  if (!folder.is_open()) return NotOpened(Printable(path.native()), "a folder");
   return PackageFolder(std::move(folder), control);
 }
 
@@ -94,9 +87,9 @@ Result<File> PackageFolder::OpenFile(std::string_view file) const {
   const std::string_view parent = file.substr(0, slash == std::string_view::npos ? 0 : slash);
   const std::string name(file.substr(parent.empty() ? 0 : slash + 1));
   const File folder = OpenFolder(folder_, parent);
-  if (!folder.is_open()) return Refusal(file, "file", "a file", ErrorText());
+  if (!folder.is_open()) return NotOpened(file, "a file");
   File opened(openat(folder.descriptor(), name.c_str(), kFileFlags));
-  if (!opened.is_open()) return Refusal(file, "file", "a file", ErrorText());
+  if (!opened.is_open()) return NotOpened(file, "a file");
   struct stat status;
   if (fstat(opened.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return Refusal(file, "file", "a regular file", "something else");
@@ -115,10 +108,10 @@ Status PackageFolder::CheckFiles(const Manifest& manifest) const {
   std::set<std::string> listed = {kManifestFile, kManifestDigestFile};
   for (const auto& [file, spec] : manifest.files) listed.insert(file);
   for (const std::string& file : listed) {
-    if (!found.contains(file)) return Refusal(file, "file", "a file", "nothing");
+    if (!found.contains(file)) return BadPackage(file + ": missing file");
   }
   for (const auto& [file, size] : found) {
-    if (!listed.contains(file)) return Refusal(Printable(file), "file", "no such file", "one");
+    if (!listed.contains(file)) return BadPackage(Printable(file) + ": unexpected file");
   }
   for (const auto& [file, spec] : manifest.files) {
     if (const uint64_t size = found.at(file); size != spec.bytes) {

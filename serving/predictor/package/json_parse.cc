@@ -40,7 +40,10 @@ class Builder final : public Json::json_sax_t {
   bool end_array() override { return Close(); }
 
   bool key(string_t& name) override {
-    if (open_.back()->contains(name)) return Refuse("each key once", "'" + name + "' twice");
+    if (open_.back()->contains(name)) {
+      status_ = BadPackage(file_ + ": json: duplicate key " + Shown("'" + name + "'"));
+      return false;
+    }
     key_ = std::move(name);
     return true;
   }
@@ -105,7 +108,7 @@ Status ParseJson(std::string_view text, std::string_view file, Json* document) {
                    std::to_string(text.size()));
   }
   if (text.starts_with("\xEF\xBB\xBF")) {
-    return Refusal(file, "json", "no byte order mark", "one");
+    return Unexpected(file, "json", "byte order mark");
   }
   // The parser would take it for the end of the text.
   if (const size_t at = text.find('\0'); at != std::string_view::npos) {

@@ -1,4 +1,4 @@
-// JSON as every reader reads it alike: UTF-8, each key once, finite numbers of 64 bits.
+// JSON as every reader reads it alike: UTF-8, no duplicate keys, finite numbers of 64 bits.
 
 #ifndef EMBERSHARD_PACKAGE_JSON_PARSE_H_
 #define EMBERSHARD_PACKAGE_JSON_PARSE_H_

@@ -19,6 +19,10 @@ void FirstRefusal::Refuse(std::string_view field, std::string_view expected, std
   if (ok()) status_ = Refusal(file_, field.empty() ? "json" : field, expected, got);
 }
 
+void FirstRefusal::RefuseAs(std::string_view field, std::string_view problem) {
+  if (ok()) status_ = BadPackage(file_ + ": " + std::string(field) + ": " + std::string(problem));
+}
+
 JsonValue::JsonValue(const Json& document, FirstRefusal* refusal)
     : JsonValue(&document, "", refusal) {}
 
@@ -37,11 +41,11 @@ bool JsonValue::ExpectObject() const {
 void JsonValue::ExpectKeys(std::initializer_list<std::string_view> keys) const {
   if (!ExpectObject()) return;
   for (const std::string_view key : keys) {
-    if (!json_->contains(key)) refusal_->Refuse(PathOf(key), "this key", "nothing");
+    if (!json_->contains(key)) refusal_->RefuseAs(PathOf(key), "missing key");
   }
   for (const auto& [key, value] : json_->items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      JsonValue(&value, PathOf(key), refusal_).Refuse("no such key");
+      refusal_->RefuseAs(PathOf(key), "unexpected key");
     }
   }
 }

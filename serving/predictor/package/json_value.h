@@ -22,6 +22,8 @@ class FirstRefusal {
   explicit FirstRefusal(std::string_view file) : file_(file) {}
 
   void Refuse(std::string_view field, std::string_view expected, std::string_view got);
+  // "<file>: <field>: <problem>".
+  void RefuseAs(std::string_view field, std::string_view problem);
   const Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
 
@@ -77,6 +79,7 @@ class JsonValue {
 
   void Refuse(std::string_view expected) const;  // Got: the value as it is.
   void Refuse(std::string_view expected, std::string_view got) const;
+  void RefuseUnexpected() const { refusal_->RefuseAs(path_, "unexpected key"); }
 
  private:
   JsonValue(const nlohmann::json* json, std::string path, FirstRefusal* refusal)

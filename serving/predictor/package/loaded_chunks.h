@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/address_range.h"
+#include "base/mutex.h"
 
 namespace embershard {
 
@@ -32,8 +32,8 @@ class LoadedChunks {
     size_t offset = 0;
   };
 
-  mutable std::mutex mutex_;
-  std::map<std::string, Known> known_;  // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::map<std::string, Known> known_ GUARDED_BY(mutex_);
 };
 
 }  // namespace embershard

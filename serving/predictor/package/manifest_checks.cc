@@ -52,7 +52,7 @@ std::vector<NamedFile> NamedFiles(const Manifest& manifest, const JsonValue& roo
 void CheckFiles(const Manifest& manifest, const JsonValue& root) {
   const JsonValue files = root["files"];
   for (const auto& [file, spec] : manifest.files) {
-    if (file == kManifestFile || file == kManifestDigestFile) files[file].Refuse("no such key");
+    if (file == kManifestFile || file == kManifestDigestFile) files[file].RefuseUnexpected();
     for (size_t end = file.find('/'); end != std::string::npos; end = file.find('/', end + 1)) {
       const std::string folder = file.substr(0, end);
       if (manifest.files.contains(folder)) files[file].Refuse(folder + " to be a folder", "a file");

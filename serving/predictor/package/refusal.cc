@@ -5,7 +5,8 @@ namespace {
 
 constexpr size_t kShown = 120;
 
-// Cuts between characters, so that the message stays UTF-8.
+}  // namespace
+
 std::string Shown(std::string_view text) {
   if (text.size() <= kShown) return std::string(text);
   size_t end = kShown - 3;
@@ -13,14 +14,18 @@ std::string Shown(std::string_view text) {
   return std::string(text.substr(0, end)) + "...";
 }
 
-}  // namespace
-
 Status Refusal(std::string_view file, std::string_view field, std::string_view expected,
                std::string_view got) {
   std::string message(file);
   message.append(": ").append(field);
   message.append(": expected ").append(Shown(expected));
   message.append(", got ").append(Shown(got));
+  return BadPackage(std::move(message));
+}
+
+Status Unexpected(std::string_view file, std::string_view field, std::string_view what) {
+  std::string message(file);
+  message.append(": ").append(field).append(": unexpected ").append(what);
   return BadPackage(std::move(message));
 }
 

@@ -22,6 +22,12 @@ namespace embershard {
 Status Refusal(std::string_view file, std::string_view field, std::string_view expected,
                std::string_view got);
 
+// kBadPackage, "<file>: <field>: unexpected <what>".
+Status Unexpected(std::string_view file, std::string_view field, std::string_view what);
+
+// `text`, cut between characters where it is long.
+std::string Shown(std::string_view text);
+
 // `text` with every byte that is not printable ASCII as '?': for names and pieces of which
 // nothing is known yet.
 std::string Printable(std::string_view text);

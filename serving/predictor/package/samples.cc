@@ -36,7 +36,7 @@ Result<size_t> CountSamples(const Safetensors& file) {
   std::set<std::string_view> numbers;
   for (const auto& [name, tensor] : file.tensors()) {
     std::string_view number;
-    if (!IsSampleTensor(name, &number)) return Refusal(file.file(), name, "no such tensor", "one");
+    if (!IsSampleTensor(name, &number)) return Unexpected(file.file(), name, "tensor");
     numbers.insert(number);
   }
   if (!numbers.empty()) return numbers.size();
@@ -135,7 +135,7 @@ class SampleReader {
     for (auto at = file_.tensors().lower_bound(prefix);
          at != file_.tensors().end() && at->first.starts_with(prefix); ++at) {
       if (!known.contains(at->first)) {
-        return Refusal(file_.file(), at->first, "no such tensor", "one");
+        return Unexpected(file_.file(), at->first, "tensor");
       }
     }
     return {};

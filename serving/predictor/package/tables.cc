@@ -51,7 +51,7 @@ Status ReadHeader(const Chunk& chunk, ListedFile* file) {
   if (!tensors.ok()) return tensors.status();
 
   for (const auto& [name, tensor] : *tensors) {
-    if (name != "rows") return Refusal(chunk.file, name, "no such tensor", "one");
+    if (name != "rows") return Unexpected(chunk.file, name, "tensor");
   }
   const std::vector<uint64_t> shape = {chunk.rows, chunk.row_bytes};
   const auto found = tensors->find("rows");

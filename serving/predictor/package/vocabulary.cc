@@ -22,9 +22,7 @@ Result<std::shared_ptr<const Vocabulary>> Vocabulary::Parse(std::string bytes,
 
 Status Vocabulary::View() {
   for (const auto& [name, tensor] : data_.tensors()) {
-    if (name != "keys" && name != "rows") {
-      return Refusal(data_.file(), name, "no such tensor", "one");
-    }
+    if (name != "keys" && name != "rows") return Unexpected(data_.file(), name, "tensor");
   }
   const StoredTensor* stored = data_.Find("keys");
   const uint64_t ids = stored == nullptr || stored->shape.empty() ? 1 : stored->shape[0];

@@ -5,35 +5,35 @@ namespace embershard {
 OutcomeName NameOf(Outcome outcome) {
   switch (outcome) {
     case Outcome::kOk:
-      return {"OK", ""};
+      return {"OK", "", ""};
     case Outcome::kMalformed:
-      return {"INVALID_ARGUMENT", "malformed"};
+      return {"INVALID_ARGUMENT", "malformed", "OTHER"};
     case Outcome::kRefused:
-      return {"INVALID_ARGUMENT", "refused"};
+      return {"INVALID_ARGUMENT", "refused", "OTHER"};
     case Outcome::kTooLarge:
-      return {"INVALID_ARGUMENT", "too_large"};
+      return {"INVALID_ARGUMENT", "too_large", "OTHER"};
     case Outcome::kNotFound:
-      return {"NOT_FOUND", "not_found"};
+      return {"NOT_FOUND", "not_found", "OTHER"};
     case Outcome::kStaleSchema:
-      return {"FAILED_PRECONDITION", "stale_schema"};
+      return {"FAILED_PRECONDITION", "stale_schema", "OTHER"};
     case Outcome::kQueueFull:
-      return {"RESOURCE_EXHAUSTED", "queue_full"};
+      return {"RESOURCE_EXHAUSTED", "queue_full", "REJECTED"};
     case Outcome::kNoTime:
-      return {"RESOURCE_EXHAUSTED", "no_time"};
+      return {"RESOURCE_EXHAUSTED", "deadline_infeasible", "REJECTED"};
     case Outcome::kExpired:
-      return {"DEADLINE_EXCEEDED", "expired"};
+      return {"DEADLINE_EXCEEDED", "expired", "REJECTED"};
     case Outcome::kAbandoned:
-      return {"DEADLINE_EXCEEDED", "abandoned"};
+      return {"DEADLINE_EXCEEDED", "abandoned", "CANCELED"};
     case Outcome::kShuttingDown:
-      return {"UNAVAILABLE", "shutting_down"};
+      return {"UNAVAILABLE", "shutting_down", "REJECTED"};
     case Outcome::kModelFailed:
-      return {"INTERNAL", "model_failed"};
+      return {"INTERNAL", "model_failed", "BACKEND"};
     case Outcome::kNotFinite:
-      return {"INTERNAL", "not_finite"};
+      return {"INTERNAL", "not_finite", "BACKEND"};
     case Outcome::kOutOfMemory:
       break;
   }
-  return {"INTERNAL", "out_of_memory"};
+  return {"INTERNAL", "out_of_memory", "BACKEND"};
 }
 
 Outcome OutcomeOf(const Status& status) {

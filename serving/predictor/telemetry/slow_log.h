@@ -4,15 +4,14 @@
 #define EMBERSHARD_TELEMETRY_SLOW_LOG_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "telemetry/outcome.h"
 
 namespace embershard {
@@ -77,10 +76,10 @@ class SlowLog {
   std::atomic<uint64_t> seen_ = 0;
   std::atomic<uint64_t> dropped_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;   // Signalled when the fields below change.
-  std::vector<SlowRequest> waiting_;  // Guarded by mutex_. Oldest first, never above kCapacity.
-  bool closed_ = false;               // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;                                      // Signalled when the fields below change.
+  std::vector<SlowRequest> waiting_ GUARDED_BY(mutex_);  // Oldest first, never above kCapacity.
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace embershard

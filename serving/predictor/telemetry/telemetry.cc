@@ -41,7 +41,7 @@ void Telemetry::CountEnd(const EndedCall& call) {
     request_seconds_.Add(Nanoseconds(call.total));
   }
   // Last: who reads of this call's end sees what is above, and its arrival.
-  auto& ended = call.is_batch ? ended_batch_ : ended_interactive_;
+  auto& ended = call.is_background ? ended_background_ : ended_interactive_;
   ended[static_cast<size_t>(call.outcome)].fetch_add(1, std::memory_order_release);
 }
 
@@ -77,7 +77,7 @@ uint64_t Telemetry::Nanoseconds(Clock::duration duration) {
 void TelemetrySnapshot::Add(const TelemetrySnapshot& other) {
   for (size_t i = 0; i < kOutcomes; ++i) {
     interactive_calls[i] += other.interactive_calls[i];
-    batch_calls[i] += other.batch_calls[i];
+    background_calls[i] += other.background_calls[i];
   }
   in_flight += other.in_flight;
   open_streams += other.open_streams;
@@ -92,8 +92,8 @@ TelemetrySnapshot Telemetry::Read() const {
   uint64_t ended = 0;
   for (size_t i = 0; i < kOutcomes; ++i) {
     read.interactive_calls[i] = ended_interactive_[i].load(std::memory_order_acquire);
-    read.batch_calls[i] = ended_batch_[i].load(std::memory_order_acquire);
-    ended += read.interactive_calls[i] + read.batch_calls[i];
+    read.background_calls[i] = ended_background_[i].load(std::memory_order_acquire);
+    ended += read.interactive_calls[i] + read.background_calls[i];
   }
   read.in_flight = Value(arrived_) - ended;  // Read later, so at least as many.
   read.open_streams = Value(open_streams_);

@@ -30,8 +30,8 @@ struct TelemetryOptions {
 // One call, at its end.
 struct EndedCall {
   Outcome outcome = Outcome::kOk;
-  bool is_batch = false;     // Of the priority `batch`, else `interactive`.
-  Clock::duration total{0};  // From arrival to answer.
+  bool is_background = false;  // Of the priority `background`, else `interactive`.
+  Clock::duration total{0};    // From arrival to answer.
   uint32_t examples = 0;
   uint64_t bytes_received = 0;
   uint64_t bytes_sent = 0;
@@ -67,8 +67,8 @@ struct TelemetrySnapshot {
   double start_unix_seconds = 0;
   // That have ended, by outcome.
   std::array<uint64_t, kOutcomes> interactive_calls{};
-  std::array<uint64_t, kOutcomes> batch_calls{};  // Of the priority `batch`.
-  uint64_t in_flight = 0;                         // That have arrived and not ended.
+  std::array<uint64_t, kOutcomes> background_calls{};  // Of the priority `background`.
+  uint64_t in_flight = 0;                              // That have arrived and not ended.
   uint64_t open_streams = 0;
   uint64_t examples = 0;              // Of OK calls.
   uint64_t last_ok_unix_ms = 0;       // When the last of them ended. 0: there was none.
@@ -89,7 +89,7 @@ struct TelemetrySnapshot {
 
   uint64_t Count(Outcome outcome) const {
     const auto place = static_cast<size_t>(outcome);
-    return interactive_calls[place] + batch_calls[place];
+    return interactive_calls[place] + background_calls[place];
   }
 
   // Adds what is counted of calls and streams elsewhere, histograms not included.
@@ -155,7 +155,7 @@ class Telemetry {
   Counter arrived_ = 0;
   Counter open_streams_ = 0;
   std::array<Counter, kOutcomes> ended_interactive_{};
-  std::array<Counter, kOutcomes> ended_batch_{};
+  std::array<Counter, kOutcomes> ended_background_{};
   Counter examples_ = 0;
   Counter last_ok_unix_ms_ = 0;
   Counter batches_ = 0;

@@ -1,4 +1,4 @@
-// Which tensors a model takes and gives. docs/wire.md is the manual.
+// Which tensors a model takes and gives. docs/protocols.md is the manual.
 //
 //   tensor            datatype  shape                 holds
 //   <dense>           FP32      [B], request scope [1]

@@ -3,7 +3,6 @@ clock, only at what comes before the end of that batch.
 """
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import Hash, Schema, SparseInput
 from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named
+from tests.serving.counts import queued, requests_by
 
 EXAMPLES = 4096
 """As many as one request may hold: some hundred thousand million operations. Such a request runs
@@ -80,21 +80,18 @@ def serving_heavy(folder, **options):
 
 def run_long(server, channel, **call):
     """Sends a request of EXAMPLES; the model is at work on it when this returns."""
-    before = server.snapshot()["devices"][0]["batches"]
+    before = server.metrics().total("embershard_device_batches", device="cpu:0")
     running = predictor(channel).future(body(EXAMPLES), **call)
-    until(lambda: server.snapshot()["devices"][0]["batches"] > before)
+    until(lambda: server.metrics().total("embershard_device_batches", device="cpu:0") > before)
     return running
 
 
 def outcomes(server):
     """How often each came about, by code and reason."""
-    counted = Counter()
-    for each in server.snapshot()["requests"]:
-        counted[each["code"], each["reason"]] += each["count"]
-    return {outcome: count for outcome, count in counted.items() if count}
+    return requests_by(server, "code", "reason")
 
 
 def is_idle(server):
     """Nothing waits, and nothing is under way."""
-    snapshot = server.snapshot()
-    return snapshot["in_flight"] == 0 and not any(snapshot["queued"].values())
+    in_flight = server.metrics().total("embershard_in_flight_requests")
+    return in_flight == 0 and not any(queued(server).values())

@@ -171,7 +171,7 @@ def test_a_request_larger_than_any_batch_is_cut_and_joined_again(repository, loc
         for place in (1, 0, 1):
             asked = (large, small)[place]
             assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
-        assert server.snapshot()["batches"] >= 13
+        assert server.metrics().total("embershard_batches") >= 13
 
 
 def test_a_request_larger_than_any_may_be_is_refused_and_the_next_is_served(repository, local):

@@ -10,6 +10,7 @@ import pytest
 
 from embershard.serving import LocalPredictor
 from tests.serving.asking import outputs_of
+from tests.serving.counts import queued
 from tests.serving.failures.busy import (
     EXAMPLES,
     WAIT_SECONDS,
@@ -45,20 +46,20 @@ def test_one_that_waits_is_answered_while_the_batch_before_it_runs_on(server, ch
     waiting = predictor(channel).future(body(2))
     assert waiting.code() is Code.DEADLINE_EXCEEDED
     assert not running.done()
-    snapshot = server.snapshot()
-    assert snapshot["batches"] == 0  # None has ended.
-    assert not any(snapshot["queued"].values())
+    assert server.metrics().total("embershard_batches") == 0  # None has ended.
+    assert not any(queued(server).values())
     assert outputs_of(running.result())["score"].shape == (EXAMPLES,)
     until(lambda: is_idle(server))
-    assert server.snapshot()["batches"] == 1  # Nothing was computed for the other.
+    assert server.metrics().total("embershard_batches") == 1  # Nothing was computed for the other.
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "expired"): 1}
 
 
 def test_one_that_runs_is_answered_while_its_batch_runs_on(server, channel, heavy):
     running = run_long(server, channel)
     assert running.code() is Code.DEADLINE_EXCEEDED
-    snapshot = server.snapshot()
-    assert (snapshot["batches"], snapshot["in_flight"]) == (0, 0)
+    metrics = server.metrics()
+    assert metrics.total("embershard_batches") == 0
+    assert metrics.total("embershard_in_flight_requests") == 0
     assert_answers(channel, heavy)
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "expired"): 1}
 
@@ -101,7 +102,7 @@ def read_status(connection):
             payloads += payload
             if head[3] == 3 or (head[3] in (0, 1) and head[4] & 1):  # Reset, or ended.
                 return payloads
-    raise AssertionError("hung up on, and not answered")
+    raise AssertionError("closed, and not answered")
 
 
 def test_one_that_comes_too_late_is_not_computed(server, channel, heavy):
@@ -110,22 +111,22 @@ def test_one_that_comes_too_late_is_not_computed(server, channel, heavy):
         connection.sendall(expired_call(body(2)))
         assert b"score" not in read_status(connection)
     until(lambda: is_idle(server))
-    assert server.snapshot()["batches"] == 0
+    assert server.metrics().total("embershard_batches") == 0
     assert_answers(channel, heavy)
-    assert server.snapshot()["batches"] == 1
+    assert server.metrics().total("embershard_batches") == 1
 
 
 def test_one_that_is_cancelled_leaves_the_queue_while_the_batch_before_it_runs_on(server, channel):
     running = run_long(server, channel, timeout=WAIT_SECONDS)
     waiting = predictor(channel).future(body(7), timeout=WAIT_SECONDS)
-    until(lambda: server.snapshot()["queued"]["requests"] == 1)
-    queued = server.snapshot()["queued"]
-    assert (queued["examples"], queued["ids"]) == (7, 7)
+    until(lambda: server.metrics().total("embershard_queued_requests") == 1)
+    waits = queued(server)
+    assert (waits["examples"], waits["ids"]) == (7, 7)
     waiting.cancel()
-    until(lambda: not any(server.snapshot()["queued"].values()))
+    until(lambda: not any(queued(server).values()))
     assert not running.done()
-    assert server.snapshot()["batches"] == 0
+    assert server.metrics().total("embershard_batches") == 0
     assert outputs_of(running.result())["score"].shape == (EXAMPLES,)
     until(lambda: is_idle(server))
-    assert server.snapshot()["batches"] == 1
+    assert server.metrics().total("embershard_batches") == 1
     assert outcomes(server) == {("OK", ""): 1, ("DEADLINE_EXCEEDED", "abandoned"): 1}

@@ -39,7 +39,7 @@ def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, ch
     calls = [predictor(channel).future(each, timeout=WAIT_SECONDS) for each in bodies]
     until(lambda: sum(call.done() for call in calls) == 2 * FIT)
     assert not running.done()
-    assert server.snapshot()["queued"]["examples"] == ROOM
+    assert server.metrics().total("embershard_queued_examples") == ROOM
     refused = [call for call in calls if call.done()]
     assert {call.code() for call in refused} == {Code.RESOURCE_EXHAUSTED}
     for call in refused:
@@ -76,5 +76,5 @@ def test_each_of_a_flood_is_counted_as_its_client_was_answered(server, channel):
     assert counted == seen
     assert seen.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
     assert {"OK", "RESOURCE_EXHAUSTED"} <= seen.keys()
-    assert server.snapshot()["examples"] == EACH * seen["OK"]
+    assert server.metrics().total("embershard_examples") == EACH * seen["OK"]
     assert predictor(channel).future(messages[0], timeout=WAIT_SECONDS).code() is Code.OK

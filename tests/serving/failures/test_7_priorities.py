@@ -28,9 +28,9 @@ FIT = EXAMPLES // EACH
 """How many the queue holds."""
 
 SHARE = 8
-"""One batch of so many begins with low ones, docs/wire.md says."""
+"""One batch of so many begins with low ones, docs/protocols.md says."""
 
-LOW, HIGH = pb.PRIORITY_BATCH, pb.PRIORITY_INTERACTIVE
+LOW, HIGH = pb.PRIORITY_BACKGROUND, pb.PRIORITY_INTERACTIVE
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ class Line:
     def send(self, priority, count, again_until=lambda: True):
         """Returns when they wait in the server's queue. Each that is answered is followed by
         another, until then."""
-        queued = self._server.snapshot()["queued"]["requests"]
+        queued = self._server.metrics().total("embershard_queued_requests")
         for _ in range(count):
             self._send(priority, again_until)
-        until(lambda: self._server.snapshot()["queued"]["requests"] == queued + count)
+        until(lambda: self._server.metrics().total("embershard_queued_requests") == queued + count)
 
     def _send(self, priority, again_until):
         def ended(_):
@@ -128,7 +128,7 @@ def test_low_ones_fill_half_of_the_queue_and_leave_the_rest_to_high_ones(server,
     line = Line(server, channel)
     line.send(HIGH, FIT // 2)
     assert not running.done()
-    assert server.snapshot()["queued"]["requests"] == FIT
+    assert server.metrics().total("embershard_queued_requests") == FIT
     line.wait()
     until(lambda: is_idle(server))
     assert outcomes(server) == {

@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from embershard.serving.metrics import MetricsPort
-from tests.serving.metrics.snapshots import FakeServer
+from tests.serving.metrics.figures import FakeServer
 
 
 def asked(metrics):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from embershard.serving.metric import Histogram
 from embershard.serving.metrics.history import SAMPLES_MAX, History, between, resident_bytes
-from embershard.serving.metrics.quantiles import quantile
-from tests.serving.metrics.snapshots import FakeServer, busy, empty
+from tests.serving.metrics.figures import SECONDS, FakeServer, busy, empty, histogram
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from tests.serving.metrics.snapshots import FakeServer, busy, empty
     ],
 )
 def test_a_quantile_lies_where_histogram_quantile_puts_it(share, counts, expected):
-    assert quantile(share, [1.0, 2.0, 4.0], counts) == pytest.approx(expected)
+    assert Histogram([1.0, 2.0, 4.0], counts, 0.0).quantile(share) == pytest.approx(expected)
 
 
-def test_figures_of_the_time_between_two_snapshots():
+def test_figures_of_the_time_between_two_readings():
     sample = between(empty(), busy(), 2.0)
     expected = {
         "answered": (40 + 26) / 2,
@@ -57,10 +57,11 @@ def test_figures_of_the_time_between_two_snapshots():
 @pytest.mark.parametrize("slots", [0, 1, 2])
 def test_load_is_never_above_all_slots(slots):
     """A batch counts in the second in which it ends, also one that began long before."""
-    later = busy()
-    later["slots"] = slots
-    later["histograms"]["dense_seconds"]["sum"] += 7.5
-    later["devices"][0]["lookup_seconds"] += 3.5
+    later = busy(
+        slots=slots,
+        dense_seconds=histogram(SECONDS, [0, 6, 5, 0, 0], 7.5),
+        device_lookup_seconds={"cpu:0": 3.75, "cpu:1": 0.125},
+    )
     sample = between(busy(), later, 1.0)
     assert (sample["dense_share"], sample["device:cpu:0"]) == (1, 1)
     assert sample["device:cpu:1"] == 0
@@ -94,7 +95,7 @@ def server():
 @pytest.fixture
 def history(server, clock):
     return History(
-        server.snapshot,
+        server.metrics,
         monotonic=clock,
         wall=lambda: 1000 + clock.now,
         cpu=lambda: clock.now / 4,

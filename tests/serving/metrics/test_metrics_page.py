@@ -5,8 +5,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from embershard.serving.metrics.exposition import Exposition
-from embershard.serving.metrics.families import TRITONS_REASONS
+from embershard.serving.metric import Metrics, log_lines_dropped
+from embershard.serving.metrics.exposition import exposition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 NAME = r"(?:embershard|nv_inference|process)_\w+"
@@ -20,11 +20,14 @@ def listed():
     return {name: (kind, third.strip()) for name, kind, third in rows}
 
 
+def scraped(server):
+    return exposition(lambda: Metrics([*server.metrics(), log_lines_dropped(0)]))().decode()
+
+
 def exposed(server):
     """Kind and labels of each metric, by the name that its samples begin with."""
     found = {}
-    text = Exposition(server.snapshot).text().decode()
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(scraped(server)):
         for sample in family.samples:
             name = family.name if family.type == "histogram" else sample.name
             labels = set(sample.labels) - {"model", "version", "le"}
@@ -49,18 +52,18 @@ def test_units_are_those_that_names_end_in():
 
 def test_every_reason_is_listed_with_its_code_and_tritons_name(server):
     rows = re.findall(r"^\| `([A-Z_]+)` \| `?(\w*)`? ?\| `?([A-Z]*)`? ?\|", PAGE, re.MULTILINE)
-    requests = server.snapshot()["requests"]
-    pairs = [(each["code"], each["reason"]) for each in requests if each["priority"] == "batch"]
-    assert len(requests) == 2 * len(pairs)
-    assert sorted((code, reason) for code, reason, _ in rows) == sorted(pairs)
-    assert {reason: tritons for _, reason, tritons in rows if reason} == {
-        reason: TRITONS_REASONS.get(reason, "OTHER") for _, reason in pairs if reason
-    }
+    metrics = server.metrics()
+    requests = metrics.find("embershard_requests", priority="background")
+    assert sorted((code, reason) for code, reason, _ in rows) == sorted(
+        (each.labels["code"], each.labels["reason"]) for each in requests
+    )
+    tritons = metrics.by("nv_inference_request_failure", "reason")
+    assert {name for _, reason, name in rows if reason} == set(tritons)
 
 
 def test_queries_ask_for_what_there_is(server):
     samples = set()
-    for family in text_string_to_metric_families(Exposition(server.snapshot).text().decode()):
+    for family in text_string_to_metric_families(scraped(server)):
         samples |= {sample.name for sample in family.samples}
     queries = re.findall(r"```promql\n(.*?)```", PAGE, re.DOTALL)
     assert len(queries) >= 5

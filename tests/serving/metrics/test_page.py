@@ -11,10 +11,10 @@ from embershard.client import Client
 from embershard.errors import RequestError
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
-from embershard.serving.metrics.quantiles import quantile
 from tests.serving.asking import random_request
+from tests.serving.counts import requests_by
 from tests.serving.metrics.browser import browser
-from tests.serving.metrics.snapshots import FakeServer, busy, crowded
+from tests.serving.metrics.figures import FakeServer, busy, crowd, crowded
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.slow]
 
@@ -83,33 +83,32 @@ def test_under_load_charts_move_and_figures_are_the_metrics(window, shown, load)
         window.wait_for(f"parseFloat({figure}) > 0")
     load()
 
-    snapshot = server.snapshot()
-    outcomes = {each["code"]: each["count"] for each in snapshot["requests"] if each["count"]}
-    answered, refused = outcomes["OK"], outcomes["INVALID_ARGUMENT"]
+    counted, outcomes = server.metrics(), requests_by(server, "code")
+    answered, refused = outcomes["OK",], outcomes["INVALID_ARGUMENT",]
+    examples = int(counted.total("embershard_examples"))
     last = f"document.querySelector('#totals').rows[0].cells[1].textContent === '{answered:,}'"
     window.wait_for(last)
     totals = rows(window, "totals")
     assert totals["requests not answered"] == [f"{refused:,}"]
-    assert totals["examples answered"] == [f"{snapshot['examples']:,}"]
-    assert totals["batches"] == [f"{snapshot['batches']:,}"]
-    times = snapshot["histograms"]["request_seconds"]
-    p50 = quantile(0.5, times["bounds"], times["counts"])
-    assert totals["p50"] == [in_words(p50)]
+    assert totals["examples answered"] == [f"{examples:,}"]
+    assert totals["batches"] == [f"{int(counted.total('embershard_batches')):,}"]
+    times = counted.histogram("embershard_request_seconds")
+    assert totals["p50"] == [in_words(times.quantile(0.5))]
     assert {code: row[:3] for code, row in rows(window, "requests").items()} == {
         "OK": ["", "interactive", f"{answered:,}"],
         "INVALID_ARGUMENT": ["refused", "interactive", f"{refused:,}"],
     }
     assert {name: row[0] for name, row in rows(window, "unknown").items()} == {
-        name: f"{count:,}" for name, count in snapshot["unknown_ids"].items()
+        name: f"{int(count):,}"
+        for name, count in counted.by("embershard_unknown_ids", "feature").items()
     }
-    (device,) = snapshot["devices"]
-    assert rows(window, "devices")["cpu:0"][2] == f"{device['rows']:,}"
+    looked_up = int(counted.total("embershard_device_rows"))
+    assert rows(window, "devices")["cpu:0"][2] == f"{looked_up:,}"
 
     with urllib.request.urlopen(f"{metrics.url}metrics", timeout=60) as answer:
         scraped = answer.read().decode()
-    assert (
-        f'embershard_examples_total{{model="ranker",version="1"}} {float(snapshot["examples"])}'
-        in (scraped.splitlines())
+    assert f'embershard_examples_total{{model="ranker",version="1"}} {float(examples)}' in (
+        scraped.splitlines()
     )
     assert window.errors() == []
     assert {url for url in window.requested() if not url.startswith(metrics.url)} == set()
@@ -147,9 +146,13 @@ def test_a_server_that_is_gone_is_said(window):
     assert window.errors() != []  # Chromium itself tells of the connection.
 
 
-@pytest.mark.parametrize("make", [busy, crowded], ids=["one-version", "many-long-names"])
+@pytest.mark.parametrize(
+    "server",
+    [FakeServer(busy()), FakeServer(crowded(), packages=crowd())],
+    ids=["one-version", "many-long-names"],
+)
 @pytest.mark.parametrize("width", [1280, 1920])
-def test_no_table_is_clipped_on_a_desktop(window, width, make):
+def test_no_table_is_clipped_on_a_desktop(window, width, server):
     window.devtools(
         "Emulation.setDeviceMetricsOverride",
         width=width,
@@ -158,7 +161,7 @@ def test_no_table_is_clipped_on_a_desktop(window, width, make):
         mobile=False,
     )
     with MetricsPort() as metrics:
-        metrics.show(FakeServer(make()))
+        metrics.show(server)
         window.open(metrics.url)
         window.wait_for("document.querySelector('#versions').tBodies[0].rows.length > 0")
         page = "document.documentElement"

@@ -10,7 +10,7 @@ from embershard.errors import ConfigError
 from embershard.serving.metrics import MetricsPort
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.status import PAGE, page_routes, status_json
-from tests.serving.metrics.snapshots import FakeServer, busy, empty
+from tests.serving.metrics.figures import FakeServer, busy, empty, served
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -23,9 +23,9 @@ def server():
 @pytest.fixture
 def history(server):
     """Of three seconds: a busy one between two idle ones."""
-    seconds, clock = iter(range(4)), iter(range(1000, 1003))
+    seconds, clock = iter(range(4)), iter(range(999, 1003))
     kept = History(
-        server.snapshot, monotonic=lambda: float(next(seconds)), wall=lambda: float(next(clock))
+        server.metrics, monotonic=lambda: float(next(seconds)), wall=lambda: float(next(clock))
     )
     for now in (empty(), empty(), busy(), busy()):
         server.now = now
@@ -35,7 +35,9 @@ def history(server):
 
 @pytest.fixture
 def routes(server, history):
-    return page_routes(server.snapshot, lambda: server.state, history)
+    return page_routes(
+        lambda after: status_json(server.now, server.packages, server.state, history, after=after)
+    )
 
 
 def test_the_page_loads_only_what_is_served_beside_it(routes):
@@ -50,18 +52,60 @@ def test_the_page_loads_only_what_is_served_beside_it(routes):
         assert "style=" not in text  # The policy would refuse it.
 
 
-def test_totals_are_those_of_the_snapshot(server, history):
-    status = status_json(busy(), "draining", history)
-    for name, value in busy().items():
-        assert name in {"histograms", "versions"} or status[name] == value
-    assert status["state"] == "draining"
+def shown(history, *packages):
+    return status_json(busy(), packages or [served()], "draining", history)
+
+
+def test_totals_are_those_of_the_metrics(history):
+    status = shown(history, served("ranker", 3, "stable"))
+    assert (status["model"], status["version"], status["state"]) == ("ranker", 3, "draining")
+    assert status["totals"] == {
+        "examples": 91,
+        "batches": 11,
+        "bytes_received": 123_456,
+        "bytes_sent": 65_432,
+        "slow_requests": 19,
+        "connections_refused": 44,
+    }
+    assert status["unknown_ids"] == {"user": 17, "item": 26}
+    assert status["devices"] == [
+        {"name": "cpu:0", "table_bytes": 640, "lookup_seconds": 0.25, "rows": 701},
+        {"name": "cpu:1", "table_bytes": 320, "lookup_seconds": 0.125, "rows": 702},
+    ]
+    requests = {(each["reason"], each["priority"]): each["count"] for each in status["requests"]}
+    assert len(requests) == 28
+    assert requests["", "interactive"] == 40
+    assert requests["abandoned", "background"] == 17
     assert status["quantiles"] == pytest.approx(
         {"p50": 0.0015, "p90": 0.002 + 0.003 * 6 / 7, "p99": 0.01}
     )
+    assert status["start_unix_seconds"] == 999
+
+
+def test_a_version_has_a_line(history):
+    (line,) = shown(history, served("ranker", 3, "stable"))["versions"]
+    assert line == {
+        "model": "ranker",
+        "version": 3,
+        "labels": ("stable",),
+        "is_default": True,
+        "answered": 66,
+        "p99": 0.01,
+        "shadow_sampled": 51 + 52 + 54 + 55,
+        "shadow_compared": 11,
+        "shadow_difference": 0.0078125 / 11,
+    }
+
+
+def test_several_models_are_counted_and_none_without_default_has_a_version(history):
+    several = shown(history, served(), served("finder", 2))
+    assert (several["model"], several["version"]) == ("2 models", 0)
+    without = shown(history, served(is_default=False))
+    assert (without["model"], without["version"]) == ("ranker", 0)
 
 
 def test_samples_come_as_columns(history):
-    status = status_json(busy(), "serving", history)
+    status = shown(history)
     assert status["taken"] == 3
     assert status["samples"]["answered"] == [0, 66, 0]
     assert status["samples"]["p50"] == [None, 0.0015, None]

@@ -17,7 +17,7 @@ from tests.serving.test_versions import spoil_digest
 from tests.serving.versions import STEP, publish
 
 OPTIONS = {"port": 0, "threads": 1}
-TAKEN = ServerOptions(**OPTIONS, remote_orders=True)
+TAKEN = ServerOptions(**OPTIONS, model_control=True)
 TOKEN = "one-token-of-a-test_0123456789"
 CALLERS = 8
 
@@ -163,7 +163,7 @@ def test_orders_are_not_taken_unless_the_server_was_told_so(published, repositor
         for order in (client.load_model, client.unload_model):
             code, words = refused(order, "ranker")
             assert code == "UNIMPLEMENTED"
-            assert "embershard serve --remote-orders has it take them" in words
+            assert "embershard serve --model-control has it take them" in words
         assert index(client) == {"1": NOT_LOADED, "2": READY}
         assert infer(client) == 2
 
@@ -171,7 +171,7 @@ def test_orders_are_not_taken_unless_the_server_was_told_so(published, repositor
 def test_orders_need_the_token_that_every_call_needs(repository, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    options = ServerOptions(**OPTIONS, remote_orders=True, token_file=str(token))
+    options = ServerOptions(**OPTIONS, model_control=True, token_file=str(token))
     headers = {"authorization": f"Bearer {TOKEN}"}
     with Server(repository, options=options) as server, client_of(server) as client:
         for given in (None, {"authorization": f"Bearer {TOKEN}x"}):
@@ -185,8 +185,8 @@ def test_orders_need_the_token_that_every_call_needs(repository, tmp_path):
 
 
 def test_orders_that_anyone_on_a_network_could_give_are_refused_at_the_start(repository, tmp_path):
-    options = {**OPTIONS, "host": "0.0.0.0", "remote_orders": True}
-    words = r"^remote_orders: 0\.0\.0\.0 is no loopback address.*token_file or tls_client_ca"
+    options = {**OPTIONS, "host": "0.0.0.0", "model_control": True}
+    words = r"^model_control: 0\.0\.0\.0 is no loopback address.*token_file or tls_client_ca"
     with pytest.raises(ConfigError, match=words):
         Server(repository, options=ServerOptions(**options))
     token = tmp_path / "token"
@@ -198,7 +198,7 @@ def test_orders_that_anyone_on_a_network_could_give_are_refused_at_the_start(rep
 
 def test_the_command_has_a_flag_for_it(repository):
     with (
-        serving(repository, "--threads", 1, "--remote-orders") as server,
+        serving(repository, "--threads", 1, "--model-control") as server,
         triton.InferenceServerClient(server.address) as client,
     ):
         client.unload_model("ranker")

@@ -1,4 +1,4 @@
-"""What docs/wire.md prints works as it is printed."""
+"""What docs/protocols.md prints works as it is printed."""
 
 import json
 import re
@@ -8,13 +8,13 @@ import numpy as np
 
 from tests.serving.open_inference.tensors import infer_inputs
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "wire.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "protocols.md").read_text()
 TYPES = {"FP32": "<f4", "INT32": "<i4", "INT64": "<i8"}
 
 
 def found(pattern: str) -> str:
     match = re.search(pattern, PAGE, re.DOTALL)
-    assert match is not None, f"docs/wire.md has nothing that looks like {pattern}"
+    assert match is not None, f"docs/protocols.md has nothing that looks like {pattern}"
     return match[1]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embershard.bench.packaged import packaged_model
+from embershard.bench.subject import packaged_model
 from embershard.bench.target import ask_model, find_target
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions

@@ -13,7 +13,7 @@ from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Identity, Package, Schema, SparseInput
 from embershard.serving.triton import TritonOptions, model_config, write_model_config
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 
 TYPES = {"FP32": "TYPE_FP32", "INT32": "TYPE_INT32", "INT64": "TYPE_INT64"}
 GOLDEN = ROOT / "tests" / "golden" / "format_0" / "tiny" / "1"

@@ -9,7 +9,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from embershard.serving.process import core_count
+from embershard.serving.server_process.system import core_count
 from embershard.serving.triton import TritonOptions, write_model_config
 from tests.serving.asking import named, random_request
 from tests.serving.asking import outputs_of as our_outputs_of

@@ -12,7 +12,7 @@ import pytest
 
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
-from tests.house.sources import ROOT
+from tests.repository.sources import ROOT
 from tests.serving.triton.running import serving
 
 README = ROOT / "model_repo" / "README.md"

@@ -55,7 +55,7 @@ class LoadCall {
 
 class OipOrdersTest : public ::testing::Test {
  protected:
-  explicit OipOrdersTest(bool remote_orders = true) {
+  explicit OipOrdersTest(bool model_control = true) {
     auto source = std::make_unique<FakeSource>();
     source_ = source.get();
     control_ =
@@ -63,7 +63,7 @@ class OipOrdersTest : public ::testing::Test {
     const Status loaded = control_->Start();
     EXPECT_TRUE(loaded.ok()) << loaded.message();
     GrpcServerOptions options;
-    options.remote_orders = remote_orders;
+    options.model_control = model_control;
     auto server = GrpcServer::Start(served_, options, control_.get());
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
@@ -247,7 +247,7 @@ TEST_F(OipOrdersTest, WhatWaitsWhenTheServerStopsIsUnavailable) {
 
 class OipOrdersOffTest : public OipOrdersTest {
  protected:
-  OipOrdersOffTest() : OipOrdersTest(/*remote_orders=*/false) {}
+  OipOrdersOffTest() : OipOrdersTest(/*model_control=*/false) {}
 };
 
 TEST_F(OipOrdersOffTest, OrdersAreNotTakenUnlessTheServerWasToldSo) {
@@ -256,7 +256,7 @@ TEST_F(OipOrdersOffTest, OrdersAreNotTakenUnlessTheServerWasToldSo) {
     EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED);
     EXPECT_EQ(status.error_message(),
               "this server takes no orders to load or unload from clients: embershard serve "
-              "--remote-orders has it take them");
+              "--model-control has it take them");
   }
   EXPECT_EQ(Index(), (Lines{"ranker 1 READY", "ranker 2 UNAVAILABLE (not loaded)"}));
 }

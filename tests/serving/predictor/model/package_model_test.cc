@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <sched.h>
 
 #include <filesystem>
@@ -220,12 +222,44 @@ TEST_F(PackageModelTest, WithoutFbgemmItSaysWhatIsMissing) {
       << model.status().message();
 }
 
-TEST_F(PackageModelTest, ProgramThatChangedSinceItWasHashedIsRefused) {
-  Builder().Write(folder_.path());
-  Result<std::unique_ptr<Package>> package = Package::Open(folder_.path(), {});
+// Signs a package with a new key, whose public half is all that is trusted.
+std::shared_ptr<const TrustedKeys> SignWithNewKey(const std::filesystem::path& package) {
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
+  const std::string pem = package.string() + ".pem";
+  const std::unique_ptr<BIO, decltype(&BIO_free)> file(BIO_new_file(pem.c_str(), "w"), BIO_free);
+  EXPECT_EQ(PEM_write_bio_PUBKEY(file.get(), key.get()), 1);
+  EXPECT_EQ(BIO_flush(file.get()), 1);
+
+  std::ifstream digest(package / "manifest.sha256", std::ios::binary);
+  const std::string line{std::istreambuf_iterator<char>(digest), std::istreambuf_iterator<char>()};
+  std::string signature(TrustedKeys::kSignatureBytes, '\0');
+  size_t size = signature.size();
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        EVP_MD_CTX_free);
+  EXPECT_EQ(EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key.get()), 1);
+  EXPECT_EQ(EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()), &size,
+                           reinterpret_cast<const unsigned char*>(line.data()), line.size()),
+            1);
+  std::ofstream(SignatureFile(package), std::ios::binary) << signature;
+  auto keys = TrustedKeys::Read(pem);
+  EXPECT_TRUE(keys.ok()) << keys.status().message();
+  return std::move(*keys);
+}
+
+class PackageModelProgramTest : public PackageModelTest,
+                                public ::testing::WithParamInterface<bool> {};
+
+TEST_P(PackageModelProgramTest, ProgramThatChangedSinceItWasHashedIsRefused) {
+  const std::filesystem::path version = folder_.path() / "1";
+  std::filesystem::create_directory(version);
+  Builder().Write(version);
+  PackageOptions options;
+  if (GetParam()) options.trusted = SignWithNewKey(version);
+  Result<std::unique_ptr<Package>> package = Package::Open(version, options);
   ASSERT_TRUE(package.ok()) << package.status().message();
-  // Another program of the same shape, as who can write to the repository may put there.
-  std::ofstream(folder_.path() / "programs/dense.pt", std::ios::binary)
+  // Another program of the same shape, written by somebody with access to the repository.
+  std::ofstream(version / "programs/dense.pt", std::ios::binary)
       << ReadProgram("throws_at_ninety_nine");
   const auto model = MakePackageModel(std::move(*package), ModelOptions());
   ASSERT_FALSE(model.ok());
@@ -233,6 +267,9 @@ TEST_F(PackageModelTest, ProgramThatChangedSinceItWasHashedIsRefused) {
   EXPECT_TRUE(model.status().message().starts_with("programs/dense.pt: "))
       << model.status().message();
 }
+
+INSTANTIATE_TEST_SUITE_P(UnsignedAndSigned, PackageModelProgramTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Signed" : "Unsigned"; });
 
 }  // namespace
 }  // namespace embershard

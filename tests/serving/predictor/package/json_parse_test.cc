@@ -34,13 +34,13 @@ TEST(ParseJson, ReadsEveryKindOfValue) {
 
 TEST(ParseJson, RefusesWhatTwoReadersCouldReadDifferently) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"({"a": 1, "b": {"a": 2, "a": 3}})", "expected each key once, got 'a' twice"},
+      {R"({"a": 1, "b": {"a": 2, "a": 3}})", "duplicate key 'a'"},
       {"[NaN]", "expected JSON"},
       {"[Infinity]", "expected JSON"},
       {"[1e400]", "expected JSON"},
       {"[18446744073709551616]", "expected integers of 64 bits, got 18446744073709551616"},
       {"[-9223372036854775809]", "expected integers of 64 bits, got -9223372036854775809"},
-      {"\xEF\xBB\xBF[]", "expected no byte order mark, got one"},
+      {"\xEF\xBB\xBF[]", "unexpected byte order mark"},
       {"[\"\xC3\"]", "expected JSON"},
       {"[\"\\ud800\"]", "expected JSON"},
       {std::string("[]\0[", 4), "expected JSON, got a zero byte at byte 2"},

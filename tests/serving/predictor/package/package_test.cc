@@ -86,8 +86,7 @@ TEST(Package, RefusesAFolderThatIsNone) {
   const Draft draft;
   const Status nothing = VerifyPackage(draft.folder() / "none");
   EXPECT_EQ(nothing.code(), StatusCode::kBadPackage);
-  EXPECT_EQ(nothing.message(),
-            (draft.folder() / "none").string() + ": file: expected a folder, got nothing");
+  EXPECT_EQ(nothing.message(), (draft.folder() / "none").string() + ": missing file");
   EXPECT_EQ(VerifyPackage(draft.folder() / "manifest.json").code(), StatusCode::kBadPackage);
 }
 
@@ -101,15 +100,13 @@ TEST(Package, TakesTheLinkThatLeadsToIt) {
 TEST(Package, RefusesTheFileThatIsNotListed) {
   const Draft draft;
   testing::WriteFile(draft.folder() / "tables" / "extra\n", "x");
-  EXPECT_EQ(VerifyPackage(draft.folder()).message(),
-            "tables/extra?: file: expected no such file, got one");
+  EXPECT_EQ(VerifyPackage(draft.folder()).message(), "tables/extra?: unexpected file");
 }
 
 TEST(Package, RefusesTheListedFileThatIsMissing) {
   const Draft draft;
   std::filesystem::remove(draft.folder() / "programs" / "dense.pt");
-  EXPECT_EQ(VerifyPackage(draft.folder()).message(),
-            "programs/dense.pt: file: expected a file, got nothing");
+  EXPECT_EQ(VerifyPackage(draft.folder()).message(), "programs/dense.pt: missing file");
 }
 
 TEST(Package, RefusesAVocabularyOfAnotherSizeThanItsInputs) {

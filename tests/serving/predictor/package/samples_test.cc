@@ -53,7 +53,7 @@ TEST(Samples, AreRefusedForAnotherModel) {
   manifest = testing::GoldenManifest();
   manifest.schema.outputs.pop_back();
   EXPECT_EQ(ReadSamples(testing::GoldenFolder(), manifest).status().message(),
-            "samples.safetensors: 0/output/profile: expected no such tensor, got one");
+            "samples.safetensors: 0/output/profile: unexpected tensor");
 }
 
 }  // namespace

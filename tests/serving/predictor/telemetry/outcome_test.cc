@@ -14,25 +14,32 @@ struct Case {
   StatusReason reason;
   const char* name_of_code;
   const char* name_of_reason;
+  const char* triton;
 };
 
 // Every outcome there is, by hand.
 const Case kCases[] = {
-    {StatusCode::kOk, StatusReason::kUnstated, "OK", ""},
-    {StatusCode::kInvalidArgument, StatusReason::kMalformed, "INVALID_ARGUMENT", "malformed"},
-    {StatusCode::kInvalidArgument, StatusReason::kUnstated, "INVALID_ARGUMENT", "refused"},
-    {StatusCode::kInvalidArgument, StatusReason::kTooLarge, "INVALID_ARGUMENT", "too_large"},
-    {StatusCode::kNotFound, StatusReason::kUnstated, "NOT_FOUND", "not_found"},
+    {StatusCode::kOk, StatusReason::kUnstated, "OK", "", ""},
+    {StatusCode::kInvalidArgument, StatusReason::kMalformed, "INVALID_ARGUMENT", "malformed",
+     "OTHER"},
+    {StatusCode::kInvalidArgument, StatusReason::kUnstated, "INVALID_ARGUMENT", "refused", "OTHER"},
+    {StatusCode::kInvalidArgument, StatusReason::kTooLarge, "INVALID_ARGUMENT", "too_large",
+     "OTHER"},
+    {StatusCode::kNotFound, StatusReason::kUnstated, "NOT_FOUND", "not_found", "OTHER"},
     {StatusCode::kFailedPrecondition, StatusReason::kUnstated, "FAILED_PRECONDITION",
-     "stale_schema"},
-    {StatusCode::kResourceExhausted, StatusReason::kUnstated, "RESOURCE_EXHAUSTED", "queue_full"},
-    {StatusCode::kResourceExhausted, StatusReason::kNoTime, "RESOURCE_EXHAUSTED", "no_time"},
-    {StatusCode::kDeadlineExceeded, StatusReason::kUnstated, "DEADLINE_EXCEEDED", "expired"},
-    {StatusCode::kDeadlineExceeded, StatusReason::kAbandoned, "DEADLINE_EXCEEDED", "abandoned"},
-    {StatusCode::kUnavailable, StatusReason::kUnstated, "UNAVAILABLE", "shutting_down"},
-    {StatusCode::kInternal, StatusReason::kUnstated, "INTERNAL", "model_failed"},
-    {StatusCode::kInternal, StatusReason::kNotFinite, "INTERNAL", "not_finite"},
-    {StatusCode::kInternal, StatusReason::kOutOfMemory, "INTERNAL", "out_of_memory"},
+     "stale_schema", "OTHER"},
+    {StatusCode::kResourceExhausted, StatusReason::kUnstated, "RESOURCE_EXHAUSTED", "queue_full",
+     "REJECTED"},
+    {StatusCode::kResourceExhausted, StatusReason::kNoTime, "RESOURCE_EXHAUSTED",
+     "deadline_infeasible", "REJECTED"},
+    {StatusCode::kDeadlineExceeded, StatusReason::kUnstated, "DEADLINE_EXCEEDED", "expired",
+     "REJECTED"},
+    {StatusCode::kDeadlineExceeded, StatusReason::kAbandoned, "DEADLINE_EXCEEDED", "abandoned",
+     "CANCELED"},
+    {StatusCode::kUnavailable, StatusReason::kUnstated, "UNAVAILABLE", "shutting_down", "REJECTED"},
+    {StatusCode::kInternal, StatusReason::kUnstated, "INTERNAL", "model_failed", "BACKEND"},
+    {StatusCode::kInternal, StatusReason::kNotFinite, "INTERNAL", "not_finite", "BACKEND"},
+    {StatusCode::kInternal, StatusReason::kOutOfMemory, "INTERNAL", "out_of_memory", "BACKEND"},
 };
 
 TEST(Outcome, IsAPairOfCodeAndReasonForEveryStatus) {
@@ -41,6 +48,7 @@ TEST(Outcome, IsAPairOfCodeAndReasonForEveryStatus) {
     const Outcome outcome = OutcomeOf(Status(each.code, "", each.reason));
     EXPECT_STREQ(NameOf(outcome).code, each.name_of_code);
     EXPECT_STREQ(NameOf(outcome).reason, each.name_of_reason);
+    EXPECT_STREQ(NameOf(outcome).triton, each.triton);
     seen.insert(outcome);
   }
   EXPECT_EQ(seen.size(), kOutcomes);

@@ -41,7 +41,7 @@ TEST(Telemetry, BeginsWithNothingButTheTime) {
   EXPECT_GE(read.start_unix_seconds, before);
   EXPECT_LE(read.start_unix_seconds, seconds());
   for (const uint64_t calls : read.interactive_calls) EXPECT_EQ(calls, 0U);
-  for (const uint64_t calls : read.batch_calls) EXPECT_EQ(calls, 0U);
+  for (const uint64_t calls : read.background_calls) EXPECT_EQ(calls, 0U);
   EXPECT_EQ(read.unknown_ids, (Counts{0, 0}));
   EXPECT_EQ(read.histograms.size(), 10U);
   for (const NamedHistogram& each : read.histograms) EXPECT_EQ(SizeOf(each.values), 0U);
@@ -85,19 +85,19 @@ TEST(Telemetry, CountsCallsByPriority) {
   Telemetry telemetry({});
   for (int i = 0; i < 6; ++i) telemetry.CountArrival();
   telemetry.CountEnd({.outcome = Outcome::kOk});
-  for (int i = 0; i < 2; ++i) telemetry.CountEnd({.outcome = Outcome::kOk, .is_batch = true});
-  telemetry.CountEnd({.outcome = Outcome::kNoTime, .is_batch = true});
+  for (int i = 0; i < 2; ++i) telemetry.CountEnd({.outcome = Outcome::kOk, .is_background = true});
+  telemetry.CountEnd({.outcome = Outcome::kNoTime, .is_background = true});
   telemetry.CountEnd({.outcome = Outcome::kRefused});
   const TelemetrySnapshot read = telemetry.Read();
   const auto of = [](const auto& counts, Outcome outcome) {
     return counts[static_cast<size_t>(outcome)];
   };
   EXPECT_EQ(of(read.interactive_calls, Outcome::kOk), 1U);
-  EXPECT_EQ(of(read.batch_calls, Outcome::kOk), 2U);
+  EXPECT_EQ(of(read.background_calls, Outcome::kOk), 2U);
   EXPECT_EQ(of(read.interactive_calls, Outcome::kNoTime), 0U);
-  EXPECT_EQ(of(read.batch_calls, Outcome::kNoTime), 1U);
+  EXPECT_EQ(of(read.background_calls, Outcome::kNoTime), 1U);
   EXPECT_EQ(of(read.interactive_calls, Outcome::kRefused), 1U);
-  EXPECT_EQ(of(read.batch_calls, Outcome::kRefused), 0U);
+  EXPECT_EQ(of(read.background_calls, Outcome::kRefused), 0U);
   EXPECT_EQ(read.Count(Outcome::kOk), 3U);
   EXPECT_EQ(read.in_flight, 1U);
 }

@@ -1,0 +1,237 @@
+"""What a client sends and does next, without I/O: `Client` and `AsyncClient` carry out its steps.
+
+A method that talks to the server is a generator. It yields a step, gets its outcome, or the error
+that it raised, and returns the result:
+
+    step      outcome
+    ────────  ──────────────────────────────────────────────────────────────────
+    Call      the server's message, or RpcError
+    Pause     none, after so many seconds
+    Learn     the schema: `fetch`, for asyncio at most one at a time
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.client.asking import (
+    Names,
+    check_stream_size,
+    model_request,
+    names_in,
+    pack_inputs,
+    refusal,
+)
+from embershard.client.channel import with_token
+from embershard.client.deadline import deadline_in, remaining_seconds
+from embershard.client.outstanding import Waiting
+from embershard.client.packing import Inputs
+from embershard.client.prediction import Prediction, prediction
+from embershard.client.retry import RetryRules
+from embershard.client.schema import ServedModel, served_model
+from embershard.client.status import code_of, error_for, error_of
+from embershard.errors import EmbershardError, RequestError
+
+__all__ = ["Call", "ClientCore", "Learn", "Pause", "Step", "Steps"]
+
+STALE = grpc.StatusCode.FAILED_PRECONDITION
+"""The schema that a request was packed by is not the one served."""
+
+SERVICE = "/embershard.v1.Predictor"
+
+T = TypeVar("T")
+Future = TypeVar("Future")
+
+
+class Call(NamedTuple):
+    """Send a request once."""
+
+    method: Any
+    request: object
+    timeout_seconds: float
+
+
+class Pause(NamedTuple):
+    """Wait before the next attempt."""
+
+    seconds: float
+
+
+class Learn(NamedTuple):
+    """Ask for a schema that is not known, or is known no more."""
+
+    names: Names
+    deadline: float
+    stale: ServedModel | None = None
+    """The one that the server no longer serves. None: none was known."""
+
+
+Step: TypeAlias = Call | Pause | Learn
+Steps: TypeAlias = Generator[Step, Any, T]
+
+
+class ClientCore:
+    """One connection's methods, its options and the schemas that it has learned. Thread-safe."""
+
+    def __init__(
+        self,
+        address: str,
+        channel: grpc.Channel | grpc.aio.Channel,
+        *,
+        token: str,
+        timeout_seconds: float,
+        max_attempts: int,
+    ) -> None:
+        """
+        Args:
+            channel: of either kind, which tells what a call of a method is.
+            token: that every call carries. Empty: none.
+        """
+        self.address, self.timeout_seconds = address, timeout_seconds
+        self._rules = RetryRules(max_attempts=max_attempts)
+        self._models: dict[Names, ServedModel] = {}  # Each operation on it is atomic.
+
+        def method(kind: Any, name: str, request: Any, response: Any) -> Any:
+            made = kind(
+                f"{SERVICE}/{name}",
+                request_serializer=request.SerializeToString,
+                response_deserializer=response.FromString,
+            )
+            return with_token(made, token)
+
+        unary, stream = channel.unary_unary, channel.stream_stream
+        self._predict = method(unary, "Predict", pb.PredictRequest, pb.PredictResponse)
+        self._get_model = method(unary, "GetModel", pb.GetModelRequest, pb.GetModelResponse)
+        self.predict_stream = method(stream, "PredictStream", pb.PredictRequest, pb.PredictResponse)
+
+    def known(self, names: Names) -> ServedModel | None:
+        """The schema, if it has been learned."""
+        return self._models.get(names)
+
+    def get_model(
+        self, model: object, version: object, label: object, timeout_seconds: float | None
+    ) -> Steps[ServedModel]:
+        """As `Client.get_model`."""
+        deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
+        request = model_request(model, version, label)
+        return (yield from self._ask_model(request, deadline, self._timeout(timeout_seconds)))
+
+    def fetch(self, step: Learn) -> Steps[ServedModel]:
+        """Ask the server, unless another caller has learned the schema meanwhile."""
+        known = self.known(step.names)
+        if known is not None and known is not step.stale:
+            return known
+        model, version, label = step.names
+        left = remaining_seconds(step.deadline, address=self.address)
+        request = pb.GetModelRequest(model=model, version=version, label=label)
+        return (yield from self._ask_model(request, step.deadline, left))
+
+    def predict(
+        self, request: pb.PredictRequest, inputs: Inputs, timeout_seconds: float | None
+    ) -> Steps[Prediction]:
+        """As `Client.predict`, of a request without its inputs."""
+        deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
+        names = names_in(request)
+        known = self.known(names)
+        schema: ServedModel = known or (yield Learn(names, deadline))
+        while True:
+            try:
+                pack_inputs(schema, inputs, request)
+                return prediction((yield from self._send(self._predict, request, deadline)))
+            except RequestError:
+                if known is None:
+                    raise
+            except grpc.RpcError as failure:
+                code, timeout = failure.code(), self._timeout(timeout_seconds)
+                if known is None or code is not STALE:
+                    error = error_of(failure, address=self.address, timeout_seconds=timeout)
+                    raise refusal(code, error, schema, request, inputs) from None
+            # The model may have been replaced meanwhile: its schema is learned again, once.
+            known = None
+            schema = yield Learn(names, deadline, schema)
+
+    def prepare(
+        self,
+        request: pb.PredictRequest,
+        inputs: Inputs,
+        timeout_seconds: float | None,
+        future: Future,
+    ) -> Steps[Waiting[Future]]:
+        """A request of a stream, which the stream sends.
+
+        Args:
+            future: of its answer.
+        """
+        deadline = deadline_in(timeout_seconds, default=self.timeout_seconds)
+        names = names_in(request)
+        schema: ServedModel = self.known(names) or (yield Learn(names, deadline))
+        pack_inputs(schema, inputs, request)
+        check_stream_size(request, schema)
+        return Waiting(
+            future=future,
+            request=request,
+            inputs=inputs,
+            schema=schema,
+            deadline=deadline,
+            request_id=request.request_id,
+        )
+
+    def outcome(
+        self, message: pb.PredictResponse, waiting: Waiting[Any]
+    ) -> Prediction | EmbershardError:
+        """What a stream's message answers to a request."""
+        request = waiting.request
+        if not message.HasField("failure"):
+            try:
+                answer = prediction(message)
+            except EmbershardError as unread:  # Bytes that do not fill their shape.
+                return unread
+            return dataclasses.replace(answer, request_id=waiting.request_id)
+        failure, code = message.failure, code_of(message.failure.code)
+        if code is STALE:
+            self._models.pop(names_in(request), None)  # The next request asks for it.
+        error = error_for(
+            code,
+            failure.message or "no details",
+            address=self.address,
+            retry_after_seconds=failure.retry_pushback_ms / 1000 or None,
+        )
+        return refusal(code, error, waiting.schema, request, waiting.inputs)
+
+    def _timeout(self, timeout_seconds: float | None) -> float:
+        return self.timeout_seconds if timeout_seconds is None else timeout_seconds
+
+    def _ask_model(
+        self, request: pb.GetModelRequest, deadline: float, timeout_seconds: float
+    ) -> Steps[ServedModel]:
+        try:
+            schema = served_model((yield from self._send(self._get_model, request, deadline)))
+        except grpc.RpcError as failure:
+            # gRPC's own message would hide the sentence; it stays in __context__.
+            address = self.address
+            raise error_of(failure, address=address, timeout_seconds=timeout_seconds) from None
+        self._models[names_in(request)] = schema
+        return schema
+
+    def _send(self, method: Any, request: object, deadline: float) -> Steps[Any]:
+        """Send, and send again where that can help, until the deadline."""
+        for attempt in itertools.count(1):
+            try:
+                left = remaining_seconds(deadline, address=self.address)
+                return (yield Call(method, request, left))
+            except grpc.RpcError as failure:
+                left = deadline - time.monotonic()
+                pause_seconds = self._rules.wait_seconds(
+                    failure, attempt=attempt, remaining_seconds=left
+                )
+                if pause_seconds is None:
+                    raise
+            yield Pause(pause_seconds)

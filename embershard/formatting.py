@@ -1,0 +1,77 @@
+"""Formatting of numbers, sizes, durations and text for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+__all__ = [
+    "count_text",
+    "devices_text",
+    "duration_text",
+    "megabytes_text",
+    "printable",
+    "rate_text",
+    "round_duration_text",
+]
+
+
+def count_text(number: int, one: str) -> str:
+    """With its noun, whose plural ends in s: 1 table, 1,200 tables."""
+    return f"{number:,} {one if number == 1 else one + 's'}"
+
+
+def devices_text(devices: Sequence[str], *, shown: int) -> str:
+    """Their names; of more than ``shown`` the number."""
+    return ", ".join(devices) if len(devices) <= shown else f"{len(devices)} devices"
+
+
+def duration_text(seconds: float) -> str:
+    """With three digits and the unit that fits: 0.00123 is 1.23 ms, infinity never."""
+    if math.isinf(seconds):
+        return "never"
+    value, unit = _with_unit(seconds)
+    return f"{value:.{max(0, 2 - math.floor(math.log10(max(value, 1))))}f} {unit}"
+
+
+def round_duration_text(seconds: float) -> str:
+    """Of a number that a person chose: 0.01 is 10 ms."""
+    value, unit = _with_unit(seconds)
+    return f"{value:.6g} {unit}"
+
+
+def megabytes_text(count: float) -> str:
+    """Of bytes, in 10**6, without the unit: 1,234 or 12.3 or 0.456."""
+    megabytes = count / 1e6
+    digits = 0 if megabytes >= 100 else 1 if megabytes >= 10 else 3
+    return f"{megabytes:,.{digits}f}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with every character that does not print escaped as JSON escapes it: control
+    characters, line separators, marks of direction, halves of surrogate pairs.
+
+    Args:
+        keep: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in keep else _escape(each) for each in text)
+
+
+def rate_text(rate: float) -> str:
+    """Of a rate per second, without the unit: 1,234 or 12.3."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def _escape(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+def _with_unit(seconds: float) -> tuple[float, str]:
+    # 0.001 as it comes out of arithmetic, a little less, is a millisecond too.
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size * (1 - 1e-9):
+            return seconds / size, unit
+    return seconds / 1e-6, "us"

@@ -1,0 +1,66 @@
+"""Writes docs/cli.md from the parser of the command line.
+
+python -m scripts.write_cli
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from embershard.cli import parser
+
+__all__ = ["PAGE", "cli_page"]
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+HEAD = """# Command line
+
+Generated from the parser by `python -m scripts.write_cli`. Every command also has `--help`.
+
+Exit codes: 0; 1 after an error, which is one line on standard error; 2 for a wrong command line;
+130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
+[Operations](operations.md#kubernetes) lists those of `serve`.
+"""
+
+
+def cli_page() -> str:
+    """The page: a section for each command, a table for each group of its arguments."""
+    (commands,) = (a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    summary = {each.dest: each.help for each in commands._choices_actions}
+    parts = [HEAD, "| command | what it does |\n|---|---|"]
+    parts += [f"| [`{name}`](#embershard-{name}) | {summary[name]} |" for name in commands.choices]
+    for name, command in commands.choices.items():
+        parts.append(f"\n## embershard {name}\n\n{_sentence(command.description or summary[name])}")
+        for group in command._action_groups:
+            parts += _group(command, group)
+    return "\n".join(parts) + "\n"
+
+
+def _group(command: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> Iterator[str]:
+    shown = [action for action in group._group_actions if action.dest != "help"]
+    if shown:
+        yield f"\n| {(group.title or '').removeprefix('positional ')} | meaning |\n|---|---|"
+        for action in shown:
+            text = command._get_formatter()._expand_help(action).replace("|", "\\|")
+            yield f"| `{_spelled(action)}` | {' '.join(text.split())} |"
+
+
+def _spelled(action: argparse.Action) -> str:
+    """Flags and the value, as a user types them; `\\|` is a `|` inside a table."""
+    value = action.metavar or (action.choices and "{" + ",".join(map(str, action.choices)) + "}")
+    if not action.option_strings:
+        return str(value or action.dest)
+    flags = ", ".join(action.option_strings)
+    return (flags if action.nargs == 0 else f"{flags} {value or action.dest.upper()}").replace(
+        "|", "\\|"
+    )
+
+
+def _sentence(text: str | None) -> str:
+    said = " ".join((text or "").split())
+    return said[:1].upper() + said[1:] + ("" if said.endswith(".") else ".")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(cli_page())

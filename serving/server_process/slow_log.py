@@ -1,0 +1,79 @@
+"""A line in the log for each slow request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from embershard.serving.recorded import SlowRequest
+from embershard.serving.server_process.logs import EventLog
+
+__all__ = ["SlowRequestLog", "SlowRequests"]
+
+SLOW_LINES_PER_SECOND: Final = 50
+WAIT_SECONDS: Final = 1.0
+
+
+class SlowRequests(Protocol):
+    """Where slow requests come from: a `Server`."""
+
+    @property
+    def state(self) -> str: ...
+
+    def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]: ...
+
+
+class SlowRequestLog:
+    """A thread that writes one line for each slow request, until the server has stopped.
+
+    At most 50 lines a second; those left out are counted, in ``slow_requests_left_out``.
+    """
+
+    def __init__(
+        self,
+        server: SlowRequests,
+        log: EventLog,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server, self._log, self._monotonic = server, log, monotonic
+        self._second, self._lines, self._left_out = monotonic(), 0, 0
+        self._thread = threading.Thread(target=self._run, name="embershard-slow", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_seconds: float | None = None) -> None:
+        """Wait until the log has everything. The server must have been told to stop.
+
+        Args:
+            timeout_seconds: how long at most. None: as long as it takes.
+        """
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while True:
+            stopped = self._server.state == "stopped"
+            requests = self._server.wait_slow(WAIT_SECONDS)
+            self._next_second(force=stopped and not requests)
+            if stopped and not requests:
+                return
+            for request in requests:
+                self._write(request)
+
+    def _write(self, request: SlowRequest) -> None:
+        self._next_second()
+        if self._lines >= SLOW_LINES_PER_SECOND:
+            self._left_out += 1
+            return
+        self._lines += 1
+        fields = {name: value for name, value in request.items() if name != "unix_seconds"}
+        self._log.write("slow_request", fields, unix_seconds=request["unix_seconds"])
+
+    def _next_second(self, *, force: bool = False) -> None:
+        now = self._monotonic()
+        if now < self._second + 1 and not force:
+            return
+        if self._left_out:
+            self._log.write("slow_requests_left_out", {"count": self._left_out})
+        self._second, self._lines, self._left_out = now, 0, 0

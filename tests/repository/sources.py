@@ -1,0 +1,103 @@
+"""The sources as tests see them: modules, and what each imports where."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PREDICTOR = ROOT / "serving" / "predictor"
+LINKED = {"export": ROOT / "export", "serving": ROOT / "serving"}
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One Python file of the distribution."""
+
+    name: str
+    path: Path
+
+    @property
+    def component(self) -> str:
+        """The second part of the name: `embershard.package.schema` is of `package`."""
+        return self.name.split(".")[1] if "." in self.name else ""
+
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(), filename=str(self.path))
+
+    def imports(self) -> list[Import]:
+        return list(imports_of(self.tree()))
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported name in full, and whether it runs when the module is imported."""
+
+    target: str
+    line: int
+    deferred: bool  # Inside a function, or for type checkers only.
+    relative: bool = False
+
+    @property
+    def top(self) -> str:
+        return self.target.split(".")[0]
+
+    @property
+    def component(self) -> str:
+        """Of an import from embershard, the component; of another, nothing."""
+        parts = self.target.split(".")
+        return parts[1] if parts[0] == "embershard" and len(parts) > 1 else ""
+
+
+def imports_of(tree: ast.AST, *, deferred: bool = False) -> Iterator[Import]:
+    """Every import of a syntax tree. `from a import b` counts as `a.b`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, deferred)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                target = f"{node.module}.{alias.name}" if node.module else alias.name
+                yield Import(target, node.lineno, deferred, relative=node.level > 0)
+        else:
+            inner = deferred or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            if isinstance(node, ast.If) and is_type_checking(node.test):
+                inner = True
+            yield from imports_of(node, deferred=inner)
+
+
+def is_type_checking(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+def modules() -> list[Module]:
+    """Every module of the distribution, generated ones aside."""
+    found = []
+    for path in sorted((ROOT / "embershard").rglob("*.py")):
+        relative = path.relative_to(ROOT / "embershard")
+        if relative.parts[0] not in (*LINKED, "_proto"):
+            found.append(Module(dotted("embershard", relative), path))
+    for name, folder in LINKED.items():
+        for path in sorted(folder.rglob("*.py")):
+            found.append(Module(dotted(f"embershard.{name}", path.relative_to(folder)), path))
+    return found
+
+
+def dotted(prefix: str, relative: Path) -> str:
+    parts = [prefix, *relative.with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def own_files(*suffixes: str) -> list[Path]:
+    """Files of the repository written by people, with one of the suffixes."""
+    skipped = {"build", "dist", "_proto"}
+    return sorted(
+        path
+        for path in ROOT.rglob("*")
+        if path.suffix in suffixes
+        and not any(
+            part in skipped or part.startswith(".") for part in path.relative_to(ROOT).parts
+        )
+    )

@@ -1,0 +1,162 @@
+"""Who may include whom in C++, proved from the sources."""
+
+import re
+
+import pytest
+
+from tests.repository.sources import PREDICTOR, own_files
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<system>[^>]+)>)', re.MULTILINE)
+
+# Each component and the components it may include, itself aside.
+ALLOWED = {
+    "base": [],
+    "package": ["base"],
+    "telemetry": ["base"],
+    "lookup": ["base", "package"],
+    "dense": ["base", "package"],
+    "model": ["base", "package", "lookup", "dense"],
+    "batching": ["base", "package", "lookup", "dense", "model"],
+    "tensors": ["base", "package", "lookup", "dense", "model", "batching"],
+    "engine": ["base", "package", "telemetry", "lookup", "dense", "model", "batching", "tensors"],
+    "bench": ["base"],
+}
+ALLOWED["grpc"] = [*ALLOWED["engine"], "engine"]
+ALLOWED["example"] = [*ALLOWED["engine"], "engine"]
+ALLOWED["binding"] = [*ALLOWED["grpc"], "grpc"]
+ALLOWED["triton"] = ALLOWED["grpc"]  # Of the engine, what needs no queue: a test below says which.
+
+# The load tool sends without messages, and keeps its rules free of gRPC.
+GRPC_IN_BENCH = ("bench/grpc_", "bench/request_pool", "bench/module")
+
+# Foreign headers, and the files that may include them.
+FOREIGN = {
+    "torch": (("torch/", "ATen/", "c10/"), ("dense/torchscript", "dense/aot_", "dense/tensors")),
+    "messages": (
+        ("google/protobuf", "grpc", "embershard/v1/", "inference/", "torchrec/"),
+        ("grpc/", *GRPC_IN_BENCH),
+    ),
+    "python": (("pybind11/", "Python.h"), ("binding/", "bench/module")),
+}
+
+
+def sources() -> dict[str, list[str]]:
+    """Each file of the predictor, as `component/name`, and what it includes."""
+    return {
+        path.relative_to(PREDICTOR).as_posix(): includes(path.read_text())
+        for path in own_files(".h", ".cc")
+        if path.is_relative_to(PREDICTOR)
+    }
+
+
+def includes(text: str) -> list[str]:
+    return [found["own"] or found["system"] for found in INCLUDE.finditer(text)]
+
+
+def component(place: str) -> str:
+    return place.split("/")[0]
+
+
+def component_faults(files: dict[str, list[str]]) -> list[str]:
+    """Includes of components that the component of a file may not include."""
+    return [
+        f"{place} includes {each}"
+        for place, included in files.items()
+        for each in included
+        if component(each) in ALLOWED
+        and component(each) not in {component(place), *ALLOWED[component(place)]}
+        if not is_grpc_library(each)
+    ]
+
+
+def foreign_faults(files: dict[str, list[str]], library: str) -> list[str]:
+    """Forbidden includes of a foreign header, direct or through a header of ours."""
+    headers, users = FOREIGN[library]
+    behind = {
+        place
+        for place, included in files.items()
+        if any(each.startswith(headers) and each not in files for each in included)
+    }
+    return [
+        f"{place} includes {each}"
+        for place, included in files.items()
+        if not place.startswith(users)
+        for each in included
+        if each in behind or (each.startswith(headers) and each not in files)
+    ]
+
+
+def is_grpc_library(header: str) -> bool:
+    """Whether it is gRPC's own `grpc/...`, not one of our component of that name."""
+    return header.startswith("grpc/") and not (PREDICTOR / header).exists()
+
+
+# What the Triton backend takes of the engine: Triton has queues and versions of its own.
+ENGINE_IN_TRITON = {
+    "engine/batch_runner.h",
+    "engine/rerun.h",
+    "engine/self_check.h",
+}
+
+
+def test_every_component_has_a_rule():
+    assert {component(place) for place in sources()} <= set(ALLOWED)
+
+
+def test_components_include_one_way():
+    assert component_faults(sources()) == []
+
+
+def test_triton_takes_of_the_engine_what_needs_no_queue():
+    taken = {
+        each
+        for place, included in sources().items()
+        if component(place) == "triton"
+        for each in included
+        if component(each) == "engine" or each == "batching/batching_queue.h"
+    }
+    assert taken <= ENGINE_IN_TRITON
+
+
+@pytest.mark.parametrize("library", FOREIGN)
+def test_foreign_headers_are_included_only_where_allowed(library):
+    assert foreign_faults(sources(), library) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "header"),
+    [
+        pytest.param("base/file.cc", "package/plan.h", id="upwards"),
+        pytest.param("lookup/lookup.cc", "dense/dense_program.h", id="sideways"),
+        pytest.param("engine/engine.cc", "binding/errors.h", id="the-end-of-the-chain"),
+        pytest.param("triton/exchange.cc", "grpc/status_map.h", id="another-protocol"),
+    ],
+)
+def test_a_forbidden_component_is_noticed(place, header):
+    assert component_faults({place: [header]}) == [f"{place} includes {header}"]
+
+
+@pytest.mark.parametrize(
+    ("library", "place", "header"),
+    [
+        pytest.param("torch", "model/model.cc", "torch/script.h", id="torch"),
+        pytest.param("torch", "lookup/lookup.cc", "ATen/ATen.h", id="aten"),
+        pytest.param(
+            "messages", "batching/request_checks.cc", "embershard/v1/predictor.pb.h", id="ours"
+        ),
+        pytest.param("messages", "engine/engine.cc", "grpcpp/grpcpp.h", id="grpc"),
+        pytest.param("python", "grpc/service.cc", "pybind11/pybind11.h", id="pybind11"),
+    ],
+)
+def test_a_foreign_header_is_noticed(library, place, header):
+    assert foreign_faults({place: [header]}, library) == [f"{place} includes {header}"]
+
+
+def test_a_foreign_header_is_noticed_behind_one_of_ours():
+    files = {"dense/torchscript.h": ["ATen/ATen.h"], "model/model.cc": ["dense/torchscript.h"]}
+    assert foreign_faults(files, "torch") == ["model/model.cc includes dense/torchscript.h"]
+
+
+def test_both_spellings_of_an_include_are_read():
+    text = '// #include "no.h"\n#include <torch/script.h>\n#  include "base/status.h"\n'
+    assert includes(text) == ["torch/script.h", "base/status.h"]

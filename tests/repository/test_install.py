@@ -1,0 +1,112 @@
+"""scripts/install.sh where something is missing: said, and nothing done."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.repository.sources import ROOT
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder of commands that come first: nobody is root, and of packages only g++ is there."""
+    commands = {
+        "id": "echo 1000",
+        "sudo": "echo 'sudo: a password is required' >&2; exit 1",
+        "dpkg-query": '[ "$3" = g++ ] && echo -n installed',
+        "apt-get": "echo unexpected >&2; exit 9",
+    }
+    for name, body in commands.items():
+        command = tmp_path / "commands" / name
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f"#!/bin/sh\n{body}\n")
+        command.chmod(0o755)
+    return tmp_path / "commands"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The script, in a checkout with nothing else."""
+    script = tmp_path / "checkout" / "scripts" / "install.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text((ROOT / "scripts" / "install.sh").read_text())
+    return script
+
+
+def run(script: Path, machine: Path, *arguments: str, **environment: str):
+    return subprocess.run(
+        ["bash", script, *arguments],
+        env={**os.environ, "PATH": f"{machine}:{os.environ['PATH']}", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_missing_packages_are_named_with_the_command(checkout, machine):
+    done = run(checkout, machine)
+    command = done.stderr.splitlines()[-1].split()
+    assert done.returncode == 1
+    assert command[:3] == ["sudo", "apt-get", "install"]
+    assert {"cmake", "libgrpc++-dev", "libxxhash-dev", "nlohmann-json3-dev"} <= set(command)
+    assert "g++" not in command
+
+
+def test_nothing_is_made_where_packages_are_missing(checkout, machine):
+    run(checkout, machine)
+    assert sorted(path.name for path in checkout.parents[1].iterdir()) == ["scripts"]
+
+
+def test_only_the_browser_is_asked_for_where_only_that_is_wanted(checkout, machine):
+    done = run(checkout, machine, "browser")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].split() == [
+        *("sudo", "apt-get", "install"),
+        *("chromium", "chromium-driver"),
+    ]
+
+
+def test_fuzzing_asks_for_clang_beside_the_packages_for_cpp(checkout, machine):
+    command = run(checkout, machine, "fuzz").stderr.splitlines()[-1].split()
+    assert {"clang-14", "libclang-rt-14-dev", "libgrpc++-dev"} <= set(command)
+    assert "chromium" not in command
+
+
+def test_a_machine_without_python_is_told_which_packages(checkout, machine):
+    done = run(checkout, machine, "python", PYTHON="python9")
+    assert done.stderr.splitlines()[-1].split() == [
+        *("sudo", "apt-get", "install"),
+        *("python3", "python3-venv"),
+    ]
+
+
+def test_a_python_that_is_too_old_is_refused(checkout, machine):
+    old = machine / "python9"
+    old.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.1\n'
+        'case "$2" in *version_info*) exit 1;; esac\n'
+    )
+    old.chmod(0o755)
+    done = run(checkout, machine, "python", PYTHON="python9")
+    assert done.returncode == 1
+    assert "needs Python 3.11 or later, got Python 3.9.1" in done.stderr
+
+
+def test_a_virtual_environment_of_someone_else_is_left_alone(checkout, machine):
+    theirs = checkout.parents[1] / ".venv" / "pyvenv.cfg"
+    theirs.parent.mkdir()
+    theirs.write_text("home = /usr/bin\n")
+    done = run(checkout, machine, "python")
+    assert done.returncode == 1
+    assert done.stderr.endswith(".venv was not made by this script; move it away\n")
+    assert theirs.exists()
+
+
+def test_an_unknown_stage_is_refused(checkout, machine):
+    done = run(checkout, machine, "everything")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "install: unknown stage 'everything'; known: python, browser, fuzz, proxy, triton, all\n",
+    )

@@ -1,0 +1,150 @@
+"""Who may import whom in Python, proved from the sources."""
+
+import ast
+
+import pytest
+
+from tests.repository.sources import ROOT, Import, Module, imports_of, modules, own_files
+
+# Each component and the components it may import. The leaves are what all may use.
+LEAVES = {"errors", "version", "formatting"}
+# Each may use those before it.
+LIBRARY = ["package", "jagged", "kernels", "modules", "sharding", "models"]
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    "formatting": set(),
+    **{component: set(LIBRARY[:place]) for place, component in enumerate(LIBRARY)},
+    "data": set(LIBRARY),
+    "training": {*LIBRARY, "data"},
+    "export": {*LIBRARY, "data", "training"},
+    "console": {"export", "training"},
+    "serving": {"package"},
+    "client": {"_proto"},
+    "bench": {"_proto", "client", "package"},
+    "explain": {"_proto", "client", "package", "serving"},
+    "fetch": {"package"},
+}
+TORCH_FREE = LEAVES | {"package", "serving", "client", "bench", "explain", "fetch"}
+TORCH = {"torch", "torchmetrics", "fbgemm_gpu"}
+COMMANDS = {"cli", "commands"}
+LAZY = {"", "__main__"} | COMMANDS
+
+
+def faults(module: Module, found: list[Import]) -> list[str]:
+    """What a module imports that its component may not."""
+    shown = []
+    for each in found:
+        if each.top == "embershard" and not may_import(module, each):
+            shown.append(f"{module.name}:{each.line} imports {each.target}")
+        if module.component in TORCH_FREE and each.top in TORCH:
+            shown.append(f"{module.name}:{each.line} imports {each.target}")
+    return shown
+
+
+def may_import(module: Module, each: Import) -> bool:
+    if each.component in COMMANDS:
+        return module.component in LAZY
+    if module.component in LAZY:
+        return each.deferred or each.component in LEAVES | COMMANDS
+    return each.component in LEAVES | {module.component} | ALLOWED[module.component]
+
+
+def test_every_component_has_a_rule():
+    assert {module.component for module in modules()} <= set(ALLOWED) | LAZY
+
+
+def test_imports_point_one_way():
+    assert [fault for module in modules() for fault in faults(module, module.imports())] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        pytest.param("package.schema", "from embershard.jagged import JaggedTensor", id="upwards"),
+        pytest.param("serving.server", "from embershard.models import DLRM", id="from-training"),
+        pytest.param("client.client", "from embershard.package import hash_string", id="client"),
+        pytest.param("client.client", "import torch", id="torch-in-the-client"),
+        pytest.param("explain.features", "from embershard.kernels import f", id="explain"),
+        pytest.param("package.reader", "def f():\n    import torch", id="torch-in-a-function"),
+        pytest.param("serving.server", "from fbgemm_gpu import x", id="fbgemm-in-serving"),
+        pytest.param("modules.mlp", "import embershard", id="the-root-from-inside"),
+        pytest.param("training.trainer", "from embershard.cli import main", id="the-commands"),
+        pytest.param("cli", "from embershard.training import train", id="eager-command"),
+        pytest.param("package.plan", "from embershard import jagged", id="component-as-a-name"),
+    ],
+)
+def test_a_forbidden_import_is_noticed(name, source):
+    module = Module(f"embershard.{name}", ROOT / "made_up.py")
+    assert len(faults(module, list(imports_of(ast.parse(source))))) == 1
+
+
+def test_only_kernels_touches_fbgemm():
+    users = {m.component for m in modules() if any(i.top == "fbgemm_gpu" for i in m.imports())}
+    assert users == {"kernels"}
+
+
+def test_only_kernels_touches_torch_ops():
+    users = {m.component for m in modules() if "torch.ops" in attributes(m.tree())}
+    assert users == {"kernels"}
+
+
+def test_torch_jit_is_called_in_one_module():
+    """A decorator `@torch.jit.unused` is no call; in jagged they are what makes it scriptable."""
+    callers = {m.name for m in modules() if any(n.startswith("torch.jit.") for n in calls(m))}
+    assert len(callers) == 1, callers
+    decorating = {m.component for m in modules() if "torch.jit" in attributes(m.tree())}
+    assert decorating <= {"jagged", *(name.split(".")[1] for name in callers)}
+
+
+@pytest.mark.parametrize(
+    ("extension", "module"),
+    [
+        pytest.param("embershard.serving._predictor", "embershard.serving._native", id="serving"),
+        pytest.param("embershard.bench._load", "embershard.bench._native", id="bench"),
+    ],
+)
+def test_one_module_loads_each_extension(extension, module):
+    """By an import, or by import_module with its name."""
+    users = {
+        each.name
+        for each in modules()
+        if extension in {i.target for i in each.imports()} | constants(each.tree())
+    }
+    assert users == {module}
+
+
+@pytest.mark.parametrize("bare", ["export", "serving", "proto"])
+def test_no_bare_import_of_a_folder_in_the_root(bare):
+    found = [
+        f"{path.relative_to(ROOT)}:{each.line}"
+        for path in own_files(".py")
+        for each in imports_of(ast.parse(path.read_text()))
+        if each.top == bare and not each.relative
+    ]
+    assert found == []
+
+
+def test_imports_inside_the_distribution_are_absolute():
+    assert [f"{m.name}:{i.line}" for m in modules() for i in m.imports() if i.relative] == []
+
+
+def attributes(tree: ast.AST) -> set[str]:
+    """Every dotted name in a tree: `torch.ops.fbgemm.f` gives itself and its beginnings."""
+    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def constants(tree: ast.AST) -> set[str]:
+    """Every string written in a tree."""
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def calls(module: Module) -> set[str]:
+    """The dotted names that a module calls."""
+    return {
+        ast.unparse(node.func) for node in ast.walk(module.tree()) if isinstance(node, ast.Call)
+    }

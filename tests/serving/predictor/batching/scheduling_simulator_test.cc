@@ -1,0 +1,294 @@
+// Replays traces against the scheduling policy, without threads or a clock. Test names begin with
+// the rows of the table in docs/scheduling.md.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "batching/batch_former.h"
+#include "batching/dispatch_policy.h"
+#include "batching/forecast.h"
+#include "batching/request_pieces.h"
+
+namespace embershard {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kNoDeadline = std::chrono::hours(1);
+constexpr PieceBudget kBatch = {.examples = 256, .ids = 1 << 20};
+
+BatchingOptions Options(size_t slots) {
+  return {.max_batch_examples = kBatch.examples,
+          .max_batch_ids = kBatch.ids,
+          .merge_examples = kBatch.examples,
+          .max_queued_examples = 1 << 16,
+          .max_queued_ids = kBatch.ids,
+          .slots = slots};
+}
+
+// A model whose batches take `fixed`, and `each` for each of their examples.
+struct Cost {
+  microseconds fixed{0};
+  microseconds each{0};
+};
+
+using Sizes = std::vector<uint32_t>;  // Examples of the requests of a batch.
+
+class Simulator {
+ public:
+  // The forecast has seen a batch of each power of two.
+  Simulator(size_t slots, const Cost& cost)
+      : cost_(cost), former_(Options(slots)), forecast_(Options(slots)), running_(slots) {
+    for (uint32_t examples = 1; examples <= kBatch.examples; examples *= 2) {
+      Arrive(examples);
+      RunFor(milliseconds(50));
+    }
+    batches.clear();
+    latencies.clear();
+  }
+
+  Admission Arrive(uint32_t examples, Clock::duration timeout = kNoDeadline,
+                   Priority priority = Priority::kInteractive) {
+    auto request = std::make_unique<Request>();
+    request->num_examples = examples;
+    request->arrival = now_;
+    request->deadline = now_ + timeout;
+    request->priority = priority;
+    if (IsLarger(*request, kBatch)) {
+      request->pieces = std::make_shared<RequestPieces>(
+          &schema_, kBatch, *request, [](const RequestPieces&) { return nullptr; });
+    }
+    const Admission admission = former_.Add(request, forecast_, now_);
+    ++admissions[admission];
+    Dispatch();
+    return admission;
+  }
+
+  // With `arrive` called every `interval`, first now.
+  template <class Arrivals>
+  void RunFor(Clock::duration time, Clock::duration interval, const Arrivals& arrive) {
+    const Clock::time_point end = now_ + time;
+    for (Clock::time_point next = now_; next < end; next += interval) {
+      RunUntil(next);
+      arrive();
+    }
+    RunUntil(end);
+  }
+  void RunFor(Clock::duration time) { RunUntil(now_ + time); }
+
+  std::map<Admission, int> admissions;
+  std::vector<Sizes> batches;
+  std::vector<Clock::duration> latencies;  // Of requests and chunks that ran.
+  int expired = 0;
+  int background = 0;  // Batches that have a background request.
+
+ private:
+  struct Running {
+    bool busy = false;
+    Due due;
+    Clock::time_point end;
+  };
+
+  void RunUntil(Clock::time_point end) {
+    while (true) {
+      Clock::time_point next = std::min(end, former_.next_deadline());
+      for (const Running& run : running_) {
+        if (run.busy) next = std::min(next, run.end);
+      }
+      if (!IsIdle() && former_.can_take() && Free() > 0) next = std::min(next, AsksAgain(Beside()));
+      now_ = std::max(now_, next);
+      EndBatches();
+      while (former_.TakeExpired(now_) != nullptr) ++expired;
+      Dispatch();
+      if (now_ >= end) return;
+    }
+  }
+
+  size_t Free() const {
+    return static_cast<size_t>(std::ranges::count(running_, false, &Running::busy));
+  }
+  bool IsIdle() const { return Free() == running_.size(); }
+
+  DispatchQuestion Beside() const {
+    const QueueSize& queued = former_.queued();
+    return {.slots = running_.size(),
+            .free = Free(),
+            .has_piece = former_.has_piece(),
+            .fills_batch = former_.fills_batch(),
+            .requests = queued.pieces,
+            .work = forecast_.OfBatch(
+                {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids}),
+            .deadline = former_.next_deadline(),
+            .first_end = forecast_.FirstEnd(now_),
+            .now = now_};
+  }
+
+  void Dispatch() {
+    while (Free() > 0 && former_.can_take() && (IsIdle() || Dispatches(Beside()))) {
+      const auto slot = std::ranges::find(running_, false, &Running::busy);
+      *slot = {.busy = true, .due = former_.Take(now_), .end = now_ + cost_.fixed};
+      expired += static_cast<int>(slot->due.expired.size());
+      Sizes sizes;
+      BatchSize size = {.requests = slot->due.batch.size()};
+      bool has_background = false;
+      for (const auto& request : slot->due.batch) {
+        sizes.push_back(request->num_examples);
+        size.examples += request->num_examples;
+        has_background |= request->priority == Priority::kBatch;
+      }
+      slot->end += size.examples * cost_.each;
+      background += has_background ? 1 : 0;
+      forecast_.RunBegins(static_cast<size_t>(slot - running_.begin()), size, now_);
+      batches.push_back(std::move(sizes));
+    }
+  }
+
+  void EndBatches() {
+    for (size_t slot = 0; slot < running_.size(); ++slot) {
+      Running& run = running_[slot];
+      if (!run.busy || run.end > now_) continue;
+      for (const auto& request : run.due.batch) latencies.push_back(now_ - request->arrival);
+      forecast_.RunEnds(slot, now_);
+      run = {};
+    }
+  }
+
+  const Cost cost_;
+  const Schema schema_;
+  BatchFormer former_;
+  Forecast forecast_;
+  std::vector<Running> running_;
+  Clock::time_point now_{std::chrono::hours(1)};
+};
+
+TEST(SchedulingSimulator, Row1And2MergeABurst) {
+  Simulator simulator(1, {.fixed = microseconds(1000), .each = microseconds(10)});
+  for (int i = 0; i < 600; ++i) ASSERT_EQ(simulator.Arrive(1), Admission::kAccepted);
+  simulator.RunFor(seconds(1));
+  std::vector<size_t> requests;
+  for (const Sizes& batch : simulator.batches) requests.push_back(batch.size());
+  EXPECT_EQ(requests, (std::vector<size_t>{1, 256, 256, 87}));
+}
+
+TEST(SchedulingSimulator, Row3MergesShortWorkBesideARunningSlot) {
+  Simulator simulator(2, {.fixed = microseconds(100), .each = microseconds(100)});
+  simulator.Arrive(16);
+  simulator.Arrive(1);
+  simulator.RunFor(microseconds(500));
+  simulator.Arrive(2);
+  simulator.RunFor(seconds(1));
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{16}, {1, 2}}));
+}
+
+TEST(SchedulingSimulator, Row4DispatchesLongRequestsToTheFreeSlot) {
+  Simulator simulator(2, {.fixed = microseconds(100), .each = microseconds(100)});
+  simulator.Arrive(16);
+  simulator.Arrive(16);
+  simulator.RunFor(microseconds(1));
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{16}, {16}}));
+}
+
+TEST(SchedulingSimulator, Row5BoundsTheWaitForARunningSlot) {
+  Simulator simulator(2, {.fixed = microseconds(100), .each = microseconds(100)});
+  simulator.Arrive(256);
+  simulator.Arrive(1);
+  simulator.RunFor(microseconds(1));
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{256}, {1}}));
+}
+
+TEST(SchedulingSimulator, Row6RunsTheEarliestDeadlineFirst) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(10)});
+  simulator.Arrive(256);
+  simulator.Arrive(225, milliseconds(900));
+  simulator.Arrive(175, milliseconds(700));
+  simulator.Arrive(200, milliseconds(800));
+  simulator.RunFor(seconds(1));
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{256}, {175}, {200}, {225}}));
+}
+
+TEST(SchedulingSimulator, Row7FillsTheBatchWithBackground) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(10)});
+  simulator.Arrive(256);
+  simulator.Arrive(100, milliseconds(500), Priority::kBatch);
+  simulator.Arrive(100, kNoDeadline);
+  simulator.Arrive(150, kNoDeadline);
+  simulator.RunFor(seconds(1));
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{256}, {100, 150}, {100}}));
+}
+
+TEST(SchedulingSimulator, Row8GivesBackgroundAnEighthOfTheBatches) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(10)});
+  simulator.RunFor(milliseconds(300), milliseconds(1), [&] {
+    simulator.Arrive(200);
+    simulator.Arrive(200, kNoDeadline, Priority::kBatch);
+  });
+  EXPECT_NEAR(simulator.background / static_cast<double>(simulator.batches.size()), 1.0 / 8, 0.02);
+}
+
+TEST(SchedulingSimulator, Row9RefusesInfeasibleDeadlinesAndMeetsTheOthers) {
+  Simulator simulator(2, {.fixed = microseconds(500), .each = microseconds(50)});
+  // Three times as much as two slots can run.
+  simulator.RunFor(seconds(1), microseconds(850), [&] {
+    simulator.Arrive(64, milliseconds(30));
+    simulator.Arrive(32, milliseconds(30));
+  });
+  EXPECT_GT(simulator.latencies.size(), 400U);
+  EXPECT_LT(simulator.latencies.size(), 1000U);  // Of 2354.
+  const auto late = std::ranges::count_if(
+      simulator.latencies, [](Clock::duration latency) { return latency > milliseconds(30); });
+  EXPECT_LE(static_cast<size_t>(late + simulator.expired), simulator.latencies.size() / 20);
+}
+
+TEST(SchedulingSimulator, Row10AcceptsWhateverTheForecastOnAnIdleModel) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(100)});
+  EXPECT_EQ(simulator.Arrive(256, milliseconds(10)), Admission::kAccepted);
+  EXPECT_NE(simulator.Arrive(256, milliseconds(10)), Admission::kAccepted);
+}
+
+TEST(SchedulingSimulator, Row11SplitsAnOversizeRequestOverFreeSlots) {
+  Simulator simulator(4, {.fixed = microseconds(100), .each = microseconds(20)});
+  simulator.Arrive(1000);
+  simulator.RunFor(microseconds(1));
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{250}, {250}, {250}, {250}}));
+}
+
+TEST(SchedulingSimulator, Row12RunsOtherRequestsBetweenChunks) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(20)});
+  simulator.Arrive(1000, seconds(1));
+  for (int i = 0; i < 3; ++i) simulator.Arrive(200, seconds(2));
+  simulator.RunFor(seconds(1));
+  EXPECT_EQ(simulator.batches,
+            (std::vector<Sizes>{{250}, {200}, {250}, {200}, {250}, {200}, {250}}));
+}
+
+TEST(SchedulingSimulator, Row13DropsQueuedRequestsWhoseDeadlinePasses) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(100)});
+  simulator.RunFor(seconds(2));  // Costs are unknown to admission again.
+  simulator.Arrive(256);
+  ASSERT_EQ(simulator.Arrive(1, milliseconds(10)), Admission::kAccepted);
+  simulator.RunFor(seconds(1));
+  EXPECT_EQ(simulator.expired, 1);
+  EXPECT_EQ(simulator.batches, (std::vector<Sizes>{{256}}));
+}
+
+TEST(SchedulingSimulator, Row14RefusesBeyondTheQueueAndBackgroundBeyondHalfOfIt) {
+  Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(1)});
+  simulator.Arrive(256);
+  for (int i = 0; i < 200; ++i) simulator.Arrive(256, kNoDeadline, Priority::kBatch);
+  EXPECT_EQ(simulator.admissions[Admission::kQueueFull], 200 - 128);
+  simulator.admissions.clear();
+  for (int i = 0; i < 200; ++i) simulator.Arrive(256);
+  EXPECT_EQ(simulator.admissions[Admission::kQueueFull], 200 - 128);
+}
+
+}  // namespace
+}  // namespace embershard
