@@ -21,8 +21,7 @@ from benchmarks.processes import Running
 from benchmarks.servers import Server
 from benchmarks.swaps import Swaps
 from embershard.bench import LoadOptions, RunResult, run_load
-from embershard.bench.load_options import Protocol
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest, Protocol
 from embershard.bench.protocols import in_protocol
 
 __all__ = ["PATIENCE_SECONDS", "Load", "Together", "at_share_of_capacity", "in_time_per_second"]

@@ -12,13 +12,10 @@ from benchmarks.checkout import Checkout
 from benchmarks.harness import Bench, Block, Figures, Ratio, Session
 from benchmarks.loads import Load
 from benchmarks.local import MERGE_EXAMPLES, Local
-from embershard.bench import LoadOptions, Objective, RunResult
-from embershard.bench.rate_search import SearchOptions, find_rate
+from embershard.bench import Objective
+from embershard.bench.rate_search import find_rate
 
 __all__ = ["HighestRate", "measure_objective"]
-
-IN_FLIGHT: Final = 4
-"""Of the closed loop that a search begins with."""
 
 TRIALS_MAX: Final = 8
 WHOLE_RATES_MAX: Final = 2
@@ -52,25 +49,19 @@ class HighestRate:
         seeds, start = count(), list[float]()
 
         def block(seconds: float | None) -> Figures:
-            whole = replace(self.load, in_flight=IN_FLIGHT).options(seconds)
+            whole = replace(self.load, in_flight=1).options(seconds)
             if start:
                 whole = replace(whole, rate=start[-1], in_flight=None)
-            options = SearchOptions(
-                load=whole,
+            search, results = find_rate(
+                self.objective,
+                whole,
+                lambda _, load: run(replace(load, seed=next(seeds))),
                 trial_seconds=min(self.trial_seconds, whole.duration_seconds),
-                trial_warmup_seconds=0.3,
-                in_flight=(IN_FLIGHT, 1),
-                start_share=0.6,
                 max_trials=TRIALS_MAX,
                 max_whole_rates=WHOLE_RATES_MAX,
             )
-
-            def send(_: str, load: LoadOptions) -> RunResult:
-                return run(replace(load, seed=next(seeds)))
-
-            found = find_rate(self.objective, options, send)
-            held = found.search.confirmed is not None
-            result = found.whole if held and found.whole else found.slowest
+            held = search.confirmed is not None
+            result = results[-1] if held else min(results, key=lambda each: each.options.rate or 0)
             assert result.options.rate is not None
             if held:
                 start.append(NEXT_START * result.options.rate)

@@ -23,7 +23,7 @@ from benchmarks.request_scope_off import empty_user_lists, request_without_scope
 from benchmarks.workloads import Workload, workload
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.drawing import MLPERF_EXAMPLES
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.client import ServedModel
 from embershard.client.schema import served_model
 from embershard.data import DEFAULT_CACHE

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.child import serve_blocks
 from benchmarks.packages import PackageSpec, Requests
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.serving import LocalPredictor
 
 __all__ = ["merged", "scores_of"]

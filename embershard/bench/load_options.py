@@ -1,4 +1,4 @@
-"""How a run sends."""
+"""What a run sends, and how."""
 
 from __future__ import annotations
 
@@ -7,11 +7,23 @@ from typing import Final, Literal, get_args
 
 from embershard.errors import InputError
 
-__all__ = ["PROTOCOLS", "LoadOptions", "Protocol"]
+__all__ = ["PROTOCOLS", "LoadOptions", "PooledRequest", "Protocol"]
 
 Protocol = Literal["embershard", "oip", "torchrec"]
 
 PROTOCOLS: Final = get_args(Protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class PooledRequest:
+    """A serialized ``PredictRequest``, drawn or recorded. A run sends its pool in turn."""
+
+    message: bytes
+    examples: int
+    ids: int
+
+    due_seconds: float = 0.0
+    """When it is sent with recorded times, since the first of its pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from numpy.typing import NDArray
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.load_options import Protocol
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest, Protocol
 from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -12,13 +12,21 @@ from embershard.bench.run import RunResult
 from embershard.bench.slo import Objective
 from embershard.formatting import rate_text
 
-__all__ = ["Found", "RateSearch", "SearchOptions", "Trial", "find_rate"]
+__all__ = ["RateSearch", "Trial", "find_rate"]
 
 RUNS_OF_JUDGEMENT: Final = 3
 """At most. If their answers leave it open, the rate fails."""
 
+PROBES_IN_FLIGHT: Final = (32, 1)
+"""Of the closed loops that find where to start: the next one if the server refuses so many."""
+
 PROBE_OK_SHARE: Final = 0.9
 """Of a closed loop's requests; with fewer it has sent too many at once."""
+
+START_SHARE: Final = 0.5
+"""Of the closed loop's rate."""
+
+TRIAL_WARMUP_SECONDS: Final = 0.5
 
 ANSWERS_TO_SPARE: Final = 1.2
 """Arrivals are random: a run may have fewer than its rate promises."""
@@ -50,10 +58,10 @@ class RateSearch:
     """Bisects rates. No clock, no server.
 
     A rate is judged by `Objective.judge` over at most three runs. Short trials find a rate: down by
-    half until one holds, up by half until one is given up, then by bisection, geometrically. On a
-    shared machine a trial may fail for a reason that is not the server's: a rate is given up after
-    two failed judgements, and the lowest of those is tried once more before the search is over. A
-    short trial may also hold by luck: whole runs confirm the rate found, or a lower one.
+    half until one holds, up by half until one fails, then by geometric bisection. Once a rate has
+    held, a rate fails only after two failed judgements: on a shared machine a trial may fail for a
+    reason that is not the server's. A short trial may also hold by luck: whole runs confirm the
+    rate found, or a lower one.
     """
 
     objective: Objective
@@ -93,30 +101,24 @@ class RateSearch:
             self._confirm(self.best)
 
     def _find(self, rate: float) -> None:
-        given_up: list[float] = []
-        tried_again = False
-        while (held := self._holds(rate, once=tried_again or self.best is None)) is not None:
+        limit = math.inf
+        while (held := self._holds(rate)) is not None:
             if held:
                 self.best = rate
-                given_up = [each for each in given_up if each > rate]
-            elif tried_again:
-                return
-            elif self.best is not None:
-                given_up.append(rate)
-            limit = min(given_up, default=math.inf)
-            tried_again, self.ended = False, ""
+            else:
+                limit = rate
             if self.best is None:
                 if rate <= self.least:
                     self.ended = f"nothing held down to {rate_text(rate)}/s"
                     return
-                rate /= 2
+                rate, limit = rate / 2, math.inf
             elif limit == math.inf:
-                rate = self.best * 1.5
+                rate *= 1.5
             elif limit / self.best > 1 + self.tolerance:
                 rate = math.sqrt(self.best * limit)
             else:
-                rate, tried_again = limit, True
                 self.ended = f"{rate_text(limit)}/s was given up"
+                return
 
     def _confirm(self, rate: float) -> None:
         for step in range(self.max_whole_rates):
@@ -127,10 +129,10 @@ class RateSearch:
         rates = self.max_whole_rates
         self.ended = f"whole runs held at none of {rates} rates, the most that are tried"
 
-    def _holds(self, rate: float, *, once: bool) -> bool | None:
+    def _holds(self, rate: float) -> bool | None:
         """By one judgement, or the better one of two. None: no trials are left."""
         held = self._judge(rate)
-        return self._judge(rate) if held is False and not once else held
+        return self._judge(rate) if held is False and self.best is not None else held
 
     def _judge(self, rate: float, *, whole: bool = False) -> bool | None:
         requests = late = 0
@@ -147,52 +149,15 @@ class RateSearch:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
-    """How to search."""
-
-    load: LoadOptions
-    """Of whole runs, whose rate is the search's to choose; if it has one, that is where the search
-    starts."""
-
-    trial_seconds: float = 2.0
-    """Of each short run; longer where so few seconds have too few answers to judge by, but never
-    longer than a whole one."""
-
-    trial_warmup_seconds: float = 0.5
-
-    in_flight: Sequence[int] = (32, 1)
-    """Of the closed loops that find where to start: the next one where the server refuses so many
-    at once."""
-
-    start_share: float = 0.5
-    """Of the closed loop's rate."""
-
-    least: float = 1.0
-    """Requests a second: the search ends when nothing this low holds, or before, where a rate is so
-    low that its answers would be too few to judge by."""
-
-    max_trials: int = 16
-    max_whole_rates: int = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """How a search ended."""
-
-    search: RateSearch
-
-    whole: RunResult | None
-    """The last whole run: at the highest rate, if the search confirmed one. None: no rate held for
-    short runs."""
-
-    slowest: RunResult
-    """The run at the lowest rate tried."""
-
-
 def find_rate(
-    objective: Objective, options: SearchOptions, run: Callable[[str, LoadOptions], RunResult]
-) -> Found:
+    objective: Objective,
+    load: LoadOptions,
+    run: Callable[[str, LoadOptions], RunResult],
+    *,
+    trial_seconds: float,
+    max_trials: int = 16,
+    max_whole_rates: int = 4,
+) -> tuple[RateSearch, list[RunResult]]:
     """Short runs until the rate is found, then whole ones; see ``RateSearch``.
 
     Runs are at most two of closed loops, then ``max_trials`` short ones and three at each of
@@ -200,72 +165,57 @@ def find_rate(
 
     Args:
         objective: what must hold.
-        options: how to search.
+        load: of whole runs; its rate, if it has one, is where the search starts.
         run: sends a load, whose name it is told.
+        trial_seconds: of each short run; more if its answers would be too few to judge by.
+
+    Returns:
+        The search, and the result of each of its trials.
     """
-    load = options.load
-    start = load.rate
-    if start is None:
-        start = options.start_share * _closed_rate(options, run)
     answers = ANSWERS_TO_SPARE * objective.answers_min
     results: list[RunResult] = []
 
+    def short(
+        seconds: float, *, rate: float | None = None, in_flight: int | None = None
+    ) -> LoadOptions:
+        return replace(
+            load,
+            rate=rate,
+            in_flight=in_flight,
+            duration_seconds=min(max(seconds, trial_seconds), load.duration_seconds),
+            warmup_seconds=min(TRIAL_WARMUP_SECONDS, load.warmup_seconds),
+        )
+
+    def closed_rate() -> float:
+        rate = 0.0
+        for in_flight in PROBES_IN_FLIGHT:
+            calls = max(in_flight, load.threads)
+            probe = run(f"probe, {calls} in flight", short(0.0, in_flight=calls))
+            rate = max(rate, probe.ok_per_second)
+            if probe.ok > PROBE_OK_SHARE * probe.requests:
+                break
+        return rate
+
     def measure(rate: float, whole: bool) -> tuple[int, int, float]:
-        if whole:
-            sends = replace(load, rate=rate, in_flight=None)
-        else:
-            sends = _short(options, rate=rate, seconds=answers / rate)
-        result = run(_name(search, rate, whole), sends)
+        name = (
+            f"run, {rate_text(rate)}/s"
+            if whole
+            else f"trial {len(search.trials) + 1}, {rate_text(rate)}/s"
+        )
+        sends = (
+            replace(load, rate=rate, in_flight=None) if whole else short(answers / rate, rate=rate)
+        )
+        result = run(name, sends)
         results.append(result)
         return result.requests, objective.late(result), objective.seconds(result)
 
+    start = START_SHARE * closed_rate() if load.rate is None else load.rate
     search = RateSearch(
         objective=objective,
         run=measure,
-        max_trials=options.max_trials,
-        max_whole_rates=options.max_whole_rates,
-        least=max(options.least, answers / (RUNS_OF_JUDGEMENT * load.duration_seconds)),
+        max_trials=max_trials,
+        max_whole_rates=max_whole_rates,
+        least=max(1.0, answers / (RUNS_OF_JUDGEMENT * load.duration_seconds)),
     )
     search.search(max(start, search.least))
-    slowest = min(range(len(results)), key=lambda place: search.trials[place].rate)
-    return Found(
-        search=search,
-        whole=results[-1] if search.trials[-1].whole else None,
-        slowest=results[slowest],
-    )
-
-
-def _closed_rate(options: SearchOptions, run: Callable[[str, LoadOptions], RunResult]) -> float:
-    """Good answers a second of a closed loop: of many requests in flight, or where those are too
-    many for the server, of fewer."""
-    rate = 0.0
-    for in_flight in options.in_flight:
-        calls = max(in_flight, options.load.threads)
-        probe = run(f"probe, {calls} in flight", _short(options, in_flight=calls))
-        rate = max(rate, probe.ok_per_second)
-        if probe.ok > PROBE_OK_SHARE * probe.requests:
-            break
-    return rate
-
-
-def _name(search: RateSearch, rate: float, whole: bool) -> str:
-    again = any((each.rate, each.whole) == (rate, whole) for each in search.trials)
-    kind = "run" if whole else f"trial {len(search.trials) + 1}"
-    return f"{kind}, {rate_text(rate)}/s{', again' if again else ''}"
-
-
-def _short(
-    options: SearchOptions,
-    *,
-    rate: float | None = None,
-    in_flight: int | None = None,
-    seconds: float = 0.0,
-) -> LoadOptions:
-    """For so many seconds where a short run's are fewer."""
-    return replace(
-        options.load,
-        rate=rate,
-        in_flight=in_flight,
-        duration_seconds=min(max(seconds, options.trial_seconds), options.load.duration_seconds),
-        warmup_seconds=min(options.trial_warmup_seconds, options.load.warmup_seconds),
-    )
+    return search, results

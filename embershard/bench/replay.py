@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.recording import RecordedCall, Recording, read_recording
 from embershard.client import ServedModel
 from embershard.errors import InputError

@@ -1,4 +1,4 @@
-"""What a bench found: a table for people, JSON for programs."""
+"""What a bench found: a table and a progress line for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 from embershard.bench.distribution import Distribution
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import TOLERANCE, AnswerCheck
-from embershard.bench.run import RunResult
+from embershard.bench.run import Progress, RunResult
 from embershard.bench.session import BenchReport
 from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__
 
-__all__ = ["PERCENTS", "report_json", "report_table"]
+__all__ = ["progress_text", "report_json", "report_table"]
 
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
@@ -62,16 +62,7 @@ def report_json(report: BenchReport) -> dict[str, Any]:
         "label": report.options.traffic.label,
         "schema": f"{report.model.fingerprint:016x}",
         "traffic": list(report.traffic),
-        "load": {
-            "rate": load.rate,
-            "recorded_times": load.recorded_times,
-            "in_flight": load.in_flight,
-            "warmup_seconds": load.warmup_seconds,
-            "timeout_seconds": load.timeout_seconds,
-            "threads": load.threads,
-            "connections": load.connections,
-            "seed": load.seed,
-        },
+        "load": asdict(load),
         "requests": result.requests,
         "by_code": dict(result.by_code),
         "messages": dict(result.messages),
@@ -148,42 +139,44 @@ def _answers_text(check: AnswerCheck) -> str:
 
 
 def _objective_lines(report: BenchReport) -> list[str]:
-    """What was found, why the search ended, then a line for each rate in the order tried: how many
-    answers were late, how many runs held by themselves, and the percentile of each."""
+    """What was found, why the search ended, then a line for each trial."""
     assert report.options.objective is not None
     trials = report.trials
-    last = [each for each in trials if each.whole][-1]
     if report.confirmed:
-        found = f"{report.options.objective} held at {rate_text(last.rate)}/s"
+        found = f"{report.options.objective} held at {rate_text(trials[-1].rate)}/s"
     else:
         best = max(each.rate for each in trials if each.held and not each.whole)
         found = (
             f"{report.options.objective}: no rate held for whole runs; "
             f"{rate_text(best)}/s is the highest that held for a trial"
         )
-    rates = dict.fromkeys((each.whole, each.rate) for each in trials)
-    lines = []
-    for whole, rate in rates:
-        tries = [each for each in trials if (each.whole, each.rate) == (whole, rate)]
-        kind = "whole run" if whole else "trial"
-        late = f"{sum(each.late for each in tries):,} late"
-        found_there = ", ".join(map(_percentile_text, tries))
-        lines.append(
-            f"{kind:<9} {rate_text(rate):>10}/s  {late:>9} of "
-            f"{sum(each.requests for each in tries):,}, held {sum(each.held for each in tries)} of "
-            f"{len(tries)}  p{report.options.objective.percent:g} {found_there}"
-        )
-    return [found, f"search ended: {report.ended}", *lines]
+    return [found, f"search ended: {report.ended}", *map(_trial_text, trials)]
 
 
-def _percentile_text(trial: Trial) -> str:
-    return duration_text(trial.seconds) if math.isfinite(trial.seconds) else "no answer"
+def _trial_text(trial: Trial) -> str:
+    seconds = duration_text(trial.seconds) if math.isfinite(trial.seconds) else "no answer"
+    return (
+        f"{'whole run' if trial.whole else 'trial':<9} {rate_text(trial.rate):>10}/s  "
+        f"{trial.late:>9,} late of {trial.requests:,}, {seconds}"
+    )
 
 
 def _trial_json(trial: Trial) -> dict[str, Any]:
     """JSON has no infinity: None where the percentile's request failed."""
     seconds = trial.seconds if math.isfinite(trial.seconds) else None
     return {**asdict(trial), "seconds": seconds}
+
+
+def progress_text(name: str, now: Progress) -> str:
+    """How a run stands, in one line."""
+    text = f"{name}: {now.seconds:5.1f} s  "
+    if now.warming_up:
+        return f"{text}warm-up, not counted"
+    text += f"{now.requests:,} requests  {now.requests_per_second:,.0f}/s  {now.errors:,} errors"
+    if now.latency.count:
+        p50, p99 = (duration_text(now.latency.percentile_seconds(each)) for each in (50, 99))
+        text += f"  p50 {p50}  p99 {p99}"
+    return text
 
 
 def _cpu_text(report: BenchReport) -> str:

@@ -12,8 +12,7 @@ import grpc
 
 from embershard.bench._native import load_run
 from embershard.bench.distribution import Distribution
-from embershard.bench.load_options import LoadOptions
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.processes import cpu_seconds
 from embershard.bench.protocols import METHODS, PREDICT_STREAM
 from embershard.bench.target import Target

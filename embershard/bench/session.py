@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embershard.bench.drawing import Span, TrafficOptions
-from embershard.bench.load_options import LoadOptions
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.protocols import METHODS, in_protocol
-from embershard.bench.rate_search import RateSearch, SearchOptions, Trial, find_rate
+from embershard.bench.rate_search import RateSearch, Trial, find_rate
 from embershard.bench.replay import AnswerCheck, Replay, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.slo import Objective
@@ -251,16 +250,15 @@ def search_rate(
     Raises:
         UnavailableError: the objective held at no rate.
     """
-    search = SearchOptions(load=options.load, trial_seconds=options.trial_seconds)
-    found = find_rate(objective, search, run)
-    if found.whole is None:
-        rates = dict.fromkeys(rate_text(each.rate) for each in found.search.trials)
-        last = found.search.trials[-1]
+    search, results = find_rate(objective, options.load, run, trial_seconds=options.trial_seconds)
+    last = search.trials[-1]
+    if not last.whole:
+        rates = dict.fromkeys(rate_text(each.rate) for each in search.trials)
         raise UnavailableError(
             f"{objective} held at none of the rates tried: {', '.join(rates)} per second; the last "
-            f"run had {last.late} late of {last.requests}; {_why_over(found.search, objective)}"
+            f"run had {last.late} late of {last.requests}; {_why_over(search, objective)}"
         )
-    return found.whole, found.search
+    return results[-1], search
 
 
 def _why_over(search: RateSearch, objective: Objective) -> str:

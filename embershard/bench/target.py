@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.protocols import METHODS
 from embershard.client import ServedModel, Tls
 from embershard.client.channel import check_token, with_token

@@ -9,7 +9,7 @@ from typing import Final
 
 from embershard.bench.drawing import Span, TrafficOptions, draw_requests
 from embershard.bench.id_sources import find_id_sources
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.replay import Replay
 from embershard.client import ServedModel
 

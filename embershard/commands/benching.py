@@ -12,13 +12,15 @@ from typing import Any, Final
 from embershard.commands.connecting import add_connecting, connection
 from embershard.commands.packages import package_folder
 from embershard.errors import InputError
-from embershard.formatting import rate_text
 
 __all__ = ["add_bench"]
 
 RECORDED: Final = "recorded"
 
 STANDARD_OUTPUT: Final = Path("-")
+
+START_OF_LINE: Final = "\r\x1b[K"
+"""Clears the line of a terminal."""
 
 DRAWN: Final = (
     *("examples", "ids", "lengths", "id_range", "package", "pool", "priority"),
@@ -106,27 +108,30 @@ def add_bench(commands: Any) -> None:
     add("--protocol", metavar="embershard|oip|torchrec", help="to send in (default: embershard)")
     add("--server-pid", type=int, metavar="PID", help="(default: who listens on a local port)")
     add("--json", type=Path, metavar="FILE", help="write the report there; -: to standard output")
-    add("--svg", type=Path, metavar="FILE", help="draw the latency distribution; or -")
     add("--allow-remote", action="store_true", help="let the target be another machine")
     add_connecting(command.add_argument_group("security"))
     command.set_defaults(run=_bench)
 
 
 def _bench(given: argparse.Namespace) -> None:
-    from embershard.bench import LiveLine, latency_svg, report_json, report_table, run_bench
+    from embershard.bench import progress_text, report_json, report_table, run_bench
 
-    options = _bench_options(given)
-    with LiveLine(sys.stderr) as line:
-        report = run_bench(options, progress=line.show)
-    # A file on standard output has it to itself.
-    taken = STANDARD_OUTPUT in (given.json, given.svg)
+    def show(text: str) -> None:
+        """Write over the last line of a terminal."""
+        if sys.stderr.isatty():
+            print(f"{START_OF_LINE}{text}", end="", file=sys.stderr, flush=True)
+
+    try:
+        report = run_bench(
+            _bench_options(given), progress=lambda name, now: show(progress_text(name, now))
+        )
+    finally:
+        show("")
+    # JSON on standard output has it to itself.
+    taken = given.json == STANDARD_OUTPUT
     print(report_table(report), end="", file=sys.stderr if taken else sys.stdout)
     if given.json:
         _write(given.json, json.dumps(report_json(report), indent=2) + "\n")
-    if given.svg:
-        rate = f"{rate_text(report.result.ok_per_second)}/s"
-        title = f"{report.model.name} {report.model.version}, {rate}: latency"
-        _write(given.svg, latency_svg(report.result.latency, title))
 
 
 def _write(path: Path, text: str) -> None:
@@ -150,8 +155,6 @@ def _check_together(given: argparse.Namespace) -> None:
         raise InputError("expected either --slo or --rate recorded, got both")
     if given.rate == RECORDED and given.replay is None:
         raise InputError("expected --replay FILE with --rate recorded, got none")
-    if given.json == given.svg == STANDARD_OUTPUT:
-        raise InputError("standard output takes one of --json and --svg, got both")
     if given.replay is not None:
         for name in DRAWN:
             if getattr(given, name) not in (None, []):

@@ -6,7 +6,7 @@ from tritonclient.grpc import service_pb2
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench import LoadOptions
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.protocols import in_protocol
 from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError

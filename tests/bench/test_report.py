@@ -1,24 +1,18 @@
-"""What people and programs read: the table, JSON, the picture, the moving line."""
+"""What people and programs read: the table, JSON, the progress line."""
 
-import io
 import json
-import math
-import re
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
 
 from embershard.bench.distribution import Distribution
-from embershard.bench.live import LiveLine
 from embershard.bench.load_options import LoadOptions
 from embershard.bench.rate_search import Trial
 from embershard.bench.replay import AnswerCheck
-from embershard.bench.report import report_json, report_table
+from embershard.bench.report import progress_text, report_json, report_table
 from embershard.bench.run import Progress, RunResult
 from embershard.bench.session import BenchOptions, BenchReport, tool_limits
 from embershard.bench.slo import Objective
-from embershard.bench.svg import latency_svg
 from embershard.bench.target import Target
 from embershard.client.schema import served_model
 from tests.bench.fake_predictor import described
@@ -78,9 +72,10 @@ def test_the_table_says_it_all():
         "cpu        tool 0.25 s, server 0.50 s (192 requests per CPU second), of 4 cores for 2.0 s",
         "objective  p99<50ms held at 50.0/s",
         "           search ended: 100/s was given up",
-        "           trial           50.0/s     2 late of 330, held 1 of 1  p99 2.00 ms",
-        "           trial            100/s    20 late of 900, held 0 of 2  p99 50.0 ms, no answer",
-        "           whole run       50.0/s     5 late of 500, held 1 of 1  p99 30.0 ms",
+        "           trial           50.0/s          2 late of 330, 2.00 ms",
+        "           trial            100/s         11 late of 500, 50.0 ms",
+        "           trial            100/s          9 late of 400, no answer",
+        "           whole run       50.0/s          5 late of 500, 30.0 ms",
         "note       take care",
     ]
 
@@ -171,45 +166,6 @@ def test_json_holds_the_numbers():
     assert document["answers"] is None
 
 
-def test_the_picture_is_one_file_without_scripts_or_links():
-    drawn = latency_svg(LATENCY, "a <b> & c")
-    root = ElementTree.fromstring(drawn)
-    names = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert names == {"svg", "rect", "path", "circle", "text"}
-    texts = [element.text for element in root.iter() if element.text]
-    assert "a <b> & c" in texts
-    assert {"p50 1.00 ms", "p90 2.00 ms", "max 30.0 ms"} <= set(texts)
-    assert "p99 30.0 ms" not in texts  # Of 96 there is no hundredth.
-    assert {"1 ms", "10 ms", "100 %", "10 %"} <= set(texts)
-    assert drawn.count("http") == 1  # The name of the format.
-
-
-def test_the_curve_falls_at_each_latency_to_the_share_that_took_longer():
-    """80 of 96 take 1 ms, 15 take 2 ms: the top is a share of 1, the bottom one of 0.5 / 96."""
-    root = ElementTree.fromstring(latency_svg(LATENCY, ""))
-    (curve,) = (each.get("d") for each in root.iter() if each.get("stroke-width") == "2")
-    top, *falls = [float(y) for y in re.findall(r"(?:M\S+ |V)([\d.]+)", curve)]
-    places = [(y - top) / (falls[-1] - top) for y in falls]
-    depth = math.log(0.5 / 96)
-    expected = [math.log(16 / 96) / depth, math.log(1 / 96) / depth, 1]
-    assert places == pytest.approx(expected, abs=0.001)
-
-
-@pytest.mark.parametrize(
-    "buckets",
-    [
-        pytest.param([], id="none"),
-        pytest.param([(0, 0, 1)], id="zero"),
-        pytest.param([(5, 5, 1)], id="one"),
-        pytest.param([(10, 10, 1), (10**13, 10**13, 1)], id="twelve-decades"),
-    ],
-)
-def test_any_distribution_has_a_picture(buckets):
-    root = ElementTree.fromstring(latency_svg(Distribution(buckets), "t"))
-    places = [float(each.get("x")) for each in root.iter() if each.get("x")]
-    assert all(0 <= place <= 720 for place in places)
-
-
 def test_a_quiet_run_has_no_limits_of_the_tool():
     assert tool_limits(RESULT) == []
 
@@ -232,38 +188,8 @@ def test_the_tool_says_when_it_was_the_limit(change, words):
 NOW = Progress(seconds=1.5, requests=1200, requests_per_second=800, errors=3, latency=LATENCY)
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_on_a_terminal_the_line_is_written_over_and_removed():
-    out = Terminal()
-    with LiveLine(out) as line:
-        line.show("run", NOW)
-    shown, blank, _ = out.getvalue().removeprefix("\r").split("\r")
-    assert shown == "run:   1.5 s  1,200 requests  800/s  3 errors  p50 1.00 ms  p99 30.0 ms"
-    assert blank == " " * len(shown)
-
-
-def test_the_line_says_that_nothing_is_counted_during_the_warm_up():
-    out = io.StringIO()
-    with LiveLine(out) as line:
-        line.show("run", replace(NOW, seconds=0.5, requests=0, warming_up=True))
-        line.show("run", replace(NOW, seconds=2.5))
-    first, second = out.getvalue().splitlines()
-    assert first == "run:   0.5 s  warm-up, not counted"
-    assert second.startswith("run:   2.5 s  1,200 requests  800/s")
-
-
-def test_elsewhere_there_is_a_line_every_two_seconds_of_a_run():
-    out = io.StringIO()
-    with LiveLine(out) as line:
-        for seconds in (0.5, 1.0, 2.0, 2.5, 3.0):
-            line.show("trial", replace(NOW, seconds=seconds))
-        line.show("run", replace(NOW, seconds=0.5))
-    assert [each[:13] for each in out.getvalue().splitlines()] == [
-        "trial:   0.5 ",
-        "trial:   2.5 ",
-        "run:   0.5 s ",
-    ]
+def test_the_progress_line_says_that_nothing_is_counted_during_the_warm_up():
+    warming_up = replace(NOW, seconds=0.5, requests=0, warming_up=True)
+    assert progress_text("run", warming_up) == "run:   0.5 s  warm-up, not counted"
+    counted = "run:   1.5 s  1,200 requests  800/s  3 errors  p50 1.00 ms  p99 30.0 ms"
+    assert progress_text("run", NOW) == counted

@@ -5,8 +5,7 @@ import threading
 import grpc
 import pytest
 
-from embershard.bench.load_options import LoadOptions
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.run import run_load
 from embershard.errors import InputError
 from tests.bench.fake_predictor import answers, fake_predictor

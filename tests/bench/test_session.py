@@ -117,6 +117,6 @@ def test_a_short_run_at_a_low_rate_is_as_long_as_a_judgement_needs_but_no_longer
     assert server.runs[0][1].duration_seconds == 10
     assert [name for name, _ in server.runs][:3] == [
         "trial 1, 20.0/s",
-        "trial 2, 20.0/s, again",
+        "trial 2, 20.0/s",
         "trial 3, 30.0/s",
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench import LoadOptions, run_load
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import Target, find_target
 
 Handler = Callable[

@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import ask_model, find_target, try_requests
 from embershard.errors import EmbershardError, InputError, NotFoundError, RequestError
 from tests.bench.fake_predictor import fake_predictor

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.protocols import in_protocol
 from embershard.client import ServedInput
 from embershard.errors import InputError

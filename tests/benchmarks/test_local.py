@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.workers.local import merged
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 
 POOL = [PooledRequest(bytes([at]), size, 0) for at, size in enumerate([100, 156, 1, 700, 5])]
 

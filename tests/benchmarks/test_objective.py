@@ -29,12 +29,12 @@ def search(monkeypatch):
     return with_capacity
 
 
-def test_a_search_begins_with_a_closed_loop_of_four_and_gives_the_rate_that_held(search):
+def test_a_search_begins_with_a_closed_loop_and_gives_the_rate_that_held(search):
     block, server = search(1000)
     found = block(None)
     loads = [load for _, load in server.runs]
-    assert (loads[0].in_flight, loads[0].rate) == (4, None)
-    assert loads[1].rate == 600
+    assert (loads[0].in_flight, loads[0].rate) == (32, None)
+    assert loads[1].rate == 500
     assert found["held"] == 1
     assert 700 < found["requests_per_second"] <= 1000
 

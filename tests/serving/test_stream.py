@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embershard.bench import LoadOptions, run_load
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import find_target
 from embershard.client import AsyncClient, Client
 from embershard.errors import DeadlineError, InputError, RequestError, UnavailableError

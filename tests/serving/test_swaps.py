@@ -12,7 +12,7 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench import LoadOptions, run_load
-from embershard.bench.pool import PooledRequest
+from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import find_target
 from embershard.client import Client
 from embershard.package.labels import write_label
