@@ -1,0 +1,176 @@
+"""A training step over several ranks, the same for every library: the batch, what is timed, and
+blocks that all ranks of a ``torchrun`` take together."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from benchmarks.child import serve_blocks
+from benchmarks.training_step import RATE
+
+__all__ = [
+    "DENSE",
+    "DENSE_LAYERS",
+    "DIM",
+    "OVER_LAYERS",
+    "ROWS",
+    "Case",
+    "Pooled",
+    "serve_steps",
+    "start_rank",
+]
+
+ROWS, DIM, EXAMPLES, DENSE = 100_000, 64, 512, 13
+DENSE_LAYERS: Final = [512, 256, DIM]
+OVER_LAYERS: Final = [512, 512, 256, 1]
+BATCHES: Final = 4
+FIRST_STEPS: Final = 3
+"""Before the blocks: the first steps allocate."""
+
+
+class Case(NamedTuple):
+    """What a side trains, from its command line."""
+
+    part: str
+    """``step``: a whole DLRM; ``sparse``: the collection alone, forward and backward."""
+
+    plan: str
+    """``table_wise``, ``row_wise`` or ``column_wise``."""
+
+    tables: int
+
+    @staticmethod
+    def from_arguments() -> Case:
+        """``PART PLAN TABLES``."""
+        part, plan, tables = sys.argv[1:]
+        assert part in ("step", "sparse")
+        return Case(part, plan, int(tables))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the features, one to a table."""
+        return [f"f{at}" for at in range(self.tables)]
+
+    def batches(self, rank: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Dense values, ids and lengths of a rank; one id a bag."""
+        generator = torch.Generator().manual_seed(rank)
+        total = self.tables * EXAMPLES
+        return [
+            (
+                torch.randn(EXAMPLES, DENSE, generator=generator),
+                torch.randint(ROWS, (total,), generator=generator),
+                torch.ones(total, dtype=torch.int32),
+            )
+            for _ in range(BATCHES)
+        ]
+
+
+def start_rank() -> None:
+    """Join the ranks of ``torchrun``, on one thread."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(minutes=2))
+
+
+class Pooled(nn.Module):
+    """The sparse part alone: pooled vectors of a collection."""
+
+    def __init__(self, collection: nn.Module) -> None:
+        super().__init__()
+        self.collection = collection
+
+    def forward(self, features: Any) -> Tensor:
+        vectors: Tensor = self.collection(features).values()
+        return vectors
+
+
+def serve_steps(
+    case: Case, model: nn.Module, jagged: Callable[[list[str], Tensor, Tensor], object]
+) -> None:
+    """Serves blocks of steps: rank 0 reads the lines of `benchmarks.child` and tells the others
+    how many steps come. The figures are of all ranks.
+
+    Args:
+        case: what is trained.
+        model: sharded; ``(features)`` to vectors for ``sparse``, else ``(dense, features)`` to
+            logits.
+        jagged: a KeyedJaggedTensor of keys, values and lengths.
+    """
+    batches = [
+        (dense, jagged(case.names, ids, lengths))
+        for dense, ids, lengths in case.batches(dist.get_rank())
+    ]
+    step = _sparse(case, model) if case.part == "sparse" else _whole(model)
+
+    def timed(steps: int) -> dict[str, float]:
+        return _timed(lambda number: step(*batches[number % len(batches)]), steps)
+
+    timed(FIRST_STEPS)
+    last = timed(FIRST_STEPS)
+    if dist.get_rank():
+        while steps := _told(0):
+            timed(steps)
+        return
+
+    def block(seconds: float) -> Mapping[str, float]:
+        nonlocal last
+        last = timed(_told(max(1, round(seconds / last["seconds_a_step"]))))
+        return last
+
+    serve_blocks(block)
+    _told(0)
+
+
+def _whole(model: nn.Module) -> Callable[[Tensor, object], None]:
+    """SGD on what is not trained in backward."""
+    parameters = [p for p in model.parameters() if not hasattr(p, "_in_backward_optimizers")]
+    optimizer = torch.optim.SGD(parameters, lr=RATE)
+    labels = (torch.arange(EXAMPLES) % 2).float()
+
+    def step(dense: Tensor, features: object) -> None:
+        optimizer.zero_grad()
+        logits = model(dense, features).squeeze(1)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def _sparse(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:
+    gradient = torch.full((EXAMPLES, case.tables * DIM), 1e-3)
+
+    def step(_: Tensor, features: object) -> None:
+        model(features).backward(gradient)
+
+    return step
+
+
+def _told(steps: int) -> int:
+    """Number of steps that rank 0 tells the other ranks. 0: no more."""
+    said = torch.tensor([steps])
+    dist.broadcast(said, src=0)
+    return int(said)
+
+
+def _timed(step: Callable[[int], None], steps: int) -> dict[str, float]:
+    dist.barrier()
+    started, used = time.perf_counter(), time.process_time()
+    for number in range(steps):
+        step(number)
+    cpu = torch.tensor([time.process_time() - used], dtype=torch.float64)
+    dist.all_reduce(cpu)  # Ends once every rank's steps have.
+    passed, ranks = time.perf_counter() - started, dist.get_world_size()
+    examples = EXAMPLES * ranks * steps
+    return {
+        "examples_per_second": examples / passed,
+        "examples_per_cpu_second": examples / float(cpu),
+        "seconds_a_step": passed / steps,
+    }
