@@ -1,5 +1,6 @@
 """Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
 
+from embershard.sharding.checkpoint import AsyncStateWriter, load_state, save_state, state_blocks
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.model_parallel import (
@@ -27,6 +28,7 @@ from embershard.sharding.types import (
 )
 
 __all__ = [
+    "AsyncStateWriter",
     "DistributedModelParallel",
     "EmbeddingBagCollectionSharder",
     "EmbeddingComputeKernel",
@@ -43,7 +45,10 @@ __all__ = [
     "construct_module_sharding_plan",
     "data_parallel",
     "grid_shard",
+    "load_state",
     "row_wise",
+    "save_state",
+    "state_blocks",
     "table_column_wise",
     "table_row_wise",
     "table_wise",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from embershard.errors import InputError
+from embershard.errors import EmbershardError, InputError
 
 __all__ = ["ShardingEnv", "agree"]
 
@@ -59,33 +59,40 @@ class ShardingEnv:
         )
 
 
-def agree(group: Any, build: Callable[[], Built], digest: Callable[[Built], str]) -> Built:
+def agree(
+    group: Any,
+    build: Callable[[], Built],
+    digest: Callable[[Built], str],
+    *,
+    error: type[EmbershardError] = InputError,
+) -> Built:
     """Build something on every rank that must be the same on all.
 
     Args:
         group: the ranks.
         build: may raise.
         digest: of what was built; equal where it is the same.
+        error: what to raise.
 
     Raises:
         InputError: building failed on some rank, or digests differ: the same message on every
-            rank, with the rank named.
+            rank, with the rank named. Of the type ``error``.
     """
     built: Built | None = None
     failure: Exception | None = None
     try:
         built = build()
         said = (digest(built), "")
-    except Exception as error:
-        failure, said = error, ("", str(error))
+    except Exception as problem:
+        failure, said = problem, ("", str(problem) or type(problem).__name__)
     everyone: list[tuple[str, str]] = [said] * dist.get_world_size(group)
     dist.all_gather_object(everyone, said, group=group)
     for rank, (_, message) in enumerate(everyone):
         if message:
-            raise InputError(f"rank {rank}: {message}") from failure
+            raise error(f"rank {rank}: {message}") from failure
     for rank, (value, _) in enumerate(everyone):
         if value != everyone[0][0]:
-            raise InputError(
+            raise error(
                 f"rank {rank}: expected the plan and tables of rank 0 ({everyone[0][0]}), "
                 f"got others ({value})"
             )

@@ -1,25 +1,17 @@
-"""A module's weights as a folder of torch.distributed.checkpoint, written by one process."""
+"""A module's weights as a folder of torch.distributed.checkpoint, by one process."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from embershard.errors import DataError
+from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
+from embershard.sharding.checkpoint import check_shapes, saved_weights
 
 __all__ = ["check_state", "read_state", "write_state"]
-
-# Of weights that do not fit, in a message.
-NAMES_SHOWN = 3
 
 
 def write_state(module: nn.Module, folder: Path) -> None:
@@ -28,14 +20,7 @@ def write_state(module: nn.Module, folder: Path) -> None:
     Raises:
         OSError: the disk is full, say.
     """
-    try:
-        with _one_process():
-            state_dict_saver.save(module.state_dict(), checkpoint_id=folder, no_dist=True)
-    except CheckpointException as error:
-        for failure in _failures(error):
-            if isinstance(failure, OSError):
-                raise OSError(failure.errno, failure.strerror, str(folder)) from error
-        raise
+    write_blocks((Block.whole(name, each) for name, each in module.state_dict().items()), folder)
 
 
 def read_state(module: nn.Module, folder: Path) -> None:
@@ -46,19 +31,15 @@ def read_state(module: nn.Module, folder: Path) -> None:
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
     """
-    check_state(module, _shapes(folder), where=folder)
-    try:
-        with _one_process():
-            state_dict_loader.load(module.state_dict(), checkpoint_id=folder, no_dist=True)
-    except (CheckpointException, Exception) as error:  # Damaged files fail in many ways.
-        failure = _failures(error)[0]
-        said = str(failure).partition("\n")[0] or "no more said"
-        raise DataError(
-            f"{folder}: expected the model's weights, got {type(failure).__name__}: {said}"
-        ) from error
+    state = module.state_dict()
+    given = saved_weights(read_saved(folder), state)
+    check_state(module, {name: shape for name, (_, shape) in given.items()}, where=folder)
+    read_blocks((Block.whole(given[name][0], each) for name, each in state.items()), folder)
 
 
-def check_state(module: nn.Module, given: Mapping[str, torch.Size | None], *, where: Path) -> None:
+def check_state(
+    module: nn.Module, given: Mapping[str, tuple[int, ...] | torch.Size | None], *, where: Path
+) -> None:
     """Refuse weights that are another module's.
 
     Args:
@@ -69,62 +50,6 @@ def check_state(module: nn.Module, given: Mapping[str, torch.Size | None], *, wh
     Raises:
         DataError: a name too many or too few, or another shape.
     """
-    expected = module.state_dict()
-    missing, unexpected = expected.keys() - given.keys(), given.keys() - expected.keys()
-    if missing or unexpected:
-        problems = [
-            f"{word} {_few(names)}"
-            for word, names in (("no", sorted(missing)), ("unknown", sorted(unexpected)))
-            if names
-        ]
-        raise DataError(
-            f"{where}: expected the {len(expected)} weights of {type(module).__name__}, "
-            f"got {' and '.join(problems)}"
-        )
-    for name, shape in given.items():
-        own = getattr(expected[name], "shape", None)
-        if own != shape:
-            raise DataError(f"{where}: {name}: expected shape {_text(own)}, got {_text(shape)}")
-
-
-def _failures(error: BaseException) -> list[BaseException]:
-    """What failed in this process, and what that came from; not empty."""
-    ranks = error.failures if isinstance(error, CheckpointException) else {}
-    failure: BaseException | None = next((each for each, _ in ranks.values()), error)
-    found = list[BaseException]()
-    while failure is not None:
-        found.append(failure)
-        failure = failure.__cause__ or failure.__context__
-    return found
-
-
-def _shapes(folder: Path) -> dict[str, torch.Size | None]:
-    try:
-        metadata = FileSystemReader(folder).read_metadata()
-    except Exception as error:  # It is a pickle: damaged, it fails in many ways.
-        raise DataError(
-            f"{folder}: expected the metadata of a state, got {type(error).__name__}: {error}"
-        ) from error
-    return {
-        name: each.size if isinstance(each, TensorStorageMetadata) else None
-        for name, each in metadata.state_dict_metadata.items()
-    }
-
-
-def _few(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
-    more = len(names) - NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _text(shape: torch.Size | None) -> str:
-    return "no tensor" if shape is None else str(tuple(shape))
-
-
-@contextmanager
-def _one_process() -> Iterator[None]:
-    # Saving and loading without a process group is meant; torch remarks on it each time.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*torch.distributed is (disabled|unavailable)")
-        warnings.filterwarnings("ignore", message=r".*TypedStorage is deprecated")
-        yield
+    expected = {name: tuple(each.shape) for name, each in module.state_dict().items()}
+    shapes = {name: None if each is None else tuple(each) for name, each in given.items()}
+    check_shapes(expected, shapes, kind=type(module).__name__, where=where)

@@ -7,13 +7,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from embershard.errors import InputError
+from embershard.errors import DataError, InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
     ShardingPlan,
+    load_state,
+    save_state,
 )
 from tests.sharding.reference import EPS, LEARNING_RATE, loss_of
 
@@ -213,3 +215,61 @@ def count_exchanges(group):
         yield called
     finally:
         dist.all_to_all_single = original
+
+
+def held(module):
+    return [(each.shard, each.weight, each.momentum) for each in module.local_shards()]
+
+
+def dense_optimizer(parallel):
+    dense = list(parallel.parameters())
+    return torch.optim.Adagrad(dense, lr=LEARNING_RATE) if dense else None
+
+
+def sharded(env, case, plan):
+    settings = {"optimizer": case.optimizer, "learning_rate": LEARNING_RATE}
+    return DistributedModelParallel(
+        nn.ModuleDict({"sparse": collection_of(case)}),
+        env,
+        plan=ShardingPlan({"sparse": plan}),
+        sharders=[EmbeddingBagCollectionSharder(fused_params=settings)],
+    )
+
+
+def save_and_read(env, case, plan, folder):
+    """Train and save; the shards of this rank, and the state of replicated tables. The number of
+    the error if it cannot be saved."""
+    parallel = sharded(env, case, plan)
+    optimizer = dense_optimizer(parallel)
+    for step, ranks in enumerate(case.batches):
+        output = parallel.module["sparse"](features_of(case, ranks[env.rank])).values()
+        loss_of(output, step).backward()
+        if optimizer:
+            optimizer.step()
+            optimizer.zero_grad()
+    try:
+        save_state(parallel, folder, optimizer=optimizer, group=env.process_group)
+    except OSError as error:
+        return error.errno
+    return held(parallel.module["sparse"]), replicated(parallel, optimizer)
+
+
+def load_and_read(env, case, plan, folder):
+    """The shards of this rank after loading, what was reported, and the state of replicated
+    tables; or the message."""
+    parallel = sharded(env, case, plan)
+    for local in parallel.module["sparse"].local_shards():
+        local.weight.fill_(torch.nan)
+    optimizer = dense_optimizer(parallel)
+    try:
+        said = load_state(parallel, folder, optimizer=optimizer, group=env.process_group)
+    except DataError as error:
+        return str(error)
+    return held(parallel.module["sparse"]), said, replicated(parallel, optimizer)
+
+
+def replicated(parallel, optimizer):
+    found = {name: each.detach() for name, each in parallel.named_parameters()}
+    for name, each in parallel.named_parameters():
+        found |= {f"{name} {key}": value for key, value in optimizer.state[each].items()}
+    return found

@@ -7,7 +7,7 @@ import multiprocessing
 import traceback
 from datetime import timedelta
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 180
 COLLECTIVE_SECONDS = 30
 RANKS = 4
 

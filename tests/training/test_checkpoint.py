@@ -12,6 +12,7 @@ from embershard.data import sample_requests, to_rows
 from embershard.errors import DataError
 from embershard.models import build_model
 from embershard.package import Schema, SparseInput, Vocabulary
+from embershard.sharding import block_files
 from embershard.training import (
     latest_checkpoint,
     load_checkpoint,
@@ -282,7 +283,7 @@ def test_other_warnings_are_still_seen(saved, monkeypatch):
         warnings.warn("something else", UserWarning, stacklevel=1)
         warnings.warn("torch.distributed is disabled, assuming", UserWarning, stacklevel=1)
 
-    monkeypatch.setattr(state.state_dict_saver, "save", warn)
+    monkeypatch.setattr(block_files.state_dict_saver, "save", warn)
     with pytest.warns(UserWarning, match="something else") as seen:
         state.write_state(saved[1], saved[0])
     assert len(seen) == 1

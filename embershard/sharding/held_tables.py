@@ -1,0 +1,115 @@
+"""What a process holds of a model: shards of its tables, and the rest of it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
+from embershard.package.rectangles import Shard
+from embershard.sharding.model_parallel import DistributedModelParallel
+from embershard.sharding.plan import tables_of
+from embershard.sharding.tables import LocalShard
+from embershard.sharding.types import ShardingType
+
+__all__ = ["HeldTable", "held_tables", "inner_module", "whole_tensors"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTable:
+    """A table that trains in backward, and the shards of it that lie here."""
+
+    name: str
+
+    weight_key: str
+    """``<path of the collection>.embedding_bags.<table>.weight``, as TorchRec's."""
+
+    size: tuple[int, int]
+    shards: tuple[Shard, ...]
+    """All of them, on any rank."""
+
+    local: tuple[LocalShard, ...]
+
+    @property
+    def momentum_key(self) -> str:
+        """Of the optimizer's state, as TorchRec's."""
+        return f"optimizer.state.{self.weight_key}.{self.name}.momentum1"
+
+
+def inner_module(model: nn.Module) -> nn.Module:
+    """The model itself, under its own names."""
+    return model.module if isinstance(model, DistributedModelParallel) else model
+
+
+def held_tables(model: nn.Module) -> list[HeldTable]:
+    """The tables that train in backward, of a sharded model or one in a single process."""
+    found = list[HeldTable]()
+    if isinstance(model, DistributedModelParallel):
+        for path, sharded in model.sharded_modules().items():
+            local = sharded.local_shards()
+            for table in sharded.embedding_bag_configs():
+                sharding = model.plan.plan[path][table.name]
+                if sharding.sharding_type != ShardingType.DATA_PARALLEL.value:
+                    found.append(
+                        HeldTable(
+                            name=table.name,
+                            weight_key=_weight_key(path, sharded, table.name),
+                            size=(table.num_embeddings, table.embedding_dim),
+                            shards=sharding.sharding_spec,
+                            local=tuple(each for each in local if each.shard.table == table.name),
+                        )
+                    )
+        return found
+    for path, module in model.named_modules():
+        if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
+            found += _whole(path, module)
+    return found
+
+
+def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and persistent buffers that every process holds whole, by name: all but tables
+    that train in backward."""
+    trained = {table.weight_key for table in held_tables(model)}
+    for path, module in inner_module(model).named_modules():
+        prefix = f"{path}." if path else ""
+        buffers = (
+            (name, buffer)
+            for name, buffer in module._buffers.items()
+            if name not in module._non_persistent_buffers_set
+        )
+        for name, tensor in (*module._parameters.items(), *buffers):
+            if tensor is not None and prefix + name not in trained:
+                yield prefix + name, tensor
+
+
+def _whole(
+    path: str, module: FusedEmbeddingBagCollection | FusedEmbeddingCollection
+) -> Iterator[HeldTable]:
+    momenta = {name.split(".", 1)[1]: each for name, each in module.optimizer_state().items()}
+    for table in tables_of(module):
+        key = _weight_key(path, module, table.name)
+        shard = Shard(
+            table=table.name,
+            rows=(0, table.num_embeddings),
+            columns=(0, table.embedding_dim),
+            devices=(0,),
+        )
+        local = LocalShard(
+            shard=shard,
+            weight=dict(module.named_parameters())[key.removeprefix(f"{path}." if path else "")],
+            momentum=momenta.get(f"{table.name}.momentum"),
+        )
+        yield HeldTable(
+            name=table.name,
+            weight_key=key,
+            size=(table.num_embeddings, table.embedding_dim),
+            shards=(shard,),
+            local=(local,),
+        )
+
+
+def _weight_key(path: str, module: nn.Module, table: str) -> str:
+    tables = "embedding_bags" if hasattr(module, "embedding_bags") else "embeddings"
+    return ".".join(part for part in (path, tables, table, "weight") if part)

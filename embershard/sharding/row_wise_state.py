@@ -1,0 +1,125 @@
+"""State of row-wise optimizers: one number a row for each column range of a table.
+
+It is saved as TorchRec does: the rows of the first range, those of the second, ..., one after the
+other in one dimension. A plan with other column ranges gets each of its ranges from those that
+overlap it: the same one bit for bit, the one that contains it as a copy, and several as their mean
+weighted by the columns that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from embershard.errors import DataError
+from embershard.sharding.block_files import Block, SavedTensor
+
+__all__ = ["RowWiseRead", "column_ranges", "row_wise_blocks"]
+
+Range = tuple[int, int]
+
+
+def column_ranges(columns: Iterable[Range]) -> list[Range]:
+    """The ranges between all edges, in order."""
+    return list(pairwise(sorted({edge for each in columns for edge in each})))
+
+
+def row_wise_blocks(
+    key: str, num_rows: int, ranges: Sequence[Range], *, rows: Range, columns: Range, state: Tensor
+) -> list[Block]:
+    """The state of one shard, a block for each range that its columns contain.
+
+    Args:
+        key: of the table's state.
+        num_rows: of the table.
+        ranges: of the table's columns, by all shards.
+        rows: of the shard.
+        columns: of the shard.
+        state: ``(rows,)``.
+    """
+    return [
+        Block(
+            key=key,
+            size=(num_rows * len(ranges),),
+            offsets=(place * num_rows + rows[0],),
+            tensor=state,
+        )
+        for place, (first, end) in enumerate(ranges)
+        if columns[0] <= first and end <= columns[1]
+    ]
+
+
+class RowWiseRead:
+    """Reads the state of one shard from the ranges that were saved.
+
+    Args:
+        key: of the table's state.
+        saved: that state.
+        weight: the table's weights as saved, whose pieces tell the ranges.
+        rows: of the shard.
+        columns: of the shard.
+        state: ``(rows,)``, written by ``finish``.
+
+    Raises:
+        DataError: the state's size does not fit the ranges.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        saved: SavedTensor,
+        weight: SavedTensor,
+        *,
+        rows: Range,
+        columns: Range,
+        state: Tensor,
+    ) -> None:
+        ranges = column_ranges(
+            (offsets[1], offsets[1] + size[1]) for offsets, size in weight.pieces
+        )
+        num_rows = weight.size[0]
+        if saved.size != (num_rows * len(ranges),):
+            raise DataError(
+                f"{key}: expected {num_rows * len(ranges)} numbers, {num_rows} rows for each of "
+                f"{len(ranges)} column ranges; got shape {saved.size}"
+            )
+        self._columns, self._state = columns, state
+        self._ranges = list[Range]()
+        self.blocks = list[Block]()
+        """To be read before ``finish``."""
+        for place, (first, end) in enumerate(ranges):
+            if first < columns[1] and end > columns[0]:
+                self._ranges.append((first, end))
+                self.blocks.append(
+                    Block(
+                        key=key,
+                        size=saved.size,
+                        offsets=(place * num_rows + rows[0],),
+                        tensor=torch.empty_like(state),
+                    )
+                )
+
+    def finish(self) -> str:
+        """Write the state.
+
+        Returns:
+            What was done to the ranges; empty where they are the same.
+        """
+        first, end = self._columns
+        parts = [block.tensor for block in self.blocks]
+        widths = [min(end, b) - max(first, a) for a, b in self._ranges]
+        total = torch.zeros(self._state.shape, dtype=torch.float64)
+        for part, width in zip(parts, widths, strict=True):
+            total += part.double() * width
+        mean = total / (end - first)
+        same = torch.stack([part == parts[0] for part in parts]).all(0)
+        self._state.copy_(torch.where(same, parts[0], mean.to(self._state.dtype)))
+        said = ", ".join(f"{a}..{b}" for a, b in self._ranges)
+        if not bool(same.all()):
+            return f"columns {first}..{end} are the weighted mean of {said}"
+        if self._ranges[0][0] < first or self._ranges[-1][1] > end:
+            return f"columns {first}..{end} are a copy of {said}"
+        return ""

@@ -1,0 +1,268 @@
+"""State that is saved under one plan loads under any other."""
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load as load_dcp
+
+from embershard.modules import (
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+)
+from embershard.package.rectangles import Shard
+from embershard.sharding import (
+    ParameterSharding,
+    block_files,
+    column_wise,
+    construct_module_sharding_plan,
+    data_parallel,
+    grid_shard,
+    load_state,
+    row_wise,
+    save_state,
+    table_wise,
+)
+from tests.sharding.cases import collection_of, load_and_read, save_and_read
+from tests.sharding.reference import make_case
+
+TORCHREC = Path(__file__).parent / "torchrec_checkpoint"
+
+
+def plan_of(case, world_size, local_size=None, **generators):
+    default = generators.pop("default", None)
+    tables = {name: generators.get(name, default) for name, *_ in case.tables}
+    return construct_module_sharding_plan(
+        collection_of(case, "meta"), tables, world_size=world_size, local_size=local_size
+    )
+
+
+def unsharded(case):
+    module = FusedEmbeddingBagCollection(
+        [
+            EmbeddingBagConfig(
+                name=name, num_embeddings=rows, embedding_dim=dim, feature_names=features
+            )
+            for name, rows, dim, features, _ in case.tables
+        ],
+        optimizer=case.optimizer,
+        learning_rate=0.1,
+    )
+    return torch.nn.ModuleDict({"sparse": module})
+
+
+def whole(case, results):
+    """Weights of each table, and state of each (table, columns), from the shards of all ranks."""
+    weights = {name: torch.full((rows, dim), torch.nan) for name, rows, dim, *_ in case.tables}
+    state = {}
+    for shards in results:
+        for shard, weight, momentum in shards:
+            rows = slice(*shard.rows)
+            weights[shard.table][rows, slice(*shard.columns)] = weight
+            size = len(weights[shard.table])
+            if momentum is None:
+                continue
+            into = state.setdefault(
+                (shard.table, shard.columns), torch.full((size, *momentum.shape[1:]), torch.nan)
+            )
+            into[rows] = momentum
+    return weights, state
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "rowwise_adagrad"])
+def test_a_grid_on_4_ranks_loads_row_wise_on_2_and_unsharded(workers, tmp_path, optimizer):
+    case = make_case(4, sizes=[3, 2, 4, 1], steps=3, optimizer=optimizer)
+    grid = plan_of(case, 4, 2, default=grid_shard(host_indexes=[0, 1]), words=row_wise())
+    saved = workers.run(4, save_and_read, case, grid, tmp_path / "state")
+    weights, state = whole(case, [shards for shards, _ in saved])
+    rows = plan_of(case, 2, default=row_wise())
+    loaded = workers.run(2, load_and_read, case, rows, tmp_path / "state")
+    found, found_state = whole(case, [shards for shards, *_ in loaded])
+    one = unsharded(case)
+    said = load_state(one, tmp_path / "state")
+    for name, weight in weights.items():
+        assert not weight.isnan().any()
+        assert torch.equal(found[name], weight)
+        assert torch.equal(one["sparse"].embedding_bags[name].weight, weight)
+    momenta = one["sparse"].optimizer_state()
+    for name, _, dim, *_ in case.tables if optimizer != "sgd" else []:
+        ranges = [key for key in state if key[0] == name]
+        if optimizer == "adagrad":
+            expected = torch.cat([state[key] for key in sorted(ranges)], dim=1)
+        elif len(ranges) == 1:
+            expected = state[ranges[0]]
+        else:  # Of two ranges of as many columns.
+            expected = sum(state[key] for key in ranges) / 2
+        torch.testing.assert_close(found_state[name, (0, dim)], expected, rtol=0, atol=0)
+        assert torch.equal(momenta[f"embedding_bags.{name}.momentum"], expected)
+    merged = [f"table {name!r}" for name in ("items", "users")] if state else []
+    merged = merged if optimizer == "rowwise_adagrad" else []
+    assert [line.partition(":")[0] for line in said] == merged
+    assert loaded[0][1] == loaded[1][1] == said
+
+
+def test_unchanged_column_ranges_keep_their_row_wise_state_and_split_ones_are_copied(
+    workers, tmp_path
+):
+    case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
+    columns = plan_of(case, 2, default=column_wise(), words=table_wise(rank=1))
+    saved = workers.run(2, save_and_read, case, columns, tmp_path / "state")
+    _, state = whole(case, [shards for shards, _ in saved])
+
+    # Its two ranks change places; of 'words' two columns ranges are made.
+    swapped = plan_of(case, 2, default=column_wise(ranks=[1, 0]))
+    loaded = workers.run(2, load_and_read, case, swapped, tmp_path / "state")
+    _, found = whole(case, [shards for shards, *_ in loaded])
+    for key in (("users", (0, 4)), ("users", (4, 8)), ("items", (0, 8)), ("items", (8, 16))):
+        assert torch.equal(found[key], state[key])
+    for part in ((0, 4), (4, 8)):
+        assert torch.equal(found["words", part], state["words", (0, 8)])
+    assert loaded[0][1] == [
+        "table 'words': row-wise state: columns 0..4 are a copy of 0..8",
+        "table 'words': row-wise state: columns 4..8 are a copy of 0..8",
+    ]
+
+
+def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=2, optimizer="rowwise_adagrad")
+    uneven = plan_of(case, 2, default=table_wise(rank=0), items=column_wise(size_per_rank=[4, 12]))
+    saved = workers.run(2, save_and_read, case, uneven, tmp_path / "state")
+    _, state = whole(case, [shards for shards, _ in saved])
+    one = unsharded(case)
+    load_state(one, tmp_path / "state")
+    found = one["sparse"].optimizer_state()["embedding_bags.items.momentum"]
+    a, b = (state["items", columns].double() for columns in ((0, 4), (4, 16)))
+    assert torch.equal(found, ((4 * a + 12 * b) / 16).float())
+
+
+def test_a_tiling_with_other_ranges_in_other_rows_comes_back_bit_for_bit(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
+    plan = plan_of(case, 2, default=table_wise(rank=0))
+    tiles = [((0, 4), (0, 4), 0), ((0, 4), (4, 16), 1), ((4, 7), (0, 16), 1)]
+    plan["items"] = ParameterSharding(
+        sharding_type="grid_shard",
+        compute_kernel="fused",
+        sharding_spec=tuple(
+            Shard(table="items", rows=rows, columns=columns, devices=(rank,))
+            for rows, columns, rank in tiles
+        ),
+    )
+    saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
+    loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
+    for (shards, _), (found, said, _) in zip(saved, loaded, strict=True):
+        assert said == []
+        for one, other in zip(shards, found, strict=True):
+            assert one[0] == other[0]
+            assert torch.equal(one[1], other[1])
+            assert torch.equal(one[2], other[2])
+
+
+def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=3, optimizer="adagrad")
+    plan = plan_of(case, 2, default=data_parallel(), users=row_wise())
+    saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
+    loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state")
+    for (_, state), (_, said, found) in zip(saved, loaded, strict=True):
+        assert said == []
+        assert state.keys() == found.keys() != set()
+        assert all(torch.equal(state[key], found[key]) for key in state)
+
+
+def test_large_tensors_are_saved_in_row_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(block_files, "PIECE_BYTES", 256)
+    case = make_case(1, sizes=[3], optimizer="rowwise_adagrad")
+    one, other = unsharded(case), unsharded(case)
+    save_state(one, tmp_path / "state")
+    metadata = FileSystemReader(tmp_path / "state").read_metadata()
+    pieces = metadata.state_dict_metadata["sparse.embedding_bags.users.weight"].chunks
+    assert [tuple(piece.sizes) for piece in pieces] == [(8, 8)] * 6 + [(2, 8)]
+    load_state(other, tmp_path / "state")
+    for name, *_ in case.tables:
+        tables = one["sparse"].embedding_bags, other["sparse"].embedding_bags
+        assert torch.equal(tables[0][name].weight, tables[1][name].weight)
+
+
+def damage_file(folder):
+    next(folder.glob("__1_*.distcp")).unlink()
+
+
+def damage_metadata(folder):
+    (folder / ".metadata").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(damage_file, "rank 1: expected the model's weights, got FileNot", id="file"),
+        pytest.param(damage_metadata, "expected the metadata of a state, got FileNot", id="meta"),
+    ],
+)
+def test_a_missing_file_is_one_message_on_every_rank(workers, tmp_path, damage, message):
+    case = make_case(2, sizes=[3, 4], steps=1)
+    plan = plan_of(case, 2, default=row_wise())
+    workers.run(2, save_and_read, case, plan, tmp_path / "state")
+    damage(tmp_path / "state")
+    first, second = workers.run(2, load_and_read, case, plan, tmp_path / "state")
+    assert first == second
+    assert message in first
+
+
+def test_state_of_another_model_is_one_message_on_every_rank(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=1)
+    other = make_case(2, sizes=[3, 4], steps=1)
+    other.tables[0] = ("users", 50, 12, ["u", "v"], "SUM")
+    other.weights["users"] = torch.zeros(50, 12)
+    workers.run(2, save_and_read, case, plan_of(case, 2, default=row_wise()), tmp_path / "state")
+    plan = plan_of(other, 2, default=row_wise())
+    first, second = workers.run(2, load_and_read, other, plan, tmp_path / "state")
+    assert first == second
+    assert "users.weight: expected shape (50, 12), got (50, 8)" in first
+
+
+def test_a_full_disk_is_an_error_on_every_rank(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=1)
+    (tmp_path / "file").write_text("in the way")
+    plan = plan_of(case, 2, default=row_wise())
+    found = workers.run(2, save_and_read, case, plan, tmp_path / "file" / "state")
+    assert found[0] == found[1] == errno.ENOTDIR
+
+
+def torchrec_model(tables):
+    return torch.nn.ModuleDict(
+        {
+            "ebc": FusedEmbeddingBagCollection(
+                [
+                    EmbeddingBagConfig(
+                        name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[name]
+                    )
+                    for name, (rows, dim) in tables.items()
+                ],
+                learning_rate=0.1,
+            ),
+            "lin": torch.nn.Linear(28, 1),
+        }
+    )
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
+    """Written by TorchRec 1.8 on 2 ranks: tables by columns, by rows, whole, and as a grid."""
+    sizes = {"cw": (10, 8), "rw": (11, 8), "tw": (7, 4), "grid": (9, 8)}
+    module = torchrec_model(sizes)
+    said = load_state(module, TORCHREC)
+    expected = {f"model.ebc.embedding_bags.{n}.weight": torch.empty(s) for n, s in sizes.items()}
+    states = {n: f"optimizer.state.ebc.embedding_bags.{n}.weight.{n}.momentum1" for n in sizes}
+    expected |= {states[n]: torch.empty(rows) for n, (rows, _) in sizes.items()}
+    expected[states["cw"]] = torch.empty(20)
+    load_dcp(expected, checkpoint_id=TORCHREC, no_dist=True)  # Torch's own reader.
+    found = module["ebc"].optimizer_state()
+    for name in sizes:
+        weight = module["ebc"].embedding_bags[name].weight
+        assert torch.equal(weight, expected[f"model.ebc.embedding_bags.{name}.weight"])
+        state = expected[states[name]]
+        state = (state[:10] + state[10:]) / 2 if name == "cw" else state
+        assert torch.equal(found[f"embedding_bags.{name}.momentum"], state)
+        assert state.count_nonzero()
+    assert said == ["table 'cw': row-wise state: columns 0..8 are the weighted mean of 0..4, 4..8"]
