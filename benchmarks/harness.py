@@ -18,14 +18,12 @@ import numpy as np
 
 from benchmarks.checkout import THIS, Checkout
 from benchmarks.statistics import (
-    DRIFT_MAX,
     INTERVAL_PAIRS,
     NO_BOUND,
     Bound,
     Estimate,
     Values,
     lower_is_better,
-    memory_speed,
     paired_ratio,
 )
 
@@ -95,17 +93,12 @@ class Row:
     theirs: str = ""
     their_values: Values | None = None
     bound: Bound = NO_BOUND
-    drift: float = 0.0
     notes: Mapping[str, float] = field(default_factory=dict)
     """Medians of the other figures of our side."""
 
     @property
     def estimate(self) -> Estimate | None:
         return None if self.their_values is None else paired_ratio(self.values, self.their_values)
-
-    @property
-    def void(self) -> bool:
-        return self.drift > DRIFT_MAX
 
     @property
     def judged(self) -> bool:
@@ -115,8 +108,7 @@ class Row:
     @property
     def failed(self) -> bool:
         estimate = self.estimate
-        judged = self.judged and not self.void
-        return estimate is not None and judged and self.bound.fails(estimate)
+        return estimate is not None and self.judged and self.bound.fails(estimate)
 
 
 class Session:
@@ -178,7 +170,6 @@ class Bench:
         self.this, self.other = this, other
         self.rows: list[Row] = []
         self._blocks, self._seconds = blocks, seconds
-        self._probe = memory_speed()
 
     def compare(
         self,
@@ -211,15 +202,13 @@ class Bench:
             sides = {name: s for name, s in sides.items() if name in ours and not s.is_peer}
             if not sides:
                 return {}
-        before = self._probe()
         measured = self._interleaved(sides, self._blocks or blocks, warm_up=warm_up)
-        drift = abs(self._probe() / before - 1)
         if self.other is not None:
-            self.rows += _rows_against(self.name, what, ratios, measured, drift)
+            self.rows += _rows_against(self.name, what, ratios, measured)
             return measured
         for name, derive in (derived or {}).items():
             measured[name] = derive(measured)
-        self.rows += [_row(self.name, what, each, measured, drift) for each in ratios]
+        self.rows += [_row(self.name, what, each, measured) for each in ratios]
         return measured
 
     def once(self, side: Side) -> Figures:
@@ -254,7 +243,7 @@ def interleave(running: Mapping[str, Block], blocks: int, seconds: float | None)
     }
 
 
-def _row(bench: str, what: str, ratio: Ratio, measured: Measured, drift: float) -> Row:
+def _row(bench: str, what: str, ratio: Ratio, measured: Measured) -> Row:
     ours = measured[ratio.ours]
     theirs = measured[ratio.theirs][ratio.their_figure or ratio.figure] if ratio.theirs else None
     label = f"{ratio.theirs}, {ratio.their_figure}" if ratio.their_figure else ratio.theirs
@@ -267,14 +256,11 @@ def _row(bench: str, what: str, ratio: Ratio, measured: Measured, drift: float) 
         theirs=label,
         their_values=theirs,
         bound=ratio.bound,
-        drift=drift,
         notes=_notes(ours, ratio.figure),
     )
 
 
-def _rows_against(
-    bench: str, what: str, ratios: Sequence[Ratio], measured: Measured, drift: float
-) -> list[Row]:
+def _rows_against(bench: str, what: str, ratios: Sequence[Ratio], measured: Measured) -> list[Row]:
     """One row for each figure of a side: this checkout and the other one."""
     rows: dict[tuple[str, str], Row] = {}
     for ratio in ratios:
@@ -290,7 +276,6 @@ def _rows_against(
             theirs="the other checkout",
             their_values=measured[f"{ratio.ours}@other"][ratio.figure],
             bound=Bound(at_most=1 / AGAINST_BOUND) if less else Bound(at_least=AGAINST_BOUND),
-            drift=drift,
             notes=_notes(measured[ratio.ours], ratio.figure),
         )
     return list(rows.values())

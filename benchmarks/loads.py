@@ -24,7 +24,7 @@ from embershard.bench import LoadOptions, RunResult, run_load
 from embershard.bench.load_options import PooledRequest, Protocol
 from embershard.bench.protocols import in_protocol
 
-__all__ = ["PATIENCE_SECONDS", "Load", "Together", "at_share_of_capacity", "in_time_per_second"]
+__all__ = ["PATIENCE_SECONDS", "Load", "Together", "at_share_of_capacity"]
 
 PATIENCE_SECONDS: Final = 10.0
 CAPACITY_IN_FLIGHT: Final = 16
@@ -54,8 +54,6 @@ class Load:
     """Whether each tensor has a 1 before its shape, as Triton wants it."""
 
     timeout_seconds: float = PATIENCE_SECONDS
-    limit_seconds: float = 0.0
-    """For ``in_time_per_second``. 0: not counted."""
 
     all_ok: bool = True
     """Whether every answer must be OK."""
@@ -79,8 +77,6 @@ class Load:
             with swapping.swapping() if swapping else nullcontext():
                 result = send(replace(self.options(seconds), seed=next(seeds)))
             figures = {**figures_of(result), "message_bytes": message_bytes}
-            if self.limit_seconds:
-                figures["in_time_per_second"] = in_time_per_second(result, self.limit_seconds)
             if running.metrics:
                 merged, batches = np.subtract(_batches(running), before)
                 figures["requests_per_batch"] = merged / max(batches, 1.0)
@@ -183,12 +179,6 @@ def figures_of(result: RunResult) -> dict[str, float]:
         "tool_cores": result.client_cpu_seconds / result.elapsed_seconds,
         "tool_busiest_thread": result.busiest_thread_share,
     }
-
-
-def in_time_per_second(result: RunResult, limit_seconds: float) -> float:
-    """Answers a second that came within so many seconds of the time they were scheduled for."""
-    in_time = sum(many for _, high, many in result.latency.buckets if high <= limit_seconds * 1e9)
-    return in_time / result.window_seconds
 
 
 def _batches(running: Running) -> tuple[float, float]:

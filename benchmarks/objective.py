@@ -1,4 +1,4 @@
-"""Rows about a latency objective: the highest rate that keeps it, and what happens beyond."""
+"""Rows about a latency objective: the highest rate that keeps it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ TRIALS_MAX: Final = 8
 WHOLE_RATES_MAX: Final = 2
 NEXT_START: Final = 0.9
 """Where the next search starts, as a share of the rate that the last one confirmed."""
-
-LOADS: Final = (1.0, 1.2, 3.0)
-PATIENT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +82,12 @@ class Lengths:
     offline: float
     searches: int = 3
     pairs: int = 15
-    goodput_runs: int = 3
-    goodput: float = 4.0
 
 
 def measure_objective(
     bench: Bench, what: str, load: Load, objective: Objective, lengths: Lengths
 ) -> None:
-    """Rows ``rate``, ``served``, ``of_offline`` and ``goodput_*``.
+    """Rows ``rate``, ``served``, ``p99`` and ``of_offline``.
 
     Args:
         load: whose rate is searched.
@@ -124,34 +119,6 @@ def measure_objective(
             Ratio("of_offline", "examples_per_second", "served", "in process, all cores"),
         ],
         blocks=lengths.pairs,
-        warm_up=False,
-    )
-    limit = objective.limit_seconds
-    sides = {
-        f"{times:g}x, clients wait {wait * 1e3:.0f} ms": replace(
-            at_rate,
-            rate=times * rate,
-            seconds=lengths.goodput,
-            timeout_seconds=wait,
-            limit_seconds=limit,
-        )
-        for times in LOADS
-        for wait in (limit, PATIENT_SECONDS)
-    }
-    bench.compare(
-        f"{what}; answers in time at multiples of {rate:.0f} requests/s",
-        sides,
-        [
-            Ratio(
-                f"goodput_{name.split(',')[0]}_{side.timeout_seconds * 1e3:.0f}ms",
-                "in_time_per_second",
-                name,
-                name,
-                their_figure="scheduled_per_second",
-            )
-            for name, side in sides.items()
-        ],
-        blocks=lengths.goodput_runs,
         warm_up=False,
     )
 

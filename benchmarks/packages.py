@@ -19,7 +19,7 @@ import torch
 
 import embershard
 from benchmarks import faulty_models, workloads
-from benchmarks.request_scope_off import empty_user_lists, request_without_scope, without_scope
+from benchmarks.request_scope_off import request_without_scope, without_scope
 from benchmarks.workloads import Workload, workload
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.drawing import MLPERF_EXAMPLES
@@ -88,7 +88,6 @@ EDITS: Final[Mapping[str, Callable[[Workload, SampleRequest], SampleRequest]]] =
     {
         "": lambda workload, request: request,
         "request_scope_off": request_without_scope,
-        "empty_user_lists": empty_user_lists,
         "trigger_fault": faulty_models.trigger,
     }
 )

@@ -88,7 +88,6 @@ def _document(row: Row) -> dict[str, Any]:
         "their_values": None if row.their_values is None else row.their_values.tolist(),
         "ratio": None if estimate is None else estimate._asdict(),
         "bound": str(row.bound),
-        "drift": row.drift,
         "verdict": verdict(row),
         "notes": dict(row.notes),
     }
@@ -102,10 +101,8 @@ def table(run: Run, rows: Sequence[Row]) -> str:
 
 
 def verdict(row: Row) -> str:
-    """``void`` if the machine drifted, ``not judged`` with a bound and too few pairs, ``FAILED`` if
-    the bound is missed, else nothing."""
-    if row.void:
-        return f"void: memory speed changed by {row.drift:.0%}"
+    """``not judged`` with a bound and too few pairs, ``FAILED`` if the bound is missed, else
+    nothing."""
     if str(row.bound) and not row.judged:
         return "not judged"
     return "FAILED" if row.failed else ""

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.workloads import Workload
 from embershard.package import SampleRequest
 
-__all__ = ["empty_user_lists", "request_without_scope", "without_scope"]
+__all__ = ["request_without_scope", "without_scope"]
 
 
 def without_scope(workload: Workload) -> Workload:
@@ -40,15 +40,3 @@ def request_without_scope(workload: Workload, request: SampleRequest) -> SampleR
         lengths=np.repeat([each.ids for each in workload.sparse], count).astype(np.int32),
         values=np.concatenate(values),
     )
-
-
-def empty_user_lists(workload: Workload, request: SampleRequest) -> SampleRequest:
-    """A request with every list in request scope empty: the upper bound of the gain."""
-    lengths, values, start = [], [], 0
-    for each in workload.sparse:
-        lists = request.num_examples if each.scope == "example" else 1
-        kept = each.ids if each.scope == "example" else 0
-        lengths.append(np.full(lists, kept, np.int32))
-        values.append(request.values[start : start + lists * kept])
-        start += lists * each.ids
-    return replace(request, lengths=np.concatenate(lengths), values=np.concatenate(values))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from benchmarks.checkout import Checkout
 from benchmarks.harness import Session
@@ -129,13 +129,12 @@ class NoModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """A server that parses requests and answers zeros: ``async`` and ``callback`` are gRPC's APIs
-    in C++, ``aio`` is grpc.aio in Python."""
+    """A server that parses requests and answers zeros: in C++, or with grpc.aio in Python."""
 
-    api: str
+    language: Literal["C++", "Python"] = "C++"
     package: PackageSpec = SMALL
     busy_us: int = 0
-    """With ``callback``: a thread is busy for so long before each answer."""
+    """In C++: a thread is busy for so long before each answer."""
 
     one_core: bool = False
     is_peer: bool = True
@@ -143,11 +142,10 @@ class Echo:
     def start(self, session: Session, checkout: Checkout) -> AbstractContextManager[Running]:
         manifest = Package.open(checkout.package(self.package)).manifest
         names = (manifest.model, *(output.name for output in manifest.outputs))
-        api = f"{self.api}:{self.busy_us}" if self.busy_us else self.api
-        if api == "aio":
+        if self.language == "Python":
             command = checkout.module("benchmarks.peers.aio_echo", *names)
         else:
-            command = checkout.program("echo_server", api, *names)
+            command = checkout.program("echo_server", self.busy_us, *names)
         cores = {max(os.sched_getaffinity(0))} if self.one_core else None
         return server_process(command, cores=cores)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,14 +9,12 @@ from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
 __all__ = [
-    "DRIFT_MAX",
     "INTERVAL_PAIRS",
     "NO_BOUND",
     "Bound",
     "Estimate",
     "Values",
     "lower_is_better",
-    "memory_speed",
     "paired_ratio",
     "spread",
 ]
@@ -26,15 +22,10 @@ __all__ = [
 Values = NDArray[np.float64]
 """One figure of one side, block by block."""
 
-DRIFT_MAX: Final = 0.15
-"""Change of memory speed during a run above which its rows are void."""
-
 INTERVAL_PAIRS: Final = 10
 """With fewer pairs there is no interval: the ends are the least and the largest ratio."""
 
 RESAMPLES: Final = 2000
-STREAM_BYTES: Final = 128 << 20
-STREAM_PASSES: Final = 8
 
 
 class Estimate(NamedTuple):
@@ -104,18 +95,3 @@ def spread(values: Values) -> float | None:
     """Interquartile range over the median. None of a single value, and if the median is 0."""
     low, middle, high = np.percentile(values, [25, 50, 75])
     return float((high - low) / middle) if len(values) > 1 and middle else None
-
-
-def memory_speed() -> Callable[[], float]:
-    """Measures bytes a second that one thread reads with numpy, the median of a few passes."""
-    stream = np.ones(STREAM_BYTES // 8)
-
-    def measure() -> float:
-        rates = []
-        for _ in range(STREAM_PASSES):
-            started = time.perf_counter()
-            stream.sum()
-            rates.append(STREAM_BYTES / (time.perf_counter() - started))
-        return float(np.median(rates))
-
-    return measure

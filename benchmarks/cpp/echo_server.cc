@@ -1,11 +1,11 @@
 // The least a C++ gRPC server can do with our messages: parses each PredictRequest and
 // answers a PredictResponse as large as ours, of zeros.
 //
-//   echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...
+//   echo_server MICROSECONDS MODEL OUTPUT...
 //
-// async: one completion queue and one thread a core; callback: gRPC's own threads, which are busy
-// for MICROSECONDS before each answer. MODEL: what answers say that they come from. OUTPUT: names
-// of the outputs in an answer, one value an example each. Serves until SIGTERM or SIGINT.
+// The async API: one completion queue and one thread a core, which is busy for MICROSECONDS before
+// each answer. MODEL: the model that answers name. OUTPUT: names of the outputs in an answer, one
+// value an example each. Serves until SIGTERM or SIGINT.
 
 #include <grpcpp/grpcpp.h>
 
@@ -32,6 +32,7 @@ constexpr int kCallsPerQueue = 256;
 struct AnswerFields {
   std::string model;
   std::vector<std::string> outputs;
+  std::chrono::microseconds busy;  // Before each answer.
 };
 
 void FillAnswer(const v1::PredictRequest& request, const AnswerFields& fields,
@@ -70,6 +71,8 @@ class AsyncCall {
     }
     answering_ = true;
     FillAnswer(state_->request, *fields_, &state_->response);
+    const auto until = std::chrono::steady_clock::now() + fields_->busy;
+    while (std::chrono::steady_clock::now() < until) continue;
     state_->writer.Finish(state_->response, grpc::Status::OK, this);
   }
 
@@ -108,36 +111,11 @@ void ServeQueue(v1::Predictor::AsyncService* service, grpc::ServerCompletionQueu
   while (queue->Next(&tag, &ok)) static_cast<AsyncCall*>(tag)->Proceed(ok);
 }
 
-class CallbackEcho final : public v1::Predictor::CallbackService {
- public:
-  CallbackEcho(const AnswerFields* fields, std::chrono::microseconds busy)
-      : fields_(fields), busy_(busy) {}
-
-  grpc::ServerUnaryReactor* Predict(grpc::CallbackServerContext* context,
-                                    const v1::PredictRequest* request,
-                                    v1::PredictResponse* response) override {
-    FillAnswer(*request, *fields_, response);
-    const auto until = std::chrono::steady_clock::now() + busy_;
-    while (std::chrono::steady_clock::now() < until) continue;
-    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
-
- private:
-  const AnswerFields* const fields_;
-  const std::chrono::microseconds busy_;
-};
-
-void AddPort(grpc::ServerBuilder* builder, int* port) {
-  builder->AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), port);
-  builder->SetMaxReceiveMessageSize(64 << 20);
-}
-
-int RunAsync(const StopSignals& stop, const AnswerFields& fields) {
+int Run(const StopSignals& stop, const AnswerFields& fields) {
   int port = 0;
   grpc::ServerBuilder builder;
-  AddPort(&builder, &port);
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.SetMaxReceiveMessageSize(64 << 20);
   v1::Predictor::AsyncService service;
   builder.RegisterService(&service);
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
@@ -157,34 +135,17 @@ int RunAsync(const StopSignals& stop, const AnswerFields& fields) {
   std::_Exit(EXIT_SUCCESS);
 }
 
-int RunCallback(const StopSignals& stop, const AnswerFields& fields,
-                std::chrono::microseconds busy) {
-  int port = 0;
-  grpc::ServerBuilder builder;
-  AddPort(&builder, &port);
-  CallbackEcho service(&fields, busy);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) return EXIT_FAILURE;
-  stop.ServeUntilOne(port);
-  server->Shutdown(std::chrono::system_clock::now());
-  return EXIT_SUCCESS;
-}
-
 int Main(int count, char** arguments) {
-  const std::string given = count > 3 ? arguments[1] : "";
-  const std::string api = given.substr(0, given.find(':'));
   char* end = nullptr;
-  const int64_t busy_us = api == given ? 0 : std::strtol(given.c_str() + api.size() + 1, &end, 10);
-  const bool is_number = api == given || (busy_us > 0 && *end == '\0' && api == "callback");
-  if ((api != "async" && api != "callback") || !is_number) {
-    std::fprintf(stderr, "usage: echo_server async|callback[:MICROSECONDS] MODEL OUTPUT...\n");
+  const int64_t busy_us = count > 3 ? std::strtol(arguments[1], &end, 10) : -1;
+  if (busy_us < 0 || *end != '\0') {
+    std::fprintf(stderr, "usage: echo_server MICROSECONDS MODEL OUTPUT...\n");
     return EXIT_FAILURE;
   }
-  const AnswerFields fields = {arguments[2], {arguments + 3, arguments + count}};
   const StopSignals stop;
-  return api == "async" ? RunAsync(stop, fields)
-                        : RunCallback(stop, fields, std::chrono::microseconds(busy_us));
+  return Run(stop, {.model = arguments[2],
+                    .outputs = {arguments + 3, arguments + count},
+                    .busy = std::chrono::microseconds(busy_us)});
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ def measure(bench: Bench) -> None:
             "batching": on,
             "one request a batch": Load(server=OFF, requests=requests, in_flight=64),
             "4 streams": Load(server=ON, requests=requests, in_flight=64, streams=4),
-            "C++ echo": Load(server=Echo(api="async"), requests=requests, in_flight=64),
+            "C++ echo": Load(server=Echo(), requests=requests, in_flight=64),
             "in process": Local(
                 package=SMALL, requests=requests, merge_requests=merged, seconds=0.6
             ),

@@ -24,5 +24,5 @@ def measure(bench: Bench) -> None:
             requests=Requests(package=PACKAGE, examples=200, count=200),
         ),
         Objective(99, 0.010),
-        Lengths(trial=2.0, whole=8.0, run=4.0, offline=1.0, goodput=4.0, searches=3, pairs=15),
+        Lengths(trial=2.0, whole=8.0, run=4.0, offline=1.0, searches=3, pairs=15),
     )

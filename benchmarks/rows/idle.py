@@ -35,8 +35,8 @@ def measure(bench: Bench) -> None:
         {
             "served": served,
             "served, one core": replace(served, server=Serve(flags=ONE_THREAD, one_core=True)),
-            "echo": replace(served, server=Echo(api="callback")),
-            "delayed echo": replace(served, server=Echo(api="callback", busy_us=delay_us)),
+            "echo": replace(served, server=Echo()),
+            "delayed echo": replace(served, server=Echo(busy_us=delay_us)),
             "direct call": direct,
             "call after a pause": replace(direct, pause_us=PAUSE_US),
         },

@@ -17,7 +17,7 @@ RATE = 15_000.0
 def measure(bench: Bench) -> None:
     if bench.other is not None:
         return  # There is one load tool: this checkout's.
-    echo = Echo(api="async", one_core=True)
+    echo = Echo(one_core=True)
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:

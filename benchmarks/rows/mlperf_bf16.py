@@ -22,5 +22,5 @@ def measure(bench: Bench) -> None:
         f"*dlrm_v2_100*, bf16: Poisson arrivals, MLPerf's sizes (mean 270); `{' '.join(RESIDENT)}`",
         Load(server=Serve(package=MLPERF, flags=RESIDENT), requests=MLPERF_REQUESTS),
         Objective(99, 0.060),
-        Lengths(trial=4.0, whole=12.0, run=6.0, offline=2.0, goodput=4.0, searches=1, pairs=10),
+        Lengths(trial=4.0, whole=12.0, run=6.0, offline=2.0, searches=1, pairs=10),
     )

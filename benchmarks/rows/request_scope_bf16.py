@@ -29,14 +29,12 @@ def measure(bench: Bench) -> None:
         in_flight=4,
         seconds=1.0,
     )
-    empty = replace(on, requests=replace(on.requests, edit="empty_user_lists"))
     bench.compare(
         "*ranking*, bf16: 1 user with 20 features and a history of 300, 200 candidates of 40 "
         "features, 4 in flight",
-        {"request scope": on, "request scope off": off, "empty user lists": empty},
+        {"request scope": on, "request scope off": off},
         [
             Ratio("in_flight", "examples_per_cpu_second", "request scope", "request scope off"),
-            Ratio("most", "examples_per_cpu_second", "empty user lists", "request scope off"),
             Ratio("bytes", "message_bytes", "request scope", "request scope off"),
         ],
         blocks=15,

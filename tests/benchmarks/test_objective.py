@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from benchmarks.loads import Load, in_time_per_second
+from benchmarks.loads import Load
 from benchmarks.objective import HighestRate, lowest_rate
 from benchmarks.packages import Requests
 from benchmarks.servers import Serve
-from embershard.bench import LoadOptions, Objective
+from embershard.bench import Objective
 from tests.bench.test_session import Server
 
 SEARCH = HighestRate(
@@ -69,11 +69,3 @@ def test_the_lowest_rate_that_held_is_taken_of_both_checkouts():
     both = {"a": searched([50.0, 60.0], [1.0, 1.0]), "a@other": searched([40.0, 10.0], [1.0, 0.0])}
     assert lowest_rate(both) == 40
     assert lowest_rate({"a": searched([50.0, 10.0], [0.0, 0.0])}) == 10
-
-
-def test_answers_are_in_time_up_to_the_limit():
-    server = Server(100)
-    slow = LoadOptions(rate=50, duration_seconds=10)
-    fast = LoadOptions(rate=200, duration_seconds=10)
-    assert in_time_per_second(server.run("", slow), 0.010) == 50
-    assert in_time_per_second(server.run("", fast), 0.010) == 0

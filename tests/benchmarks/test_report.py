@@ -40,11 +40,9 @@ def test_the_table_says_which_cores_were_used_and_when_the_tool_was_the_limit():
     assert "| w; cores used: server 1.25, tool 0.50; the tool was the limit, its busiest" in text
 
 
-def test_the_table_marks_rows_that_failed_and_rows_that_are_void():
+def test_the_table_marks_rows_that_failed():
     ten = {"values": np.full(10, 4.0), "their_values": np.full(10, 2.0), "bound": Bound(2.5)}
     assert table(RUN, [row(**ten)]).splitlines()[2].endswith("| >= 2.5 | FAILED |")
-    void = table(RUN, [row(bound=Bound(2.5), drift=0.2)])
-    assert "| void: memory speed changed by 20% |" in void
 
 
 def test_raw_results_hold_every_block_and_the_origin(tmp_path):

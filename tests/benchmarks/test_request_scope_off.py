@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.packages import message
-from benchmarks.request_scope_off import empty_user_lists, request_without_scope, without_scope
+from benchmarks.request_scope_off import request_without_scope, without_scope
 from benchmarks.workers.local import scores_of
 from embershard.export import export_model
 from embershard.package import Package
@@ -23,20 +23,3 @@ def test_scores_are_the_same_with_request_scope_off(tmp_path):
     assert len({each.scope for each in off.sparse}) == 1
     assert len(set(found[0].tolist())) == 3
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
-
-
-def test_empty_user_lists_leave_the_candidates_ids():
-    request = TINY.request(np.random.default_rng(0))
-    dropped = empty_user_lists(TINY, request)
-    kept, start, at = [], 0, 0
-    for each in TINY.sparse:
-        lists = request.num_examples if each.scope == "example" else 1
-        expected = each.ids if each.scope == "example" else 0
-        assert (dropped.lengths[at : at + lists] == expected).all()
-        if each.scope == "example":
-            kept.append(request.values[start : start + lists * each.ids])
-        start += lists * each.ids
-        at += lists
-    assert at == len(dropped.lengths)
-    assert (dropped.values == np.concatenate(kept)).all()
-    assert len(dropped.values) < len(request.values)
