@@ -8,6 +8,11 @@ from embershard.sharding.model_parallel import (
     EmbeddingBagCollectionSharder,
 )
 from embershard.sharding.optimizers import RowWiseAdagrad, apply_optimizer_in_backward
+from embershard.sharding.pipelines import (
+    EvalPipelineSparseDist,
+    TrainPipelineBase,
+    TrainPipelineSparseDist,
+)
 from embershard.sharding.plan import (
     ParameterShardingGenerator,
     column_wise,
@@ -33,6 +38,7 @@ __all__ = [
     "EmbeddingBagCollectionSharder",
     "EmbeddingComputeKernel",
     "EmbeddingModuleShardingPlan",
+    "EvalPipelineSparseDist",
     "ParameterSharding",
     "ParameterShardingGenerator",
     "RowWiseAdagrad",
@@ -40,6 +46,8 @@ __all__ = [
     "ShardingEnv",
     "ShardingPlan",
     "ShardingType",
+    "TrainPipelineBase",
+    "TrainPipelineSparseDist",
     "apply_optimizer_in_backward",
     "column_wise",
     "construct_module_sharding_plan",

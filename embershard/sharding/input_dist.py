@@ -1,7 +1,7 @@
 """``InputDist``: ids to the ranks that hold their rows; two collectives for all collections.
 
-sizes  int64 to each rank: whether this rank's batch is bad, then of each collection its
-       examples and ids
+sizes  int64 to each rank: 0, FAILED if this rank's batch is bad, or ENDED if it has none; then of
+       each collection its examples and ids
 data   int32 words to each rank, of each collection: ids (two words each), lengths, weights,
        and a word to make their number even
 """
@@ -24,6 +24,8 @@ from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing, Sorter
 
 __all__ = ["Incoming", "InputDist", "Receiver"]
+
+FAILED, ENDED = 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,22 +122,36 @@ class InputDist:
 
     Args:
         env: the ranks.
-        requests: for each collection what sorts and receives it, and its input.
+        requests: for each collection what sorts and receives it, and its input. None of them: the
+            ranks tell each other only whether they have a batch.
+        failure: why this rank has no batch. None: it has one.
+        is_end: whether this rank has none because its data has ended.
     """
 
-    def __init__(self, env: ShardingEnv, requests: Sequence[tuple[Receiver, object]]) -> None:
+    def __init__(
+        self,
+        env: ShardingEnv,
+        requests: Sequence[tuple[Receiver, object]],
+        *,
+        failure: Exception | None = None,
+        is_end: bool = False,
+    ) -> None:
         self._env = env
+        self.is_end = False
+        """After ``send()``: whether the data of all ranks has ended. ``finish()`` gives nothing."""
         self._receivers = [receiver for receiver, _ in requests]
         self._outgoing = list[Outgoing]()
-        self._failure: Exception | None = None
+        self._failure = failure
+        self._is_sent = False
         self._data: list[Tensor] = []
         self._work: Any = None
-        try:
-            self._outgoing = [each.sorter.sort(features) for each, features in requests]
-        except Exception as error:  # Told to all ranks, which wait for this one.
-            self._failure = error
+        if failure is None and not is_end:
+            try:
+                self._outgoing = [each.sorter.sort(features) for each, features in requests]
+            except Exception as error:  # Told to all ranks, which wait for this one.
+                self._failure = error
         sizes = torch.zeros(env.world_size, 1 + 2 * len(requests), dtype=torch.int64)
-        sizes[:, 0] = self._failure is not None
+        sizes[:, 0] = ENDED if is_end else FAILED * (self._failure is not None)
         for place, outgoing in enumerate(self._outgoing):
             sizes[:, 1 + 2 * place] = outgoing.examples
             sizes[:, 2 + 2 * place] = torch.tensor(outgoing.counts)
@@ -148,13 +164,18 @@ class InputDist:
         """Wait for the sizes; start to exchange the data.
 
         Raises:
-            InputError: some rank's batch is bad: the same message on every rank.
+            InputError: some rank's batch is bad, or the data of some ranks has ended: the same
+                message on every rank.
         """
-        if self._data or self._work is not None:
+        if self._is_sent:
             return
+        self._is_sent = True
         self._sizes_work.wait()
-        if bool(self._sizes[:, 0].any()):
-            self._refuse()
+        statuses: list[int] = self._sizes[:, 0].tolist()
+        if any(statuses):
+            self._refuse(statuses)
+        if self.is_end or not self._receivers:
+            return
         rank, ranks = self._env.rank, range(self._env.world_size)
         packed = [self._pack(to) for to in ranks]
         words = [
@@ -186,6 +207,8 @@ class InputDist:
     def finish(self) -> list[Incoming]:
         """Wait for the data: for each collection, what this rank looks up."""
         self.send()
+        if self._work is None:
+            return []
         self._work.wait()
         found, places = list[Incoming](), [0] * len(self._data)
         for at, (receiver, outgoing) in enumerate(
@@ -224,8 +247,16 @@ class InputDist:
                 parts.append(torch.zeros(1, dtype=torch.int32))
         return torch.cat(parts)
 
-    def _refuse(self) -> None:
+    def _refuse(self, statuses: list[int]) -> None:
         """Every rank says what is wrong with its batch, and raises what the first one says."""
+        if FAILED not in statuses:
+            self.is_end = 0 not in statuses
+            if self.is_end:
+                return
+            raise InputError(
+                f"rank {statuses.index(ENDED)}: data: expected a batch, as rank "
+                f"{statuses.index(0)} has one, got the end"
+            )
         said = "" if self._failure is None else str(self._failure) or repr(self._failure)
         everyone = [said] * self._env.world_size
         dist.all_gather_object(everyone, said, group=self._env.input_group)

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
+from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import InputDist
+from embershard.sharding.input_dist import Incoming, InputDist
 
-__all__ = ["ModelInputs"]
+__all__ = ["Exchange", "ModelInputs"]
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Name of an argument, then attributes, keys and positions within it."""
+
+DEPTH = 3
+"""Attributes, keys and positions that a path has at most."""
+
+
+class Exchange:
+    """The inputs of a model's collections, on their way.
+
+    Args:
+        dist: of all of them.
+        inputs: the collections, and the input of each.
+    """
+
+    def __init__(
+        self, dist: InputDist, inputs: Sequence[tuple[ShardedEmbeddingBagCollection, object]]
+    ) -> None:
+        self.dist, self._inputs = dist, inputs
+
+    @contextmanager
+    def placed(self, found: Sequence[Incoming]) -> Iterator[None]:
+        """While the model runs: each collection has what ``dist`` found for it."""
+        try:
+            for (module, features), incoming in zip(self._inputs, found, strict=True):
+                module.started = (features, incoming)
+            yield
+        finally:
+            for module, _ in self._inputs:
+                module.started = None
 
 
 class ModelInputs:
     """Exchanges the inputs of all collections in two collectives, before the model runs.
 
-    The first call that succeeds shows which argument of the model's forward each collection looks
-    up. At the start of the next call the ranks compare this. A collection on which they differ,
-    or that is not called exactly once with an argument, exchanges its input by itself.
+    The first call that succeeds shows where in the arguments each collection's input is: an
+    argument, or a member of a dataclass, mapping, sequence or object. At the start of the next
+    call the ranks compare this. A collection on which they differ, or that is not called exactly
+    once with an input of that kind, exchanges its input by itself.
 
     Args:
         model: its collections are sharded.
@@ -31,69 +63,75 @@ class ModelInputs:
 
     def __init__(self, model: nn.Module, env: ShardingEnv) -> None:
         self._env = env
-        self._signature = inspect.signature(model.forward)
         self._modules = {
             path: module
             for path, module in model.named_modules()
             if isinstance(module, ShardedEmbeddingBagCollection)
         }
-        self._observed: dict[str, str] | None = None
-        """Path of a collection -> name of the argument, on this rank."""
-        self._agreed: dict[str, str] | None = None
+        self._observed: dict[str, Path] | None = None
+        """Path of a collection -> place of its input, on this rank."""
+        self._agreed: dict[str, Path] | None = None
         """The same on every rank, in the order of the model. None: not compared yet."""
 
+    def compare(self) -> bool:
+        """Compare what the ranks observed, unless that is done. A collective.
+
+        Returns:
+            Whether the places of inputs are known. If not, the next call is observed.
+        """
+        if self._agreed is None:
+            self._agreed = self._compare()
+        return self._agreed is not None
+
+    def start(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        failure: Exception | None = None,
+        is_end: bool = False,
+    ) -> Exchange:
+        """Start to exchange the inputs whose places are known, apart from those that are placed.
+
+        Args:
+            arguments: of the model.
+            failure: why this rank has none.
+            is_end: whether it has none because its data has ended.
+        """
+        inputs = [
+            (self._modules[path], _resolve(arguments, place))
+            for path, place in (self._agreed or {}).items()
+            if self._modules[path].started is None
+        ]
+        requests = [(module.receiver, features) for module, features in inputs]
+        return Exchange(InputDist(self._env, requests, failure=failure, is_end=is_end), inputs)
+
     @contextmanager
-    def exchanged(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+    def exchanged(self, arguments: Mapping[str, Any]) -> Iterator[None]:
         """While the model runs with these arguments.
 
         Raises:
             InputError: the batch of some rank cannot be looked up: the same message on every rank.
         """
-        arguments = self._signature.bind(*args, **kwargs).arguments
-        if self._agreed is None:
-            self._agreed = self._compare()
-        if self._agreed is None:
-            with self._observe(arguments):
+        if not self.compare():
+            with self.observed(arguments):
                 yield
-            return
-        if not self._agreed:
+        elif all(self._modules[path].started is not None for path in self._agreed or {}):
             yield
-            return
-        modules = [self._modules[path] for path in self._agreed]
-        inputs = [arguments.get(name) for name in self._agreed.values()]
-        requests = [
-            (module.receiver, features) for module, features in zip(modules, inputs, strict=True)
-        ]
-        found = InputDist(self._env, requests).finish()
-        try:
-            for module, features, incoming in zip(modules, inputs, found, strict=True):
-                module.started = (features, incoming)
-            yield
-        finally:
-            for module in modules:
-                module.started = None
-
-    def _compare(self) -> dict[str, str] | None:
-        """What all ranks observed; None: some rank observed nothing yet."""
-        everyone = [self._observed] * self._env.world_size
-        dist.all_gather_object(everyone, self._observed, group=self._env.process_group)
-        observed = [each for each in everyone if each is not None]
-        if len(observed) < len(everyone):
-            return None
-        return {
-            path: name
-            for path, name in observed[0].items()
-            if all(each.get(path) == name for each in observed)
-        }
+        else:
+            exchange = self.start(arguments)
+            with exchange.placed(exchange.dist.finish()):
+                yield
 
     @contextmanager
-    def _observe(self, arguments: Mapping[str, Any]) -> Iterator[None]:
-        calls = dict[nn.Module, list[list[str]]]()
+    def observed(self, arguments: Mapping[str, Any]) -> Iterator[None]:
+        """While the model runs with these arguments: note the places of its inputs."""
+        calls = dict[nn.Module, list[list[Path]]]()
+        places = list(_places(arguments))
 
         def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             given = [*args, *kwargs.values()]
-            names = [name for name, each in arguments.items() if any(each is g for g in given)]
-            calls.setdefault(module, []).append(names)
+            found = [place for place, each in places if any(each is g for g in given)]
+            calls.setdefault(module, []).append(found)
 
         hooks = [
             module.register_forward_pre_hook(record, with_kwargs=True)
@@ -107,5 +145,46 @@ class ModelInputs:
         self._observed = {
             path: calls[module][0][0]
             for path, module in self._modules.items()
-            if [len(names) for names in calls.get(module, [])] == [1]
+            if [len(found) for found in calls.get(module, [])] == [1]
         }
+
+    def _compare(self) -> dict[str, Path] | None:
+        """What all ranks observed; None: some rank observed nothing yet."""
+        everyone = [self._observed] * self._env.world_size
+        dist.all_gather_object(everyone, self._observed, group=self._env.process_group)
+        observed = [each for each in everyone if each is not None]
+        if len(observed) < len(everyone):
+            return None
+        return {
+            path: place
+            for path, place in observed[0].items()
+            if all(each.get(path) == place for each in observed)
+        }
+
+
+def _places(value: object, place: Path = ()) -> Iterator[tuple[Path, KeyedJaggedTensor]]:
+    """The keyed jagged tensors within arguments, and where they are."""
+    if isinstance(value, KeyedJaggedTensor):
+        yield place, value
+    elif len(place) <= DEPTH:
+        for name, member in _members(value).items():
+            yield from _places(member, (*place, name))
+
+
+def _resolve(value: object, place: Path) -> object:
+    """What is there. None: nothing is."""
+    for name in place:
+        value = _members(value).get(name)
+    return value
+
+
+def _members(value: object) -> Mapping[Any, object]:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, Tensor | nn.Module | type):
+        return {}
+    slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+    names = [*slots, *getattr(value, "__dict__", ())]
+    return {name: getattr(value, name, None) for name in names if not name.startswith("__")}

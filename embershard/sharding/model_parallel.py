@@ -4,6 +4,7 @@ replicated."""
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -137,6 +138,7 @@ class DistributedModelParallel(nn.Module):
         self.module = module
         self._gradients = _DenseGradients(module, env)
         self._inputs = ModelInputs(module, env)
+        self._signature = inspect.signature(module.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """That of the model. Every rank calls it with the same arguments, apart from their values.
@@ -145,8 +147,13 @@ class DistributedModelParallel(nn.Module):
             InputError: the batch of some rank cannot be looked up: the same message on every rank.
         """
         self._gradients.begin()
-        with self._inputs.exchanged(*args, **kwargs):
+        with self._inputs.exchanged(self._signature.bind(*args, **kwargs).arguments):
             return self.module(*args, **kwargs)
+
+    @property
+    def env(self) -> ShardingEnv:
+        """The ranks."""
+        return self._env
 
     @property
     def plan(self) -> ShardingPlan:

@@ -1,0 +1,271 @@
+"""Loops over batches: one step a call, and the inputs of the next steps on their way meanwhile.
+
+    TrainPipelineBase         i: exchange, compute
+    TrainPipelineSparseDist   i: compute        i + 1: ids sent        i + 2: sizes sent
+    EvalPipelineSparseDist    the same without backward
+
+Each batch begins with an exchange that also says whether a rank has one. So a bad batch, data that
+raises, or data that ends on some ranks only is one error on every rank, at its own step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.sharding.input_dist import Incoming
+from embershard.sharding.model_inputs import Exchange, ModelInputs
+from embershard.sharding.model_parallel import DistributedModelParallel
+
+__all__ = ["EvalPipelineSparseDist", "TrainPipelineBase", "TrainPipelineSparseDist"]
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+@dataclass(slots=True)
+class _Step:
+    """A batch in flight."""
+
+    source: Iterator[Any]
+    batch: Any
+    exchange: Exchange
+    failure: InputError | None = None
+    """What its step raises, on every rank."""
+
+
+class _Steps:
+    """The batches in flight: fetched, and their exchange begun, ahead of their step.
+
+    Every rank does the same with the same steps: collectives match by their order.
+
+    Args:
+        model: has a ``DistributedModelParallel`` in it.
+        device: that batches are on.
+        ahead: steps whose exchange is begun ahead.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, ahead: int) -> None:
+        parallel = [each for each in model.modules() if isinstance(each, DistributedModelParallel)]
+        if len(parallel) != 1:
+            raise InputError(
+                f"model: expected one DistributedModelParallel in it, got {len(parallel)}"
+            )
+        if device.type != "cpu":
+            raise InputError(f"device: expected 'cpu', got {str(device)!r}")
+        self._inputs = ModelInputs(parallel[0].module, parallel[0].env)
+        self._ahead = ahead
+        self._queue = deque[_Step]()
+        self._exhausted: Iterator[Any] | None = None
+
+    def forward(
+        self,
+        source: Iterator[In],
+        call: Callable[[In], tuple[Tensor, Any]],
+        *,
+        is_drained: bool = True,
+    ) -> tuple[Tensor, Any]:
+        """The loss and output of the next batch.
+
+        Args:
+            source: of batches.
+            call: the model, of a batch.
+            is_drained: False: if the data has ended, the batch before the end is kept for the next
+                source.
+
+        Raises:
+            StopIteration: the data of all ranks has ended.
+            InputError: the same message on every rank.
+        """
+        is_known = self._ahead > 0 and self._inputs.compare()
+        step, found = self._take(source, self._ahead if is_known else 0, is_drained)
+        if is_known or not self._ahead:
+            running = step.exchange.placed(found)
+        else:
+            running = self._inputs.observed({"batch": step.batch})
+        with running:
+            return call(step.batch)
+
+    def _take(
+        self, source: Iterator[Any], ahead: int, is_drained: bool
+    ) -> tuple[_Step, list[Incoming]]:
+        """The next step, and what the collections look up in it."""
+        while True:
+            self._fill(source, 1 + min(ahead, 1))
+            step = self._queue[0]
+            self._send(step)
+            if not step.exchange.dist.is_end:
+                break
+            if step.source is source:
+                self._stop()
+            self._queue.popleft()  # The caller has gone on to other data.
+        found = step.exchange.dist.finish()
+        if ahead:
+            following = self._queue[1]
+            self._send(following)
+            if following.exchange.dist.is_end and following.source is source and not is_drained:
+                raise StopIteration
+            self._fill(source, 1 + ahead)
+        self._queue.popleft()
+        if step.failure is not None:
+            raise step.failure
+        return step, found
+
+    def _fill(self, source: Iterator[Any], count: int) -> None:
+        while len(self._queue) < count:
+            batch, is_end = None, self._exhausted is source
+            failure: Exception | None = None
+            if not is_end:
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    self._exhausted, is_end = source, True
+                except Exception as error:  # Told to all ranks, which wait for this one.
+                    failure = error
+            exchange = self._inputs.start({"batch": batch}, failure=failure, is_end=is_end)
+            self._queue.append(_Step(source, batch, exchange))
+
+    def _send(self, step: _Step) -> None:
+        try:
+            step.exchange.dist.send()
+        except InputError as error:
+            step.failure = error
+
+    def _stop(self) -> None:
+        """The data of all ranks has ended; steps after the end have none."""
+        for step in self._queue:
+            self._send(step)
+        self._queue.clear()
+        raise StopIteration
+
+
+@final
+class TrainPipelineBase(Generic[In, Out]):
+    """Trains a batch a call, one after the other.
+
+    Args:
+        model: a ``DistributedModelParallel``, or a module with one in it. Its forward takes a
+            batch and returns the loss and the output. In eval mode only forward runs.
+        optimizer: of its parameters.
+        device: of the batches: CPU.
+        custom_model_fwd: called with the batch in place of the model.
+
+    Raises:
+        InputError: no such model or device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+        custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._forward = model if custom_model_fwd is None else custom_model_fwd
+        self._steps = _Steps(model, device, ahead=0)
+
+    def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        """Train the next batch. Every rank calls it as often.
+
+        Args:
+            dataloader_iter: of batches; as many on every rank. Another one than in the last call
+                begins when the batches in flight are done.
+
+        Returns:
+            The model's output.
+
+        Raises:
+            StopIteration: the data has ended, on every rank.
+            InputError: the batch of some rank is bad, its data raised, or has ended while that of
+                others has not: the same message on every rank. The next call takes the next batch.
+        """
+        losses, output = self._steps.forward(dataloader_iter, self._forward)
+        _train(self._model, self._optimizer, losses)
+        result: Out = output
+        return result
+
+
+@final
+class TrainPipelineSparseDist(Generic[In, Out]):
+    """As ``TrainPipelineBase``, with the same results bit for bit, while the inputs of the next two
+    batches are exchanged.
+
+    During the computation of batch i the ids of batch i + 1 and the sizes of batch i + 2 are on
+    their way. The first batch is not overlapped: it shows where in a batch each collection's input
+    is. A collection whose input is computed by the model exchanges it during its own step.
+
+    Args:
+        model: see ``TrainPipelineBase``.
+        optimizer: of its parameters.
+        device: of the batches: CPU.
+        execute_all_batches: False: the batch before the end of the data is kept, and is first with
+            the next ``dataloader_iter``.
+        custom_model_fwd: called with the batch in place of the model.
+
+    Raises:
+        InputError: no such model or device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+        execute_all_batches: bool = True,
+        *,
+        custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._forward = model if custom_model_fwd is None else custom_model_fwd
+        self._is_drained = execute_all_batches
+        self._steps = _Steps(model, device, ahead=2)
+
+    def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        """Train the next batch; see ``TrainPipelineBase.progress``."""
+        losses, output = self._steps.forward(
+            dataloader_iter, self._forward, is_drained=self._is_drained
+        )
+        _train(self._model, self._optimizer, losses)
+        result: Out = output
+        return result
+
+
+@final
+class EvalPipelineSparseDist(Generic[In, Out]):
+    """As ``TrainPipelineSparseDist``, without gradients: nothing is trained.
+
+    Args:
+        model: see ``TrainPipelineBase``.
+        optimizer: not used.
+        device: of the batches: CPU.
+
+    Raises:
+        InputError: no such model or device.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    ) -> None:
+        self._model = model
+        self._steps = _Steps(model, device, ahead=2)
+
+    def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        """Evaluate the next batch; see ``TrainPipelineBase.progress``."""
+        with torch.no_grad():
+            _, output = self._steps.forward(dataloader_iter, self._model)
+        result: Out = output
+        return result
+
+
+def _train(model: nn.Module, optimizer: torch.optim.Optimizer, losses: Tensor) -> None:
+    if model.training:
+        optimizer.zero_grad()
+        torch.sum(losses, dim=0).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()

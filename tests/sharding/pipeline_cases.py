@@ -1,0 +1,176 @@
+"""What worker processes run of pipelines; see workers.py."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    EvalPipelineSparseDist,
+    ShardingPlan,
+    TrainPipelineBase,
+    TrainPipelineSparseDist,
+)
+from tests.sharding.cases import collection_of, count_exchanges, features_of
+
+CPU = torch.device("cpu")
+PIPELINES = {"base": TrainPipelineBase, "sparse": TrainPipelineSparseDist}
+
+
+@dataclass
+class Batch:
+    sparse: dict
+    factor: float
+
+
+class Model(nn.Module):
+    """Two collections, of one input; loss and output."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.first, self.second = collection_of(case), collection_of(case)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, batch):
+        features = batch.sparse["ids"]
+        output = (self.first(features).values() + self.second(features).values()) * self.scale
+        return (output**2).sum() * batch.factor, output.detach()
+
+
+class ComputedInput(Model):
+    """Its first collection's input is computed: exchanged in the step."""
+
+    def forward(self, batch):
+        features = batch.sparse["ids"]
+        copy = KeyedJaggedTensor(features.keys(), features.values(), lengths=features.lengths())
+        output = (self.first(copy).values() + self.second(features).values()) * self.scale
+        return (output**2).sum() * batch.factor, output.detach()
+
+
+def build(env, case, plans, kind=Model):
+    settings = {"optimizer": "rowwise_adagrad", "learning_rate": 0.1}
+    return DistributedModelParallel(
+        kind(case),
+        env,
+        plan=ShardingPlan(dict(zip(["first", "second"], plans, strict=True))),
+        sharders=[EmbeddingBagCollectionSharder(fused_params=settings)],
+    )
+
+
+def batches_of(env, case):
+    for step, ranks in enumerate(case.batches):
+        yield Batch({"ids": features_of(case, ranks[env.rank])}, 1 / (step + 1))
+
+
+def state_of(parallel):
+    shards = [
+        tensor
+        for module in parallel.sharded_modules().values()
+        for shard in module.local_shards()
+        for tensor in (shard.weight, shard.momentum)
+    ]
+    return [*shards, parallel.module.scale.detach()]
+
+
+def drain(pipeline, batches):
+    """Outputs until the data has ended."""
+    outputs = []
+    while True:
+        try:
+            outputs.append(pipeline.progress(batches))
+        except StopIteration:
+            return outputs
+
+
+def train_two_epochs(env, case, plans, name, kind=Model):
+    """Outputs, those of an evaluation between the epochs too, and the state in the end."""
+    parallel = build(env, case, plans, kind)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+    outputs = []
+    if name == "plain":
+        for epoch in range(2):
+            for batch in batches_of(env, case):
+                optimizer.zero_grad()
+                loss, output = parallel(batch)
+                loss.backward()
+                optimizer.step()
+                outputs.append(output)
+            if epoch == 0:
+                with torch.no_grad():
+                    outputs += [parallel(batch)[1] for batch in batches_of(env, case)]
+        return outputs, state_of(parallel)
+    pipeline = PIPELINES[name](parallel, optimizer, CPU)
+    outputs += drain(pipeline, batches_of(env, case))
+    outputs += drain(EvalPipelineSparseDist(parallel, optimizer, CPU), batches_of(env, case))
+    outputs += drain(pipeline, batches_of(env, case))
+    return outputs, state_of(parallel)
+
+
+def exchanges_begun(env, case, plans):
+    """How many exchanges of inputs have begun when each batch is computed."""
+    parallel = build(env, case, plans)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
+    begun = []
+    with count_exchanges(env.input_group) as counted:
+
+        def forward(batch):
+            begun.append(len(counted))
+            return parallel(batch)
+
+        pipeline = TrainPipelineSparseDist(parallel, optimizer, CPU, custom_model_fwd=forward)
+        drain(pipeline, batches_of(env, case))
+    return begun
+
+
+def progress_with_fault(env, case, plans, name, fault, at):
+    """What each call says: "" of a step, else its error; rank 1's data has a fault."""
+    parallel = build(env, case, plans)
+    pipeline = PIPELINES[name](parallel, torch.optim.SGD(parallel.parameters(), lr=0.01), CPU)
+
+    def batches():
+        for step, batch in enumerate(batches_of(env, case)):
+            if (env.rank, step) == (1, at):
+                if fault == "ends":
+                    return
+                if fault == "raises":
+                    raise OSError("disk is gone")
+                batch.sparse["ids"].values()[0] = 10**6
+            yield batch
+
+    source, said = batches(), []
+    while len(said) < 2 * len(case.batches):
+        try:
+            pipeline.progress(source)
+            said.append("")
+        except InputError as error:
+            said.append(str(error))
+        except StopIteration:
+            break
+    return said
+
+
+def train_in_turns(env, case, plans, execute_all_batches):
+    """Batches that are done when the first source ends, and the second."""
+    parallel = build(env, case, plans)
+    done = []
+
+    def forward(batch):
+        done.append(round(1 / batch.factor) - 1)
+        return parallel(batch)
+
+    pipeline = TrainPipelineSparseDist(
+        parallel,
+        torch.optim.SGD(parallel.parameters(), lr=0.01),
+        CPU,
+        execute_all_batches,
+        custom_model_fwd=forward,
+    )
+    counts = []
+    for _ in range(2):
+        drain(pipeline, batches_of(env, case))
+        counts.append(list(done))
+    return counts

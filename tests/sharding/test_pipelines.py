@@ -1,0 +1,101 @@
+"""Pipelines do what a plain loop does, and end on every rank alike."""
+
+import pytest
+import torch
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.sharding import (
+    TrainPipelineBase,
+    construct_module_sharding_plan,
+    row_wise,
+    table_wise,
+)
+from tests.sharding.cases import collection_of
+from tests.sharding.pipeline_cases import (
+    ComputedInput,
+    Model,
+    exchanges_begun,
+    progress_with_fault,
+    train_in_turns,
+    train_two_epochs,
+)
+from tests.sharding.reference import make_case
+
+CASE = make_case(2, sizes=[5, 3], steps=5)
+PLANS = [
+    construct_module_sharding_plan(
+        collection_of(CASE, "meta"),
+        dict.fromkeys(["users", "items", "words"], generator),
+        world_size=2,
+    )
+    for generator in (table_wise(rank=0), row_wise())
+]
+
+
+@pytest.mark.parametrize("kind", [Model, ComputedInput])
+@pytest.mark.parametrize("name", ["base", "sparse"])
+def test_a_pipeline_equals_the_plain_loop_bit_for_bit(workers, name, kind):
+    plain = workers.run(2, train_two_epochs, CASE, PLANS, "plain", kind)
+    piped = workers.run(2, train_two_epochs, CASE, PLANS, name, kind)
+    for (outputs, state), (given, given_state) in zip(plain, piped, strict=True):
+        assert len(given) == 3 * len(CASE.batches)
+        for a, b in zip([*outputs, *state], [*given, *given_state], strict=True):
+            assert torch.equal(a, b)
+
+
+def test_ids_of_one_and_sizes_of_two_batches_are_sent_ahead(workers):
+    # Batch 0 says only that there is one; its collections take two each, after this count.
+    # Batch 1 adds sizes and data of 1, sizes and data of 2, sizes of 3; then one of each a batch.
+    # After the last batch an end is exchanged in the place of each batch: it has sizes only.
+    for begun in workers.run(2, exchanges_begun, CASE, PLANS):
+        assert begun == [1, 10, 12, 14, 15]
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("name", ["base", "sparse"])
+def test_a_bad_batch_is_an_error_of_its_step_on_every_rank(workers, name, at):
+    found = workers.run(2, progress_with_fault, CASE, PLANS, name, "bad", at)
+    expected = [""] * 5
+    expected[at] = (
+        "rank 1: feature 'u', table 'users': row 1000000 is not in 0..49, nor -1 for a zero vector"
+    )
+    assert found == [expected, expected]
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("name", ["base", "sparse"])
+def test_data_that_raises_is_an_error_of_its_step_on_every_rank(workers, name, at):
+    found = workers.run(2, progress_with_fault, CASE, PLANS, name, "raises", at)
+    # The generator of rank 1 has ended with it.
+    ended = "rank 1: data: expected a batch, as rank 0 has one, got the end"
+    expected = [""] * at + ["rank 1: disk is gone"] + [ended] * (4 - at)
+    assert found == [expected, expected]
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("name", ["base", "sparse"])
+def test_data_that_ends_on_one_rank_is_an_error_on_every_rank(workers, name, at):
+    found = workers.run(2, progress_with_fault, CASE, PLANS, name, "ends", at)
+    ended = "rank 1: data: expected a batch, as rank 0 has one, got the end"
+    expected = [""] * at + [ended] * (5 - at)
+    assert found == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("execute_all_batches", "expected"),
+    [
+        pytest.param(True, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]], id="all"),
+        pytest.param(False, [[0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1, 2, 3]], id="one-is-kept"),
+    ],
+)
+def test_the_batch_before_the_end_is_done_or_kept(workers, execute_all_batches, expected):
+    found = workers.run(2, train_in_turns, CASE, PLANS, execute_all_batches)
+    assert found == [expected, expected]
+
+
+def test_a_model_without_sharded_tables_is_refused():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InputError, match="expected one DistributedModelParallel in it, got 0"):
+        TrainPipelineBase(model, optimizer, torch.device("cpu"))
