@@ -4,7 +4,11 @@ Tables that FBGEMM cannot train are trained by torch."""
 from embershard.kernels.fbgemm import operator_of
 from embershard.kernels.fused import FusedTables
 from embershard.kernels.fused_mixed import AnyFusedTables, build_fused_tables
-from embershard.kernels.fused_optimizer import FUSED_OPTIMIZERS, FusedOptimizer
+from embershard.kernels.fused_optimizer import (
+    FUSED_OPTIMIZERS,
+    FusedOptimizer,
+    check_optimizer_on,
+)
 from embershard.kernels.quantize import quantize_rows
 from embershard.kernels.segments import permute_segments
 
@@ -14,6 +18,7 @@ __all__ = [
     "FusedOptimizer",
     "FusedTables",
     "build_fused_tables",
+    "check_optimizer_on",
     "operator_of",
     "permute_segments",
     "quantize_rows",

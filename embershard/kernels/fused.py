@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -16,12 +17,31 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels.fbgemm import load_training
-from embershard.kernels.fused_optimizer import FUSED_OPTIMIZERS, FusedOptimizer
+from embershard.kernels.fused_optimizer import (
+    FUSED_OPTIMIZERS,
+    FusedOptimizer,
+    check_optimizer_on,
+)
+from embershard.kernels.fused_state import (
+    STATES,
+    check_halves,
+    count_lookup,
+    move_averages,
+    named_states,
+)
 
-__all__ = ["DIM_MULTIPLE", "FusedTables"]
+__all__ = ["COMPUTE_KERNELS", "DIM_MULTIPLE", "WEIGHT_DTYPES", "FusedTables"]
 
 DIM_MULTIPLE = 4
 """FBGEMM trains dims that are a multiple of this."""
+
+COMPUTE_KERNELS = MappingProxyType(
+    {"fused": "DEVICE", "fused_uvm": "MANAGED", "fused_uvm_caching": "MANAGED_CACHING"}
+)
+"""Name of a kernel -> where FBGEMM places weights on CUDA."""
+
+WEIGHT_DTYPES = MappingProxyType({torch.float32: "FP32", torch.float16: "FP16"})
+"""Types that weights are trained in."""
 
 
 class FusedTables:
@@ -37,9 +57,12 @@ class FusedTables:
         device: cpu or cuda.
         pooled: whether ``lookup`` gives sums of rows, or ``gather`` the rows themselves, for which
             all tables have one dim.
+        compute_kernel: of COMPUTE_KERNELS: weights in the device's memory; on CUDA also in unified
+            memory, or in unified memory behind a cache on the device.
+        dtype: of the weights: float32 or float16. State and outputs are float32.
 
     Raises:
-        InputError: a dim or device that FBGEMM has no kernels for.
+        InputError: a dim, device, dtype, optimizer or kernel that FBGEMM has no kernels for.
     """
 
     def __init__(
@@ -50,9 +73,12 @@ class FusedTables:
         optimizer: FusedOptimizer,
         device: torch.device,
         pooled: bool = True,
+        compute_kernel: str = "fused",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        if device.type not in ("cpu", "cuda"):
-            raise InputError(f"device: expected cpu or cuda, got {device}")
+        check_storage(compute_kernel, dtype, device)
+        check_optimizer_on(optimizer, device.type)
+        check_halves(optimizer, shapes)
         for rows, dim in shapes:
             if rows < 1 or dim < DIM_MULTIPLE or dim % DIM_MULTIPLE:
                 raise InputError(
@@ -62,17 +88,29 @@ class FusedTables:
         self.optimizer = optimizer
         self._pooled = pooled
         self._kernel = _build_kernel(
-            shapes, lookups, optimizer=optimizer, device=device, pooled=pooled
+            shapes,
+            lookups,
+            optimizer=optimizer,
+            device=device,
+            pooled=pooled,
+            placement=COMPUTE_KERNELS[compute_kernel],
+            dtype=WEIGHT_DTYPES[dtype],
         )
+        self._is_cached = compute_kernel == "fused_uvm_caching"
 
         self.weights: list[Tensor] = [w.detach() for w in self._kernel.split_embedding_weights()]
-        """float32 ``(rows, dim)`` per table: views, written in place by every backward."""
+        """``(rows, dim)`` per table: views, written in place by every backward. With
+        ``fused_uvm_caching`` they hold that after ``flush()``."""
 
-        self.momentum: list[Tensor] = []
-        """float32 per table, likewise views: ``(rows,)`` of rowwise_adagrad, ``(rows, dim)`` of
-        adagrad; empty for sgd."""
-        if optimizer.name != "sgd":
-            self.momentum = [state[0].detach() for state in self._kernel.split_optimizer_states()]
+        self._steps = torch.zeros(1, dtype=torch.int64)
+        self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
+        """Per table: the optimizer's state by name, likewise views: ``momentum``, ``momentum2``:
+        float32 ``(rows,)`` or ``(rows, dim)``, by ``FusedOptimizer.state_columns``; ``steps``:
+        int64 ``(1,)`` on CPU, lookups that trained, if it ``counts_steps``."""
+        if optimizer.state_columns:
+            moments = self._kernel.split_optimizer_states()
+            for states, found in zip(self.states, moments, strict=True):
+                states |= zip(STATES, (each.detach() for each in found), strict=False)
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows, of pooled tables.
@@ -87,6 +125,7 @@ class FusedTables:
             float32 ``(B, sum of the lookups' dims)``, lookup after lookup.
         """
         assert self._pooled, "gather() is for these"
+        self._count()
         pooled: Tensor = self._kernel(rows, offsets, per_sample_weights=weights)
         return pooled
 
@@ -101,6 +140,7 @@ class FusedTables:
             float32 ``(total, dim)``.
         """
         assert not self._pooled, "lookup() is for these"
+        self._count()
         vectors: Tensor = self._kernel(rows, offsets)
         return vectors
 
@@ -108,10 +148,48 @@ class FusedTables:
         """Use another step size from the next backward on.
 
         Raises:
-            InputError: not a positive finite number.
+            InputError: not a finite number of at least 0.
         """
-        self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
-        self._kernel.set_learning_rate(learning_rate)
+        if learning_rate != self.optimizer.learning_rate:
+            self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
+            self._kernel.set_learning_rate(learning_rate)
+
+    def flush(self) -> None:
+        """Write cached rows to ``weights`` and empty the cache, so that ``weights`` may be read
+        and written to."""
+        if self._is_cached:
+            self._kernel.flush()
+            self._kernel.reset_cache_states()
+
+    def _count(self) -> None:
+        if not self.optimizer.counts_steps:
+            return
+        step = count_lookup(self._steps)
+        if self.optimizer.has_average:
+            self.flush()
+            move_averages(self.optimizer, self.weights, step)
+        elif step:
+            # FBGEMM counts all lookups, those of evaluation too, and adds 1 before it uses this.
+            for iteration in (self._kernel.iter_cpu, self._kernel.iter):
+                iteration.fill_(step - 1)
+
+
+def check_storage(compute_kernel: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Refuse weights that cannot be kept so.
+
+    Raises:
+        InputError: another device, kernel or dtype, or a kernel of CUDA on CPU.
+    """
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device: expected cpu or cuda, got {device}")
+    if compute_kernel not in COMPUTE_KERNELS:
+        known = ", ".join(COMPUTE_KERNELS)
+        raise InputError(f"compute_kernel: expected one of {known}; got {compute_kernel!r}")
+    if device.type == "cpu" and compute_kernel != "fused":
+        raise InputError(f"compute_kernel: expected 'fused' on cpu, got {compute_kernel!r}")
+    if dtype not in WEIGHT_DTYPES:
+        known = ", ".join(str(each) for each in WEIGHT_DTYPES)
+        raise InputError(f"fused tables: expected weights of {known}; got {dtype}")
 
 
 def _build_kernel(
@@ -121,10 +199,12 @@ def _build_kernel(
     optimizer: FusedOptimizer,
     device: torch.device,
     pooled: bool,
+    placement: str,
+    dtype: str,
 ) -> Any:
     training = load_training()
     on_cpu = device.type == "cpu"
-    location = training.EmbeddingLocation.HOST if on_cpu else training.EmbeddingLocation.DEVICE
+    location = training.EmbeddingLocation["HOST" if on_cpu else placement]
     compute = training.ComputeDevice.CPU if on_cpu else training.ComputeDevice.CUDA
     # On CPU the caller checks the rows, for a better message. On CUDA that would wait for the
     # device, so FBGEMM's check in the kernel stays on: a bad row ends the process's use of it.
@@ -136,6 +216,18 @@ def _build_kernel(
         optimizer=getattr(training.OptimType, FUSED_OPTIMIZERS[optimizer.name]),
         learning_rate=optimizer.learning_rate,
         eps=optimizer.eps,
+        gradient_clipping=optimizer.max_gradient is not None,
+        max_gradient=optimizer.max_gradient or 1.0,
+        weight_decay=optimizer.weight_decay,
+        weight_decay_mode=_decay_mode(training, optimizer),
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        weights_precision=training.SparseType[dtype],
         bounds_check_mode=bounds_check,
         device=device,
     )
+
+
+def _decay_mode(training: ModuleType, optimizer: FusedOptimizer) -> Any:
+    mode = optimizer.weight_decay_mode.upper() if optimizer.weight_decay else "NONE"
+    return training.WeightDecayMode[mode]

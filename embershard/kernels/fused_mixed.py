@@ -10,8 +10,8 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged.segments import counts_of_offsets
-from embershard.kernels.fused import DIM_MULTIPLE, FusedTables
-from embershard.kernels.fused_optimizer import FusedOptimizer
+from embershard.kernels.fused import DIM_MULTIPLE, FusedTables, check_storage
+from embershard.kernels.fused_optimizer import FusedOptimizer, check_optimizer_on
 from embershard.kernels.fused_torch import TorchFusedTables
 
 __all__ = ["AnyFusedTables", "build_fused_tables"]
@@ -26,6 +26,7 @@ class MixedFusedTables:
         lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
         optimizer: applied in backward.
         device: cpu or cuda.
+        dtype: of the weights.
     """
 
     def __init__(
@@ -35,13 +36,12 @@ class MixedFusedTables:
         *,
         optimizer: FusedOptimizer,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._dims = [shapes[table][1] for table in lookups]
         self._parts = list[tuple[FusedTables | TorchFusedTables, list[int]]]()
         self.weights: list[Tensor] = [torch.empty(0)] * len(shapes)
-        self.momentum: list[Tensor] = []
-        if optimizer.name != "sgd":
-            self.momentum = [torch.empty(0)] * len(shapes)
+        self.states: list[dict[str, Tensor]] = [{}] * len(shapes)
         for kind in (FusedTables, TorchFusedTables):
             own = [
                 table
@@ -54,12 +54,11 @@ class MixedFusedTables:
                 [own.index(lookups[place]) for place in places],
                 optimizer=optimizer,
                 device=device,
+                dtype=dtype,
             )
             self._parts.append((tables, places))
-            for table, weight in zip(own, tables.weights, strict=True):
-                self.weights[table] = weight
-            for table, momentum in zip(own, tables.momentum, strict=False):
-                self.momentum[table] = momentum
+            for table, weight, states in zip(own, tables.weights, tables.states, strict=True):
+                self.weights[table], self.states[table] = weight, states
 
     @property
     def optimizer(self) -> FusedOptimizer:
@@ -94,10 +93,15 @@ class MixedFusedTables:
         """Use another step size from the next backward on.
 
         Raises:
-            InputError: not a positive finite number.
+            InputError: not a finite number of at least 0.
         """
         for tables, _ in self._parts:
             tables.set_learning_rate(learning_rate)
+
+    def flush(self) -> None:
+        """As ``FusedTables.flush``."""
+        for tables, _ in self._parts:
+            tables.flush()
 
 
 AnyFusedTables: TypeAlias = FusedTables | TorchFusedTables | MixedFusedTables
@@ -110,6 +114,8 @@ def build_fused_tables(
     optimizer: FusedOptimizer,
     device: torch.device,
     pooled: bool = True,
+    compute_kernel: str = "fused",
+    dtype: torch.dtype = torch.float32,
 ) -> AnyFusedTables:
     """Tables of any dims: FBGEMM trains those whose dim is a multiple of 4, torch the others.
 
@@ -119,12 +125,14 @@ def build_fused_tables(
         optimizer: applied in backward.
         device: cpu or cuda.
         pooled: whether ``lookup`` will be called, or ``gather``, for which all tables have one dim.
+        compute_kernel: as in ``FusedTables``; torch's tables know ``fused`` only.
+        dtype: of the weights: float32 or float16.
 
     Raises:
-        InputError: a table without rows or columns, or another device.
+        InputError: a table without rows or columns, or what the device's kernels cannot do.
     """
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device: expected cpu or cuda, got {device}")
+    check_storage(compute_kernel, dtype, device)
+    check_optimizer_on(optimizer, device.type)
     for rows, dim in shapes:
         if rows < 1 or dim < 1:
             raise InputError(
@@ -133,6 +141,19 @@ def build_fused_tables(
             )
     taken = {dim % DIM_MULTIPLE == 0 for _, dim in shapes}
     if taken == {True}:
-        return FusedTables(shapes, lookups, optimizer=optimizer, device=device, pooled=pooled)
+        return FusedTables(
+            shapes,
+            lookups,
+            optimizer=optimizer,
+            device=device,
+            pooled=pooled,
+            compute_kernel=compute_kernel,
+            dtype=dtype,
+        )
+    if compute_kernel != "fused":
+        raise InputError(
+            f"compute_kernel {compute_kernel!r}: expected dims that are a multiple of 4, "
+            f"got {sorted({dim for _, dim in shapes})}"
+        )
     kind = TorchFusedTables if taken == {False} else MixedFusedTables
-    return kind(shapes, lookups, optimizer=optimizer, device=device)
+    return kind(shapes, lookups, optimizer=optimizer, device=device, dtype=dtype)

@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from embershard.kernels.fused_optimizer import FusedOptimizer
+from embershard.errors import InputError
+from embershard.kernels.fused_optimizer import MOMENTS, FusedOptimizer
+from embershard.kernels.fused_state import (
+    STATES,
+    check_halves,
+    count_lookup,
+    move_averages,
+    named_states,
+)
 
 __all__ = ["TorchFusedTables"]
 
@@ -31,6 +39,10 @@ class TorchFusedTables:
         lookups: the table each lookup reads, by position in ``shapes``; not decreasing.
         optimizer: applied in backward.
         device: where the tables lie.
+        dtype: of the weights: float32 or float16.
+
+    Raises:
+        InputError: an optimizer or setting that only FBGEMM's CUDA kernels have.
     """
 
     def __init__(
@@ -40,26 +52,36 @@ class TorchFusedTables:
         *,
         optimizer: FusedOptimizer,
         device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
+        if optimizer.name in MOMENTS or optimizer.weight_decay:
+            raise InputError(
+                f"{optimizer.name}, weight_decay {optimizer.weight_decay}: expected dims that are "
+                f"a multiple of 4, got {sorted({dim for _, dim in shapes})}"
+            )
+        check_halves(optimizer, shapes)
         self.optimizer = optimizer
         uses = Counter(lookups)
         self._lookups_of_table = [uses[table] for table in range(len(shapes))]
 
-        self.weights: list[Tensor] = [torch.zeros(shape, device=device) for shape in shapes]
-        """float32 ``(rows, dim)`` per table, written in place by every backward."""
+        self.weights: list[Tensor] = [
+            torch.zeros(shape, device=device, dtype=dtype) for shape in shapes
+        ]
+        """``(rows, dim)`` per table, written in place by every backward."""
 
-        self.momentum: list[Tensor] = []
-        """As ``FusedTables.momentum``."""
-        if optimizer.name != "sgd":
-            by_row = optimizer.name == "rowwise_adagrad"
-            sizes = [shape[:1] if by_row else shape for shape in shapes]
-            self.momentum = [torch.zeros(size, device=device) for size in sizes]
+        self._steps = torch.zeros(1, dtype=torch.int64)
+        self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
+        """As ``FusedTables.states``."""
+        for states, shape in zip(self.states, shapes, strict=True):
+            for name, by_value in zip(STATES, optimizer.state_columns, strict=False):
+                states[name] = torch.zeros(shape if by_value else shape[:1], device=device)
 
         # Autograd calls a function's backward only if an input of it requires a gradient.
         self._anchor = torch.zeros(0, device=device, requires_grad=True)
 
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows; see ``FusedTables.lookup``."""
+        self._count()
         pooled = list[Tensor]()
         for table, bags in self._bags_of_tables(offsets):
             first, end = int(bags[0]), int(bags[-1])
@@ -74,21 +96,22 @@ class TorchFusedTables:
             sums = vectors.new_zeros(count, dim).index_add(0, bag_of, vectors)
             lookups = self._lookups_of_table[table]
             pooled += sums.view(lookups, count // lookups, dim).unbind()
-        return torch.cat(pooled, dim=1)
+        return self._clipped(torch.cat(pooled, dim=1))
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
         """Rows as they are, of tables of one dim; see ``FusedTables.gather``."""
+        self._count()
         vectors = [
             self._gather(table, rows[int(bags[0]) : int(bags[-1])])
             for table, bags in self._bags_of_tables(offsets)
         ]
-        return torch.cat(vectors)
+        return self._clipped(torch.cat(vectors))
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size from the next backward on.
 
         Raises:
-            InputError: not a positive finite number.
+            InputError: not a finite number of at least 0.
         """
         self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
 
@@ -104,14 +127,31 @@ class TorchFusedTables:
         distinct, which = torch.unique(rows, return_inverse=True)
         summed = gradients.new_zeros(len(distinct), gradients.shape[1])
         summed.index_add_(0, which, gradients)
-        if self.momentum:
-            momentum = self.momentum[table]
-            by_row = momentum.ndim == 1
+        state = self.states[table].get("momentum")
+        if state is not None:
+            by_row = state.ndim == 1
             squares = summed.square()
-            momentum[distinct] += squares.mean(dim=1) if by_row else squares
-            roots = momentum[distinct].sqrt()
+            state[distinct] += squares.mean(dim=1) if by_row else squares
+            roots = state[distinct].sqrt()
             summed /= (roots.unsqueeze(1) if by_row else roots) + self.optimizer.eps
-        self.weights[table][distinct] -= self.optimizer.learning_rate * summed
+        weight = self.weights[table]
+        updated = weight[distinct].float() - self.optimizer.learning_rate * summed
+        weight[distinct] = updated.to(weight.dtype)
+
+    def flush(self) -> None:
+        """As ``FusedTables.flush``: there is no cache."""
+
+    def _count(self) -> None:
+        if self.optimizer.counts_steps:
+            move_averages(self.optimizer, self.weights, count_lookup(self._steps))
+
+    def _clipped(self, vectors: Tensor) -> Tensor:
+        most = self.optimizer.max_gradient
+        if most is not None and vectors.requires_grad:
+            vectors.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient.clamp(-most, most)
+            )
+        return vectors
 
     def _bags_of_tables(self, offsets: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Each table that is looked up, and the offsets of its bags and their end."""
@@ -136,7 +176,7 @@ class _Gather(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(rows)
         ctx.tables, ctx.table = tables, table
-        return tables.weights[table][rows]
+        return tables.weights[table][rows].float()
 
     @staticmethod
     @once_differentiable

@@ -50,10 +50,11 @@ def fused_tables(
 def momentum_of(
     prefix: str, configs: Sequence[EmbeddingConfig], tables: AnyFusedTables
 ) -> dict[str, Tensor]:
-    """``<prefix>.<table>.momentum`` -> float32 ``(num_embeddings,)``; views. Empty for "sgd"."""
+    """``<prefix>.<table>.<name>`` -> state; views, see ``FusedTables.states``. Empty for "sgd"."""
     return {
-        f"{prefix}.{table.name}.momentum": momentum
-        for table, momentum in zip(configs, tables.momentum, strict=False)
+        f"{prefix}.{table.name}.{name}": state
+        for table, states in zip(configs, tables.states, strict=True)
+        for name, state in states.items()
     }
 
 

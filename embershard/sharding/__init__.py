@@ -7,7 +7,12 @@ from embershard.sharding.model_parallel import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
 )
-from embershard.sharding.optimizers import RowWiseAdagrad, apply_optimizer_in_backward
+from embershard.sharding.optimizers import (
+    LAMB,
+    PartialRowWiseAdam,
+    RowWiseAdagrad,
+    apply_optimizer_in_backward,
+)
 from embershard.sharding.pipelines import (
     EvalPipelineSparseDist,
     TrainPipelineBase,
@@ -33,6 +38,7 @@ from embershard.sharding.types import (
 )
 
 __all__ = [
+    "LAMB",
     "AsyncStateWriter",
     "DistributedModelParallel",
     "EmbeddingBagCollectionSharder",
@@ -41,6 +47,7 @@ __all__ = [
     "EvalPipelineSparseDist",
     "ParameterSharding",
     "ParameterShardingGenerator",
+    "PartialRowWiseAdam",
     "RowWiseAdagrad",
     "ShardedEmbeddingBagCollection",
     "ShardingEnv",

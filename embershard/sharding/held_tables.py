@@ -87,7 +87,7 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def _whole(
     path: str, module: FusedEmbeddingBagCollection | FusedEmbeddingCollection
 ) -> Iterator[HeldTable]:
-    momenta = {name.split(".", 1)[1]: each for name, each in module.optimizer_state().items()}
+    states = {name.split(".", 1)[1]: each for name, each in module.optimizer_state().items()}
     for table in tables_of(module):
         key = _weight_key(path, module, table.name)
         shard = Shard(
@@ -99,7 +99,11 @@ def _whole(
         local = LocalShard(
             shard=shard,
             weight=dict(module.named_parameters())[key.removeprefix(f"{path}." if path else "")],
-            momentum=momenta.get(f"{table.name}.momentum"),
+            state={
+                name.removeprefix(f"{table.name}."): each
+                for name, each in states.items()
+                if name.startswith(f"{table.name}.")
+            },
         )
         yield HeldTable(
             name=table.name,

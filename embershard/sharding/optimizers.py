@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer
+from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer, check_optimizer_on
 
-__all__ = ["RowWiseAdagrad", "apply_optimizer_in_backward", "optimizer_of", "optimizer_of_params"]
+__all__ = [
+    "LAMB",
+    "PartialRowWiseAdam",
+    "RowWiseAdagrad",
+    "apply_optimizer_in_backward",
+    "optimizer_of",
+    "optimizer_of_params",
+]
 
 FUSED = "_embershard_fused_optimizer"
 """Attribute of a parameter: how it is trained in backward."""
@@ -22,11 +31,37 @@ class RowWiseAdagrad:
     a row, which torch does not have. Not built."""
 
 
+class PartialRowWiseAdam:
+    """Likewise: Adam with one second moment a row. On CUDA."""
+
+
+class LAMB:
+    """Likewise: LAMB. On CUDA."""
+
+
 _NAMES: Mapping[type, str] = {
     torch.optim.SGD: "sgd",
     torch.optim.Adagrad: "adagrad",
     RowWiseAdagrad: "rowwise_adagrad",
+    torch.optim.Adam: "adam",
+    PartialRowWiseAdam: "partial_rowwise_adam",
+    LAMB: "lamb",
 }
+
+# FBGEMM's names (the values of its EmbOptimType) -> ours.
+_FBGEMM_NAMES = MappingProxyType(
+    {
+        "exact_sgd": "sgd",
+        "exact_adagrad": "adagrad",
+        "exact_row_wise_adagrad": "rowwise_adagrad",
+        "ema_in_place_row_wise_adagrad": "ema_rowwise_adagrad",
+        "partial_row_wise_adam": "partial_rowwise_adam",
+    }
+)
+
+_SETTINGS = ("learning_rate", "eps", "max_gradient", "weight_decay", "weight_decay_mode")
+_AVERAGE = ("ema_interval", "ema_start", "ema_coefficient")
+_MOMENTS = ("beta1", "beta2")
 
 
 def apply_optimizer_in_backward(
@@ -36,26 +71,40 @@ def apply_optimizer_in_backward(
 
     Args:
         optimizer_class: ``torch.optim.SGD``, ``torch.optim.Adagrad`` or ``RowWiseAdagrad``.
+            ``torch.optim.Adam``, ``PartialRowWiseAdam`` and ``LAMB`` have no CPU kernel.
         params: weights of the tables, before they are sharded.
-        optimizer_kwargs: ``lr`` and ``eps``.
+        optimizer_kwargs: ``lr``, ``eps`` and the other settings of ``optimizer_of_params``.
 
     Raises:
         InputError: another optimizer or setting.
     """
-    optimizer = _optimizer(_NAMES.get(optimizer_class), optimizer_class.__name__, optimizer_kwargs)
+    if optimizer_class not in _NAMES:
+        known = ", ".join(kind.__name__ for kind in _NAMES)
+        raise InputError(
+            f"optimizer in backward: expected one of {known}; got {optimizer_class.__name__}"
+        )
+    optimizer = _optimizer(_NAMES[optimizer_class], optimizer_kwargs)
     for parameter in params:
         setattr(parameter, FUSED, optimizer)
 
 
 def optimizer_of_params(fused_params: Mapping[str, Any]) -> FusedOptimizer:
-    """A sharder's ``fused_params``: ``optimizer`` by name, ``learning_rate``, ``eps``.
+    """A sharder's ``fused_params``.
+
+    Args:
+        fused_params: ``optimizer``: a name of FUSED_OPTIMIZERS or FBGEMM's, or its enum;
+            ``learning_rate`` (or ``lr``), ``eps``; ``gradient_clipping`` and ``max_gradient``;
+            of ema_rowwise_adagrad ``ema_interval``, ``ema_start``, ``ema_coefficient``; on CUDA
+            ``weight_decay``, ``weight_decay_mode``, and of Adam and LAMB ``beta1``, ``beta2``.
 
     Raises:
-        InputError: an unknown setting, or one that cannot be used.
+        InputError: an unknown setting, one that the optimizer does not use, or one that has no
+            CPU kernel.
     """
     settings = dict(fused_params)
-    name = settings.pop("optimizer", "rowwise_adagrad")
-    return _optimizer(name, str(name), settings)
+    given = settings.pop("optimizer", "rowwise_adagrad")
+    name = str(given.value if isinstance(given, Enum) else given)
+    return _optimizer(_FBGEMM_NAMES.get(name, name), settings)
 
 
 def optimizer_of(weight: Tensor) -> FusedOptimizer | None:
@@ -64,15 +113,25 @@ def optimizer_of(weight: Tensor) -> FusedOptimizer | None:
     return found
 
 
-def _optimizer(name: str | None, given: str, settings: Mapping[str, Any]) -> FusedOptimizer:
-    if name is None:
-        known = ", ".join(kind.__name__ for kind in _NAMES)
-        raise InputError(f"optimizer in backward: expected one of {known} on CPU; got {given}")
-    settings = {"learning_rate" if key == "lr" else key: value for key, value in settings.items()}
-    if unknown := settings.keys() - {"learning_rate", "eps"}:
+def _optimizer(name: str, given: Mapping[str, Any]) -> FusedOptimizer:
+    settings = {"learning_rate" if key == "lr" else key: value for key, value in given.items()}
+    if "betas" in settings:
+        settings["beta1"], settings["beta2"] = settings.pop("betas")
+    if settings.pop("gradient_clipping", "max_gradient" in settings):
+        settings.setdefault("max_gradient", 1.0)
+    else:
+        settings.pop("max_gradient", None)
+    known = set(_SETTINGS)
+    if name in FUSED_OPTIMIZERS:
+        plain = FusedOptimizer(name=name)
+        known |= {*_AVERAGE} if plain.has_average else {*_MOMENTS} if plain.counts_steps else set()
+    if unknown := settings.keys() - known:
         raise InputError(
-            f"optimizer in backward: expected learning_rate (lr) and eps, got {sorted(unknown)}"
+            f"optimizer in backward: {name}: expected settings of {sorted(known)}, "
+            f"got {sorted(unknown)}"
         )
     if "eps" not in settings and name == "adagrad":
         settings["eps"] = 1e-10  # torch.optim.Adagrad's default
-    return FusedOptimizer(name=name, **settings)
+    optimizer = FusedOptimizer(name=name, **settings)
+    check_optimizer_on(optimizer, "cpu")  # Shards lie on CPU.
+    return optimizer

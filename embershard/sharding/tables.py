@@ -4,7 +4,7 @@ train them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,9 +32,14 @@ class LocalShard:
     weight: Tensor
     """float32, the shard's rows and columns: a view, written in place by every backward."""
 
-    momentum: Tensor | None
-    """The optimizer's state, likewise: a number for each row of rowwise_adagrad, for each value of
-    adagrad. None: of sgd."""
+    state: Mapping[str, Tensor]
+    """The optimizer's, likewise, by name: ``momentum``, ``momentum2``, ``steps``; see
+    ``embershard.kernels.FusedTables.states``."""
+
+    @property
+    def momentum(self) -> Tensor | None:
+        """A number for each row of rowwise_adagrad, for each value of adagrad. None: of sgd."""
+        return self.state.get("momentum")
 
 
 class ShardedTables:
@@ -96,7 +101,7 @@ class ShardedTables:
             LocalShard(
                 shard=shard,
                 weight=tables.weights[place],
-                momentum=tables.momentum[place] if tables.momentum else None,
+                state=tables.states[place],
             )
             for place, shard in enumerate(shards)
         ]

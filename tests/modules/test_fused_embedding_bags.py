@@ -228,9 +228,7 @@ def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        pytest.param(
-            {"optimizer": "adam"}, "one of rowwise_adagrad, adagrad, sgd; got 'adam'", id="adam"
-        ),
+        pytest.param({"optimizer": "adam"}, r"ema_rowwise_adagrad on cpu; got 'adam'", id="adam"),
         pytest.param({"learning_rate": -1.0}, "learning_rate: .*got -1", id="negative-step"),
         pytest.param({"device": "meta"}, "expected cpu or cuda, got meta", id="meta"),
     ],

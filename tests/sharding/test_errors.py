@@ -1,5 +1,7 @@
 """Bad input ends on every rank with one message that names the rank, and no rank hangs."""
 
+from enum import Enum
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from embershard.sharding import (
     row_wise,
     table_wise,
 )
-from embershard.sharding.optimizers import optimizer_of
+from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from tests.sharding.cases import bad_batch, bad_plan, collection_of
 from tests.sharding.reference import make_case
 
@@ -76,12 +78,40 @@ def test_a_plan_that_does_not_fit_on_one_rank_is_refused_on_all(workers):
 
 def test_an_optimizer_without_a_cpu_kernel_is_refused_by_name():
     module = collection_of(CASE)
-    with pytest.raises(
-        InputError, match=r"expected one of SGD, Adagrad, RowWiseAdagrad on CPU; .*Adam$"
-    ):
+    with pytest.raises(InputError, match=r"optimizer: expected one of .* on cpu; got 'adam'"):
         apply_optimizer_in_backward(torch.optim.Adam, module.parameters(), {"lr": 0.1})
-    with pytest.raises(InputError, match=r"optimizer: expected one of .*; got 'adam'"):
-        EmbeddingBagCollectionSharder(fused_params={"optimizer": "adam"})
+    with pytest.raises(InputError, match=r"optimizer: expected one of .* on cpu; got 'lamb'"):
+        EmbeddingBagCollectionSharder(fused_params={"optimizer": "lamb"})
+    with pytest.raises(InputError, match=r"expected one of SGD, .*LAMB; got RMSprop"):
+        apply_optimizer_in_backward(torch.optim.RMSprop, module.parameters(), {"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"weight_decay": 0.1}, "weight_decay: expected 0 on cpu", id="weight-decay"),
+        pytest.param({"momentum": 0.9}, r"sgd: expected settings of .*\['momentum'\]", id="other"),
+        pytest.param({"beta1": 0.9}, r"sgd: expected settings of .*\['beta1'\]", id="unused"),
+        pytest.param({"lr": -1.0}, "learning_rate: .*at least 0, got -1", id="negative"),
+    ],
+)
+def test_settings_that_the_cpu_kernels_do_not_honour_are_refused_by_name(settings, message):
+    with pytest.raises(InputError, match=message):
+        EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd", **settings})
+
+
+class _FbgemmName(Enum):
+    ROWWISE = "exact_row_wise_adagrad"
+    EMA = "ema_in_place_row_wise_adagrad"
+
+
+def test_fused_params_take_the_names_and_settings_of_fbgemm():
+    found = optimizer_of_params({"optimizer": _FbgemmName.ROWWISE, "gradient_clipping": True})
+    assert found == FusedOptimizer(name="rowwise_adagrad", max_gradient=1.0)
+    unclipped = {"optimizer": "exact_sgd", "gradient_clipping": False, "max_gradient": 2.0}
+    assert optimizer_of_params(unclipped) == FusedOptimizer(name="sgd")
+    average = optimizer_of_params({"optimizer": _FbgemmName.EMA, "ema_interval": 5})
+    assert average == FusedOptimizer(name="ema_rowwise_adagrad", ema_interval=5)
 
 
 def test_a_table_without_an_optimizer_is_refused():

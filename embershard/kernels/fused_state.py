@@ -1,0 +1,68 @@
+"""What fused optimizers remember apart from weights, and the average that
+``ema_rowwise_adagrad`` keeps in half of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.kernels.fused_optimizer import FusedOptimizer
+
+__all__ = ["STATES", "check_halves", "count_lookup", "move_averages", "named_states"]
+
+STATES = ("momentum", "momentum2")
+"""Names of the tensors of ``FusedOptimizer.state_columns``."""
+
+
+def named_states(optimizer: FusedOptimizer, tables: int, steps: Tensor) -> list[dict[str, Tensor]]:
+    """State of each table, apart from its moments: ``steps``, if the optimizer counts them."""
+    return [{"steps": steps} if optimizer.counts_steps else {} for _ in range(tables)]
+
+
+def count_lookup(steps: Tensor) -> int:
+    """Count a lookup that trains; none if autograd is off.
+
+    Args:
+        steps: int64 ``(1,)``, written in place.
+
+    Returns:
+        The lookup's number, from 1; 0: autograd is off.
+    """
+    if not torch.is_grad_enabled():
+        return 0
+    steps += 1
+    return int(steps)
+
+
+def check_halves(optimizer: FusedOptimizer, shapes: Sequence[tuple[int, int]]) -> None:
+    """Refuse rows that have no two halves.
+
+    Raises:
+        InputError: a table of an odd dim, with ``ema_rowwise_adagrad``.
+    """
+    for rows, dim in shapes:
+        if optimizer.has_average and dim % 2:
+            raise InputError(
+                f"ema_rowwise_adagrad: expected an even dim, "
+                f"got a table of {rows} rows and dim {dim}"
+            )
+
+
+@torch.no_grad()
+def move_averages(optimizer: FusedOptimizer, weights: Sequence[Tensor], step: int) -> None:
+    """Before a lookup that trains: move each second half towards the first, if due.
+
+    Args:
+        optimizer: of the tables.
+        weights: ``(rows, dim)`` of each table, written in place.
+        step: number of the lookup, from 1; 0: one that does not train.
+    """
+    due = step and step >= optimizer.ema_start and step % optimizer.ema_interval == 0
+    if not optimizer.has_average or not due:
+        return
+    for weight in weights:
+        first, second = weight.chunk(2, dim=1)
+        second.lerp_(first, optimizer.ema_coefficient)
