@@ -48,7 +48,7 @@ def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) 
             for each in explanation.dense
         ],
         "sparse": [
-            {**_sparse(each, chosen), "left_out": changes[each.spec.name]}
+            {**_sparse(each, chosen), "left_out": changes[each.asked.spec.name]}
             for each in explanation.sparse
         ],
     }
@@ -76,7 +76,7 @@ def _left_out(
 
 
 def _sparse(feature: SparseExplained, examples: list[int]) -> dict[str, Any]:
-    spec = feature.spec
+    spec = feature.asked.spec
     whole_request = spec.scope == "request"
     lists = range(1) if whole_request else examples
     return {
@@ -114,16 +114,16 @@ def _sparse(feature: SparseExplained, examples: list[int]) -> dict[str, Any]:
 def _id(feature: SparseExplained, at: int) -> dict[str, Any]:
     fate = feature.fates[at]
     return {
-        "id": int(feature.ids[at]),
-        "given": None if feature.given is None else feature.given[at],
-        "weight": None if feature.weights is None else float(feature.weights[at]),
+        "id": int(feature.asked.ids[at]),
+        "given": None if feature.asked.given is None else feature.asked.given[at],
+        "weight": None if feature.asked.weights is None else float(feature.asked.weights[at]),
         "fate": fate,
         "row": int(feature.rows[at]) if feature.rows[at] != ZERO_ROW else None,
         "norms": [None if fate == "cut" else float(each.norms[at]) for each in feature.lookups],
         "places": [
             [
                 {"columns": list(place.columns), "devices": list(place.devices)}
-                for place in each.places.of(at)
+                for place in each.places[at]
             ]
             for each in feature.lookups
         ],

@@ -80,7 +80,7 @@ class _Tables:
         ]
         if what.not_scored_with:
             lines.append(f"scores by plan {what.scored_with}: {what.not_scored_with}")
-        if any(each.given is None and len(each.ids) for each in what.sparse):
+        if any(each.asked.given is None and len(each.asked.ids) for each in what.sparse):
             lines.append("ids are as the package keeps them: of a string, the number it hashes to")
         hidden = what.num_examples - len(self.examples)
         if hidden:
@@ -130,7 +130,7 @@ class _Tables:
         table = _table("sparse input", "map", "example", "id", "row", "table", "on")
         table.add_column("norm", justify="right", no_wrap=True)
         for feature in self.explanation.sparse:
-            head = [feature.spec.name, feature.spec.ids.kind]
+            head = [feature.asked.spec.name, feature.asked.spec.ids.kind]
             for cells in self._lines(feature):
                 _add_row(table, *head, *cells)
                 head = ["", ""]
@@ -138,7 +138,7 @@ class _Tables:
 
     def _lines(self, feature: SparseExplained) -> Iterator[list[str]]:
         """The lines of one input: its lists, each as often as it is looked up."""
-        whole_request = feature.spec.scope == "request"
+        whole_request = feature.asked.spec.scope == "request"
         for number in [0] if whole_request else self.examples:
             example = "" if whole_request else str(number)
             for looked_up in feature.lookups:
@@ -169,8 +169,8 @@ class _Tables:
 
 
 def _id_line(feature: SparseExplained, looked_up: LookedUp, at: int) -> list[str]:
-    given = int(feature.ids[at]) if feature.given is None else feature.given[at]
-    weight = "" if feature.weights is None else f" x {feature.weights[at]:g}"
+    given = int(feature.asked.ids[at]) if feature.asked.given is None else feature.asked.given[at]
+    weight = "" if feature.asked.weights is None else f" x {feature.asked.weights[at]:g}"
     shown = f"{given!r:.40}{weight}"
     match feature.fates[at]:
         case "cut":
@@ -181,12 +181,12 @@ def _id_line(feature: SparseExplained, looked_up: LookedUp, at: int) -> list[str
             row = f"{feature.rows[at]} (unknown)"
         case "known":
             row = f"{feature.rows[at]}"
-    where = _where(looked_up.places.of(at))
+    where = _where(looked_up.places[at])
     return [shown, row, looked_up.table.name, where, f"{looked_up.norms[at]:.4f}"]
 
 
 def _cut(feature: SparseExplained) -> str:
-    return f"cut: {feature.spec.keep} {feature.spec.max_ids} kept"
+    return f"cut: {feature.asked.spec.keep} {feature.asked.spec.max_ids} kept"
 
 
 def _where(places: Iterable[Place]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,10 +119,7 @@ def explain_sample(package: str | Path, sample: int = 0, *, plan: str = "") -> E
     return _explain(opened, _start(opened, plan), asked)
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    """A predictor, the plan asked for, and the one that it runs by."""
-
+class _Runner(NamedTuple):
     predictor: LocalPredictor
     plan: Plan
     scored_with: str
@@ -151,7 +148,7 @@ def _explain(package: Package, runner: _Runner, asked: Asked) -> Explanation:
         for each, item in zip(asked.sparse, schema.sparse, strict=True)
         if item.ids is not None  # In a package, every input has a map.
     )
-    counted = {each.spec.name: each.unknown_ids for each in sparse if each.unknown_ids}
+    counted = {each.asked.spec.name: each.unknown_ids for each in sparse if each.unknown_ids}
     if counted != answer.unknown_ids:
         raise InternalError(
             f"unknown ids: expected {dict(answer.unknown_ids)}, as the server counts them, "

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.explain.request import GivenId, SparseAsked
+from embershard.explain.request import SparseAsked
 from embershard.package import IdMap, Package, Plan
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest import TableSpec
-from embershard.package.manifest_inputs import Lookup, SparseInputSpec
+from embershard.package.manifest_inputs import Lookup
 from embershard.package.plan import Shard
 from embershard.package.samples import offsets_of
 
@@ -31,24 +31,12 @@ class Place(NamedTuple):
     """More than one: each has a replica."""
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPlaces:
-    """Where rows lie. Rows of one shard share an entry."""
-
-    index: NDArray[np.int64]
-    """int64 ``[N]``: the entry of each row."""
-
-    entries: tuple[tuple[Place, ...], ...]
-    """Each in the order of its columns; together they are the whole row. Empty: of no row."""
-
-    def of(self, at: int) -> tuple[Place, ...]:
-        """Where the row at one position lies."""
-        return self.entries[self.index[at]]
+Places: TypeAlias = tuple[Place, ...]
+"""Of one row, in the order of its columns; together they are the whole row. Empty: of no row."""
 
 
-def place_rows(plan: Plan, table: str, rows: NDArray[np.int64]) -> RowPlaces:
-    """Where a plan puts rows of a table.
+def place_rows(plan: Plan, table: str, rows: NDArray[np.int64]) -> list[Places]:
+    """Where a plan puts rows of a table, row by row.
 
     Args:
         plan: its shards tile the table.
@@ -58,11 +46,11 @@ def place_rows(plan: Plan, table: str, rows: NDArray[np.int64]) -> RowPlaces:
     shards = sorted((s for s in plan.shards if s.table == table), key=lambda s: s.columns)
     firsts = np.unique([shard.rows[0] for shard in shards])
     bands, index = np.unique(np.searchsorted(firsts, rows, side="right") - 1, return_inverse=True)
-    entries = tuple(_places(plan, shards, firsts[band]) if band >= 0 else () for band in bands)
-    return RowPlaces(index.astype(np.int64), entries)
+    entries = [_places(plan, shards, firsts[band]) if band >= 0 else () for band in bands]
+    return [entries[each] for each in index]
 
 
-def _places(plan: Plan, shards: Sequence[Shard], row: int) -> tuple[Place, ...]:
+def _places(plan: Plan, shards: Sequence[Shard], row: int) -> Places:
     return tuple(
         Place(shard.columns, tuple(plan.devices[device] for device in shard.devices))
         for shard in shards
@@ -90,8 +78,8 @@ class LookedUp:
     pooled: NDArray[np.float64]
     """``[lists]``: length (L2) of each list's pooled vector."""
 
-    places: RowPlaces
-    """Where each id's row lies."""
+    places: list[Places]
+    """``[ids]``: where each id's row lies."""
 
 
 @final
@@ -99,19 +87,10 @@ class LookedUp:
 class SparseExplained:
     """One sparse input: N lists, or 1 in request scope; ids and what became of them."""
 
-    spec: SparseInputSpec
+    asked: SparseAsked
 
     offsets: NDArray[np.int64]
     """``[lists + 1]``: where the ids of each list begin, and the end of the last."""
-
-    ids: NDArray[np.int64]
-    """``[ids]``: list after list."""
-
-    given: tuple[GivenId, ...] | None
-    """Each id as the caller wrote it. None: as in ``ids``."""
-
-    weights: NDArray[np.float32] | None
-    """``[ids]``. None: not weighted."""
 
     rows: NDArray[np.int64]
     """``[ids]``: the row of each, -1 where there is none."""
@@ -156,11 +135,8 @@ def explain_sparse(asked: SparseAsked, ids: IdMap, package: Package, plan: Plan)
     rows[kept] = ids.rows_of(asked.ids[kept])
     fates = np.select([~kept, known, rows != ZERO_ROW], ["cut", "known", "oov"], "zero")
     return SparseExplained(
-        spec=asked.spec,
+        asked=asked,
         offsets=offsets_of(asked.lengths),
-        ids=asked.ids,
-        given=asked.given,
-        weights=asked.weights,
         rows=rows,
         fates=tuple(fates.tolist()),
         lookups=tuple(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,13 @@ from embershard.client import Prediction
 from embershard.client.prediction import prediction
 from embershard.errors import EmbershardError
 from embershard.explain.request import Asked
+from embershard.serving import LocalPredictor
 
-__all__ = ["LeftOut", "MergedPredictor", "leave_out"]
+__all__ = ["LeftOut", "leave_out"]
 
 CALL_EXAMPLES = 1 << 14
 CALL_IDS = 1 << 20
 """Most examples and ids of one call, where two requests fit: they bound its memory."""
-
-
-class MergedPredictor(Protocol):
-    """What is needed of :class:`embershard.serving.LocalPredictor`."""
-
-    def predict_merged(self, requests: Sequence[bytes]) -> list[bytes | EmbershardError]:
-        """Answers, or refusals, of serialized requests that run as one batch."""
-        ...
 
 
 @final
@@ -47,7 +40,7 @@ class LeftOut:
     """Why there are no scores without it. Empty: there are."""
 
 
-def leave_out(predictor: MergedPredictor, asked: Asked) -> tuple[Prediction, list[LeftOut]]:
+def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[Prediction, list[LeftOut]]:
     """Ask with everything, and without each input in turn, all in one batch where that is small.
 
     The request itself runs in every batch, and what is compared ran together.

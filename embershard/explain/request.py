@@ -83,14 +83,14 @@ class Asked:
                 if dense.spec.default is not None:
                     continue
                 values = np.zeros_like(values)
-            message.dense.add(name=dense.spec.name, values=_little(values))
+            message.dense.add(name=dense.spec.name, values=values.tobytes())
         for each in self.sparse:
             if each.spec.name != left_out:
                 message.sparse.add(
                     name=each.spec.name,
-                    lengths=_little(each.lengths.astype(np.int32)),
-                    values=_little(each.ids),
-                    weights=b"" if each.weights is None else _little(each.weights),
+                    lengths=each.lengths.astype("<i4").tobytes(),
+                    values=each.ids.tobytes(),
+                    weights=b"" if each.weights is None else each.weights.tobytes(),
                 )
         return bytes(message.SerializeToString())
 
@@ -148,11 +148,11 @@ def _asked(
 ) -> Asked:
     packed = pb.Packed(
         schema=int(manifest.fingerprint, 16),
-        request_dense=_little(sample.request_dense),
-        example_dense=_little(sample.example_dense),
-        lengths=_little(sample.lengths),
-        values=_little(sample.values),
-        weights=_little(sample.weights),
+        request_dense=sample.request_dense.tobytes(),
+        example_dense=sample.example_dense.tobytes(),
+        lengths=sample.lengths.tobytes(),
+        values=sample.values.tobytes(),
+        weights=sample.weights.tobytes(),
     )
     message = pb.PredictRequest(num_examples=sample.num_examples, packed=packed, outputs=outputs)
     columns = {
@@ -188,8 +188,3 @@ def _as_given(name: str, values: list[Any] | tuple[Any, ...] | NDArray[Any]) -> 
     kept = np.empty(len(values), dtype=object)
     kept[:] = values
     return kept
-
-
-def _little(array: NDArray[Any]) -> bytes:
-    """The array's bytes, little endian."""
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()

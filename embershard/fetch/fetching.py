@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Final
 
 from embershard.errors import InputError, NotFoundError, PackageError
 from embershard.fetch.files import FileBringer
-from embershard.fetch.local_files import files_by_digest
 from embershard.fetch.source import Source
 from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
@@ -86,7 +85,7 @@ def fetch_version(
             where=f"{source.url}/{model}/{version}",
             package=work / "package",
             parts=work / "parts",
-            local=files_by_digest(_others(out)),
+            local=_files_by_digest(_others(out)),
             total_bytes=sum(spec.bytes for spec in manifest.files.values()),
             progress=progress,
         )
@@ -176,6 +175,20 @@ def _others(out: Path) -> list[Path]:
     """Other versions of the model, the newest first."""
     versions = [each for each in out.parent.iterdir() if version_of(each.name) and each != out]
     return sorted(versions, key=lambda each: version_of(each.name), reverse=True)
+
+
+def _files_by_digest(folders: Iterable[Path]) -> dict[str, Path]:
+    """Files of packages by their SHA-256, as the manifests state it: unverified. A folder without a
+    readable manifest offers nothing."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        try:
+            manifest = read_manifest(folder)
+        except PackageError:
+            continue
+        for file, spec in manifest.files.items():
+            found.setdefault(spec.sha256, folder / file)
+    return found
 
 
 def _publish(package: Path, out: Path) -> None:

@@ -131,19 +131,20 @@ def test_what_was_not_answered_is_not_compared(tmp_path):
     assert checked(tmp_path, [answer(1), answer(2)], [None, answer(2)]).compared == 1
 
 
-def test_differing_answers_are_reported(tmp_path, capsys):
+@pytest.mark.parametrize("how", [(), ("--streams", "1")], ids=["calls", "streams"])
+def test_differing_answers_are_reported(tmp_path, capsys, how):
     """The second of the four requests gets another score than it got then."""
 
     def other_once(number, context):
         return answer(0.75 if number % 4 == 1 else 0.5)
 
-    with fake_predictor(other_once) as fake:
-        arguments = ("--requests", "4", "--json", str(tmp_path / "out"))
-        assert bench(fake, recorded(tmp_path / "calls"), *arguments) == 0
+    with fake_predictor(other_once, threads=2) as fake:
+        arguments = ("--in-flight", "1", "--requests", "4", "--json", str(tmp_path / "out"))
+        assert bench(fake, recorded(tmp_path / "calls"), *arguments, *how) == 0
     words = "1 differ, the first is that to request 2, values by up to 0.25"
     assert words in capsys.readouterr().out
     document = json.loads((tmp_path / "out").read_text())
-    assert document["answers"]["different"] == 1
+    assert (document["answers"]["compared"], document["answers"]["different"]) == (4, 1)
     assert document["replay"] == str(tmp_path / "calls")
 
 

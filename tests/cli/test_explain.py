@@ -88,7 +88,7 @@ def test_tables_say_what_every_id_became(package, request_file, capsys):
     assert lines[0] == "ranker 1 3 examples plan 2xcpu (cpu:0, cpu:1)"
     sparse = lines[lines.index("sparse input map example id row table on norm") :]
     explanation = explain_request(package, **REQUEST)
-    features = {each.spec.name: each for each in explanation.sparse}
+    features = {each.asked.spec.name: each for each in explanation.sparse}
     users = features["user"].lookups[0]
     assert f"user vocab 'u1' 1 users cpu:0 {users.norms[0]:.4f}" in sparse
     assert f"'nobody' 42 (unknown) users cpu:0 {users.norms[1]:.4f}" in sparse

@@ -99,7 +99,7 @@ def test_a_plan_for_other_devices_says_where_rows_lie_and_another_gives_the_scor
     assert found.scored_with == "default"
     assert found.not_scored_with.startswith("plans/2xcpu.json: table ")
     users = found.sparse[0].lookups[0].places
-    assert {place.devices for entry in users.entries for place in entry} == {("cuda:0",)}
+    assert {place.devices for row in users for place in row} == {("cuda:0",)}
     expected = explain_sample(package, 1).scores
     assert all(np.array_equal(found.scores[name], expected[name]) for name in expected)
 
