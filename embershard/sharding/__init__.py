@@ -1,12 +1,10 @@
 """Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
 
 from embershard.sharding.checkpoint import AsyncStateWriter, load_state, save_state, state_blocks
+from embershard.sharding.embedding import ShardedEmbeddingCollection
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.model_parallel import (
-    DistributedModelParallel,
-    EmbeddingBagCollectionSharder,
-)
+from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.optimizers import (
     LAMB,
     PartialRowWiseAdam,
@@ -29,6 +27,7 @@ from embershard.sharding.plan import (
     table_row_wise,
     table_wise,
 )
+from embershard.sharding.sharders import EmbeddingBagCollectionSharder, EmbeddingCollectionSharder
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -42,6 +41,7 @@ __all__ = [
     "AsyncStateWriter",
     "DistributedModelParallel",
     "EmbeddingBagCollectionSharder",
+    "EmbeddingCollectionSharder",
     "EmbeddingComputeKernel",
     "EmbeddingModuleShardingPlan",
     "EvalPipelineSparseDist",
@@ -50,6 +50,7 @@ __all__ = [
     "PartialRowWiseAdam",
     "RowWiseAdagrad",
     "ShardedEmbeddingBagCollection",
+    "ShardedEmbeddingCollection",
     "ShardingEnv",
     "ShardingPlan",
     "ShardingType",

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import (
@@ -17,14 +16,12 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
 )
 from embershard.modules.tables import TableDict, embedding_names
-from embershard.package.rectangles import Shard
+from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import Incoming, InputDist, Receiver
-from embershard.sharding.layout import build_layout
-from embershard.sharding.outgoing import Sorter
+from embershard.sharding.input_dist import Incoming
 from embershard.sharding.output_dist import OutputDist, distribute
-from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
-from embershard.sharding.types import ParameterSharding, ShardingType
+from embershard.sharding.tables import LocalShard
+from embershard.sharding.types import ParameterSharding
 
 __all__ = ["ShardedEmbeddingBagCollection"]
 
@@ -60,23 +57,22 @@ class ShardedEmbeddingBagCollection(nn.Module):
         self._configs, self._is_weighted = configs, module.is_weighted()
         self._names = embedding_names(configs)
         self._dims = [table.embedding_dim for table in configs for _ in table.feature_names]
-        replicated = [table for table in configs if _is_replicated(plan[table.name])]
-        sharded = [table for table in configs if table not in replicated]
-        self._env = env
-        self._layout = build_layout(sharded, plan, optimizers, env.world_size)
-        sorter = Sorter(self._layout, is_weighted=self._is_weighted, replicated=replicated)
-        self.receiver = Receiver(self._layout, sorter, env.rank)
-        self._tables = ShardedTables(self._layout, env.rank)
-        self._exchange = OutputDist(self._layout, env)
-        weights: TableDict = module.embedding_bags
-        for local in self._tables.shards:
-            table = next(each for each in sharded if each.name == local.shard.table)
-            fill_shard(table, local.shard, weights[table.name].weight, seed, into=local.weight)
+        self.shards = CollectionShards(
+            configs,
+            plan,
+            env,
+            optimizers,
+            module.embedding_bags,
+            seed=seed,
+            is_weighted=self._is_weighted,
+            pooled=True,
+        )
+        self._exchange = OutputDist(self.shards.layout, env)
         # In a tuple: its parameters are those of `embedding_bags`, under TorchRec's keys.
-        self._replicas = tuple(_replicas(replicated, weights, self._is_weighted, seed))
-        self.embedding_bags = self._replicas[0].embedding_bags if replicated else TableDict({})
-        self.started: tuple[object, Incoming] | None = None
-        """An input whose exchange is done; for the next call."""
+        self._replicas = tuple(
+            _replicas(configs, plan, module.embedding_bags, self._is_weighted, seed)
+        )
+        self.embedding_bags = self._replicas[0].embedding_bags if self._replicas else TableDict({})
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -84,12 +80,7 @@ class ShardedEmbeddingBagCollection(nn.Module):
         Raises:
             InputError: the batch of some rank cannot be looked up: the same message on every rank.
         """
-        started, self.started = self.started, None
-        if started is not None and started[0] is features:
-            incoming = started[1]
-        else:
-            (incoming,) = InputDist(self._env, [(self.receiver, features)]).finish()
-        return self._pool(features, incoming)
+        return self._pool(features, self.shards.incoming(features))
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
@@ -105,25 +96,21 @@ class ShardedEmbeddingBagCollection(nn.Module):
 
     def local_shards(self) -> list[LocalShard]:
         """What lies on this rank, of tables that are not data_parallel."""
-        return list(self._tables.shards)
+        return list(self.shards.tables.shards)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size in all tables of fused kernels from the next backward on."""
-        self._tables.set_learning_rate(learning_rate)
+        self.shards.tables.set_learning_rate(learning_rate)
 
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        if self._layout.lookups:
-            raise InputError(
-                "state_dict: expected data_parallel tables only, got sharded ones; "
-                "local_shards() holds those of this rank"
-            )
+        self.shards.check_state_dict()
         super()._save_to_state_dict(*args, **kwargs)
 
     def _pool(self, features: KeyedJaggedTensor, incoming: Incoming) -> KeyedTensor:
         outgoing = incoming.outgoing
         parts = list[Tensor]()
-        if self._layout.lookups:
-            pooled = self._tables.lookup(incoming)
+        if self.shards.layout.lookups:
+            pooled = self.shards.tables.lookup(incoming)
             parts.append(
                 distribute(pooled, self._exchange, incoming.examples, outgoing.bag_lengths)
             )
@@ -139,23 +126,17 @@ class ShardedEmbeddingBagCollection(nn.Module):
         return KeyedTensor(self._names, self._dims, torch.cat([each for _, each in placed], dim=1))
 
 
-def _is_replicated(sharding: ParameterSharding) -> bool:
-    return sharding.sharding_type == ShardingType.DATA_PARALLEL.value
-
-
 def _replicas(
-    tables: Sequence[EmbeddingBagConfig], weights: TableDict, is_weighted: bool, seed: int
+    tables: Sequence[EmbeddingBagConfig],
+    plan: Mapping[str, ParameterSharding],
+    weights: TableDict,
+    is_weighted: bool,
+    seed: int,
 ) -> Iterator[EmbeddingBagCollection]:
     """One collection of the replicated tables; none without tables."""
-    if tables:
-        collection = EmbeddingBagCollection(tables, is_weighted)
-        for table in tables:
-            whole = Shard(
-                table=table.name,
-                rows=(0, table.num_embeddings),
-                columns=(0, table.embedding_dim),
-                devices=(0,),
-            )
-            into = collection.embedding_bags[table.name].weight
-            fill_shard(table, whole, weights[table.name].weight, seed, into=into)
+    names = {table.name for table in split_replicated(tables, plan)[1]}
+    if names:
+        replicated = [table for table in tables if table.name in names]
+        collection = EmbeddingBagCollection(replicated, is_weighted)
+        fill_replicas(replicated, weights, seed, into=collection.embedding_bags)
         yield collection

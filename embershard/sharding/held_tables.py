@@ -49,7 +49,7 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
     if isinstance(model, DistributedModelParallel):
         for path, sharded in model.sharded_modules().items():
             local = sharded.local_shards()
-            for table in sharded.embedding_bag_configs():
+            for table in tables_of(sharded):
                 sharding = model.plan.plan[path][table.name]
                 if sharding.sharding_type != ShardingType.DATA_PARALLEL.value:
                     found.append(

@@ -62,7 +62,7 @@ class Part:
     """A bucket that is looked up in a shard."""
 
     group: FusedOptimizer
-    """Parts of one group are one call of a kernel."""
+    """That trains the shard."""
 
     shard: Shard
     stream: int
@@ -70,6 +70,15 @@ class Part:
 
     row: int
     """To add to the bucket's ids: where its rows begin within the shard's."""
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.shard.columns[1] - self.shard.columns[0]
+
+    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer, int]:
+        """Equal for parts of one call of a kernel; one that does not pool takes one width."""
+        return self.group, 0 if pooled else self.width
 
 
 class Copy(NamedTuple):
@@ -107,7 +116,7 @@ class Layout:
 
     def dim_of(self, rank: int) -> int:
         """Columns of a rank's parts, side by side."""
-        return sum(part.shard.columns[1] - part.shard.columns[0] for part in self.parts[rank])
+        return sum(part.width for part in self.parts[rank])
 
 
 def build_layout(
@@ -115,6 +124,8 @@ def build_layout(
     plan: Mapping[str, ParameterSharding],
     optimizers: Mapping[str, FusedOptimizer],
     world_size: int,
+    *,
+    pooled: bool = True,
 ) -> Layout:
     """The layout of tables that are not replicated.
 
@@ -123,6 +134,7 @@ def build_layout(
         plan: of each table at least, checked.
         optimizers: of each table.
         world_size: number of ranks.
+        pooled: whether kernels sum bags, or return every row.
     """
     lookups = _lookups(tables)
     buckets = [
@@ -151,7 +163,7 @@ def build_layout(
             )
             for place, shard in held
         ]
-        own = _by_kernel(own)
+        own = _by_kernel(own, pooled=pooled)
         streams.append(tuple(received))
         parts.append(tuple(own))
         copies.append(_copies(own, [lookups[buckets[at].lookup] for at in received]))
@@ -176,12 +188,15 @@ def _row_ranges(shards: Sequence[Shard]) -> list[Span]:
     return [Span(first, end) for first, end in pairwise(edges)]
 
 
-def _by_kernel(parts: list[Part]) -> list[Part]:
-    """Group after group, and within it shard after shard, as the kernels take them."""
-    groups = list(dict.fromkeys(part.group for part in parts))
+def _by_kernel(parts: list[Part], *, pooled: bool) -> list[Part]:
+    """Call after call of a kernel, and within it shard after shard."""
+    kernels = list(dict.fromkeys(part.kernel(pooled=pooled) for part in parts))
     shards = list(dict.fromkeys(part.shard for part in parts))
     place = {shard: at for at, shard in enumerate(shards)}
-    return sorted(parts, key=lambda each: (groups.index(each.group), place[each.shard]))
+    return sorted(
+        parts,
+        key=lambda each: (kernels.index(each.kernel(pooled=pooled)), place[each.shard]),
+    )
 
 
 def _copies(parts: Sequence[Part], lookups: Sequence[Lookup]) -> tuple[Copy, ...]:

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist
+from embershard.sharding.sharders import ShardedCollection
 
 __all__ = ["Exchange", "ModelInputs"]
 
@@ -31,9 +31,7 @@ class Exchange:
         inputs: the collections, and the input of each.
     """
 
-    def __init__(
-        self, dist: InputDist, inputs: Sequence[tuple[ShardedEmbeddingBagCollection, object]]
-    ) -> None:
+    def __init__(self, dist: InputDist, inputs: Sequence[tuple[ShardedCollection, object]]) -> None:
         self.dist, self._inputs = dist, inputs
 
     @contextmanager
@@ -41,11 +39,11 @@ class Exchange:
         """While the model runs: each collection has what ``dist`` found for it."""
         try:
             for (module, features), incoming in zip(self._inputs, found, strict=True):
-                module.started = (features, incoming)
+                module.shards.started = (features, incoming)
             yield
         finally:
             for module, _ in self._inputs:
-                module.started = None
+                module.shards.started = None
 
 
 class ModelInputs:
@@ -66,7 +64,7 @@ class ModelInputs:
         self._modules = {
             path: module
             for path, module in model.named_modules()
-            if isinstance(module, ShardedEmbeddingBagCollection)
+            if isinstance(module, ShardedCollection)
         }
         self._observed: dict[str, Path] | None = None
         """Path of a collection -> place of its input, on this rank."""
@@ -100,9 +98,9 @@ class ModelInputs:
         inputs = [
             (self._modules[path], _resolve(arguments, place))
             for path, place in (self._agreed or {}).items()
-            if self._modules[path].started is None
+            if self._modules[path].shards.started is None
         ]
-        requests = [(module.receiver, features) for module, features in inputs]
+        requests = [(module.shards.receiver, features) for module, features in inputs]
         return Exchange(InputDist(self._env, requests, failure=failure, is_end=is_end), inputs)
 
     @contextmanager
@@ -115,7 +113,7 @@ class ModelInputs:
         if not self.compare():
             with self.observed(arguments):
                 yield
-        elif all(self._modules[path].started is not None for path in self._agreed or {}):
+        elif all(self._modules[path].shards.started is not None for path in self._agreed or {}):
             yield
         else:
             exchange = self.start(arguments)

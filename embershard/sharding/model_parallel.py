@@ -13,81 +13,19 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
-from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.model_inputs import ModelInputs
-from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from embershard.sharding.plan import tables_of
-from embershard.sharding.types import (
-    EmbeddingModuleShardingPlan,
-    ParameterSharding,
-    ShardingPlan,
-    ShardingType,
-    check_module_plan,
+from embershard.sharding.sharders import (
+    EmbeddingBagCollectionSharder,
+    EmbeddingCollectionSharder,
+    ShardedCollection,
+    Sharder,
 )
+from embershard.sharding.types import ShardingPlan, check_module_plan
 
-__all__ = ["DistributedModelParallel", "EmbeddingBagCollectionSharder"]
-
-
-class EmbeddingBagCollectionSharder:
-    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``.
-
-    Args:
-        fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
-            or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd"),
-            ``learning_rate``, ``eps``. None: such tables are refused, unless data_parallel.
-
-    Raises:
-        InputError: a setting that cannot be used.
-    """
-
-    def __init__(self, fused_params: Mapping[str, Any] | None = None) -> None:
-        self._default = None if fused_params is None else optimizer_of_params(fused_params)
-
-    def can_shard(self, module: nn.Module) -> bool:
-        """Whether this sharder shards such modules."""
-        return isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
-
-    def optimizers(
-        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
-    ) -> dict[str, FusedOptimizer]:
-        """Of each table that is not data_parallel.
-
-        Raises:
-            InputError: a table has none.
-        """
-        found = dict[str, FusedOptimizer]()
-        for name, sharding in plan.items():
-            if sharding.sharding_type == ShardingType.DATA_PARALLEL.value:
-                continue
-            if isinstance(module, FusedEmbeddingBagCollection):
-                found[name] = module.optimizer
-                continue
-            assert isinstance(module, EmbeddingBagCollection)
-            given = optimizer_of(module.embedding_bags[name].weight) or self._default
-            if given is None:
-                raise InputError(
-                    f"{where}: table {name!r}: expected an optimizer in backward "
-                    "(apply_optimizer_in_backward, or fused_params of the sharder), got none"
-                )
-            found[name] = given
-        return found
-
-    def shard(
-        self,
-        module: nn.Module,
-        plan: EmbeddingModuleShardingPlan,
-        env: ShardingEnv,
-        *,
-        where: str,
-        seed: int,
-    ) -> ShardedEmbeddingBagCollection:
-        """The sharded collection in place of ``module``."""
-        assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
-        optimizers = self.optimizers(module, plan, where=where)
-        return ShardedEmbeddingBagCollection(module, plan, env, optimizers, seed=seed)
+__all__ = ["DistributedModelParallel"]
 
 
 class DistributedModelParallel(nn.Module):
@@ -101,7 +39,7 @@ class DistributedModelParallel(nn.Module):
         module: on CPU; collections may be on device meta.
         env: the ranks. None: those of torch.distributed's default group.
         plan: of each collection, by its path in ``module``.
-        sharders: of the collections. None: one without ``fused_params``.
+        sharders: of the collections. None: one of each kind, without ``fused_params``.
         seed: of new weights of collections on device meta.
 
     Raises:
@@ -115,13 +53,14 @@ class DistributedModelParallel(nn.Module):
         env: ShardingEnv | None = None,
         *,
         plan: ShardingPlan,
-        sharders: Sequence[EmbeddingBagCollectionSharder] | None = None,
+        sharders: Sequence[Sharder] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
         self._env, self._plan = env, plan
-        sharders = [EmbeddingBagCollectionSharder()] if sharders is None else sharders
+        if sharders is None:
+            sharders = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
         chosen = agree(
             env.process_group,
             lambda: _checked(module, plan, sharders, env.world_size),
@@ -160,12 +99,12 @@ class DistributedModelParallel(nn.Module):
         """By which it is sharded."""
         return self._plan
 
-    def sharded_modules(self) -> dict[str, ShardedEmbeddingBagCollection]:
+    def sharded_modules(self) -> dict[str, ShardedCollection]:
         """The sharded collections by path."""
         return {
             path: module
             for path, module in self.module.named_modules()
-            if isinstance(module, ShardedEmbeddingBagCollection)
+            if isinstance(module, ShardedCollection)
         }
 
     def named_parameters(
@@ -220,16 +159,16 @@ class _DenseGradients:
 def _checked(
     module: nn.Module,
     plan: ShardingPlan,
-    sharders: Sequence[EmbeddingBagCollectionSharder],
+    sharders: Sequence[Sharder],
     world_size: int,
-) -> dict[str, EmbeddingBagCollectionSharder]:
+) -> dict[str, Sharder]:
     """The sharder of each collection in the plan, by path.
 
     Raises:
         InputError: the plan does not fit the model.
     """
     modules = dict(module.named_modules())
-    chosen = dict[str, EmbeddingBagCollectionSharder]()
+    chosen = dict[str, Sharder]()
     for path, cut in plan.plan.items():
         where = f"plan: module {path!r}"
         if path not in modules:
@@ -250,7 +189,7 @@ def _checked(
 def _digest(
     module: nn.Module,
     plan: ShardingPlan,
-    chosen: Mapping[str, EmbeddingBagCollectionSharder],
+    chosen: Mapping[str, Sharder],
     seed: int,
 ) -> str:
     """Equal on ranks that train together."""
@@ -261,7 +200,9 @@ def _digest(
         for table in tables:
             said.append(f"{table.name} {table.num_embeddings} {table.embedding_dim}")
             said.append(f"{table.feature_names} {getattr(table, 'pooling', None)}")
-        said.append(f"weighted={collection.is_weighted()}")
+        said.append(type(collection).__name__)
+        if isinstance(collection, EmbeddingBagCollection | FusedEmbeddingBagCollection):
+            said.append(f"weighted={collection.is_weighted()}")
         said.append(str(sharder.optimizers(collection, plan.plan[path], where=path)))
     said += [
         f"{name} {tuple(each.shape)} {each.requires_grad}"

@@ -11,8 +11,8 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import permute_segments
-from embershard.modules import EmbeddingBagConfig
-from embershard.modules.bags import read_bags
+from embershard.modules import EmbeddingConfig
+from embershard.modules.bags import read_lists
 from embershard.sharding.layout import Layout
 
 __all__ = ["Outgoing", "Sorter"]
@@ -40,6 +40,9 @@ class Outgoing:
     bag_lengths: Tensor
     """int64 ``(lookups, B)``: as the input has them, -1 counted."""
 
+    positions: Tensor | None
+    """int64 ``(total,)``: of each id among those of all lookups, -1 counted. None: pooled."""
+
 
 class Sorter:
     """Checks a batch and sorts its ids by rank.
@@ -48,11 +51,18 @@ class Sorter:
         layout: of the collection.
         is_weighted: whether the features' weights are sent.
         replicated: tables that every rank holds; their features are checked and stay.
+        pooled: whether bags are summed; if not, the positions of ids are kept.
     """
 
     def __init__(
-        self, layout: Layout, *, is_weighted: bool, replicated: Sequence[EmbeddingBagConfig]
+        self,
+        layout: Layout,
+        *,
+        is_weighted: bool,
+        replicated: Sequence[EmbeddingConfig],
+        pooled: bool = True,
     ) -> None:
+        self._pooled = pooled
         self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
         self._features = [lookup.feature for lookup in layout.lookups]
         self._rows = torch.tensor([each.table.num_embeddings for each in layout.lookups]).long()
@@ -80,21 +90,21 @@ class Sorter:
             raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")
         for table in self._replicated:
             for feature in table.feature_names:
-                read_bags(
-                    features, feature, table, is_weighted=self._is_weighted, dtype=torch.float32
-                )
+                read_lists(features, feature, table)
         ids, lengths, weights = self._select(features)
         examples = lengths.shape[1]
         counts = lengths.sum(1)
         lookup_of_id = torch.arange(len(counts)).repeat_interleave(counts, output_size=len(ids))
         self._check(ids, lookup_of_id)
         bag_lengths = lengths
+        positions = None if self._pooled else torch.arange(len(ids))
         bag_of_id: Tensor | None = None
         keep = ids >= 0
         if not bool(keep.all()):
             bag_of_id = _bags(lengths, len(ids))[keep]
             ids, lookup_of_id = ids[keep], lookup_of_id[keep]
             weights = None if weights is None else weights[keep]
+            positions = None if positions is None else positions[keep]
             lengths = torch.bincount(bag_of_id, minlength=lengths.numel()).view_as(lengths)
         if self._is_cut:
             if bag_of_id is None:
@@ -104,10 +114,13 @@ class Sorter:
             order = buckets.argsort(stable=True)
             ids = (ids - self._bucket_starts[buckets])[order]
             weights = None if weights is None else weights[order]
+            positions = None if positions is None else positions[order]
             places = buckets * examples + bag_of_id % max(examples, 1)
             shape = len(self._bucket_ends), examples
             lengths = torch.bincount(places, minlength=shape[0] * shape[1]).view(shape)
         if not self._is_sorted:
+            if positions is not None:
+                positions = permute_segments(self._sent, lengths, positions)[1]
             lengths, ids, weights = permute_segments(self._sent, lengths, ids, weights)
         sent = torch.zeros(len(self._layout.streams), dtype=torch.int64)
         sent.index_add_(0, self._rank_of_stream, lengths.sum(1))
@@ -118,6 +131,7 @@ class Sorter:
             weights=weights,
             counts=sent.tolist(),
             bag_lengths=bag_lengths,
+            positions=positions,
         )
 
     def _select(self, features: KeyedJaggedTensor) -> tuple[Tensor, Tensor, Tensor | None]:

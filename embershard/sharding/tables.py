@@ -4,7 +4,7 @@ train them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -48,39 +48,55 @@ class ShardedTables:
     Args:
         layout: of the collection.
         rank: this one.
+        pooled: whether ``lookup`` will be called, or ``gather``.
     """
 
-    def __init__(self, layout: Layout, rank: int) -> None:
+    def __init__(self, layout: Layout, rank: int, *, pooled: bool = True) -> None:
+        self._pooled = pooled
         self._groups = list[tuple[AnyFusedTables, int]]()
         self._columns = layout.dim_of(rank)
         self.shards = list[LocalShard]()
-        for optimizer, parts in groupby(layout.parts[rank], key=lambda part: part.group):
+        for (optimizer, _), parts in groupby(
+            layout.parts[rank], key=lambda part: part.kernel(pooled=pooled)
+        ):
             self._add_group(optimizer, list(parts))
         # Autograd calls backward only if an input requires a gradient, on ranks without tables too.
         self._anchor = torch.zeros(0, requires_grad=True)
 
     def lookup(self, incoming: Incoming) -> Tensor:
-        """float32 ``(examples of all ranks, columns of all parts)``."""
+        """float32 ``(examples of all ranks, columns of all parts)``: sums of bags."""
+        examples = sum(incoming.examples)
+        weights = incoming.weights
+        pooled = [
+            tables.lookup(incoming.ids[ids], offsets, None if weights is None else weights[ids])
+            for tables, ids, offsets in self._calls(incoming)
+            if examples
+        ]
+        if not pooled:
+            return self._anchor.new_zeros(examples, self._columns) + self._anchor.sum()
+        return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
+
+    def gather(self, incoming: Incoming) -> Tensor:
+        """float32, flat: the rows of all ids, part after part, rank after rank."""
+        found = [
+            tables.gather(incoming.ids[ids], offsets).flatten()
+            for tables, ids, offsets in self._calls(incoming)
+            if ids.start < ids.stop
+        ]
+        return torch.cat([self._anchor, *found]) if len(found) != 1 else found[0]
+
+    def _calls(self, incoming: Incoming) -> Iterator[tuple[AnyFusedTables, slice, Tensor]]:
+        """Of each kernel: its ids, and the offsets of their bags."""
         examples = sum(incoming.examples)
         counts = incoming.counts.sum(1).tolist()
-        pooled, part, at = list[Tensor](), 0, 0
+        part, at = 0, 0
         for tables, parts in self._groups:
             total = sum(counts[part : part + parts])
             lengths = incoming.lengths[part * examples : (part + parts) * examples]
             offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64)
             torch.cumsum(lengths, 0, out=offsets[1:])
-            weights = incoming.weights
-            pooled.append(
-                tables.lookup(
-                    incoming.ids[at : at + total],
-                    offsets,
-                    None if weights is None else weights[at : at + total],
-                )
-            )
+            yield tables, slice(at, at + total), offsets
             part, at = part + parts, at + total
-        if not pooled or not examples:
-            return self._anchor.new_zeros(examples, self._columns) + self._anchor.sum()
-        return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size in all tables from the next backward on."""
@@ -95,6 +111,7 @@ class ShardedTables:
             lookups,
             optimizer=optimizer,
             device=torch.device("cpu"),
+            pooled=self._pooled,
         )
         self._groups.append((tables, len(parts)))
         self.shards += [

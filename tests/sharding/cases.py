@@ -1,6 +1,7 @@
 """What worker processes run; see workers.py."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,11 +9,19 @@ import torch.distributed as dist
 from torch import nn
 
 from embershard.errors import DataError, InputError
-from embershard.jagged import KeyedJaggedTensor
-from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    EmbeddingCollection,
+    EmbeddingConfig,
+    FusedEmbeddingCollection,
+    PoolingType,
+)
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
+    EmbeddingCollectionSharder,
     ShardingPlan,
     load_state,
     save_state,
@@ -21,24 +30,34 @@ from tests.sharding.reference import EPS, LEARNING_RATE, loss_of
 
 
 def collection_of(case, device="cpu"):
-    module = EmbeddingBagCollection(
-        [
-            EmbeddingBagConfig(
-                name=name,
-                num_embeddings=rows,
-                embedding_dim=dim,
-                feature_names=features,
-                pooling=PoolingType[pooling],
-            )
-            for name, rows, dim, features, pooling in case.tables
-        ],
-        is_weighted=case.is_weighted,
-        device=device,
-    )
+    sizes = [
+        {"name": name, "num_embeddings": rows, "embedding_dim": dim, "feature_names": features}
+        for name, rows, dim, features, _ in case.tables
+    ]
+    if case.is_sequence:
+        module = EmbeddingCollection([EmbeddingConfig(**size) for size in sizes], device=device)
+        tables = module.embeddings
+    else:
+        configs = [
+            EmbeddingBagConfig(**size, pooling=PoolingType[pooling])
+            for size, (*_, pooling) in zip(sizes, case.tables, strict=True)
+        ]
+        module = EmbeddingBagCollection(configs, is_weighted=case.is_weighted, device=device)
+        tables = module.embedding_bags
     if device == "cpu":
         for name, weight in case.weights.items():
-            module.embedding_bags[name].weight.data.copy_(weight)
+            tables[name].weight.data.copy_(weight)
     return module
+
+
+def values_of(output, features):
+    """Of a sharded collection: pooled columns, or the vectors of all ids, their lists checked."""
+    if isinstance(output, KeyedTensor):
+        return output.values()
+    for name, lists in output.items():
+        expected = features[name.split("@")[0]].lengths()
+        torch.testing.assert_close(lists.lengths(), expected)
+    return torch.cat([lists.values() for lists in output.values()])
 
 
 def features_of(case, batch):
@@ -55,12 +74,13 @@ def shard(env, module, plan, optimizer="sgd"):
     settings = {"optimizer": optimizer, "learning_rate": LEARNING_RATE}
     if optimizer != "sgd":
         settings["eps"] = EPS
-    sharder = EmbeddingBagCollectionSharder(fused_params=settings)
+    is_pooled = isinstance(module, EmbeddingBagCollection)
+    kind = EmbeddingBagCollectionSharder if is_pooled else EmbeddingCollectionSharder
     return DistributedModelParallel(
         nn.ModuleDict({"sparse": module}),
         env,
         plan=ShardingPlan({"sparse": plan}),
-        sharders=[sharder],
+        sharders=[kind(fused_params=settings)],
     ).module["sparse"]
 
 
@@ -73,14 +93,16 @@ def train(env, case, plan):
     optimizer = kind(dense, lr=LEARNING_RATE, **settings) if dense else None
     outputs = []
     for step, ranks in enumerate(case.batches):
-        output = module(features_of(case, ranks[env.rank])).values()
+        features = features_of(case, ranks[env.rank])
+        output = values_of(module(features), features)
         loss_of(output, step).backward()
         if optimizer:
             optimizer.step()
             optimizer.zero_grad()
         outputs.append(output.detach())
     shards = [(each.shard, each.weight, each.momentum) for each in module.local_shards()]
-    replicas = {name: module.embedding_bags[name].weight.detach() for name in module.embedding_bags}
+    tables = module.embeddings if case.is_sequence else module.embedding_bags
+    replicas = {name: tables[name].weight.detach() for name in tables}
     return outputs, shards, replicas
 
 
@@ -142,6 +164,49 @@ def train_model(env, case, plans):
         (parallel.module.scale * (first.sum() + second.sum())).sum().backward()
         gradients = own, parallel.module.scale.grad, parallel.module.unused.grad
         steps.append((first.detach(), second.detach(), len(counted), gradients))
+    return steps
+
+
+class BothKinds(nn.Module):
+    """The same tables in a collection that pools and a fused one that does not."""
+
+    def __init__(self, case):
+        super().__init__()
+        self.pooled = collection_of(replace(case, is_sequence=False))
+        self.lists = FusedEmbeddingCollection(
+            collection_of(case, "meta").embedding_configs(), optimizer="sgd"
+        )
+        for name, weight in case.weights.items():
+            self.lists.embeddings[name].weight.data.copy_(weight)
+
+    def forward(self, features):
+        return self.pooled(features), self.lists(features)
+
+
+def train_both_kinds(env, case, plans):
+    """Of each step: exchanges of inputs, pooled columns, and sums of the lists of vectors."""
+    parallel = DistributedModelParallel(
+        BothKinds(case),
+        env,
+        plan=ShardingPlan(dict(zip(["pooled", "lists"], plans, strict=True))),
+        sharders=[
+            EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"}),
+            EmbeddingCollectionSharder(),
+        ],
+    )
+    steps = []
+    for ranks in case.batches:
+        with count_exchanges(env.input_group) as counted:
+            pooled, lists = parallel(features_of(case, ranks[env.rank]))
+        sums = torch.cat(
+            [
+                torch.segment_reduce(each.values(), "sum", lengths=each.lengths(), initial=0)
+                for each in lists.values()
+            ],
+            dim=1,
+        )
+        (pooled.values().sum() + sums.sum()).backward()
+        steps.append((len(counted), pooled.values().detach(), sums.detach()))
     return steps
 
 

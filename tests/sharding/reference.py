@@ -15,11 +15,20 @@ class Case:
     batches: list  # of each step, of each rank: {feature: (ids, lengths, weights)}
     optimizer: str = "sgd"
     is_weighted: bool = False
+    is_sequence: bool = False  # every id keeps its vector
     weights: dict = field(default_factory=dict)  # name -> float32 (rows, dim)
 
 
 def make_case(
-    world_size, *, pooling="SUM", is_weighted=False, optimizer="sgd", sizes, seed=0, steps=5
+    world_size,
+    *,
+    pooling="SUM",
+    is_weighted=False,
+    is_sequence=False,
+    optimizer="sgd",
+    sizes,
+    seed=0,
+    steps=5,
 ):
     """Three tables, one feature in two of them, empty bags, repeated ids, and -1."""
     generator = torch.Generator().manual_seed(seed)
@@ -29,7 +38,7 @@ def make_case(
 
     tables = [
         ("users", 50, 8, ["u", "v"], pooling),
-        ("items", 7, 16, ["i"], "SUM"),
+        ("items", 7, 8 if is_sequence else 16, ["i"], "SUM"),
         ("words", 23, 8, ["v2", "u"], pooling),
     ]
     features = {"u": 23, "v": 50, "i": 7, "v2": 23}
@@ -45,7 +54,7 @@ def make_case(
             ranks.append(batch)
         batches.append(ranks)
     weights = {name: torch.randn(rows, dim, generator=generator) for name, rows, dim, *_ in tables}
-    return Case(tables, batches, optimizer, is_weighted, weights)
+    return Case(tables, batches, optimizer, is_weighted, is_sequence, weights)
 
 
 def loss_of(output, step):
@@ -65,7 +74,8 @@ def run_reference(case, column_ranges):
     outputs = []
     for step, ranks in enumerate(case.batches):
         leaves = {name: each.clone().requires_grad_() for name, each in weights.items()}
-        pooled = [_pool(case, leaves, batch) for batch in ranks]
+        look_up = _gather if case.is_sequence else _pool
+        pooled = [look_up(case, leaves, batch) for batch in ranks]
         outputs.append([each.detach() for each in pooled])
         # Tables that no example reads get a gradient of 0, not none.
         unread = sum(leaf.sum() * 0 for leaf in leaves.values())
@@ -98,6 +108,16 @@ def _pool(case, tables, batch):
                 rows.append(vector / max(len(bag), 1) if pooling == "MEAN" else vector)
             columns.append(torch.stack(rows) if rows else torch.zeros(0, dim, dtype=torch.float64))
     return torch.cat(columns, dim=1)
+
+
+def _gather(case, tables, batch):
+    """The vectors of all ids, feature after feature."""
+    found = []
+    for name, _, _, features, _ in case.tables:
+        for feature in features:
+            ids, *_ = batch[feature]
+            found.append(tables[name][ids.clamp(min=0)] * (ids >= 0).unsqueeze(1))
+    return torch.cat(found)
 
 
 def _step(optimizer, weight, gradient, state):

@@ -10,19 +10,25 @@ from tests.sharding.cases import (
     collection_of,
     exchanges_of_arguments,
     gradient_after_failed_backward,
+    train_both_kinds,
     train_model,
 )
 from tests.sharding.reference import make_case
 
+
+def plans_of(case):
+    return [
+        construct_module_sharding_plan(
+            collection_of(case, "meta"),
+            dict.fromkeys(["users", "items", "words"], generator),
+            world_size=2,
+        )
+        for generator in (table_wise(rank=0), row_wise())
+    ]
+
+
 CASE = make_case(2, sizes=[5, 3], steps=3)
-PLANS = [
-    construct_module_sharding_plan(
-        collection_of(CASE, "meta"),
-        dict.fromkeys(["users", "items", "words"], generator),
-        world_size=2,
-    )
-    for generator in (table_wise(rank=0), row_wise())
-]
+PLANS = plans_of(CASE)
 
 
 def same_argument_on_rank_0(rank, step, features, others):
@@ -43,6 +49,14 @@ def test_collections_exchange_their_inputs_in_two_collectives(workers):
         assert [exchanges for _, _, exchanges, _ in steps] == [4, 2, 2]
         for first, second, *_ in steps:
             torch.testing.assert_close(first, second)  # Same tables, other plans.
+
+
+def test_pooled_and_sequence_collections_exchange_their_inputs_together(workers):
+    case = make_case(2, is_sequence=True, sizes=[5, 3], steps=3)
+    for steps in workers.run(2, train_both_kinds, case, plans_of(case)):
+        assert [exchanges for exchanges, *_ in steps] == [4, 2, 2]
+        for _, pooled, sums in steps:  # Same tables, same gradients.
+            torch.testing.assert_close(pooled, sums)
 
 
 def test_dense_gradients_are_means_over_the_ranks(workers):

@@ -37,7 +37,7 @@ def tilings(draw, name, rows, dim):
 
 
 @settings(
-    max_examples=12,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     database=None,
@@ -49,6 +49,7 @@ def test_random_tilings_train_as_whole_tables(workers, data):
         WORLD,
         pooling=data.draw(st.sampled_from(["SUM", "MEAN"])),
         optimizer=data.draw(st.sampled_from(["sgd", "adagrad"])),
+        is_sequence=data.draw(st.booleans()),
         sizes=[data.draw(st.integers(0, 4)) for _ in range(WORLD)],
         seed=data.draw(st.integers(0, 1 << 20)),
         steps=3,

@@ -1,0 +1,113 @@
+"""``ShardedEmbeddingCollection``: unpooled lookups in tables that lie on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor
+from embershard.kernels import FusedOptimizer
+from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
+from embershard.modules.tables import TableDict, embedding_names
+from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.sequence_dist import SequenceDist, distribute_sequences
+from embershard.sharding.tables import LocalShard
+from embershard.sharding.types import ParameterSharding
+
+__all__ = ["ShardedEmbeddingCollection"]
+
+
+class ShardedEmbeddingCollection(nn.Module):
+    """As ``EmbeddingCollection``, for the batch of this rank, over the tables of all ranks.
+
+    What ``ShardedEmbeddingBagCollection`` says of ranks, empty batches, gradients and
+    ``data_parallel`` holds here too.
+
+    Args:
+        module: whose tables and initial weights to take. On device meta the weights are new ones,
+            the same under every plan.
+        plan: of each of its tables.
+        env: the ranks.
+        optimizers: of each table that is not data_parallel.
+        seed: of new weights.
+    """
+
+    def __init__(
+        self,
+        module: EmbeddingCollection | FusedEmbeddingCollection,
+        plan: Mapping[str, ParameterSharding],
+        env: ShardingEnv,
+        optimizers: Mapping[str, FusedOptimizer],
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        configs = module.embedding_configs()
+        self._configs, self._names = configs, embedding_names(configs)
+        self.shards = CollectionShards(
+            configs,
+            plan,
+            env,
+            optimizers,
+            module.embeddings,
+            seed=seed,
+            is_weighted=False,
+            pooled=False,
+        )
+        self._exchange = SequenceDist(self.shards.layout, env, configs[0].embedding_dim)
+        _, replicated = split_replicated(configs, plan)
+        self._replicated = {table.name for table in replicated}
+        # In a tuple: its parameters are those of `embeddings`, under TorchRec's keys.
+        self._replicas = tuple([EmbeddingCollection(replicated)] if replicated else [])
+        self.embeddings = self._replicas[0].embeddings if replicated else TableDict({})
+        fill_replicas(replicated, module.embeddings, seed, into=self.embeddings)
+
+    def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
+        """Look up; see ``EmbeddingCollection.forward``.
+
+        Raises:
+            InputError: the batch of some rank cannot be looked up: the same message on every rank.
+        """
+        incoming = self.shards.incoming(features)
+        sharded = list[JaggedTensor]()
+        if self.shards.layout.lookups:
+            vectors = distribute_sequences(
+                self.shards.tables.gather(incoming), self._exchange, incoming
+            )
+            lengths = incoming.outgoing.bag_lengths
+            parts = torch.split(vectors, lengths.sum(1).tolist())
+            sharded = [
+                JaggedTensor(part, lengths=each) for part, each in zip(parts, lengths, strict=True)
+            ]
+        replicated = [each for module in self._replicas for each in module(features).values()]
+        # Both are in the order of tables and features.
+        found = {True: iter(replicated), False: iter(sharded)}
+        owners = [table.name for table in self._configs for _ in table.feature_names]
+        return {
+            name: next(found[owner in self._replicated])
+            for name, owner in zip(self._names, owners, strict=True)
+        }
+
+    def embedding_configs(self) -> list[EmbeddingConfig]:
+        """The tables, in order."""
+        return list(self._configs)
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    def local_shards(self) -> list[LocalShard]:
+        """What lies on this rank, of tables that are not data_parallel."""
+        return list(self.shards.tables.shards)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size in all tables of fused kernels from the next backward on."""
+        self.shards.tables.set_learning_rate(learning_rate)
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.shards.check_state_dict()
+        super()._save_to_state_dict(*args, **kwargs)

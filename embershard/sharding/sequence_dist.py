@@ -1,0 +1,149 @@
+"""Vectors of ids back to the ranks that sent the ids; their gradients the same way in reverse.
+
+A rank returns to each rank the vectors of its ids, part after part; the receiver writes them to
+the places where the ids stood:
+
+    ids sent       rank 0: [7, 9]        rank 1: [31]
+    positions              [0, 2]                [1]
+    output         row 0: vector of 7, row 1: vector of 31, row 2: vector of 9
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.input_dist import Incoming
+from embershard.sharding.layout import Layout
+from embershard.sharding.outgoing import Outgoing
+
+__all__ = ["SequenceDist", "distribute_sequences"]
+
+
+class SequenceDist:
+    """The exchange of one collection that does not pool.
+
+    Args:
+        layout: of the collection.
+        env: the ranks.
+        dim: columns of a vector.
+    """
+
+    def __init__(self, layout: Layout, env: ShardingEnv, dim: int) -> None:
+        self._env, self._dim = env, dim
+        self._widths = torch.tensor([part.width for part in layout.parts[env.rank]]).long()
+        parts = [part for own in layout.parts for part in own]
+        firsts = accumulate((len(own) for own in layout.streams), initial=0)
+        self._streams = [
+            first + part.stream
+            for first, own in zip(firsts, layout.parts, strict=False)
+            for part in own
+        ]
+        self._columns = [slice(*part.shard.columns) for part in parts]
+        self._is_whole = all(part.width == dim for part in parts)
+        self._parts_of_rank = [len(own) for own in layout.parts]
+
+    def forward(self, vectors: Tensor, incoming: Incoming) -> Tensor:
+        """
+        Args:
+            vectors: float32, flat: of this rank's parts, part after part, rank after rank.
+            incoming: what they were looked up for.
+
+        Returns:
+            float32 ``(ids of all lookups, dim)``; zeros for -1.
+        """
+        rows = self._rows(incoming.outgoing)
+        sizes = incoming.counts * self._widths.unsqueeze(1)
+        parts, ranks = sizes.shape
+        segments = torch.split(vectors, sizes.flatten().tolist())
+        sent = torch.cat(
+            [
+                vectors.new_empty(0),
+                *(segments[part * ranks + rank] for rank in range(ranks) for part in range(parts)),
+            ]
+        )
+        ours = self._sizes(rows)
+        received = vectors.new_empty(sum(ours))
+        self._exchange(received, sent, self._by_rank(ours), sizes.sum(0).tolist())
+        output = vectors.new_zeros(int(incoming.outgoing.bag_lengths.sum()), self._dim)
+        if self._is_whole:
+            output[torch.cat(rows)] = received.view(-1, self._dim)
+            return output
+        blocks = torch.split(received, ours)
+        for at, columns, block in zip(rows, self._columns, blocks, strict=True):
+            output[at, columns] = block.view(len(at), columns.stop - columns.start)
+        return output
+
+    def backward(self, gradient: Tensor, incoming: Incoming) -> Tensor:
+        """Of ``forward``'s output to that of ``vectors``, as the mean over ranks."""
+        gradient = gradient / self._env.world_size
+        rows = self._rows(incoming.outgoing)
+        if self._is_whole:
+            sent = gradient[torch.cat(rows)].flatten()
+        else:
+            blocks = zip(rows, self._columns, strict=True)
+            sent = torch.cat([gradient[at, columns].flatten() for at, columns in blocks])
+        sizes = incoming.counts * self._widths.unsqueeze(1)
+        parts, ranks = sizes.shape
+        received = gradient.new_empty(int(sizes.sum()))
+        ours = self._by_rank(self._sizes(rows))
+        self._exchange(received, sent, sizes.sum(0).tolist(), ours)
+        segments = torch.split(received, sizes.t().flatten().tolist())
+        return torch.cat(
+            [
+                gradient.new_empty(0),
+                *(segments[rank * parts + part] for part in range(parts) for rank in range(ranks)),
+            ]
+        )
+
+    def _rows(self, outgoing: Outgoing) -> list[Tensor]:
+        """Rows of the output that each part of all ranks returns."""
+        assert outgoing.positions is not None
+        of_streams = torch.split(outgoing.positions, outgoing.lengths.sum(1).tolist())
+        return [of_streams[stream] for stream in self._streams]
+
+    def _sizes(self, rows: list[Tensor]) -> list[int]:
+        """Values that each part of all ranks returns."""
+        widths = (columns.stop - columns.start for columns in self._columns)
+        return [len(at) * width for at, width in zip(rows, widths, strict=True)]
+
+    def _by_rank(self, sizes: list[int]) -> list[int]:
+        ends = [0, *accumulate(sizes)]
+        parts = [0, *accumulate(self._parts_of_rank)]
+        return [ends[end] - ends[first] for first, end in pairwise(parts)]
+
+    def _exchange(
+        self, received: Tensor, sent: Tensor, ingoing: list[int], outgoing: list[int]
+    ) -> None:
+        dist.all_to_all_single(received, sent, ingoing, outgoing, group=self._env.output_group)
+
+
+def distribute_sequences(vectors: Tensor, exchange: SequenceDist, incoming: Incoming) -> Tensor:
+    """The vectors of all ids of this rank's batch; see ``SequenceDist.forward``.
+
+    Args:
+        vectors: requires a gradient, on ranks without tables too: every rank enters the collective
+            of backward.
+        exchange: of the collection.
+        incoming: what was looked up.
+    """
+    output: Tensor = _Distribute.apply(vectors, exchange, incoming)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Distribute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, exchange: SequenceDist, incoming: Incoming) -> Tensor:
+        ctx.exchange, ctx.incoming = exchange, incoming
+        return exchange.forward(vectors, incoming)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.exchange.backward(gradient, ctx.incoming), None, None

@@ -1,0 +1,186 @@
+"""Sharders: which modules are sharded, into what, and with which optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
+
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.kernels import FusedOptimizer
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingCollection,
+    FusedEmbeddingBagCollection,
+    FusedEmbeddingCollection,
+)
+from embershard.modules.tables import TableDict
+from embershard.sharding.embedding import ShardedEmbeddingCollection
+from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
+from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
+from embershard.sharding.types import (
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingType,
+)
+
+__all__ = [
+    "EmbeddingBagCollectionSharder",
+    "EmbeddingCollectionSharder",
+    "ShardedCollection",
+    "Sharder",
+]
+
+ShardedCollection: TypeAlias = ShardedEmbeddingBagCollection | ShardedEmbeddingCollection
+
+
+class Sharder(Protocol):
+    """Shards collections of one kind."""
+
+    def can_shard(self, module: nn.Module) -> bool:
+        """Whether this sharder shards such modules."""
+
+    def optimizers(
+        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
+    ) -> dict[str, FusedOptimizer]:
+        """Of each table that is not data_parallel.
+
+        Raises:
+            InputError: a table has none.
+        """
+
+    def shard(
+        self,
+        module: nn.Module,
+        plan: EmbeddingModuleShardingPlan,
+        env: ShardingEnv,
+        *,
+        where: str,
+        seed: int,
+    ) -> ShardedCollection:
+        """The sharded collection in place of ``module``."""
+
+
+class EmbeddingBagCollectionSharder:
+    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``.
+
+    Args:
+        fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
+            or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd"),
+            ``learning_rate``, ``eps``. None: such tables are refused, unless data_parallel.
+
+    Raises:
+        InputError: a setting that cannot be used.
+    """
+
+    def __init__(self, fused_params: Mapping[str, Any] | None = None) -> None:
+        self._default = None if fused_params is None else optimizer_of_params(fused_params)
+
+    def can_shard(self, module: nn.Module) -> bool:
+        """Whether this sharder shards such modules."""
+        return isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+
+    def optimizers(
+        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
+    ) -> dict[str, FusedOptimizer]:
+        """Of each table that is not data_parallel.
+
+        Raises:
+            InputError: a table has none.
+        """
+        assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+        own = module.optimizer if isinstance(module, FusedEmbeddingBagCollection) else None
+        return _optimizers(module.embedding_bags, plan, own, self._default, where)
+
+    def shard(
+        self,
+        module: nn.Module,
+        plan: EmbeddingModuleShardingPlan,
+        env: ShardingEnv,
+        *,
+        where: str,
+        seed: int,
+    ) -> ShardedEmbeddingBagCollection:
+        """The sharded collection in place of ``module``."""
+        assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+        optimizers = self.optimizers(module, plan, where=where)
+        return ShardedEmbeddingBagCollection(module, plan, env, optimizers, seed=seed)
+
+
+class EmbeddingCollectionSharder:
+    """Shards ``EmbeddingCollection`` and ``FusedEmbeddingCollection``.
+
+    Args:
+        fused_params: as of ``EmbeddingBagCollectionSharder``.
+
+    Raises:
+        InputError: a setting that cannot be used.
+    """
+
+    def __init__(self, fused_params: Mapping[str, Any] | None = None) -> None:
+        self._default = None if fused_params is None else optimizer_of_params(fused_params)
+
+    def can_shard(self, module: nn.Module) -> bool:
+        """Whether this sharder shards such modules."""
+        return isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
+
+    def optimizers(
+        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
+    ) -> dict[str, FusedOptimizer]:
+        """Of each table that is not data_parallel.
+
+        Raises:
+            InputError: a table has none.
+        """
+        assert isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
+        own = module.optimizer if isinstance(module, FusedEmbeddingCollection) else None
+        return _optimizers(module.embeddings, plan, own, self._default, where)
+
+    def shard(
+        self,
+        module: nn.Module,
+        plan: EmbeddingModuleShardingPlan,
+        env: ShardingEnv,
+        *,
+        where: str,
+        seed: int,
+    ) -> ShardedEmbeddingCollection:
+        """The sharded collection in place of ``module``."""
+        assert isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
+        optimizers = self.optimizers(module, plan, where=where)
+        return ShardedEmbeddingCollection(module, plan, env, optimizers, seed=seed)
+
+
+def _optimizers(
+    tables: TableDict,
+    plan: Mapping[str, ParameterSharding],
+    own: FusedOptimizer | None,
+    default: FusedOptimizer | None,
+    where: str,
+) -> dict[str, FusedOptimizer]:
+    """Of each table that is not data_parallel.
+
+    Args:
+        tables: by name.
+        plan: of each table.
+        own: of a fused collection.
+        default: of tables without one.
+        where: the collection, for messages.
+
+    Raises:
+        InputError: a table has none.
+    """
+    found = dict[str, FusedOptimizer]()
+    for name, sharding in plan.items():
+        if sharding.sharding_type == ShardingType.DATA_PARALLEL.value:
+            continue
+        given = own or optimizer_of(tables[name].weight) or default
+        if given is None:
+            raise InputError(
+                f"{where}: table {name!r}: expected an optimizer in backward "
+                "(apply_optimizer_in_backward, or fused_params of the sharder), got none"
+            )
+        found[name] = given
+    return found
