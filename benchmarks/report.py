@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -65,31 +65,18 @@ def write(folder: Path, name: str, run: Run, rows: Sequence[Row]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     stamp = "".join(each for each in run.date if each.isdigit())
     path = folder / f"{name}-{stamp}.json"
-    document = {
-        "machine": dict(run.machine),
-        "commits": list(run.commits),
-        "command": run.command,
-        "date": run.date,
-        "rows": [_document(row) for row in rows],
-    }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    document = {**asdict(run), "rows": [_document(row) for row in rows]}
+    path.write_text(json.dumps(document, indent=1, default=np.ndarray.tolist) + "\n")
     return path
 
 
 def _document(row: Row) -> dict[str, Any]:
     estimate = row.estimate
     return {
-        "name": row.name,
-        "what": row.what,
-        "figure": row.figure,
-        "ours": row.ours,
-        "values": row.values.tolist(),
-        "theirs": row.theirs,
-        "their_values": None if row.their_values is None else row.their_values.tolist(),
+        **asdict(row),
         "ratio": None if estimate is None else estimate._asdict(),
         "bound": str(row.bound),
         "verdict": verdict(row),
-        "notes": dict(row.notes),
     }
 
 

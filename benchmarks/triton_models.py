@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
 from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
-from benchmarks.harness import Session
+from benchmarks.harness import Session, Side
+from benchmarks.loads import Load
 from benchmarks.packages import SMALL, PackageSpec, Requests, described
 from benchmarks.processes import Running
+from benchmarks.servers import Server
 from benchmarks.torchrec import model_files
 from benchmarks.tritonserver import Triton, tritonserver, wheel_folder
 from benchmarks.workers.local import scores_of
@@ -27,7 +29,7 @@ from embershard.bench.protocols import MODEL_INFER, in_protocol
 from embershard.bench.target import find_target
 from embershard.serving import LocalPredictor
 
-__all__ = ["MODES", "InTriton", "TorchRecInTriton"]
+__all__ = ["MODES", "InTriton", "TorchRecInTriton", "inferring"]
 
 TIMEOUT_MS: Final = 10_000
 """Of requests by default: while it starts, Triton may hold requests for a second and more."""
@@ -89,6 +91,21 @@ class TorchRecInTriton:
             running = _running(triton)
             _check_scores(running, self.package, checkout.package(self.package))
             yield running
+
+
+def inferring(servers: Mapping[str, Server], examples: int) -> dict[str, Side]:
+    """ModelInfer with 64 requests in flight to each server."""
+    return {
+        name: Load(
+            server=server,
+            requests=Requests(examples=examples),
+            in_flight=64,
+            seconds=0.8,
+            protocol="oip",
+            first_dimension=True,
+        )
+        for name, server in servers.items()
+    }
 
 
 def _check_scores(running: Running, spec: PackageSpec, folder: Path) -> None:

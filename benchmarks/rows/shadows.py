@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio, Side
-from benchmarks.packages import PackageSpec, Requests
+from benchmarks.packages import PackageSpec
 from benchmarks.rows.swaps import SHADOW_FLAGS, half_load
 from benchmarks.servers import ONE_THREAD, ServeModels, one_model
 
@@ -20,11 +20,7 @@ SHADOWS = {
 
 
 def measure(bench: Bench) -> None:
-    quiet = half_load(
-        bench,
-        ServeModels(models=one_model(GOOD, GOOD), name="quiet"),
-        Requests(package=GOOD, examples=16, count=500, edit="trigger_fault"),
-    )
+    quiet = half_load(bench, GOOD, edit="trigger_fault")
     sides: dict[str, Side] = {"no shadow": quiet}
     for kind, title in SHADOWS.items():
         server = ServeModels(

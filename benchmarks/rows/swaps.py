@@ -19,18 +19,19 @@ OTHER_TABLES = PackageSpec(seed=1)
 SHADOW_FLAGS = ("--shadow-share", "0.05")
 
 
-def half_load(bench: Bench, server: ServeModels, requests: Requests) -> Load:
-    """Blocks of 4 s at half of what a closed loop reaches."""
-    load = Load(server=server, requests=requests, seconds=4.0, warmup_seconds=0.2)
+def half_load(bench: Bench, package: PackageSpec = SMALL, *, edit: str = "") -> Load:
+    """Blocks of 4 s at half of what a closed loop reaches, with two versions of a package."""
+    load = Load(
+        server=ServeModels(models=one_model(package, package), name="quiet"),
+        requests=Requests(package=package, examples=16, count=500, edit=edit),
+        seconds=4.0,
+        warmup_seconds=0.2,
+    )
     return at_share_of_capacity(bench, load, LOAD)
 
 
 def measure(bench: Bench) -> None:
-    quiet = half_load(
-        bench,
-        ServeModels(models=one_model(SMALL, SMALL), name="quiet"),
-        Requests(examples=16, count=500),
-    )
+    quiet = half_load(bench)
     swapped = ServeModels(models=one_model(SMALL, SMALL), name="swapped")
     shadowed = ServeModels(
         models=one_model(SMALL, SMALL),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.harness import Bench, Ratio
-from benchmarks.packages import SMALL, Requests
+from benchmarks.packages import SMALL
 from benchmarks.rows.swaps import half_load
 from benchmarks.servers import ServeModels, one_model
 from benchmarks.swaps import Swaps
@@ -16,11 +16,7 @@ BY_NAME_ONLY = True
 
 
 def measure(bench: Bench) -> None:
-    quiet = half_load(
-        bench,
-        ServeModels(models=one_model(SMALL, SMALL), name="quiet"),
-        Requests(examples=16, count=500),
-    )
+    quiet = half_load(bench)
     swapped = ServeModels(models=one_model(SMALL, SMALL), name="swapped")
     bench.compare(
         f"*small*, 16 examples, {quiet.rate:.0f} requests/s, half of the capacity",

@@ -4,11 +4,9 @@ tritonserver (`scripts/install.sh triton`)."""
 from __future__ import annotations
 
 from benchmarks.harness import Bench, Ratio
-from benchmarks.loads import Load
-from benchmarks.packages import Requests
 from benchmarks.servers import Serve, Server
 from benchmarks.statistics import Bound
-from benchmarks.triton_models import InTriton
+from benchmarks.triton_models import InTriton, inferring
 
 __all__ = ["measure"]
 
@@ -24,16 +22,6 @@ def measure(bench: Bench) -> None:
     for row, examples in CASES:
         bench.compare(
             f"*small*, examples: {examples}, 64 in flight, one package, ModelInfer, packed",
-            {
-                name: Load(
-                    server=server,
-                    requests=Requests(examples=examples),
-                    in_flight=64,
-                    seconds=0.8,
-                    protocol="oip",
-                    first_dimension=True,
-                )
-                for name, server in servers.items()
-            },
+            inferring(servers, examples),
             [Ratio(row, "requests_per_cpu_second", OURS, THEIRS, bound=Bound(1.0))],
         )

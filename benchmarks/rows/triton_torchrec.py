@@ -4,11 +4,9 @@ same weights in Triton's backend for Python. Needs a tritonserver (`scripts/inst
 from __future__ import annotations
 
 from benchmarks.harness import Bench, Ratio
-from benchmarks.loads import Load
-from benchmarks.packages import Requests
 from benchmarks.servers import Server
 from benchmarks.statistics import Bound
-from benchmarks.triton_models import MODES, InTriton, TorchRecInTriton
+from benchmarks.triton_models import MODES, InTriton, TorchRecInTriton, inferring
 
 __all__ = ["PEERS", "measure"]
 
@@ -26,20 +24,9 @@ def measure(bench: Bench) -> None:
             bench.compare(
                 f"*small*, examples: {examples}, 64 in flight, both in Triton; CPU time of all "
                 "its processes",
-                {
-                    name: Load(
-                        server=server,
-                        requests=Requests(examples=examples),
-                        in_flight=64,
-                        seconds=0.8,
-                        protocol="oip",
-                        first_dimension=True,
-                    )
-                    for name, server in servers.items()
-                },
+                inferring(servers, examples),
                 [
-                    Ratio(f"small_{examples}_{mode}", "requests_per_cpu_second", ours,
-                        theirs,
+                    Ratio(f"small_{examples}_{mode}", "requests_per_cpu_second", ours, theirs,
                           bound=Bound(1.0))
                 ],
             )  # fmt: skip

@@ -11,10 +11,10 @@ from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.processes import listening_processes
 from embershard.bench.protocols import METHODS, in_protocol
 from embershard.bench.rate_search import RateSearch, Trial, find_rate
-from embershard.bench.replay import AnswerCheck, Replay, check_answers, read_replay
+from embershard.bench.replay import AnswerCheck, check_answers, read_replay
 from embershard.bench.run import Progress, RunResult, run_load
 from embershard.bench.slo import Objective
-from embershard.bench.subject import Subject, find_subject
+from embershard.bench.subject import find_subject
 from embershard.bench.target import (
     Target,
     ask_model,
@@ -121,15 +121,26 @@ def run_bench(
     )
     patience = max(5.0, options.load.timeout_seconds)
     replay = read_replay(options.replay) if options.replay is not None else None
-    asked = _subject(options, target, replay, patience_seconds=patience)
-    model = asked.model
+    if options.load.protocol == "torchrec" and _names_version(options):
+        raise InputError(
+            "expected no version or label with protocol 'torchrec', whose requests name none"
+        )
+    model, is_ours = find_subject(
+        target,
+        model=options.model,
+        version=options.traffic.version,
+        label=options.traffic.label,
+        replay=replay,
+        package=options.package if options.load.protocol != "embershard" else None,
+        patience_seconds=patience,
+    )
     if replay is not None:
         sent = recorded_traffic(replay, model)
     else:
         sent = drawn_traffic(
             model, options.traffic, id_ranges=options.id_ranges, package=options.package
         )
-    unknown = try_requests(target, sent.tried, timeout_seconds=patience) if asked.is_ours else {}
+    unknown = try_requests(target, sent.tried, timeout_seconds=patience) if is_ours else {}
     warnings = [
         *sent.warnings,
         *(
@@ -138,7 +149,7 @@ def run_bench(
             for name, count in sorted(unknown.items())
         ),
     ]
-    pool = _in_protocol(options, target, model, sent, is_ours=asked.is_ours)
+    pool = _in_protocol(options, target, model, sent, is_ours=is_ours)
     processes = _server_processes(options, target)
 
     def run(name: str, load: LoadOptions) -> RunResult:
@@ -158,7 +169,7 @@ def run_bench(
         result, search = search_rate(options, options.objective, run)
         if search.confirmed is None:
             warnings.append(f"{options.objective} held at no rate for runs of the whole duration")
-    if asked.is_ours and replay is None and not _names_version(options):
+    if is_ours and replay is None and not _names_version(options):
         warnings += _default_changed(target, model, patience_seconds=patience)
     return BenchReport(
         target=target,
@@ -177,29 +188,6 @@ def run_bench(
 
 def _names_version(options: BenchOptions) -> bool:
     return bool(options.traffic.version or options.traffic.label)
-
-
-def _subject(
-    options: BenchOptions, target: Target, replay: Replay | None, *, patience_seconds: float
-) -> Subject:
-    """As `find_subject`, by the options.
-
-    Raises:
-        InputError: a version that requests of the protocol cannot name.
-    """
-    if options.load.protocol == "torchrec" and _names_version(options):
-        raise InputError(
-            "expected no version or label with protocol 'torchrec', whose requests name none"
-        )
-    return find_subject(
-        target,
-        model=options.model,
-        version=options.traffic.version,
-        label=options.traffic.label,
-        replay=replay,
-        package=options.package if options.load.protocol != "embershard" else None,
-        patience_seconds=patience_seconds,
-    )
 
 
 def _default_changed(target: Target, before: ServedModel, *, patience_seconds: float) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,21 +13,11 @@ from embershard.package import Package
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest_inputs import DenseInputSpec, HashIds, IdentityIds, InputSpec
 
-__all__ = ["Subject", "find_subject", "packaged_model"]
+__all__ = ["find_subject", "packaged_model"]
 
 
 MAX_MESSAGE_BYTES: Final = 1 << 31
 """Of gRPC's largest. Such a server does not say what it takes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A model at a server."""
-
-    model: ServedModel
-
-    is_ours: bool
-    """Whether the server said so itself. Others are asked as Triton is."""
 
 
 def find_subject(
@@ -40,7 +29,7 @@ def find_subject(
     replay: Replay | None,
     package: Path | None,
     patience_seconds: float,
-) -> Subject:
+) -> tuple[ServedModel, bool]:
     """Ask the server.
 
     Args:
@@ -48,6 +37,9 @@ def find_subject(
         version, label: of the model. None: its default version.
         replay: whose requests will be sent.
         package: what a server of another make is taken to serve. None: such a server is an error.
+
+    Returns:
+        The model, and whether the server described it. Other servers take tensors as Triton does.
 
     Raises:
         NotFoundError: none is named, and several are served; or the one that is named is not.
@@ -69,7 +61,7 @@ def find_subject(
             raise InputError(
                 f"{error}; expected a version (--version), got label {label!r}"
             ) from error
-        return Subject(model=packaged_model(package, name), is_ours=False)
+        return packaged_model(package, name), False
     if replay is not None and not replay.name_model:
         try:
             ask_model(target, "", timeout_seconds=patience_seconds)
@@ -78,7 +70,7 @@ def find_subject(
                 f"{replay.path}: its requests name no model, and are sent as they are: expected a "
                 f"target that serves {found.name} alone, got: {error}"
             ) from error
-    return Subject(model=found, is_ours=True)
+    return found, True
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:
