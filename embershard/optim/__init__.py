@@ -1,0 +1,24 @@
+"""Optimizers whose state goes by parameter name, and what wraps them; names follow TorchRec."""
+
+from embershard.optim.clipping import GradientClipping, GradientClippingOptimizer
+from embershard.optim.fused import FusedKeyedOptimizer
+from embershard.optim.keyed import (
+    CombinedOptimizer,
+    KeyedOptimizer,
+    KeyedOptimizerWrapper,
+    OptimizerWrapper,
+)
+from embershard.optim.warmup import WarmupOptimizer, WarmupPolicy, WarmupStage
+
+__all__ = [
+    "CombinedOptimizer",
+    "FusedKeyedOptimizer",
+    "GradientClipping",
+    "GradientClippingOptimizer",
+    "KeyedOptimizer",
+    "KeyedOptimizerWrapper",
+    "OptimizerWrapper",
+    "WarmupOptimizer",
+    "WarmupPolicy",
+    "WarmupStage",
+]

@@ -1,0 +1,351 @@
+"""``KeyedOptimizer``: an optimizer whose state dict goes by the parameters' names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from embershard.errors import InputError
+
+__all__ = ["CombinedOptimizer", "KeyedOptimizer", "KeyedOptimizerWrapper", "OptimizerWrapper"]
+
+
+class KeyedOptimizer(Optimizer):
+    """An optimizer whose state dict has the parameters' names instead of their positions.
+
+    ``state_dict()`` is ``{"state": {name: {key: value}}}``; its tensors are those in use, so a
+    checkpoint may be read into them. ``param_groups`` are part of it after
+    ``save_param_groups(True)``.
+
+    Args:
+        params: by name.
+        state: of parameters: what the optimizer keeps, written in place.
+        param_groups: as of ``torch.optim.Optimizer``.
+
+    Raises:
+        InputError: state of a tensor that is no parameter.
+    """
+
+    params: Mapping[str, Tensor]
+    state: Any
+    param_groups: Any
+    defaults: dict[str, Any]
+
+    def __init__(
+        self,
+        params: Mapping[str, Tensor],
+        state: MutableMapping[Any, Any],
+        param_groups: Collection[dict[str, Any]],
+    ) -> None:
+        self.params, self.state, self.param_groups = params, state, param_groups
+        self.defaults = {"_save_param_groups": False}
+        if strangers := [key for key in state if key not in set(params.values())]:
+            raise InputError(
+                f"optimizer state: expected that of parameters only, got {len(strangers)} others"
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({sorted(self.params)})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """By name; see the class."""
+        names = {parameter: name for name, parameter in self.params.items()}
+        found: dict[str, Any] = {
+            "state": {names[parameter]: state for parameter, state in self.state.items()}
+        }
+        if self.defaults["_save_param_groups"]:
+            found["param_groups"] = [_named(group, names) for group in self.param_groups]
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Copy a state dict into the tensors in use.
+
+        Call ``init_state()`` first if the optimizer makes its state in the first step.
+
+        Raises:
+            InputError: other parameters, keys, shapes or groups. Nothing has changed then.
+        """
+        self.check_state_dict(state_dict)
+        for name, states in self.state_dict()["state"].items():
+            for key, value in states.items():
+                given = state_dict["state"][name][key]
+                if isinstance(value, Tensor):
+                    value.detach().copy_(given)
+                else:
+                    states[key] = deepcopy(given)
+        if self.defaults["_save_param_groups"]:
+            names = {parameter: name for name, parameter in self.params.items()}
+            given_groups = {tuple(each["params"]): each for each in state_dict["param_groups"]}
+            for group in self.param_groups:
+                given = given_groups[tuple(_named(group, names)["params"])]
+                group |= {key: deepcopy(given[key]) for key in group if key != "params"}
+        self.post_load_state_dict()
+
+    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Refuse a state dict that ``load_state_dict`` cannot copy.
+
+        Raises:
+            InputError: other parameters, keys, shapes or groups.
+        """
+        own = self.state_dict()
+        _check_keys("optimizer state", own["state"], state_dict["state"])
+        for name, states in own["state"].items():
+            given = state_dict["state"][name]
+            _check_keys(f"optimizer state of {name!r}", states, given)
+            for key, value in states.items():
+                if isinstance(value, Tensor) and value.shape != given[key].shape:
+                    raise InputError(
+                        f"optimizer state of {name!r}: {key}: expected shape "
+                        f"{tuple(value.shape)}, got {tuple(given[key].shape)}"
+                    )
+        if "param_groups" in own:
+            groups = [
+                {tuple(each["params"]): each for each in of["param_groups"]}
+                for of in (own, {"param_groups": [], **state_dict})
+            ]
+            _check_keys("optimizer param_groups", *groups)
+            for names, group in groups[0].items():
+                _check_keys(f"optimizer param_groups of {list(names)}", group, groups[1][names])
+
+    def post_load_state_dict(self) -> None:
+        """Called once a state dict is copied."""
+
+    def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
+        """Make the state that the optimizer makes in its first step, by one step of size 0 with
+        gradients of 0. Parameters stay as they are; they have no gradient afterwards.
+
+        Args:
+            sparse_grad_parameter_names: parameters whose gradient is sparse.
+        """
+        rates = [group["lr"] for group in self.param_groups]
+        for name, parameter in self.params.items():
+            if parameter.requires_grad:
+                gradient = torch.zeros_like(parameter)
+                is_sparse = name in (sparse_grad_parameter_names or ())
+                parameter.grad = gradient.to_sparse() if is_sparse else gradient
+        for group in self.param_groups:
+            group["lr"] = 0.0
+        try:
+            self.step()
+        finally:
+            for group, rate in zip(self.param_groups, rates, strict=True):
+                group["lr"] = rate
+            for parameter in self.params.values():
+                parameter.grad = None
+
+    def save_param_groups(self, save: bool) -> None:
+        """Whether ``param_groups`` are part of the state dict."""
+        self.defaults["_save_param_groups"] = save
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: parameters are named when the optimizer is built."""
+        raise InputError("add_param_group: expected all parameters when the optimizer is built")
+
+
+class KeyedOptimizerWrapper(KeyedOptimizer):
+    """A ``KeyedOptimizer`` around an optimizer of torch.
+
+    Args:
+        params: by name.
+        optim_factory: makes the optimizer of a list of parameters.
+    """
+
+    def __init__(
+        self, params: Mapping[str, Tensor], optim_factory: Callable[[list[Tensor]], Optimizer]
+    ) -> None:
+        self._optimizer = optim_factory(list(params.values()))
+        super().__init__(params, self._optimizer.state, self._optimizer.param_groups)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As of torch.optim."""
+        self._optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Any = None) -> Any:
+        """As of torch.optim."""
+        return self._optimizer.step(closure)
+
+
+class CombinedOptimizer(KeyedOptimizer):
+    """Several optimizers as one.
+
+    Args:
+        optims: each alone, or after a prefix: parameter ``w`` of ``("dense", optimizer)`` is
+            ``dense.w``.
+
+    Raises:
+        InputError: two parameters of one name.
+    """
+
+    def __init__(self, optims: Sequence[KeyedOptimizer | tuple[str, KeyedOptimizer]]) -> None:
+        self._optims = [("", each) if isinstance(each, KeyedOptimizer) else each for each in optims]
+        self.defaults = {"_save_param_groups": False}
+        names = [_prefixed(prefix, name) for prefix, each in self._optims for name in each.params]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise InputError(f"optimizers: duplicate parameter {name!r}")
+        self.save_param_groups(False)
+
+    @property
+    def optimizers(self) -> list[tuple[str, KeyedOptimizer]]:
+        """Each with its prefix."""
+        return self._optims
+
+    @property
+    def params(self) -> Mapping[str, Tensor]:  # type: ignore[override]
+        """Of all, by name."""
+        return {
+            _prefixed(prefix, name): parameter
+            for prefix, each in self._optims
+            for name, parameter in each.params.items()
+        }
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """Of all, by parameter: a new dict of the values in use."""
+        return {key: value for _, each in self._optims for key, value in each.state.items()}
+
+    @property
+    def param_groups(self) -> Any:  # type: ignore[override]
+        """Of all: a new list of the groups in use."""
+        return [group for _, each in self._optims for group in each.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of all."""
+        for _, each in self._optims:
+            each.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Any = None) -> Any:
+        """Of all, in order.
+
+        Raises:
+            InputError: a closure, which each of them would run.
+        """
+        if closure is not None:
+            raise InputError("step: expected no closure with several optimizers, got one")
+        for _, each in self._optims:
+            each.step(closure)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of all, by name with prefix."""
+        found: dict[str, Any] = {"state": {}}
+        for prefix, each in self._optims:
+            part = each.state_dict()
+            found["state"] |= {_prefixed(prefix, name): of for name, of in part["state"].items()}
+            if self.defaults["_save_param_groups"]:
+                found.setdefault("param_groups", []).extend(
+                    group | {"params": [_prefixed(prefix, name) for name in group["params"]]}
+                    for group in part["param_groups"]
+                )
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """As of ``KeyedOptimizer``; nothing has changed if one of them refuses its part."""
+        self.check_state_dict(state_dict)
+        for prefix, each in self._optims:
+            own = each.state_dict()
+            part: dict[str, Any] = {
+                "state": {
+                    name: state_dict["state"][_prefixed(prefix, name)] for name in own["state"]
+                }
+            }
+            if self.defaults["_save_param_groups"]:
+                given = {tuple(of["params"]): of for of in state_dict["param_groups"]}
+                part["param_groups"] = [
+                    given[tuple(_prefixed(prefix, name) for name in group["params"])]
+                    | {"params": group["params"]}
+                    for group in own["param_groups"]
+                ]
+            each.load_state_dict(part)
+
+    def post_load_state_dict(self) -> None:
+        """Of all."""
+        for _, each in self._optims:
+            each.post_load_state_dict()
+
+    def save_param_groups(self, save: bool) -> None:
+        """Of all."""
+        self.defaults["_save_param_groups"] = save
+        for _, each in self._optims:
+            each.save_param_groups(save)
+
+
+class OptimizerWrapper(KeyedOptimizer):
+    """A ``KeyedOptimizer`` that adds to what another does; passes everything on.
+
+    Args:
+        optimizer: the other.
+    """
+
+    def __init__(self, optimizer: KeyedOptimizer) -> None:
+        self._optimizer = optimizer
+        self.defaults = optimizer.defaults
+
+    @property
+    def optimizer(self) -> KeyedOptimizer:
+        """The other."""
+        return self._optimizer
+
+    @property
+    def params(self) -> Mapping[str, Tensor]:  # type: ignore[override]
+        """Of the other."""
+        return self._optimizer.params
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """Of the other."""
+        return self._optimizer.state
+
+    @property
+    def param_groups(self) -> Any:  # type: ignore[override]
+        """Of the other."""
+        return self._optimizer.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of the other."""
+        self._optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self, closure: Any = None) -> Any:
+        """Of the other."""
+        return self._optimizer.step(closure)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the other."""
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Of the other."""
+        self._optimizer.load_state_dict(state_dict)
+        self.post_load_state_dict()
+
+    def check_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Of the other."""
+        self._optimizer.check_state_dict(state_dict)
+
+    def init_state(self, sparse_grad_parameter_names: Collection[str] | None = None) -> None:
+        """Of the other."""
+        self._optimizer.init_state(sparse_grad_parameter_names)
+
+    def save_param_groups(self, save: bool) -> None:
+        """Of the other."""
+        self._optimizer.save_param_groups(save)
+
+
+def _prefixed(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _named(group: Mapping[str, Any], names: Mapping[Tensor, str]) -> dict[str, Any]:
+    """A copy of a group, with names in place of parameters."""
+    settings = {key: deepcopy(value) for key, value in group.items() if key != "params"}
+    return {"params": sorted(names[each] for each in group["params"]), **settings}
+
+
+def _check_keys(where: str, expected: Mapping[Any, Any], given: Mapping[Any, Any]) -> None:
+    if expected.keys() != given.keys():
+        raise InputError(f"{where}: expected {sorted(expected)}, got {sorted(given)}")

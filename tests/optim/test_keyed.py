@@ -1,0 +1,110 @@
+"""State by name, combined optimizers, and what is refused before anything changes."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from embershard.errors import InputError
+from embershard.optim import CombinedOptimizer, KeyedOptimizerWrapper, OptimizerWrapper
+
+
+def parameter(*values):
+    return torch.nn.Parameter(torch.tensor(values))
+
+
+def adam(**params):
+    return KeyedOptimizerWrapper(params, lambda each: torch.optim.Adam(each, lr=0.1))
+
+
+def step(optimizer, gradient=1.0):
+    for each in optimizer.params.values():
+        each.grad = torch.full_like(each, gradient)
+    optimizer.step()
+
+
+def test_the_state_dict_goes_by_name_and_holds_the_tensors_in_use():
+    optimizer = adam(a=parameter(1.0, 2.0), b=parameter(3.0))
+    step(optimizer)
+    found = optimizer.state_dict()
+    assert found.keys() == {"state"}
+    assert found["state"].keys() == {"a", "b"}
+    found["state"]["a"]["exp_avg"].fill_(7.0)
+    assert optimizer.state[optimizer.params["a"]]["exp_avg"].tolist() == [7.0, 7.0]
+
+
+def test_a_loaded_optimizer_steps_as_the_saved_one():
+    first, second = (adam(a=parameter(1.0, 2.0), b=parameter(3.0)) for _ in range(2))
+    step(first)
+    second.init_state()
+    assert second.params["a"].tolist() == [1.0, 2.0]
+    for name, each in second.params.items():
+        each.data.copy_(first.params[name])
+    second.load_state_dict(first.state_dict())
+    step(first, 0.5)
+    step(second, 0.5)
+    for name in ("a", "b"):
+        assert torch.equal(first.params[name], second.params[name])
+
+
+def test_param_groups_are_saved_when_asked():
+    first, second = adam(a=parameter(1.0)), adam(a=parameter(1.0))
+    for each in (first, second):
+        each.init_state()
+        each.save_param_groups(True)
+    first.param_groups[0]["lr"] = 0.25
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["lr"] == 0.25
+    assert first.state_dict()["param_groups"][0]["params"] == ["a"]
+
+
+def test_a_combined_optimizer_prefixes_names_and_loads_by_part():
+    pair = [
+        CombinedOptimizer([("dense", adam(w=parameter(1.0))), adam(w=parameter(2.0))])
+        for _ in range(2)
+    ]
+    step(pair[0])
+    pair[1].init_state()
+    pair[1].load_state_dict(pair[0].state_dict())
+    assert pair[1].params.keys() == {"dense.w", "w"}
+    assert_close(pair[1].state_dict(), pair[0].state_dict())
+    assert pair[0].params["dense.w"].item() == pytest.approx(0.9)
+    pair[0].zero_grad()
+    assert all(each.grad is None for each in pair[0].params.values())
+
+
+def test_a_scheduler_sets_the_rate_of_all_parts():
+    combined = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+    scheduler = torch.optim.lr_scheduler.LambdaLR(combined, lambda done: 1 / (1 + done))
+    step(combined)
+    scheduler.step()
+    assert [group["lr"] for group in combined.param_groups] == pytest.approx([0.05, 0.05])
+
+
+def test_two_parameters_of_one_name_are_refused():
+    with pytest.raises(InputError, match=r"duplicate parameter 'w'"):
+        CombinedOptimizer([adam(w=parameter(1.0)), adam(w=parameter(2.0))])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(lambda s: s["state"].pop("a.w"), r"expected \['a.w', 'b.w'\]", id="parameter"),
+        pytest.param(lambda s: s["state"]["b.w"].pop("step"), r"'b.w': expected", id="key"),
+        pytest.param(
+            lambda s: s["state"]["b.w"].update(exp_avg=torch.zeros(3)),
+            r"'b.w': exp_avg: expected shape \(1,\), got \(3,\)",
+            id="shape",
+        ),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(change, message):
+    combined = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+    step(combined)
+    before = combined.state_dict()["state"]["a.w"]["exp_avg"].clone()
+    given = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])
+    step(given, 5.0)
+    state = given.state_dict()
+    change(state)
+    with pytest.raises(InputError, match=message):
+        OptimizerWrapper(combined).load_state_dict(state)
+    assert torch.equal(combined.state_dict()["state"]["a.w"]["exp_avg"], before)

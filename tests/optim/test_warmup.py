@@ -1,0 +1,85 @@
+"""Learning rates by hand, stage after stage, and a schedule that is resumed."""
+
+import math
+
+import pytest
+import torch
+
+from embershard.errors import InputError
+from embershard.optim import (
+    CombinedOptimizer,
+    KeyedOptimizerWrapper,
+    WarmupOptimizer,
+    WarmupPolicy,
+    WarmupStage,
+)
+
+
+def sgd():
+    params = {"w": torch.nn.Parameter(torch.zeros(1))}
+    return KeyedOptimizerWrapper(params, lambda each: torch.optim.SGD(each, lr=9.0))
+
+
+def rates(optimizer, steps):
+    """Before each step."""
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [
+        pytest.param(
+            WarmupStage(WarmupPolicy.LINEAR, max_iters=4, value=0.2),
+            [0.2, 0.4, 0.6, 0.8, 1.0, 1.0],
+            id="linear",
+        ),
+        pytest.param(
+            WarmupStage(WarmupPolicy.CONSTANT, max_iters=2, value=0.5),
+            [0.5, 0.5, 0.5, 1.0],
+            id="constant",
+        ),
+        pytest.param(
+            WarmupStage(WarmupPolicy.POLY, max_iters=3, value=2.0, decay_iters=2),
+            [1.0, 0.25, 0.0, 0.0, 1.0],
+            id="poly",
+        ),
+        pytest.param(
+            WarmupStage(WarmupPolicy.STEP, max_iters=4, value=0.5, decay_iters=2),
+            [1.0, 1.0, 0.5, 0.5, 0.25, 1.0],
+            id="step",
+        ),
+        pytest.param(
+            WarmupStage(WarmupPolicy.INVSQRT, max_iters=3, lr_scale=2.0),
+            [2.0, 2.0, 2 / math.sqrt(2), 2 / math.sqrt(3), 1.0],
+            id="inv_sqrt",
+        ),
+        pytest.param(WarmupStage(WarmupPolicy.NONE, max_iters=1), [1.0, 1.0], id="none"),
+    ],
+)
+def test_a_stage_gives_its_factors_and_then_the_rate(stage, expected):
+    optimizer = WarmupOptimizer(sgd(), [stage], lr=0.5)
+    assert rates(optimizer, len(expected)) == pytest.approx([0.5 * each for each in expected])
+
+
+def test_a_resumed_schedule_goes_on_where_it_was_saved():
+    stages = [WarmupStage(max_iters=3, value=0.1), WarmupStage(WarmupPolicy.STEP, 9, 0.5)]
+    whole = rates(WarmupOptimizer(sgd(), stages), 8)
+    first, second = (CombinedOptimizer([("d", WarmupOptimizer(sgd(), stages))]) for _ in range(2))
+    rates(first, 5)
+    assert first.state_dict()["state"]["d.__warmup"]["warmup"].tolist() == [5, 1]
+    second.load_state_dict(first.state_dict())
+    assert rates(second, 3) == whole[5:]
+
+
+def test_stages_that_do_not_follow_are_refused():
+    with pytest.raises(InputError, match=r"stages.1.max_iters: expected over 3, got 3"):
+        WarmupOptimizer(sgd(), [WarmupStage(max_iters=3), WarmupStage(max_iters=3)])
+
+
+def test_a_state_without_progress_is_refused():
+    with pytest.raises(InputError, match=r"expected '__warmup', got \[\]"):
+        WarmupOptimizer(sgd(), []).load_state_dict({"state": {}})
