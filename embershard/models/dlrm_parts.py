@@ -7,9 +7,11 @@ size of a batch is read in forward: a trace of it serves every batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
@@ -88,6 +90,10 @@ class InteractionArch(nn.Module):
     """
 
     pairs: Tensor
+    """int64: where the pairs lie in a flat ``(F + 1, F + 1)``."""
+    pair_of: Tensor
+    """int64: the pair of each product of a flat ``(F + 1, F + 1)``; on the diagonal one past the
+    last pair."""
 
     def __init__(self, num_sparse_features: int, device: torch.device | str | None = None) -> None:
         super().__init__()
@@ -96,6 +102,9 @@ class InteractionArch(nn.Module):
         vectors = num_sparse_features + 1
         first, second = torch.triu_indices(vectors, vectors, offset=1, device=device)
         self.register_buffer("pairs", first * vectors + second, persistent=False)
+        pair_of = torch.full((vectors, vectors), len(first), device=device)
+        pair_of[first, second] = pair_of[second, first] = torch.arange(len(first), device=device)
+        self.register_buffer("pair_of", pair_of.flatten(), persistent=False)
 
     def forward(self, dense_features: Tensor, sparse_features: Tensor) -> Tensor:
         """Interact.
@@ -109,8 +118,35 @@ class InteractionArch(nn.Module):
             (0, 1), (0, 2), ..., (1, 2), ..., where 0 is the dense one.
         """
         vectors = torch.cat([dense_features.unsqueeze(1), sparse_features], dim=1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-        return torch.cat([dense_features, products.index_select(1, self.pairs)], dim=1)
+        traced: object = vectors
+        # A symbolic trace follows torch's operators alone.
+        if not isinstance(traced, Proxy) and vectors.requires_grad:
+            products = _PairProducts.apply(vectors, self.pairs, self.pair_of)  # type: ignore[no-untyped-call]
+        else:
+            products = _pair_products(vectors, self.pairs)
+        return torch.cat([dense_features, products], dim=1)
+
+
+def _pair_products(vectors: Tensor, pairs: Tensor) -> Tensor:
+    return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
+
+
+class _PairProducts(torch.autograd.Function):
+    """One matrix product in backward, where torch needs two: a pair's gradient is that of both of
+    its products."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, pairs: Tensor, pair_of: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors, pair_of)
+        return _pair_products(vectors, pairs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        vectors, pair_of = ctx.saved_tensors
+        width = vectors.shape[1]
+        padded = nn.functional.pad(gradient, (0, 1))  # Zero: the diagonal's.
+        products = padded.index_select(1, pair_of).view(-1, width, width)
+        return torch.bmm(products, vectors), None, None
 
 
 class OverArch(nn.Module):

@@ -220,6 +220,15 @@ def test_tables_of_two_widths_are_refused():
         DLRM(EmbeddingBagCollection([TABLES[1], wide]), 3, [4], [2, 1])
 
 
+def test_gradients_of_interactions_equal_finite_differences():
+    torch.manual_seed(0)
+    dense = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    sparse = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    arch = InteractionArch(num_sparse_features=4)
+    assert torch.autograd.gradcheck(arch, (dense, sparse))
+    assert torch.autograd.gradgradcheck(arch, (dense, sparse))
+
+
 def test_interactions_among_nothing_are_refused():
     with pytest.raises(InputError, match="at least 1, got 0"):
         InteractionArch(0)
