@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embershard.commands.triton import write_config
+
+if TYPE_CHECKING:
+    from embershard.data.registry import DataConfig
+    from embershard.training import RunConfig
+    from embershard.training.ranks import Ranks
 
 __all__ = ["add_export", "add_train"]
 
@@ -33,25 +39,51 @@ def add_train(commands: Any) -> None:
         help="let the checkpoints of an earlier run in checkpoint.folder be replaced "
         "(default: refuse)",
     )
+    command.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the last checkpoint in checkpoint.folder, if there is one (default: only "
+        "after a restart by torchrun --max-restarts)",
+    )
     command.set_defaults(run=_train)
 
 
 def _train(given: argparse.Namespace) -> None:
-    from embershard.console import training_bar
-    from embershard.data import DEFAULT_CACHE, load_dataset
-    from embershard.training import read_config, train
+    from embershard.training import read_config
+    from embershard.training.ranks import ranks_of_torchrun
 
     config = read_config(given.config)
     data = config.data.at(given.data) if given.data else config.data
     if data.path and not given.data and not data.path.expanduser().is_dir():
         absolute = data.path.expanduser().absolute()
         raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
+    with ranks_of_torchrun() as ranks:
+        _train_on(ranks, config, data, given)
+
+
+def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse.Namespace) -> None:
+    from embershard.console import training_bar
+    from embershard.data import DEFAULT_CACHE, load_dataset
+    from embershard.training import train
+
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
-    dataset = load_dataset(data, cache=cache)
-    with training_bar(f"{config.model.name} on {dataset.name}") as progress:
-        result = train(config, dataset, overwrite=given.overwrite, progress=progress)
+    dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
+    title = f"{config.model.name} on {dataset.name}" + ranks.text
+    with training_bar(title) if ranks.rank == 0 else nullcontext() as progress:
+        result = train(
+            config,
+            dataset,
+            overwrite=given.overwrite or ranks.is_restarted,
+            resume=given.resume or ranks.is_restarted,
+            env=ranks.env,
+            progress=progress,
+        )
+    if ranks.rank:
+        return
     how = "stopped early" if result.stopped_early else "all epochs"
     print(f"{how} after step {result.steps}, best at step {result.best_step}")
+    for note in result.notes:
+        print(note)
     for name, found in (("validation", result.valid), ("test", result.test)):
         print(
             f"{name:10}  auc {found.auc:.4f}  normalized entropy {found.normalized_entropy:.4f}"

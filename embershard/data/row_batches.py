@@ -73,6 +73,9 @@ def batches(
     batch_size: int,
     shuffle_seed: int | None = None,
     id_dropout: Mapping[str, float] | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    first: int = 0,
 ) -> Iterator[Batch]:
     """Cut N examples into batches; the last one may be smaller.
 
@@ -83,6 +86,10 @@ def batches(
         id_dropout: per sparse input, the probability with which each id is treated as unknown
             (the ``oov`` row, or no vector under ``zero``), so that training sees what serving will
             when most ids are new. Drawn from ``shuffle_seed``, which it requires.
+        rank: which of ``world_size`` equal parts of each batch to give, maybe an empty one. The
+            parts together are the batch that one process would get.
+        world_size: number of processes that train together.
+        first: batches to leave out: those that a run which is resumed has trained on.
 
     Raises:
         InputError: arguments out of range, a name that is no sparse input, an input whose ids
@@ -95,7 +102,7 @@ def batches(
         raise InputError("id_dropout: expected shuffle_seed with it, got None")
     unknown_rows = _unknown_rows(examples.schema, dropout)
     mapped = to_rows(examples) if isinstance(examples, Examples) else examples
-    return _cut(mapped, batch_size, shuffle_seed, dropout, unknown_rows)
+    return _cut(mapped, batch_size, shuffle_seed, dropout, unknown_rows, (rank, world_size), first)
 
 
 def _cut(
@@ -104,23 +111,30 @@ def _cut(
     shuffle_seed: int | None,
     dropout: Mapping[str, float],
     unknown_rows: Mapping[str, int],
+    part: tuple[int, int],
+    first: int,
 ) -> Iterator[Batch]:
     order = np.arange(len(mapped))
     rng = np.random.default_rng(shuffle_seed)
     if shuffle_seed is not None:
         rng.shuffle(order)
     names = mapped.schema.sparse_names()
-    for start in range(0, len(order), batch_size):
+    for number, start in enumerate(range(0, len(order), batch_size)):
         index = order[start : start + batch_size]
-        columns = [mapped.rows[name].take(index) for name in names]
-        for position, name in enumerate(names):
-            if name in dropout:
-                values, offsets = columns[position]
-                forgotten = rng.random(len(values)) < dropout[name]
-                values = np.where(forgotten, unknown_rows[name], values)
-                columns[position] = JaggedColumn(values, offsets)
-        chosen = torch.from_numpy(index)
-        yield Batch(mapped.dense[chosen], _keyed(names, columns), mapped.labels[chosen])
+        own = slice(*(len(index) * edge // part[1] for edge in (part[0], part[0] + 1)))
+        columns = list[JaggedColumn]()
+        for name in names:
+            if name not in dropout:
+                columns.append(mapped.rows[name].take(index[own]))
+                continue
+            # Drawn for the whole batch, so that each id's fate does not depend on the ranks.
+            values, offsets = mapped.rows[name].take(index)
+            forgotten = rng.random(len(values)) < dropout[name]
+            values = np.where(forgotten, unknown_rows[name], values)
+            columns.append(JaggedColumn(values, offsets).take(np.arange(len(index))[own]))
+        if number >= first:
+            chosen = torch.from_numpy(index[own])
+            yield Batch(mapped.dense[chosen], _keyed(names, columns), mapped.labels[chosen])
 
 
 def _keyed(names: list[str], columns: list[JaggedColumn]) -> KeyedJaggedTensor:

@@ -1,7 +1,7 @@
 """Blocks of tensors in a folder of torch.distributed.checkpoint.
 
-Every rank writes its blocks in the coordinates of the whole tensor, in pieces of at most 64 MiB.
-Any number of ranks reads any blocks back: of each saved piece only what overlaps is kept.
+Every rank writes its blocks in the coordinates of the whole tensor, each chunk at most 64 MiB.
+Any number of ranks reads any blocks back: of each saved chunk only what overlaps is kept.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from embershard.errors import DataError
 
 __all__ = ["Block", "SavedTensor", "read_blocks", "read_saved", "write_blocks"]
 
-PIECE_BYTES = 64 << 20
-"""Most bytes of a saved piece. torch.distributed.checkpoint reads whole pieces."""
+CHUNK_BYTES = 64 << 20
+"""Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class SavedTensor:
 
     size: tuple[int, ...]
     dtype: torch.dtype
-    pieces: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    chunks: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Offsets and size of each."""
 
 
@@ -91,13 +91,13 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
     Raises:
         OSError: some rank cannot write. On every rank.
     """
-    pieces = [piece for block in blocks for piece in _pieces(block)]
+    chunks = [chunk for block in blocks for chunk in _chunks(block)]
     try:
         with _quiet():
             state_dict_saver.save(
                 {},
                 storage_writer=FileSystemWriter(folder),
-                planner=_SavePlanner(pieces),
+                planner=_SavePlanner(chunks),
                 process_group=group,
                 no_dist=group is None,
             )
@@ -124,7 +124,7 @@ def read_saved(folder: Path) -> dict[str, SavedTensor | None]:
             key: SavedTensor(
                 size=tuple(each.size),
                 dtype=each.properties.dtype,
-                pieces=tuple((tuple(it.offsets), tuple(it.sizes)) for it in each.chunks),
+                chunks=tuple((tuple(it.offsets), tuple(it.sizes)) for it in each.chunks),
             )
             if isinstance(each, TensorStorageMetadata)
             else None
@@ -231,12 +231,12 @@ class _LoadPlanner(LoadPlanner):
         """Nothing: the tensor is a view of its block."""
 
 
-def _pieces(block: Block) -> Iterator[Block]:
+def _chunks(block: Block) -> Iterator[Block]:
     tensor = block.tensor
     if tensor.dim() == 0 or not tensor.numel():
         yield block
         return
-    rows = max(1, PIECE_BYTES * len(tensor) // (tensor.numel() * tensor.element_size()))
+    rows = max(1, CHUNK_BYTES * len(tensor) // (tensor.numel() * tensor.element_size()))
     for first in range(0, len(tensor), rows):
         offsets = (block.offsets[0] + first, *block.offsets[1:])
         yield replace(block, offsets=offsets, tensor=tensor[first : first + rows])
@@ -256,17 +256,17 @@ def _write_item(block: Block) -> WriteItem:
 
 
 def _read_items(
-    place: int, block: Block, pieces: Sequence[ChunkStorageMetadata]
+    place: int, block: Block, chunks: Sequence[ChunkStorageMetadata]
 ) -> Iterator[ReadItem]:
-    """Of every saved piece what overlaps the block.
+    """Of every saved chunk what overlaps the block.
 
     Raises:
-        DataError: the pieces do not cover the block.
+        DataError: the chunks do not cover the block.
     """
     found = 0
     own = list(zip(block.offsets, block.tensor.shape, strict=True))
-    for number, piece in enumerate(pieces):
-        saved = list(zip(piece.offsets, piece.sizes, strict=True))
+    for number, chunk in enumerate(chunks):
+        saved = list(zip(chunk.offsets, chunk.sizes, strict=True))
         firsts = [max(a, b) for (a, _), (b, _) in zip(own, saved, strict=True)]
         ends = [min(a + n, b + m) for (a, n), (b, m) in zip(own, saved, strict=True)]
         lengths = [end - first for first, end in zip(firsts, ends, strict=True)]
@@ -277,7 +277,7 @@ def _read_items(
             type=LoadItemType.TENSOR,
             dest_index=MetadataIndex(block.key, torch.Size(block.offsets), place),
             dest_offsets=torch.Size(a - b for a, (b, _) in zip(firsts, own, strict=True)),
-            storage_index=MetadataIndex(block.key, piece.offsets, number),
+            storage_index=MetadataIndex(block.key, chunk.offsets, number),
             storage_offsets=torch.Size(a - b for a, (b, _) in zip(firsts, saved, strict=True)),
             lengths=torch.Size(lengths),
         )

@@ -16,7 +16,6 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
 )
 from embershard.modules.tables import TableDict, embedding_names
-from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming
@@ -108,8 +107,7 @@ class ShardedEmbeddingBagCollection(nn.Module):
         super()._save_to_state_dict(*args, **kwargs)
 
     def _pool(self, features: KeyedJaggedTensor, incoming: Incoming) -> KeyedTensor:
-        outgoing, padded = incoming.outgoing, pad_variable_batch(features)
-        names = [feature for table in self._configs for feature in table.feature_names]
+        outgoing = incoming.outgoing
         parts = list[Tensor]()
         if self.shards.layout.lookups:
             pooled = self.shards.tables.lookup(incoming)
@@ -117,18 +115,15 @@ class ShardedEmbeddingBagCollection(nn.Module):
                 distribute(pooled, self._exchange, incoming.examples, outgoing.bag_lengths)
             )
         if not self._replicas:
-            values = expand_pooled(parts[0], features, names, self._dims)
-            return KeyedTensor(self._names, self._dims, values)
+            return KeyedTensor(self._names, self._dims, parts[0])
         # Side by side are the sharded lookups, then the replicated ones; each to its place.
-        parts.append(self._replicas[0](padded).values())
+        parts.append(self._replicas[0](features).values())
         replicated = set(self._replicas[0].embedding_bags)
         owners = [table for table in self._configs for _ in table.feature_names]
         order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
         vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
         placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
-        values = torch.cat([each for _, each in placed], dim=1)
-        values = expand_pooled(values, features, names, self._dims)
-        return KeyedTensor(self._names, self._dims, values)
+        return KeyedTensor(self._names, self._dims, torch.cat([each for _, each in placed], dim=1))
 
 
 def _replicas(

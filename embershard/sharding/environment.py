@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from embershard.errors import EmbershardError, InputError
 
-__all__ = ["ShardingEnv", "agree"]
+__all__ = ["ShardingEnv", "agree", "from_rank_0"]
 
 Built = TypeVar("Built")
 
@@ -65,6 +65,7 @@ def agree(
     digest: Callable[[Built], str],
     *,
     error: type[EmbershardError] = InputError,
+    what: str = "plan and tables",
 ) -> Built:
     """Build something on every rank that must be the same on all.
 
@@ -73,6 +74,7 @@ def agree(
         build: may raise.
         digest: of what was built; equal where it is the same.
         error: what to raise.
+        what: is built, for the message.
 
     Raises:
         InputError: building failed on some rank, or digests differ: the same message on every
@@ -93,8 +95,37 @@ def agree(
     for rank, (value, _) in enumerate(everyone):
         if value != everyone[0][0]:
             raise error(
-                f"rank {rank}: expected the plan and tables of rank 0 ({everyone[0][0]}), "
+                f"rank {rank}: expected the {what} of rank 0 ({everyone[0][0]}), "
                 f"got others ({value})"
             )
     assert built is not None
+    return built
+
+
+def from_rank_0(
+    group: Any, build: Callable[[], Built], *, error: type[EmbershardError] = InputError
+) -> Built:
+    """What rank 0 builds, on every rank.
+
+    Args:
+        group: the ranks. None: this process alone, whose exceptions are raised as they are.
+        build: called on rank 0; gives what can be pickled.
+        error: what to raise.
+
+    Raises:
+        InputError: it raised: the same message on every rank. Of the type ``error``.
+    """
+    if group is None:
+        return build()
+    box: list[Any] = [None, ""]
+    failure: Exception | None = None
+    if dist.get_rank(group) == 0:
+        try:
+            box[0] = build()
+        except Exception as problem:
+            failure, box[1] = problem, str(problem) or type(problem).__name__
+    dist.broadcast_object_list(box, group=group, group_src=0)
+    if box[1]:
+        raise error(f"rank 0: {box[1]}") from failure
+    built: Built = box[0]
     return built

@@ -27,10 +27,6 @@ class OutputDist:
     def __init__(self, layout: Layout, env: ShardingEnv) -> None:
         self.layout, self.env = layout, env
         self.dims = [layout.dim_of(rank) for rank in range(env.world_size)]
-        self._widths = [[copy.width for copy in copies] for copies in layout.copies]
-        targets = [copy.target for copies in layout.copies for copy in copies]
-        # Of the columns of all ranks, side by side, in the order of the output.
-        self._order = sorted(range(len(targets)), key=targets.__getitem__)
         self._means = [lookup for lookup in layout.lookups if lookup.is_mean]
         self._mean_places = [at for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
 
@@ -45,45 +41,39 @@ class OutputDist:
             float32 ``(B, layout.dim)``.
         """
         blocks = self._exchange(pooled.contiguous(), examples, backward=False)
-        if self.layout.is_partial:
-            output = self._sum(blocks)
-        else:
-            pieces = [
-                piece
-                for block, widths in zip(blocks, self._widths, strict=True)
-                for piece in torch.split(block, widths, dim=1)
-            ]
-            output = torch.cat([pieces[at] for at in self._order], dim=1)
+        own = examples[self.env.rank]
+        partial = self.layout.is_partial
+        output = (torch.zeros if partial else torch.empty)(own, self.layout.dim)
+        # In the order of ranks: the sums do not depend on which one answers first.
+        for block, copies in zip(blocks, self.layout.copies, strict=True):
+            for source, target, width in copies:
+                part = block[:, source : source + width]
+                place = output[:, target : target + width]
+                if partial:
+                    place += part
+                else:
+                    place.copy_(part)
         self._divide(output, divisors)
         return output
 
     def backward(self, gradient: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
         """Of ``forward``'s output to that of ``pooled``, as the mean over ranks."""
-        if self._means:
-            gradient = gradient.clone()
-            self._divide(gradient, divisors)
+        gradient = gradient / self.env.world_size
+        self._divide(gradient, divisors)
         own = examples[self.env.rank]
         sent = gradient.new_empty(own * sum(self.dims))
         blocks = torch.split(sent, [own * dim for dim in self.dims])
         for block, dim, copies in zip(blocks, self.dims, self.layout.copies, strict=True):
-            pieces = [gradient[:, target : target + width] for _, target, width in copies]
-            if pieces:
-                torch.cat(pieces, dim=1, out=block.view(own, dim))
-        sent /= self.env.world_size
+            for source, target, width in copies:
+                block.view(own, dim)[:, source : source + width] = gradient[
+                    :, target : target + width
+                ]
         (received,) = self._exchange(sent, examples, backward=True)
         return received
 
     def divisors(self, lengths: Tensor) -> Tensor:
         """float32 ``(B, mean lookups)``, from the lengths ``(lookups, B)``."""
         return lengths[self._mean_places].t().clamp(min=1).float()
-
-    def _sum(self, blocks: Sequence[Tensor]) -> Tensor:
-        """In the order of ranks: the sums do not depend on which one answers first."""
-        output = blocks[0].new_zeros(len(blocks[0]), self.layout.dim)
-        for block, copies in zip(blocks, self.layout.copies, strict=True):
-            for source, target, width in copies:
-                output[:, target : target + width] += block[:, source : source + width]
-        return output
 
     def _divide(self, vectors: Tensor, divisors: Tensor) -> None:
         for place, lookup in enumerate(self._means):

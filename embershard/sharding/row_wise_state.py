@@ -58,7 +58,7 @@ class RowWiseRead:
     Args:
         key: of the table's state.
         saved: that state.
-        weight: the table's weights as saved, whose pieces tell the ranges.
+        weight: the table's weights as saved, whose chunks tell the ranges.
         rows: of the shard.
         columns: of the shard.
         state: ``(rows,)``, written by ``finish``.
@@ -78,7 +78,7 @@ class RowWiseRead:
         state: Tensor,
     ) -> None:
         ranges = column_ranges(
-            (offsets[1], offsets[1] + size[1]) for offsets, size in weight.pieces
+            (offsets[1], offsets[1] + size[1]) for offsets, size in weight.chunks
         )
         num_rows = weight.size[0]
         if saved.size != (num_rows * len(ranges),):

@@ -5,6 +5,8 @@
   ids/*.safetensors      vocabularies
   samples.safetensors    requests for the package's self-check
   state/                 the weights, torch.distributed.checkpoint
+  training.json          how far the run is, of those to resume from; their state/ has that of the
+                         optimizers too
 """
 
 from __future__ import annotations
@@ -27,15 +29,22 @@ from embershard.package.samples import SampleRequest, read_samples, write_sample
 from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
 from embershard.package.validation import parse_model
+from embershard.sharding.environment import from_rank_0
 from embershard.training.state import read_state, write_state
 
 __all__ = [
+    "PARTIAL",
+    "STATE",
+    "TRAINING",
     "Checkpoint",
+    "Contents",
     "checkpoints_in",
     "latest_checkpoint",
     "load_checkpoint",
     "load_state",
+    "move_checkpoint",
     "save_checkpoint",
+    "start_checkpoint",
 ]
 
 FORMAT_VERSION = 0
@@ -43,6 +52,8 @@ DOCUMENT = "checkpoint.json"
 IDS = "ids"
 SAMPLES = "samples.safetensors"
 STATE = "state"
+TRAINING = "training.json"
+PARTIAL = ".partial"
 
 
 class _Part(BaseModel):
@@ -81,39 +92,87 @@ def save_checkpoint(
     schema: Schema,
     samples: Sequence[SampleRequest],
     metrics: Mapping[str, float],
+    group: Any = None,
 ) -> None:
     """Write a checkpoint beside its place and move it there whole.
 
     Args:
         path: its folder; replaced if there is one.
-        module: what is saved: its state dict.
+        module: what is saved: its state dict; or a ``DistributedModelParallel``.
         model: ``name`` and ``arguments`` for ``build_model``.
         schema: inputs and id maps.
         samples: requests without outputs, at least one.
         metrics: figures to keep with it.
+        group: the ranks, all of which call this. None: this process alone.
 
     Raises:
         OSError: it cannot be written there.
+        DataError: rank 0 cannot write what lies beside the weights.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    contents = Contents(model=model, schema=schema, samples=samples, metrics=metrics)
+    partial = start_checkpoint(path, contents, group=group)
     try:
-        document = {
-            "format_version": FORMAT_VERSION,
-            "model": dict(model),
-            "schema": schema_to_json(schema, partial / IDS),
-            "metrics": dict(metrics),
-        }
-        (partial / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
-        write_samples(partial / SAMPLES, samples)
-        write_state(module, partial / STATE)
-        _move(partial, path)
+        write_state(module, partial / STATE, group=group)
+        from_rank_0(group, lambda: move_checkpoint(partial, path), error=DataError)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)  # A full disk does not say which.
         raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """Of a checkpoint: what lies beside its weights; see ``save_checkpoint``."""
+
+    model: Mapping[str, Any]
+    schema: Schema
+    samples: Sequence[SampleRequest]
+    metrics: Mapping[str, float]
+
+
+def start_checkpoint(
+    path: Path, contents: Contents, *, training: str | None = None, group: Any = None
+) -> Path:
+    """Write all but the weights of a checkpoint beside its place.
+
+    Args:
+        path: its place.
+        contents: to write.
+        training: what training.json says. None: none is written.
+        group: the ranks, of which the first writes. None: this process alone.
+
+    Returns:
+        The folder, for ``move_checkpoint``.
+
+    Raises:
+        OSError: it cannot be written there.
+        DataError: likewise, with a group.
+    """
+
+    def start() -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
+        try:
+            document = {
+                "format_version": FORMAT_VERSION,
+                "model": dict(contents.model),
+                "schema": schema_to_json(contents.schema, partial / IDS),
+                "metrics": dict(contents.metrics),
+            }
+            (partial / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
+            write_samples(partial / SAMPLES, contents.samples)
+            if training is not None:
+                (partial / TRAINING).write_text(training)
+        except BaseException as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+                error.filename = str(path)  # A full disk does not say which.
+            raise
+        return partial
+
+    return from_rank_0(group, start, error=DataError)
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
@@ -173,7 +232,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted((path for path in found if path.name.isdecimal()), key=lambda p: int(p.name))
 
 
-def _move(partial: Path, path: Path) -> None:
+def move_checkpoint(partial: Path, path: Path) -> None:
     """Into place; what was there leaves whole, before and after which a reader finds all or
     nothing."""
     if path.exists():

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointConfig",
     "RunConfig",
+    "ShardingConfig",
     "TrainingConfig",
     "read_config",
 ]
@@ -72,7 +73,7 @@ class TrainingConfig(Section):
     """How weights are found."""
 
     batch_size: Positive = 512
-    """Examples a step."""
+    """Examples a step, of all ranks together."""
 
     epochs: Positive = 10
     """Most passes over the training split; early stopping usually ends sooner."""
@@ -110,7 +111,35 @@ class CheckpointConfig(Section):
 
     folder: str
     """Gets one folder a checkpoint, named after its step; only the best of the run is kept. A
-    folder that holds an earlier run's is refused, unless the run is told to overwrite."""
+    folder that holds an earlier run's is refused, unless the run is told to overwrite or resume."""
+
+    last_every_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps between checkpoints to resume from, in ``<folder>/last``: weights, optimizer state,
+    and how far the run is. 0: none."""
+
+    keep_last: Positive = 2
+    """Of those, how many stay."""
+
+
+Cut = Literal[
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "column_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+
+
+class ShardingConfig(Section):
+    """How tables are cut over the ranks that torchrun starts. A process alone cuts none."""
+
+    tables: dict[str, Cut] = {"*": "table_wise"}
+    """Pattern of table names -> sharding type; the first pattern that fits counts."""
+
+    plan: str | None = None
+    """A file that ``ShardingPlan.save`` wrote, in place of ``tables``."""
 
 
 class RunConfig(Section):
@@ -125,6 +154,7 @@ class RunConfig(Section):
     ] = DLRMConfig()
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig
+    sharding: ShardingConfig = ShardingConfig()
     _file: ConfigFile | None = PrivateAttr(default=None)
 
     def refusal(self, *key: str, problem: str) -> ConfigError:

@@ -1,26 +1,33 @@
-"""A module's weights as a folder of torch.distributed.checkpoint, by one process."""
+"""A module's weights as a folder of torch.distributed.checkpoint, with nothing beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
-from embershard.sharding.checkpoint import check_shapes, saved_weights
+from embershard.sharding.checkpoint import STATE, check_shapes, saved_weights, state_blocks
 
 __all__ = ["check_state", "read_state", "write_state"]
 
 
-def write_state(module: nn.Module, folder: Path) -> None:
-    """Write a module's state dict.
+def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
+    """Write a module's weights.
+
+    Args:
+        module: in this process, or sharded over the ranks.
+        folder: new.
+        group: the ranks. None: this process alone.
 
     Raises:
         OSError: the disk is full, say.
     """
-    write_blocks((Block.whole(name, each) for name, each in module.state_dict().items()), folder)
+    blocks = state_blocks(module, group=group)
+    write_blocks((each for each in blocks if not each.key.startswith(STATE)), folder, group=group)
 
 
 def read_state(module: nn.Module, folder: Path) -> None:

@@ -171,13 +171,13 @@ def test_replicated_tables_and_their_optimizer_are_saved_once(workers, tmp_path)
 
 
 def test_large_tensors_are_saved_in_row_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(block_files, "PIECE_BYTES", 256)
+    monkeypatch.setattr(block_files, "CHUNK_BYTES", 256)
     case = make_case(1, sizes=[3], optimizer="rowwise_adagrad")
     one, other = unsharded(case), unsharded(case)
     save_state(one, tmp_path / "state")
     metadata = FileSystemReader(tmp_path / "state").read_metadata()
-    pieces = metadata.state_dict_metadata["sparse.embedding_bags.users.weight"].chunks
-    assert [tuple(piece.sizes) for piece in pieces] == [(8, 8)] * 6 + [(2, 8)]
+    chunks = metadata.state_dict_metadata["sparse.embedding_bags.users.weight"].chunks
+    assert [tuple(chunk.sizes) for chunk in chunks] == [(8, 8)] * 6 + [(2, 8)]
     load_state(other, tmp_path / "state")
     for name, *_ in case.tables:
         tables = one["sparse"].embedding_bags, other["sparse"].embedding_bags

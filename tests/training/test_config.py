@@ -61,6 +61,11 @@ def test_every_key_is_read(tmp_path):
         threads = 1
         [checkpoint]
         folder = "there"
+        last_every_steps = 5
+        keep_last = 3
+        [sharding]
+        plan = "plan.json"
+        tables = { user = "row_wise" }
         """,
         tmp_path,
     )
@@ -85,7 +90,8 @@ def test_every_key_is_read(tmp_path):
             "seed": 11,
             "threads": 1,
         },
-        "checkpoint": {"folder": "there"},
+        "checkpoint": {"folder": "there", "last_every_steps": 5, "keep_last": 3},
+        "sharding": {"tables": {"user": "row_wise"}, "plan": "plan.json"},
     }
 
 

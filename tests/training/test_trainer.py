@@ -7,7 +7,9 @@ import torch
 
 from embershard.data import to_rows
 from embershard.errors import ConfigError
-from embershard.training import evaluate_logits, load_checkpoint, read_config, score, train, trainer
+from embershard.models import build_model
+from embershard.training import evaluate_logits, load_checkpoint, read_config, score, train
+from embershard.training import run as run_module
 from embershard.training.parts import model_arguments
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
@@ -88,7 +90,7 @@ class Looks:
     def __init__(self, monkeypatch, aucs):
         self._aucs = iter(aucs)
         self.on_test = 0
-        monkeypatch.setattr(trainer, "evaluate_logits", self)
+        monkeypatch.setattr(run_module, "evaluate_logits", self)
 
     def __call__(self, logits, labels):
         found = evaluate_logits(logits, labels)
@@ -219,7 +221,7 @@ def test_every_optimizer_moves_every_weight(optimizer, tmp_path):
     run = config(tmp_path, epochs=1, dense_optimizer=optimizer, table_optimizer="sgd")
     torch.manual_seed(0)
     model = model_arguments(run.model, run.training, DATA)
-    before = trainer.build_model("dlrm", model).state_dict()
+    before = build_model("dlrm", model).state_dict()
     after = weights_of(train(run, DATA))
     assert [name for name in before if torch.equal(before[name], after[name])] == []
 

@@ -1,0 +1,119 @@
+"""The plan of a run: its ``[sharding]`` section, and the model's tables."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import nn
+
+from embershard.errors import EmbershardError
+from embershard.modules import EmbeddingConfig
+from embershard.sharding import (
+    ParameterShardingGenerator,
+    ShardingPlan,
+    column_wise,
+    construct_module_sharding_plan,
+    data_parallel,
+    grid_shard,
+    row_wise,
+    table_column_wise,
+    table_row_wise,
+    table_wise,
+)
+from embershard.sharding.plan import tables_of
+from embershard.training.config import RunConfig
+
+__all__ = ["plan_of"]
+
+
+def plan_of(
+    config: RunConfig, collections: Mapping[str, nn.Module], world_size: int
+) -> ShardingPlan:
+    """How the tables of each collection are cut.
+
+    Tables that lie on one rank or host go, the largest first, to the one with the fewest values.
+
+    Args:
+        config: the run's.
+        collections: by path in the model.
+        world_size: number of ranks.
+
+    Raises:
+        ConfigError: a table that no pattern fits, a pattern that no table fits, or a file that is
+            no plan; with file and line.
+    """
+    if config.sharding.plan is not None:
+        try:
+            return ShardingPlan.load(Path(config.sharding.plan).expanduser())
+        except (EmbershardError, OSError) as error:
+            raise config.refusal("sharding", "plan", problem=str(error)) from error
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    placer = _Placer(config, world_size, local_size)
+    tables = [(path, table) for path, module in collections.items() for table in tables_of(module)]
+    placer.check([table.name for _, table in tables])
+    chosen: dict[str, dict[str, ParameterShardingGenerator]] = {path: {} for path in collections}
+    for path, table in sorted(tables, key=lambda item: -_values(item[1])):
+        chosen[path][table.name] = placer.place(table)
+    return ShardingPlan(
+        {
+            path: construct_module_sharding_plan(
+                module, chosen[path], local_size=local_size, world_size=world_size
+            )
+            for path, module in collections.items()
+        }
+    )
+
+
+class _Placer:
+    def __init__(self, config: RunConfig, world_size: int, local_size: int) -> None:
+        self._config = config
+        self._ranks = [0] * world_size
+        self._hosts = [0] * (world_size // local_size)
+
+    def check(self, names: list[str]) -> None:
+        for pattern in self._config.sharding.tables:
+            if not fnmatch.filter(names, pattern):
+                raise self._config.refusal(
+                    "sharding",
+                    "tables",
+                    pattern,
+                    problem=f"expected a pattern that fits a table, the tables are {names}",
+                )
+
+    def place(self, table: EmbeddingConfig) -> ParameterShardingGenerator:
+        patterns = self._config.sharding.tables
+        pattern = next((each for each in patterns if fnmatch.fnmatchcase(table.name, each)), None)
+        if pattern is None:
+            raise self._config.refusal(
+                "sharding",
+                "tables",
+                problem=f"expected a pattern that fits table {table.name!r}, got {list(patterns)}",
+            )
+        match patterns[pattern]:
+            case "data_parallel":
+                return data_parallel()
+            case "row_wise":
+                return row_wise()
+            case "column_wise":
+                return column_wise()
+            case "grid_shard":
+                return grid_shard(host_indexes=list(range(len(self._hosts))))
+            case "table_wise":
+                return table_wise(rank=_emptiest(self._ranks, _values(table)))
+            case "table_row_wise":
+                return table_row_wise(host_index=_emptiest(self._hosts, _values(table)))
+            case "table_column_wise":
+                return table_column_wise(host_index=_emptiest(self._hosts, _values(table)))
+
+
+def _emptiest(held: list[int], values: int) -> int:
+    place = held.index(min(held))
+    held[place] += values
+    return place
+
+
+def _values(table: EmbeddingConfig) -> int:
+    return table.num_embeddings * table.embedding_dim

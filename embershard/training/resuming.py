@@ -1,0 +1,173 @@
+"""Checkpoints that a run resumes from: its weights, its optimizers' state, and how far it is.
+
+<folder>/last/<step>/    the last few, each as any checkpoint, with training.json
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from pydantic import BaseModel, ConfigDict
+from torch import nn
+
+from embershard.errors import DataError, PackageError
+from embershard.package.validation import parse_model
+from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
+from embershard.sharding.block_files import Block, read_blocks, read_saved
+from embershard.sharding.environment import from_rank_0
+from embershard.training.checkpoint import (
+    PARTIAL,
+    STATE,
+    TRAINING,
+    Contents,
+    checkpoints_in,
+    move_checkpoint,
+    start_checkpoint,
+)
+from embershard.training.metrics import Evaluation
+
+__all__ = ["LastCheckpoints", "RunState", "Trained", "last_checkpoint"]
+
+LAST = "last"
+
+
+class RunState(BaseModel):
+    """How far a run is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    config: str
+    """Of the run, as JSON: all that its weights depend on."""
+
+    world_size: int
+    step: int
+    seen: int
+    loss: float
+    best: Evaluation | None
+    best_step: int
+    looks_without_gain: int
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The latest to resume from in a run's folder."""
+    return next(reversed(checkpoints_in(folder / LAST)), None)
+
+
+@dataclass(slots=True)
+class Trained:
+    """What a checkpoint to resume from is of."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+class LastCheckpoints:
+    """Saves and restores a run.
+
+    Args:
+        folder: of the run.
+        keep: how many stay.
+        trained: model and optimizer of the run.
+        env: the ranks. None: this process alone.
+    """
+
+    def __init__(self, folder: Path, keep: int, trained: Trained, env: ShardingEnv | None) -> None:
+        self._folder, self._keep, self._trained = folder / LAST, keep, trained
+        self._rank = 0 if env is None else env.rank
+        self._group = None if env is None else env.process_group
+        own: Any = None
+        if env is not None:  # The thread's collectives must not meet those of training.
+            own = dist.new_group(dist.get_process_group_ranks(env.process_group), backend="gloo")
+        self._writer = AsyncStateWriter(own)
+        self.best_step = 0
+        """That a run needs which resumes from the latest checkpoint. Of use on rank 0."""
+
+    def save(self, contents: Contents, state: RunState) -> None:
+        """Copy the state; write the copy while training goes on.
+
+        Raises:
+            OSError: it cannot be written, or the one before could not, on some rank.
+            DataError: likewise.
+        """
+        self._writer.wait()
+        path = self._folder / str(state.step)
+        partial = start_checkpoint(
+            path, contents, training=state.model_dump_json(indent=1) + "\n", group=self._group
+        )
+        blocks = state_blocks(
+            self._trained.model, optimizer=self._trained.optimizer, group=self._group
+        )
+        blocks.append(Block.whole(_rng_key(self._rank), torch.get_rng_state()))
+        self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path, state))
+
+    def restore(self, path: Path) -> tuple[RunState, list[str]]:
+        """Read a checkpoint into the model, its optimizers and torch's random numbers.
+
+        Returns:
+            How far the run is, and what was done to optimizer state of another plan.
+
+        Raises:
+            DataError: it is damaged, or of another model: the same message on every rank.
+        """
+        state = from_rank_0(self._group, lambda: _read(path / TRAINING), error=DataError)
+        said = load_state(
+            self._trained.model,
+            path / STATE,
+            optimizer=self._trained.optimizer,
+            group=self._group,
+        )
+        self.best_step = state.best_step
+        key = _rng_key(self._rank)
+        if key in read_saved(path / STATE):
+            numbers = torch.get_rng_state()
+            read_blocks([Block.whole(key, numbers)], path / STATE)
+            torch.set_rng_state(numbers)
+        return state, said
+
+    def clear(self) -> None:
+        """Delete the checkpoints of an earlier run, and what a killed one left behind."""
+        for path in checkpoints_in(self._folder):
+            shutil.rmtree(path)
+        self.clear_partial()
+
+    def clear_partial(self) -> None:
+        """Delete what a killed run left behind."""
+        for folder in (self._folder, self._folder.parent):
+            for path in folder.glob(f".*{PARTIAL}"):
+                shutil.rmtree(path)
+
+    def wait(self) -> None:
+        """Wait until all is written.
+
+        Raises:
+            OSError: it could not be, on some rank.
+        """
+        self._writer.wait()
+
+    def close(self) -> None:
+        """Wait until all is written, or cannot be."""
+        self._writer.close()
+
+    def _publish(self, partial: Path, path: Path, state: RunState) -> None:
+        if self._rank == 0:
+            move_checkpoint(partial, path)
+            self.best_step = state.best_step
+            for old in checkpoints_in(self._folder)[: -self._keep]:
+                shutil.rmtree(old)
+
+
+def _rng_key(rank: int) -> str:
+    return f"training.rng.{rank}"
+
+
+def _read(file: Path) -> RunState:
+    try:
+        state, _ = parse_model(RunState, file.read_bytes(), str(file))
+    except (PackageError, OSError) as error:
+        raise DataError(str(error)) from error
+    return state

@@ -1,0 +1,112 @@
+"""Training runs on several ranks."""
+
+import pytest
+import torch
+
+from embershard.errors import ConfigError
+from embershard.training import load_checkpoint, train
+from tests.sharding.training_cases import sharded_config, train_run
+from tests.training.runs import dataset
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(scope="module")
+def on_2_ranks(workers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "two"
+    return folder, workers.run(2, train_run, folder, "table_wise")
+
+
+def test_ranks_agree_on_the_result_and_one_process_comes_to_the_same(on_2_ranks, tmp_path):
+    _, results = on_2_ranks
+    assert not isinstance(results[0], str), results
+    (result, weights), (other, _) = results
+    assert (result.valid, result.test, result.best_step) == (
+        other.valid,
+        other.test,
+        other.best_step,
+    )
+    alone = train(sharded_config(tmp_path / "one", "table_wise", dense_optimizer="adam"), dataset())
+    assert alone.best_step == result.best_step
+    assert alone.test.auc == pytest.approx(result.test.auc, abs=1e-4)
+    assert alone.valid.auc == pytest.approx(result.valid.auc, abs=1e-4)
+    found = load_checkpoint(alone.checkpoint).module.state_dict()
+    for name, weight in weights.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, on_2_ranks, tmp_path):
+    _, ((result, weights), _) = on_2_ranks
+    folder = tmp_path / "run"
+    assert workers.run(2, train_stopped, folder, "table_wise") == [None, None]
+    resumed = workers.run(2, train_resumed, folder, "table_wise")
+    for found, state in resumed:
+        assert (found.valid, found.test, found.steps) == (result.valid, result.test, result.steps)
+        assert same(state, weights)
+
+
+def train_resumed(env, folder, kind):
+    return train_run(env, folder, kind, resume=True)
+
+
+def test_a_run_on_2_ranks_resumes_on_1(workers, tmp_path):
+    folder = tmp_path / "run"
+    assert workers.run(2, train_stopped, folder, "row_wise") == [None, None]
+    ((result, _),) = workers.run(1, train_resumed, folder, "row_wise")
+    whole = train(sharded_config(tmp_path / "one", "row_wise", dense_optimizer="adam"), dataset())
+    assert result.steps == whole.steps
+    assert result.test.auc == pytest.approx(whole.test.auc, abs=1e-3)
+
+
+def train_stopped(env, folder, kind):
+    return train_run(env, folder, kind, stop_at=38)
+
+
+def test_the_last_checkpoints_stay_beside_the_best(on_2_ranks):
+    folder, ((result, _), _) = on_2_ranks
+    last = sorted(int(path.name) for path in (folder / "last").iterdir())
+    assert last == [42, 49]
+    others = [path.name for path in folder.iterdir() if path.name != "last"]
+    assert str(result.best_step) in others
+    assert not list(folder.glob(".*"))
+
+
+def test_a_rank_with_another_configuration_is_one_message_on_all(workers, tmp_path):
+    first, second = workers.run(2, train_other_seed, tmp_path / "run")
+    assert first == second
+    assert first.startswith("rank 1: expected the configuration and data of rank 0")
+
+
+def train_other_seed(env, folder):
+    return train_run(env, folder, "row_wise", seed_of_rank_1=1)
+
+
+def test_settings_that_changed_are_refused_when_resuming(workers, tmp_path):
+    folder = tmp_path / "run"
+    workers.run(1, train_stopped, folder, "row_wise")
+    with pytest.raises(ConfigError, match=r"expected .*last/35 to be of a run with these settings"):
+        train(sharded_config(folder, "row_wise", seed=3), dataset(), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        pytest.param({"usr": "row_wise"}, "sharding.tables.usr': expected a pattern that", id="no"),
+        pytest.param({"user": "row_wise"}, "fits table 'item', got ['user']", id="missing"),
+    ],
+)
+def test_patterns_that_do_not_fit_are_refused(workers, tmp_path, tables, message):
+    (said,) = workers.run(1, train_patterns, tmp_path / "run", tables)
+    assert message in said
+
+
+def train_patterns(env, folder, tables):
+    run = sharded_config(folder, "row_wise")
+    changed = run.model_dump(mode="json") | {"sharding": {"tables": tables}}
+    try:
+        train(type(run).model_validate(changed), dataset(), env=env)
+    except ConfigError as error:
+        return str(error)
+    return ""
