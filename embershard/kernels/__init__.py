@@ -10,15 +10,19 @@ from embershard.kernels.fused_optimizer import (
     check_optimizer_on,
 )
 from embershard.kernels.quantize import quantize_rows
+from embershard.kernels.row_codec import ROW_CODEC_BYTES, decode_rows, encode_rows
 from embershard.kernels.segments import permute_segments
 
 __all__ = [
     "FUSED_OPTIMIZERS",
+    "ROW_CODEC_BYTES",
     "AnyFusedTables",
     "FusedOptimizer",
     "FusedTables",
     "build_fused_tables",
     "check_optimizer_on",
+    "decode_rows",
+    "encode_rows",
     "operator_of",
     "permute_segments",
     "quantize_rows",

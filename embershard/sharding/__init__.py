@@ -35,10 +35,16 @@ from embershard.sharding.types import (
     ShardingPlan,
     ShardingType,
 )
+from embershard.sharding.vector_exchange import (
+    CommType,
+    QCommsConfig,
+    get_qcomm_codecs_registry,
+)
 
 __all__ = [
     "LAMB",
     "AsyncStateWriter",
+    "CommType",
     "DistributedModelParallel",
     "EmbeddingBagCollectionSharder",
     "EmbeddingCollectionSharder",
@@ -48,6 +54,7 @@ __all__ = [
     "ParameterSharding",
     "ParameterShardingGenerator",
     "PartialRowWiseAdam",
+    "QCommsConfig",
     "RowWiseAdagrad",
     "ShardedEmbeddingBagCollection",
     "ShardedEmbeddingCollection",
@@ -60,6 +67,7 @@ __all__ = [
     "column_wise",
     "construct_module_sharding_plan",
     "data_parallel",
+    "get_qcomm_codecs_registry",
     "grid_shard",
     "load_state",
     "row_wise",

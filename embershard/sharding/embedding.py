@@ -17,6 +17,7 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.sequence_dist import SequenceDist, distribute_sequences
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ParameterSharding
+from embershard.sharding.vector_exchange import QCommsConfig
 
 __all__ = ["ShardedEmbeddingCollection"]
 
@@ -34,6 +35,7 @@ class ShardedEmbeddingCollection(nn.Module):
         env: the ranks.
         optimizers: of each table that is not data_parallel.
         seed: of new weights.
+        comms: as what vectors and gradients travel between ranks.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class ShardedEmbeddingCollection(nn.Module):
         optimizers: Mapping[str, FusedOptimizer],
         *,
         seed: int = 0,
+        comms: QCommsConfig | None = None,
     ) -> None:
         super().__init__()
         configs = module.embedding_configs()
@@ -58,7 +61,8 @@ class ShardedEmbeddingCollection(nn.Module):
             is_weighted=False,
             pooled=False,
         )
-        self._exchange = SequenceDist(self.shards.layout, env, configs[0].embedding_dim)
+        dim = configs[0].embedding_dim
+        self._exchange = SequenceDist(self.shards.layout, env, dim, comms or QCommsConfig())
         _, replicated = split_replicated(configs, plan)
         self._replicated = {table.name for table in replicated}
         # In a tuple: its parameters are those of `embeddings`, under TorchRec's keys.

@@ -22,6 +22,7 @@ from embershard.sharding.input_dist import Incoming
 from embershard.sharding.output_dist import OutputDist, distribute
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ParameterSharding
+from embershard.sharding.vector_exchange import QCommsConfig
 
 __all__ = ["ShardedEmbeddingBagCollection"]
 
@@ -41,6 +42,7 @@ class ShardedEmbeddingBagCollection(nn.Module):
         env: the ranks.
         optimizers: of each table that is not data_parallel.
         seed: of new weights.
+        comms: as what vectors and gradients travel between ranks.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class ShardedEmbeddingBagCollection(nn.Module):
         optimizers: Mapping[str, FusedOptimizer],
         *,
         seed: int = 0,
+        comms: QCommsConfig | None = None,
     ) -> None:
         super().__init__()
         configs = module.embedding_bag_configs()
@@ -67,7 +70,7 @@ class ShardedEmbeddingBagCollection(nn.Module):
             is_weighted=self._is_weighted,
             pooled=True,
         )
-        self._exchange = OutputDist(self.shards.layout, env)
+        self._exchange = OutputDist(self.shards.layout, env, comms or QCommsConfig())
         # In a tuple: its parameters are those of `embedding_bags`, under TorchRec's keys.
         self._replicas = tuple(
             _replicas(configs, plan, module.embedding_bags, self._is_weighted, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,13 +37,27 @@ class ShardingEnv:
     output_group: Any
     """Of vectors on their way back, and of their gradients."""
 
+    local_size: int | None = None
+    """Ranks of a host, if hosts add up partial sums before they send them. None: they do not."""
+
+    cross_group: Any = None
+    """The ranks with the same place in their hosts, host after host; with ``local_size``."""
+
     @staticmethod
-    def from_process_group(pg: Any, *, timeout: timedelta = TIMEOUT) -> ShardingEnv:
+    def from_process_group(
+        pg: Any, *, timeout: timedelta = TIMEOUT, local_size: int | None = None
+    ) -> ShardingEnv:
         """The ranks of a group of torch.distributed. Every rank of the job calls it.
 
         Args:
             pg: the group.
             timeout: after which a collective that some rank has not entered fails.
+            local_size: ranks of a host. None: what torchrun says (``LOCAL_WORLD_SIZE``), if it is
+                the same everywhere and ``pg`` has all ranks. If there are several hosts of several
+                ranks, partial sums are added inside hosts first.
+
+        Raises:
+            InputError: ``local_size`` does not divide the number of ranks.
         """
         groups = [
             dist.new_group(
@@ -50,13 +65,44 @@ class ShardingEnv:
             )
             for _ in range(2)
         ]
+        world_size = dist.get_world_size(pg)
+        if local_size is None:
+            local_size = _local_size(pg)
+        elif local_size < 1 or world_size % local_size:
+            raise InputError(
+                f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
+            )
+        has_hosts = 1 < local_size < world_size
         return ShardingEnv(
-            world_size=dist.get_world_size(pg),
+            world_size=world_size,
             rank=dist.get_rank(pg),
             process_group=pg,
             input_group=groups[0],
             output_group=groups[1],
+            local_size=local_size if has_hosts else None,
+            cross_group=_cross_group(pg, local_size, timeout) if has_hosts else None,
         )
+
+
+def _local_size(pg: Any) -> int:
+    """Ranks of each host of torchrun; all of ``pg`` if hosts differ."""
+    world_size = dist.get_world_size(pg)
+    if world_size < dist.get_world_size():
+        return world_size
+    everyone = [0] * world_size
+    own = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    dist.all_gather_object(everyone, own, group=pg)
+    return own if set(everyone) == {own} and world_size % own == 0 else world_size
+
+
+def _cross_group(pg: Any, local_size: int, timeout: timedelta) -> Any:
+    """That of this rank; every rank takes part in making all of them."""
+    ranks = dist.get_process_group_ranks(pg)
+    groups = [
+        dist.new_group(ranks[place::local_size], timeout=timeout, backend=dist.get_backend(pg))
+        for place in range(local_size)
+    ]
+    return groups[dist.get_rank(pg) % local_size]
 
 
 def agree(

@@ -24,7 +24,7 @@ from embershard.modules import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.package.rectangles import Shard
 from embershard.sharding.types import ParameterSharding
 
-__all__ = ["Bucket", "Copy", "Layout", "Lookup", "Part", "Span", "build_layout"]
+__all__ = ["Bucket", "Copy", "Layout", "Lookup", "Part", "Span", "add_copy", "build_layout"]
 
 
 class Span(NamedTuple):
@@ -103,9 +103,6 @@ class Layout:
     parts: tuple[tuple[Part, ...], ...]
     """Of each rank: in the order in which its kernels look them up, group after group."""
 
-    copies: tuple[tuple[Copy, ...], ...]
-    """Of each rank: from the columns of its parts, side by side, to the output."""
-
     is_partial: bool
     """Whether the columns of several parts are summed."""
 
@@ -144,7 +141,6 @@ def build_layout(
     ]
     streams = list[tuple[int, ...]]()
     parts = list[tuple[Part, ...]]()
-    copies = list[tuple[Copy, ...]]()
     for rank in range(world_size):
         held = [
             (place, shard)
@@ -166,12 +162,9 @@ def build_layout(
         own = _by_kernel(own, pooled=pooled)
         streams.append(tuple(received))
         parts.append(tuple(own))
-        copies.append(_copies(own, [lookups[buckets[at].lookup] for at in received]))
-    area = sum(copy.width for each in copies for copy in each)
+    area = sum(part.shard.columns[1] - part.shard.columns[0] for each in parts for part in each)
     dim = lookups[-1].columns.end if lookups else 0
-    return Layout(
-        tuple(lookups), tuple(buckets), tuple(streams), tuple(parts), tuple(copies), area > dim
-    )
+    return Layout(tuple(lookups), tuple(buckets), tuple(streams), tuple(parts), area > dim)
 
 
 def _lookups(tables: Sequence[EmbeddingConfig]) -> list[Lookup]:
@@ -199,16 +192,10 @@ def _by_kernel(parts: list[Part], *, pooled: bool) -> list[Part]:
     )
 
 
-def _copies(parts: Sequence[Part], lookups: Sequence[Lookup]) -> tuple[Copy, ...]:
-    """Where the columns of a rank's parts go; neighbours that stay neighbours are one copy."""
-    found, source = list[Copy](), 0
-    for part in parts:
-        first, end = part.shard.columns
-        copy = Copy(source, lookups[part.stream].columns.first + first, end - first)
-        source += copy.width
-        last = found[-1] if found else None
-        if last and last.target + last.width == copy.target:
-            found[-1] = Copy(last.source, last.target, last.width + copy.width)
-        else:
-            found.append(copy)
-    return tuple(found)
+def add_copy(copies: list[Copy], copy: Copy) -> None:
+    """Append a copy; neighbours that stay neighbours are one."""
+    last = copies[-1] if copies else None
+    if last and last.source + last.width == copy.source and last.target + last.width == copy.target:
+        copies[-1] = Copy(last.source, last.target, last.width + copy.width)
+    else:
+        copies.append(copy)

@@ -203,6 +203,7 @@ def _digest(
         said.append(type(collection).__name__)
         if isinstance(collection, EmbeddingBagCollection | FusedEmbeddingBagCollection):
             said.append(f"weighted={collection.is_weighted()}")
+        said.append(str(sharder.comms))
         said.append(str(sharder.optimizers(collection, plan.plan[path], where=path)))
     said += [
         f"{name} {tuple(each.shape)} {each.requires_grad}"

@@ -1,4 +1,8 @@
-"""Pooled vectors back to the ranks that asked; their gradients the same way in reverse."""
+"""Pooled vectors back to the ranks that asked; their gradients the same way in reverse.
+
+Step 1 is an all-to-all of all ranks, step 2 one of the ranks with the same place in their hosts,
+if some columns are summed inside hosts; see ``routes``.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.layout import Layout
+from embershard.sharding.layout import Copy, Layout
+from embershard.sharding.routes import Columns, build_routes
+from embershard.sharding.vector_exchange import (
+    Block,
+    QCommsConfig,
+    exchange_vectors,
+    split_blocks,
+)
 
 __all__ = ["OutputDist", "distribute"]
 
@@ -22,11 +32,13 @@ class OutputDist:
     Args:
         layout: of the collection.
         env: the ranks.
+        comms: as what vectors and gradients travel.
     """
 
-    def __init__(self, layout: Layout, env: ShardingEnv) -> None:
-        self.layout, self.env = layout, env
-        self.dims = [layout.dim_of(rank) for rank in range(env.world_size)]
+    def __init__(self, layout: Layout, env: ShardingEnv, comms: QCommsConfig) -> None:
+        self.layout, self.env, self._comms = layout, env, comms
+        self._routes = build_routes(layout, env.local_size)
+        self._local = env.local_size or env.world_size
         self._means = [lookup for lookup in layout.lookups if lookup.is_mean]
         self._mean_places = [at for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
 
@@ -40,19 +52,22 @@ class OutputDist:
         Returns:
             float32 ``(B, layout.dim)``.
         """
-        blocks = self._exchange(pooled.contiguous(), examples, backward=False)
-        own = examples[self.env.rank]
+        rank, routes = self.env.rank, self._routes
+        blocks = self._first(self._outgoing(pooled, examples), examples)
         partial = self.layout.is_partial
-        output = (torch.zeros if partial else torch.empty)(own, self.layout.dim)
+        output = (torch.zeros if partial else torch.empty)(examples[rank], self.layout.dim)
         # In the order of ranks: the sums do not depend on which one answers first.
-        for block, copies in zip(blocks, self.layout.copies, strict=True):
-            for source, target, width in copies:
-                part = block[:, source : source + width]
-                place = output[:, target : target + width]
-                if partial:
-                    place += part
-                else:
-                    place.copy_(part)
+        for (block, *_), columns in zip(blocks, routes.direct, strict=True):
+            _place(output, block, columns.copies, is_sum=partial)
+        if self._is_two_level:
+            host, relayed = routes.sums[rank // self._local], self._relayed_by(rank)
+            sums = [torch.zeros(examples[each], host.dim) for each in relayed]
+            for (_, *shared), columns in zip(blocks, routes.shared, strict=True):
+                for place, block in zip(sums, shared, strict=bool(shared)):
+                    _place(place, block, columns.copies, is_sum=True)
+            received = self._second(torch.cat([each.flatten() for each in sums]), examples)
+            for (block,), columns in zip(received, routes.sums, strict=True):
+                _place(output, block, columns.copies, is_sum=True)
         self._divide(output, divisors)
         return output
 
@@ -60,41 +75,159 @@ class OutputDist:
         """Of ``forward``'s output to that of ``pooled``, as the mean over ranks."""
         gradient = gradient / self.env.world_size
         self._divide(gradient, divisors)
-        own = examples[self.env.rank]
-        sent = gradient.new_empty(own * sum(self.dims))
-        blocks = torch.split(sent, [own * dim for dim in self.dims])
-        for block, dim, copies in zip(blocks, self.dims, self.layout.copies, strict=True):
-            for source, target, width in copies:
-                block.view(own, dim)[:, source : source + width] = gradient[
-                    :, target : target + width
-                ]
-        (received,) = self._exchange(sent, examples, backward=True)
-        return received
+        rank, routes = self.env.rank, self._routes
+        relayed = list[Tensor]()
+        if self._is_two_level:
+            sent = _gather([(gradient, columns) for columns in routes.sums])
+            theirs, ours = self._second_blocks(examples)
+            flat = self._exchange(sent, ours, theirs, self.env.cross_group, is_backward=True)
+            relayed = [block for (block,) in split_blocks(flat, theirs)]
+        parts = list[tuple[Tensor, Columns]]()
+        for to, columns in enumerate(routes.direct):
+            parts.append((gradient, columns))
+            if to // self._local == rank // self._local:
+                parts += [(block, routes.shared[to]) for block in relayed]
+        theirs, ours = self._first_blocks(examples)
+        flat = self._exchange(_gather(parts), ours, theirs, self.env.output_group, is_backward=True)
+        own = routes.direct[rank], routes.shared[rank]
+        if not own[1].widths:
+            return flat.view(sum(examples), own[0].dim)
+        found = gradient.new_empty(sum(examples), self.layout.dim_of(rank))
+        rows = torch.split(found, list(examples))
+        for source, (block, *shared) in enumerate(split_blocks(flat, theirs)):
+            _scatter(rows[source], block, own[0])
+            for each, of_shared in zip(self._relayed_by(source), shared, strict=True):
+                _scatter(rows[each], of_shared, own[1])
+        return found
 
     def divisors(self, lengths: Tensor) -> Tensor:
         """float32 ``(B, mean lookups)``, from the lengths ``(lookups, B)``."""
         return lengths[self._mean_places].t().clamp(min=1).float()
 
+    @property
+    def _is_two_level(self) -> bool:
+        """On every rank alike."""
+        return any(columns.widths for columns in self._routes.sums)
+
+    def _relayed_by(self, rank: int) -> list[int]:
+        """The ranks whose sums this rank's host adds up on ``rank``; none on other hosts."""
+        if not self._is_two_level or rank // self._local != self.env.rank // self._local:
+            return []
+        return list(range(rank % self._local, self.env.world_size, self._local))
+
     def _divide(self, vectors: Tensor, divisors: Tensor) -> None:
         for place, lookup in enumerate(self._means):
             vectors[:, slice(*lookup.columns)] /= divisors[:, place : place + 1]
 
-    def _exchange(self, sent: Tensor, examples: Sequence[int], *, backward: bool) -> list[Tensor]:
-        rank = self.env.rank
-        own_dim, own = self.dims[rank], examples[rank]
-        theirs = [count * own_dim for count in examples]
-        ours = [own * dim for dim in self.dims]
-        ingoing, outgoing = (theirs, ours) if backward else (ours, theirs)
-        received = sent.new_empty(sum(ingoing))
-        dist.all_to_all_single(
-            received, sent.view(-1), ingoing, outgoing, group=self.env.output_group
-        )
-        if backward:
-            return [received.view(sum(examples), own_dim)]
-        return [
-            part.view(own, dim)
-            for part, dim in zip(torch.split(received, ingoing), self.dims, strict=True)
+    def _outgoing(self, pooled: Tensor, examples: Sequence[int]) -> Tensor:
+        """``pooled`` in the order of step 1."""
+        direct, shared = self._routes.direct[self.env.rank], self._routes.shared[self.env.rank]
+        if not shared.widths:
+            return pooled.reshape(-1)
+        rows, parts = torch.split(pooled, list(examples)), list[Tensor]()
+        for to in range(len(examples)):
+            parts.append(_select(rows[to], direct))
+            parts += [_select(rows[each], shared) for each in self._relayed_by(to)]
+        return torch.cat([part.flatten() for part in parts])
+
+    def _first(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
+        """Of each rank: direct columns, then shared ones for each rank that is relayed."""
+        theirs, ours = self._first_blocks(examples)
+        flat = self._exchange(values, theirs, ours, self.env.output_group, is_backward=False)
+        return split_blocks(flat, ours)
+
+    def _second(self, values: Tensor, examples: Sequence[int]) -> list[list[Tensor]]:
+        """Of each host: its sums."""
+        theirs, ours = self._second_blocks(examples)
+        flat = self._exchange(values, theirs, ours, self.env.cross_group, is_backward=False)
+        return split_blocks(flat, ours)
+
+    def _first_blocks(self, examples: Sequence[int]) -> tuple[list[list[Block]], list[list[Block]]]:
+        """Of step 1: what this rank sends to each in forward, and gets from each."""
+        rank, routes = self.env.rank, self._routes
+        direct, shared = routes.direct[rank].widths, routes.shared[rank].widths
+        theirs = [
+            [
+                Block(examples[to], direct),
+                *(Block(examples[each], shared) for each in self._relayed_by(to)),
+            ]
+            for to in range(len(examples))
         ]
+        ours = list[list[Block]]()
+        for source in range(len(examples)):
+            is_local = source // self._local == rank // self._local
+            relayed = self._relayed_by(rank) if is_local else []
+            ours.append(
+                [
+                    Block(examples[rank], routes.direct[source].widths),
+                    *(Block(examples[each], routes.shared[source].widths) for each in relayed),
+                ]
+            )
+        return theirs, ours
+
+    def _second_blocks(
+        self, examples: Sequence[int]
+    ) -> tuple[list[list[Block]], list[list[Block]]]:
+        """Of step 2, likewise."""
+        rank, sums = self.env.rank, self._routes.sums
+        own = sums[rank // self._local].widths
+        theirs = [[Block(examples[to], own)] for to in self._relayed_by(rank)]
+        return theirs, [[Block(examples[rank], columns.widths)] for columns in sums]
+
+    def _exchange(
+        self,
+        values: Tensor,
+        sent: Sequence[Sequence[Block]],
+        received: Sequence[Sequence[Block]],
+        group: Any,
+        *,
+        is_backward: bool,
+    ) -> Tensor:
+        comms = self._comms
+        return exchange_vectors(
+            values,
+            sent,
+            received,
+            group=group,
+            precision=comms.backward_precision if is_backward else comms.forward_precision,
+            scale=comms.backward_loss_scale if is_backward else comms.forward_loss_scale,
+        )
+
+
+def _select(rows: Tensor, columns: Columns) -> Tensor:
+    """Those columns of all parts of a rank."""
+    if columns.dim == rows.shape[1]:
+        return rows
+    parts = [rows[:, copy.source : copy.source + copy.width] for copy in columns.sources]
+    return torch.cat(parts, dim=1) if parts else rows[:, :0]
+
+
+def _scatter(rows: Tensor, block: Tensor, columns: Columns) -> None:
+    """``_select`` in reverse."""
+    for copy in columns.sources:
+        rows[:, copy.source : copy.source + copy.width] = block[
+            :, copy.target : copy.target + copy.width
+        ]
+
+
+def _gather(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
+    """``_place`` in reverse: columns of vectors, block after block."""
+    sizes = [len(vectors) * columns.dim for vectors, columns in items]
+    flat = torch.empty(sum(sizes))
+    for (vectors, columns), part in zip(items, torch.split(flat, sizes), strict=True):
+        block = part.view(len(vectors), columns.dim)
+        for source, target, width in columns.copies:
+            block[:, source : source + width] = vectors[:, target : target + width]
+    return flat
+
+
+def _place(output: Tensor, block: Tensor, copies: Sequence[Copy], *, is_sum: bool) -> None:
+    for source, target, width in copies:
+        place, part = output[:, target : target + width], block[:, source : source + width]
+        if is_sum:
+            place += part
+        else:
+            place.copy_(part)
 
 
 def distribute(

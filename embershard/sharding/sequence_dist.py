@@ -14,7 +14,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -22,6 +21,7 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming
 from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing
+from embershard.sharding.vector_exchange import Block, QCommsConfig, exchange_vectors
 
 __all__ = ["SequenceDist", "distribute_sequences"]
 
@@ -33,10 +33,11 @@ class SequenceDist:
         layout: of the collection.
         env: the ranks.
         dim: columns of a vector.
+        comms: as what vectors and gradients travel.
     """
 
-    def __init__(self, layout: Layout, env: ShardingEnv, dim: int) -> None:
-        self._env, self._dim = env, dim
+    def __init__(self, layout: Layout, env: ShardingEnv, dim: int, comms: QCommsConfig) -> None:
+        self._env, self._dim, self._comms = env, dim, comms
         self._widths = torch.tensor([part.width for part in layout.parts[env.rank]]).long()
         parts = [part for own in layout.parts for part in own]
         firsts = accumulate((len(own) for own in layout.streams), initial=0)
@@ -68,14 +69,20 @@ class SequenceDist:
                 *(segments[part * ranks + rank] for rank in range(ranks) for part in range(parts)),
             ]
         )
-        ours = self._sizes(rows)
-        received = vectors.new_empty(sum(ours))
-        self._exchange(received, sent, self._by_rank(ours), sizes.sum(0).tolist())
+        comms = self._comms
+        received = exchange_vectors(
+            sent,
+            self._theirs(incoming),
+            self._ours(rows),
+            group=self._env.output_group,
+            precision=comms.forward_precision,
+            scale=comms.forward_loss_scale,
+        )
         output = vectors.new_zeros(int(incoming.outgoing.bag_lengths.sum()), self._dim)
         if self._is_whole:
             output[torch.cat(rows)] = received.view(-1, self._dim)
             return output
-        blocks = torch.split(received, ours)
+        blocks = torch.split(received, self._sizes(rows))
         for at, columns, block in zip(rows, self._columns, blocks, strict=True):
             output[at, columns] = block.view(len(at), columns.stop - columns.start)
         return output
@@ -91,9 +98,15 @@ class SequenceDist:
             sent = torch.cat([gradient[at, columns].flatten() for at, columns in blocks])
         sizes = incoming.counts * self._widths.unsqueeze(1)
         parts, ranks = sizes.shape
-        received = gradient.new_empty(int(sizes.sum()))
-        ours = self._by_rank(self._sizes(rows))
-        self._exchange(received, sent, sizes.sum(0).tolist(), ours)
+        comms = self._comms
+        received = exchange_vectors(
+            sent,
+            self._ours(rows),
+            self._theirs(incoming),
+            group=self._env.output_group,
+            precision=comms.backward_precision,
+            scale=comms.backward_loss_scale,
+        )
         segments = torch.split(received, sizes.t().flatten().tolist())
         return torch.cat(
             [
@@ -113,15 +126,20 @@ class SequenceDist:
         widths = (columns.stop - columns.start for columns in self._columns)
         return [len(at) * width for at, width in zip(rows, widths, strict=True)]
 
-    def _by_rank(self, sizes: list[int]) -> list[int]:
-        ends = [0, *accumulate(sizes)]
-        parts = [0, *accumulate(self._parts_of_rank)]
-        return [ends[end] - ends[first] for first, end in pairwise(parts)]
+    def _theirs(self, incoming: Incoming) -> list[list[Block]]:
+        """Of each rank: the vectors that this one returns to it, part after part."""
+        widths = self._widths.tolist()
+        return [
+            [Block(count, (width,)) for count, width in zip(counts, widths, strict=True)]
+            for counts in incoming.counts.t().tolist()
+        ]
 
-    def _exchange(
-        self, received: Tensor, sent: Tensor, ingoing: list[int], outgoing: list[int]
-    ) -> None:
-        dist.all_to_all_single(received, sent, ingoing, outgoing, group=self._env.output_group)
+    def _ours(self, rows: list[Tensor]) -> list[list[Block]]:
+        """Of each rank: the vectors that it returns to this one, part after part."""
+        widths = (columns.stop - columns.start for columns in self._columns)
+        blocks = [Block(len(at), (width,)) for at, width in zip(rows, widths, strict=True)]
+        ends = accumulate(self._parts_of_rank, initial=0)
+        return [blocks[first:end] for first, end in pairwise(ends)]
 
 
 def distribute_sequences(vectors: Tensor, exchange: SequenceDist, incoming: Incoming) -> Tensor:

@@ -25,6 +25,12 @@ from embershard.sharding.types import (
     ParameterSharding,
     ShardingType,
 )
+from embershard.sharding.vector_exchange import (
+    POOLED,
+    SEQUENCE,
+    QCommsConfig,
+    registered_comms,
+)
 
 __all__ = [
     "EmbeddingBagCollectionSharder",
@@ -38,6 +44,9 @@ ShardedCollection: TypeAlias = ShardedEmbeddingBagCollection | ShardedEmbeddingC
 
 class Sharder(Protocol):
     """Shards collections of one kind."""
+
+    comms: Mapping[str, QCommsConfig]
+    """As what vectors and gradients travel between ranks."""
 
     def can_shard(self, module: nn.Module) -> bool:
         """Whether this sharder shards such modules."""
@@ -70,12 +79,19 @@ class EmbeddingBagCollectionSharder:
         fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
             or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd"),
             ``learning_rate``, ``eps``. None: such tables are refused, unless data_parallel.
+        qcomm_codecs_registry: as what vectors and gradients travel between ranks, of
+            ``get_qcomm_codecs_registry``. None: float32.
 
     Raises:
         InputError: a setting that cannot be used.
     """
 
-    def __init__(self, fused_params: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        fused_params: Mapping[str, Any] | None = None,
+        qcomm_codecs_registry: Mapping[str, QCommsConfig] | None = None,
+    ) -> None:
+        self.comms = registered_comms(qcomm_codecs_registry)
         self._default = None if fused_params is None else optimizer_of_params(fused_params)
 
     def can_shard(self, module: nn.Module) -> bool:
@@ -106,7 +122,8 @@ class EmbeddingBagCollectionSharder:
         """The sharded collection in place of ``module``."""
         assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
         optimizers = self.optimizers(module, plan, where=where)
-        return ShardedEmbeddingBagCollection(module, plan, env, optimizers, seed=seed)
+        comms = self.comms[POOLED]
+        return ShardedEmbeddingBagCollection(module, plan, env, optimizers, seed=seed, comms=comms)
 
 
 class EmbeddingCollectionSharder:
@@ -114,12 +131,18 @@ class EmbeddingCollectionSharder:
 
     Args:
         fused_params: as of ``EmbeddingBagCollectionSharder``.
+        qcomm_codecs_registry: likewise.
 
     Raises:
         InputError: a setting that cannot be used.
     """
 
-    def __init__(self, fused_params: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        fused_params: Mapping[str, Any] | None = None,
+        qcomm_codecs_registry: Mapping[str, QCommsConfig] | None = None,
+    ) -> None:
+        self.comms = registered_comms(qcomm_codecs_registry)
         self._default = None if fused_params is None else optimizer_of_params(fused_params)
 
     def can_shard(self, module: nn.Module) -> bool:
@@ -150,7 +173,8 @@ class EmbeddingCollectionSharder:
         """The sharded collection in place of ``module``."""
         assert isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
         optimizers = self.optimizers(module, plan, where=where)
-        return ShardedEmbeddingCollection(module, plan, env, optimizers, seed=seed)
+        comms = self.comms[SEQUENCE]
+        return ShardedEmbeddingCollection(module, plan, env, optimizers, seed=seed, comms=comms)
 
 
 def _optimizers(

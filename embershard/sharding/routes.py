@@ -1,0 +1,145 @@
+"""``Routes``: which pooled columns go straight to the rank that asked, and which are summed inside
+their host first.
+
+    a table cut by rows over ranks 0 and 1 of host 0; host 1 has ranks 2 and 3
+
+    0 ──┬──▶ 0 ──▶ 2       1. rank 0 gets the partial sums of 0 and 1 for the batches of 0 and 2,
+    1 ──┘                     rank 1 those for the batches of 1 and 3
+    0 ──┬──▶ 1 ──▶ 3       2. one sum for each rank crosses between the hosts
+    1 ──┘
+
+Columns that only one rank of a host has go straight to the rank that asked, in step 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from embershard.sharding.layout import Copy, Layout, Span, add_copy
+
+__all__ = ["Columns", "Routes", "build_routes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of some parts of a rank, side by side."""
+
+    copies: tuple[Copy, ...]
+    """From them, neighbours as one, to the output, or to the sums of a host."""
+
+    widths: tuple[int, ...]
+    """Of each part: one vector."""
+
+    sources: tuple[Copy, ...]
+    """From the columns of all parts of the rank to them."""
+
+    @property
+    def dim(self) -> int:
+        return sum(self.widths)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Of one collection."""
+
+    direct: tuple[Columns, ...]
+    """Of each rank: to the output."""
+
+    shared: tuple[Columns, ...]
+    """Of each rank: to the sums of its host."""
+
+    sums: tuple[Columns, ...]
+    """Of each host: from its sums to the output."""
+
+
+def build_routes(layout: Layout, local_size: int | None) -> Routes:
+    """The routes of a layout.
+
+    Args:
+        layout: of the collection.
+        local_size: ranks of a host. None: no column is summed inside hosts.
+    """
+    spans = [_spans(layout, rank) for rank in range(len(layout.parts))]
+    if local_size is None:
+        none = _columns([], [], {})
+        direct = tuple(_columns(each, [True] * len(each)) for each in spans)
+        return Routes(direct, (none,) * len(spans), ())
+    sums, is_shared = list[list[Span]](), list[list[bool]]()
+    for first in range(0, len(spans), local_size):
+        of_host = spans[first : first + local_size]
+        for rank, own in enumerate(of_host):
+            others = [span for other, each in enumerate(of_host) if other != rank for span in each]
+            is_shared.append([any(_overlap(span, other) for other in others) for span in own])
+        shared = [
+            span
+            for own, flags in zip(of_host, is_shared[first:], strict=True)
+            for span, is_one in zip(own, flags, strict=True)
+            if is_one
+        ]
+        sums.append(_pieces(shared))
+    starts = [dict(zip((span.first for span in host), _starts(host), strict=True)) for host in sums]
+    return Routes(
+        tuple(
+            _columns(own, [not each for each in flags])
+            for own, flags in zip(spans, is_shared, strict=True)
+        ),
+        tuple(
+            _columns(own, flags, starts[rank // local_size])
+            for rank, (own, flags) in enumerate(zip(spans, is_shared, strict=True))
+        ),
+        tuple(_columns(host, [True] * len(host)) for host in sums),
+    )
+
+
+def _spans(layout: Layout, rank: int) -> list[Span]:
+    """Of each part of a rank: its columns of the output."""
+    found = list[Span]()
+    for part in layout.parts[rank]:
+        lookup = layout.lookups[layout.buckets[layout.streams[rank][part.stream]].lookup]
+        first, end = part.shard.columns
+        found.append(Span(lookup.columns.first + first, lookup.columns.first + end))
+    return found
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one.first < other.end and other.first < one.end
+
+
+def _pieces(spans: Sequence[Span]) -> list[Span]:
+    """What spans cover, cut wherever one of them begins or ends."""
+    edges = sorted({edge for span in spans for edge in span})
+    return [
+        Span(*piece)
+        for piece in pairwise(edges)
+        if any(_overlap(Span(*piece), span) for span in spans)
+    ]
+
+
+def _starts(spans: Sequence[Span]) -> list[int]:
+    """Where each begins if all stand side by side."""
+    return list(accumulate((span.end - span.first for span in spans), initial=0))[:-1]
+
+
+def _columns(
+    spans: Sequence[Span], chosen: Sequence[bool], places: Mapping[int, int] | None = None
+) -> Columns:
+    """Of the chosen parts.
+
+    Args:
+        spans: of each part, in the output.
+        chosen: whether the part is.
+        places: first column in the output -> place in the sums of the host. None: the output.
+    """
+    copies, sources, at = list[Copy](), list[Copy](), 0
+    widths = list[int]()
+    for span, start, is_one in zip(spans, _starts(spans), chosen, strict=True):
+        if is_one:
+            width = span.end - span.first
+            target = span.first if places is None else places[span.first]
+            add_copy(copies, Copy(at, target, width))
+            add_copy(sources, Copy(start, at, width))
+            widths.append(width)
+            at += width
+    return Columns(tuple(copies), tuple(widths), tuple(sources))

@@ -1,0 +1,215 @@
+"""``exchange_vectors``: an all-to-all of vectors, in float32 or fewer bits.
+
+Vectors of one length form a block ``(rows, count * width)``; a rank sends some blocks to each rank.
+
+fp32    as they are
+fp16    rounded; beyond 65504 infinite
+bf16    rounded
+int8    256 steps from a vector's minimum to its maximum, and 8 bytes of scale and offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from embershard.errors import InputError
+from embershard.kernels import ROW_CODEC_BYTES, decode_rows, encode_rows
+
+__all__ = [
+    "Block",
+    "CommType",
+    "QCommsConfig",
+    "exchange_vectors",
+    "get_qcomm_codecs_registry",
+    "registered_comms",
+    "split_blocks",
+]
+
+POOLED, SEQUENCE = "POOLED_EMBEDDINGS_ALL_TO_ALL", "SEQUENCE_EMBEDDINGS_ALL_TO_ALL"
+
+
+class CommType(Enum):
+    """As what vectors travel between ranks."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+
+
+_DTYPES: Mapping[CommType, torch.dtype] = {
+    CommType.FP32: torch.float32,
+    CommType.FP16: torch.float16,
+    CommType.BF16: torch.bfloat16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QCommsConfig:
+    """As what vectors and their gradients travel between ranks.
+
+    Raises:
+        InputError: no CommType, a scale that is not above 0, or a scale of other than fp16.
+    """
+
+    forward_precision: CommType = CommType.FP32
+    """Of vectors."""
+
+    backward_precision: CommType = CommType.FP32
+    """Of gradients."""
+
+    forward_loss_scale: float | None = None
+    """Vectors are multiplied by it before fp16 and divided after. None: 1."""
+
+    backward_loss_scale: float | None = None
+    """The same of gradients: small ones would become 0 in fp16."""
+
+    def __post_init__(self) -> None:
+        for way, precision, scale in (
+            ("forward", self.forward_precision, self.forward_loss_scale),
+            ("backward", self.backward_precision, self.backward_loss_scale),
+        ):
+            if not isinstance(precision, CommType):
+                raise InputError(f"{way}_precision: expected a CommType, got {precision!r}")
+            if scale is not None and (precision is not CommType.FP16 or not scale > 0):
+                raise InputError(
+                    f"{way}_loss_scale: expected above 0 and with CommType.FP16, got {scale} with "
+                    f"{precision}"
+                )
+
+
+def get_qcomm_codecs_registry(
+    qcomms_config: QCommsConfig, device: torch.device | None = None
+) -> dict[str, QCommsConfig]:
+    """For ``qcomm_codecs_registry`` of a sharder: pooled vectors and sequences alike.
+
+    Args:
+        qcomms_config: of both.
+        device: CPU, or None.
+    """
+    return {POOLED: qcomms_config, SEQUENCE: qcomms_config}
+
+
+def registered_comms(registry: Mapping[str, QCommsConfig] | None) -> Mapping[str, QCommsConfig]:
+    """The registry, checked.
+
+    Raises:
+        InputError: an unknown exchange.
+    """
+    known = {POOLED: QCommsConfig(), SEQUENCE: QCommsConfig()}
+    if unknown := (registry or {}).keys() - known.keys():
+        raise InputError(
+            f"qcomm_codecs_registry: expected some of {list(known)}, got {sorted(unknown)}"
+        )
+    return {**known, **(registry or {})}
+
+
+class Block(NamedTuple):
+    """Vectors of one rank for another: ``(rows, sum(widths))``."""
+
+    rows: int
+    widths: tuple[int, ...]
+    """Of the vectors that stand side by side."""
+
+    @property
+    def values(self) -> int:
+        return self.rows * sum(self.widths)
+
+
+def exchange_vectors(
+    values: Tensor,
+    sent: Sequence[Sequence[Block]],
+    received: Sequence[Sequence[Block]],
+    *,
+    group: Any,
+    precision: CommType,
+    scale: float | None = None,
+) -> Tensor:
+    """Send blocks to each rank of a group, and receive some from each.
+
+    Args:
+        values: float32 ``(total,)``: the blocks for each rank, rank after rank, row-major.
+        sent: for each rank its blocks.
+        received: from each rank its blocks.
+        group: the ranks.
+        precision: as what they travel; the same on every rank.
+        scale: that they are multiplied by on the way. None: 1.
+
+    Returns:
+        float32 ``(total,)``: the blocks received, as in ``values``.
+    """
+    if precision is CommType.INT8:
+        blocks = [block for of_rank in sent for block in of_rank]
+        parts = torch.split(values, [block.values for block in blocks])
+        encoded = [_encode(part, block) for part, block in zip(parts, blocks, strict=True)]
+        outgoing = torch.cat(encoded) if encoded else values.to(torch.uint8)
+        size = _encoded_bytes
+    else:
+        outgoing = (values if scale is None else values * scale).to(_DTYPES[precision])
+        size = _values
+    splits_in = [sum(map(size, blocks)) for blocks in received]
+    splits_out = [sum(map(size, blocks)) for blocks in sent]
+    incoming = outgoing.new_empty(sum(splits_in))
+    dist.all_to_all_single(incoming, outgoing, splits_in, splits_out, group=group)
+    if precision is CommType.INT8:
+        blocks = [block for of_rank in received for block in of_rank]
+        flat = torch.split(incoming, [_encoded_bytes(block) for block in blocks])
+        decoded = [_decode(part, block) for part, block in zip(flat, blocks, strict=True)]
+        return torch.cat(decoded) if decoded else incoming.float()
+    vectors = incoming.float()
+    return vectors if scale is None else vectors / scale
+
+
+def split_blocks(values: Tensor, blocks: Sequence[Sequence[Block]]) -> list[list[Tensor]]:
+    """What ``exchange_vectors`` gave, as ``(rows, sum(widths))`` for each block."""
+    parts = iter(torch.split(values, [block.values for of in blocks for block in of]))
+    return [[next(parts).view(block.rows, sum(block.widths)) for block in of] for of in blocks]
+
+
+def _values(block: Block) -> int:
+    return block.values
+
+
+def _encoded_bytes(block: Block) -> int:
+    return block.values + block.rows * len(block.widths) * ROW_CODEC_BYTES
+
+
+def _runs(widths: Sequence[int]) -> list[tuple[int, int]]:
+    """(width, count) of neighbours with the same width."""
+    runs = list[tuple[int, int]]()
+    for width in widths:
+        if runs and runs[-1][0] == width:
+            runs[-1] = (width, runs[-1][1] + 1)
+        else:
+            runs.append((width, 1))
+    return runs
+
+
+def _encode(values: Tensor, block: Block) -> Tensor:
+    """uint8: run after run of vectors of one width."""
+    rows = values.view(block.rows, sum(block.widths))
+    runs = _runs(block.widths)
+    parts = torch.split(rows, [width * count for width, count in runs], dim=1)
+    encoded = [
+        encode_rows(part.reshape(block.rows * count, width)).flatten()
+        for part, (width, count) in zip(parts, runs, strict=True)
+    ]
+    return torch.cat(encoded) if encoded else values.to(torch.uint8)
+
+
+def _decode(encoded: Tensor, block: Block) -> Tensor:
+    """float32, row-major."""
+    columns, at = list[Tensor](), 0
+    for width, count in _runs(block.widths):
+        vectors, row_bytes = block.rows * count, width + ROW_CODEC_BYTES
+        of_run = encoded[at : at + vectors * row_bytes].view(vectors, row_bytes)
+        columns.append(decode_rows(of_run).view(block.rows, count * width))
+        at += vectors * row_bytes
+    return torch.cat(columns, dim=1).flatten() if columns else torch.empty(0)

@@ -1,0 +1,173 @@
+"""Vectors and gradients that travel in fewer bits: how many bytes, and how far from float32."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.sharding import (
+    CommType,
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    QCommsConfig,
+    ShardingPlan,
+    construct_module_sharding_plan,
+    get_qcomm_codecs_registry,
+    row_wise,
+    table_wise,
+)
+from embershard.sharding.vector_exchange import Block, exchange_vectors
+from tests.sharding.cases import collection_of, count_exchanges, features_of
+from tests.sharding.reference import make_case
+
+CASE = make_case(2, sizes=[5, 3], steps=1)
+WIDTHS = [8, 8, 16, 8, 8]
+"""Of the lookups: users twice, items, words twice."""
+
+BYTES_OF_VECTOR = {
+    CommType.FP32: lambda width: 4 * width,
+    CommType.FP16: lambda width: 2 * width,
+    CommType.BF16: lambda width: 2 * width,
+    CommType.INT8: lambda width: width + 8,
+}
+
+HALF_STEP = {CommType.FP32: 0, CommType.FP16: 2**-11, CommType.BF16: 2**-8, CommType.INT8: 1 / 255}
+"""Of the largest value: int8 has 255 steps over at most twice that."""
+
+
+def plan_of(generator, case=CASE):
+    return construct_module_sharding_plan(
+        collection_of(case, "meta"),
+        dict.fromkeys(["users", "items", "words"], generator),
+        world_size=2,
+    )
+
+
+def step(env, case, plan, config):
+    """The output, the gradients that the shards got (SGD, step size 1), and the bytes that this
+    rank received of vectors and of gradients."""
+    registry = None if config is None else get_qcomm_codecs_registry(qcomms_config=config)
+    sharder = EmbeddingBagCollectionSharder(
+        {"optimizer": "sgd", "learning_rate": 1.0}, qcomm_codecs_registry=registry
+    )
+    module = DistributedModelParallel(
+        nn.ModuleDict({"sparse": collection_of(case)}),
+        env,
+        plan=ShardingPlan({"sparse": plan}),
+        sharders=[sharder],
+    ).module["sparse"]
+    before = [each.weight.clone() for each in module.local_shards()]
+    with count_exchanges(env.output_group) as forward:
+        output = module(features_of(case, case.batches[0][env.rank])).values()
+    with count_exchanges(env.output_group) as backward:
+        factors = torch.linspace(0.5, 1.5, output.numel()).view_as(output)
+        (output * factors).sum().backward()
+    received = [
+        sum(call[0].numel() * call[0].element_size() for call in calls)
+        for calls in (forward, backward)
+    ]
+    gradients = [old - each.weight for old, each in zip(before, module.local_shards(), strict=True)]
+    return output.detach(), gradients, received
+
+
+@pytest.mark.parametrize("precision", list(CommType), ids=str)
+def test_bytes_are_those_of_the_precision(workers, precision):
+    config = QCommsConfig(forward_precision=precision, backward_precision=precision)
+    found = workers.run(2, step, CASE, plan_of(table_wise(rank=0)), config)
+    of_example = sum(BYTES_OF_VECTOR[precision](width) for width in WIDTHS)
+    # Vectors of 5 and 3 examples go to their ranks, gradients of all 8 to rank 0.
+    assert [received for *_, received in found] == [
+        [5 * of_example, 8 * of_example],
+        [3 * of_example, 0],
+    ]
+
+
+@pytest.mark.parametrize("generator", [table_wise(rank=0), row_wise()], ids=["whole", "cut"])
+@pytest.mark.parametrize("precision", list(CommType), ids=str)
+def test_vectors_are_within_the_rounding_of_the_precision(workers, precision, generator):
+    plan = plan_of(generator)
+    exact = workers.run(2, step, CASE, plan, None)
+    found = workers.run(2, step, CASE, plan, QCommsConfig(forward_precision=precision))
+    largest = max(float(output.abs().max()) for output, *_ in exact)
+    parts = len(plan["users"].sharding_spec)
+    for (expected, *_), (given, *_) in zip(exact, found, strict=True):
+        error = float((given - expected).abs().max())
+        assert error <= 2 * parts * HALF_STEP[precision] * largest
+        assert (error > 0) == (precision is not CommType.FP32)
+
+
+@pytest.mark.parametrize("precision", list(CommType), ids=str)
+def test_gradients_are_within_the_rounding_of_the_precision(workers, precision):
+    plan = plan_of(table_wise(rank=0))
+    exact = workers.run(2, step, CASE, plan, None)[0][1]
+    found = workers.run(2, step, CASE, plan, QCommsConfig(backward_precision=precision))[0][1]
+    # A gradient is at most 1.5 / 2 for each use of a row; a row has at most 8 examples x 4 ids x 2.
+    errors = [float((a - b).abs().max()) for a, b in zip(exact, found, strict=True)]
+    assert max(errors) <= 64 * 0.75 * HALF_STEP[precision]
+    assert (max(errors) > 0) == (precision is not CommType.FP32)
+
+
+def test_a_loss_scale_keeps_small_gradients(workers):
+    tiny = 1e-6
+    found = [
+        workers.run(
+            2,
+            exchange_value,
+            QCommsConfig(backward_precision=CommType.FP16, backward_loss_scale=scale),
+            tiny,
+        )[0]
+        for scale in (None, 2.0**14)
+    ]
+    unscaled, scaled = (abs(each / tiny - 1) for each in found)
+    assert scaled < 2**-10 < unscaled
+
+
+def exchange_value(env, config, value):
+    """What arrives of a value."""
+    block = [[Block(1, (4,))], [Block(1, (4,))]]
+    values = torch.full((8,), value)
+    received = exchange_vectors(
+        values,
+        block,
+        block,
+        group=env.output_group,
+        precision=config.backward_precision,
+        scale=config.backward_loss_scale,
+    )
+    return float(received[0])
+
+
+def test_int8_vectors_that_are_not_finite_arrive_as_nan(workers):
+    found = workers.run(2, exchange_infinite)
+    assert all(each.isnan()[:4].all() and each[4:].tolist() == [1.0] * 4 for each in found)
+
+
+def exchange_infinite(env):
+    values = torch.ones(16)
+    values[[0, 8]] = float("inf")
+    blocks = [[Block(2, (4,))]] * dist.get_world_size(env.output_group)
+    received = exchange_vectors(
+        values, blocks, blocks, group=env.output_group, precision=CommType.INT8
+    )
+    return received[:8]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"forward_precision": "fp16"}, "forward_precision: expected a CommType, got 'fp16'"),
+        (
+            {"backward_loss_scale": 2.0},
+            "backward_loss_scale: expected above 0 and with CommType.FP16, got 2.0 with .*FP32",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        QCommsConfig(**settings)
+
+
+def test_an_unknown_exchange_is_refused():
+    with pytest.raises(InputError, match=r"qcomm_codecs_registry: expected some of .*'OTHER'"):
+        EmbeddingBagCollectionSharder(qcomm_codecs_registry={"OTHER": QCommsConfig()})

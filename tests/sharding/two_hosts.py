@@ -1,0 +1,89 @@
+"""What each rank of two simulated hosts runs: two torchrun agents, two ranks each.
+
+python -m torch.distributed.run ... tests/sharding/two_hosts.py FOLDER
+"""
+
+import os
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from embershard.sharding import ShardingEnv
+from tests.sharding.cases import collection_of, features_of, shard, train
+from tests.sharding.reference import make_case
+from tests.sharding.test_embeddingbag import plan_of
+
+RANKS, LOCAL = 4, 2
+SIZES = [5, 3, 0, 4]
+KINDS = ["table_row_wise", "grid_shard", "row_wise", "mixed"]
+SETTINGS = [("SUM", False, "rowwise_adagrad"), ("MEAN", False, "adagrad"), ("SUM", True, "sgd")]
+COLLECTIVE_SECONDS = 60
+
+
+def case_of(pooling, is_weighted, optimizer):
+    return make_case(
+        RANKS, pooling=pooling, is_weighted=is_weighted, optimizer=optimizer, sizes=SIZES
+    )
+
+
+def settings_of(kind):
+    """Torch has no row-wise Adagrad for replicas."""
+    return [each for each in SETTINGS if (kind, each[2]) != ("mixed", "rowwise_adagrad")]
+
+
+def cross_host_bytes(env, case, kind):
+    """That this rank sends to the other host in a step: of vectors, and of their gradients."""
+    module = shard(env, collection_of(case), plan_of(case, kind, RANKS))
+    features = features_of(case, case.batches[0][env.rank])
+    with _counted(env) as forward:
+        output = module(features).values()
+    with _counted(env) as backward:
+        output.sum().backward()
+    return sum(forward), sum(backward)
+
+
+@contextmanager
+def _counted(env):
+    sent, original = [], dist.all_to_all_single
+
+    def counting(output, values, *splits, group, **kwargs):
+        if group in (env.output_group, env.cross_group):
+            for rank, count in zip(dist.get_process_group_ranks(group), splits[1], strict=True):
+                if rank // LOCAL != env.rank // LOCAL:
+                    sent.append(count * values.element_size())
+        return original(output, values, *splits, group=group, **kwargs)
+
+    dist.all_to_all_single = counting
+    try:
+        yield sent
+    finally:
+        dist.all_to_all_single = original
+
+
+def main(folder):
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+    dist.init_process_group("gloo", timeout=timeout)
+    hosts = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout)
+    flat = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout, local_size=RANKS)
+    found = {"local_sizes": (hosts.local_size, flat.local_size)}
+    for kind in KINDS:
+        for setting in settings_of(kind):
+            case = case_of(*setting)
+            found[kind, setting] = train(hosts, case, plan_of(case, kind, RANKS))
+    case = make_case(RANKS, sizes=[4] * RANKS, steps=1)
+    for name, env, kind in (
+        ("reduced", hosts, "table_row_wise"),
+        ("unreduced", flat, "table_row_wise"),
+        ("flat row_wise", flat, "row_wise"),
+    ):
+        found[name] = cross_host_bytes(env, case, kind)
+    torch.save(found, os.path.join(folder, f"{hosts.rank}.pt"))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
