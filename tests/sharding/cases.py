@@ -70,7 +70,7 @@ def features_of(case, batch):
     )
 
 
-def shard(env, module, plan, optimizer="sgd"):
+def shard(env, module, plan, optimizer="sgd", comms=None):
     settings = {"optimizer": optimizer, "learning_rate": LEARNING_RATE}
     if optimizer != "sgd":
         settings["eps"] = EPS
@@ -80,7 +80,7 @@ def shard(env, module, plan, optimizer="sgd"):
         nn.ModuleDict({"sparse": module}),
         env,
         plan=ShardingPlan({"sparse": plan}),
-        sharders=[kind(fused_params=settings)],
+        sharders=[kind(fused_params=settings, qcomm_codecs_registry=comms)],
     ).module["sparse"]
 
 

@@ -3,25 +3,29 @@
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from embershard.errors import InputError
 from embershard.sharding import (
     CommType,
-    DistributedModelParallel,
     EmbeddingBagCollectionSharder,
     QCommsConfig,
-    ShardingPlan,
     construct_module_sharding_plan,
     get_qcomm_codecs_registry,
     row_wise,
     table_wise,
 )
 from embershard.sharding.vector_exchange import Block, exchange_vectors
-from tests.sharding.cases import collection_of, count_exchanges, features_of
-from tests.sharding.reference import make_case
+from tests.sharding.cases import (
+    collection_of,
+    count_exchanges,
+    features_of,
+    shard,
+    values_of,
+)
+from tests.sharding.reference import LEARNING_RATE, make_case
 
 CASE = make_case(2, sizes=[5, 3], steps=1)
+CASES = {"pooled": CASE, "sequences": make_case(2, sizes=[5, 3], steps=1, is_sequence=True)}
 WIDTHS = [8, 8, 16, 8, 8]
 """Of the lookups: users twice, items, words twice."""
 
@@ -45,21 +49,14 @@ def plan_of(generator, case=CASE):
 
 
 def step(env, case, plan, config):
-    """The output, the gradients that the shards got (SGD, step size 1), and the bytes that this
-    rank received of vectors and of gradients."""
-    registry = None if config is None else get_qcomm_codecs_registry(qcomms_config=config)
-    sharder = EmbeddingBagCollectionSharder(
-        {"optimizer": "sgd", "learning_rate": 1.0}, qcomm_codecs_registry=registry
-    )
-    module = DistributedModelParallel(
-        nn.ModuleDict({"sparse": collection_of(case)}),
-        env,
-        plan=ShardingPlan({"sparse": plan}),
-        sharders=[sharder],
-    ).module["sparse"]
+    """The output, the gradients that the shards got, and the bytes that this rank received of
+    vectors and of gradients."""
+    comms = None if config is None else get_qcomm_codecs_registry(qcomms_config=config)
+    module = shard(env, collection_of(case), plan, comms=comms)
     before = [each.weight.clone() for each in module.local_shards()]
+    features = features_of(case, case.batches[0][env.rank])
     with count_exchanges(env.output_group) as forward:
-        output = module(features_of(case, case.batches[0][env.rank])).values()
+        output = values_of(module(features), features)
     with count_exchanges(env.output_group) as backward:
         factors = torch.linspace(0.5, 1.5, output.numel()).view_as(output)
         (output * factors).sum().backward()
@@ -67,7 +64,10 @@ def step(env, case, plan, config):
         sum(call[0].numel() * call[0].element_size() for call in calls)
         for calls in (forward, backward)
     ]
-    gradients = [old - each.weight for old, each in zip(before, module.local_shards(), strict=True)]
+    gradients = [
+        (old - each.weight) / LEARNING_RATE
+        for old, each in zip(before, module.local_shards(), strict=True)
+    ]
     return output.detach(), gradients, received
 
 
@@ -85,10 +85,11 @@ def test_bytes_are_those_of_the_precision(workers, precision):
 
 @pytest.mark.parametrize("generator", [table_wise(rank=0), row_wise()], ids=["whole", "cut"])
 @pytest.mark.parametrize("precision", list(CommType), ids=str)
-def test_vectors_are_within_the_rounding_of_the_precision(workers, precision, generator):
-    plan = plan_of(generator)
-    exact = workers.run(2, step, CASE, plan, None)
-    found = workers.run(2, step, CASE, plan, QCommsConfig(forward_precision=precision))
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_vectors_are_within_the_rounding_of_the_precision(workers, case, precision, generator):
+    plan = plan_of(generator, case)
+    exact = workers.run(2, step, case, plan, None)
+    found = workers.run(2, step, case, plan, QCommsConfig(forward_precision=precision))
     largest = max(float(output.abs().max()) for output, *_ in exact)
     parts = len(plan["users"].sharding_spec)
     for (expected, *_), (given, *_) in zip(exact, found, strict=True):
@@ -98,10 +99,11 @@ def test_vectors_are_within_the_rounding_of_the_precision(workers, precision, ge
 
 
 @pytest.mark.parametrize("precision", list(CommType), ids=str)
-def test_gradients_are_within_the_rounding_of_the_precision(workers, precision):
-    plan = plan_of(table_wise(rank=0))
-    exact = workers.run(2, step, CASE, plan, None)[0][1]
-    found = workers.run(2, step, CASE, plan, QCommsConfig(backward_precision=precision))[0][1]
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_gradients_are_within_the_rounding_of_the_precision(workers, case, precision):
+    plan = plan_of(table_wise(rank=0), case)
+    exact = workers.run(2, step, case, plan, None)[0][1]
+    found = workers.run(2, step, case, plan, QCommsConfig(backward_precision=precision))[0][1]
     # A gradient is at most 1.5 / 2 for each use of a row; a row has at most 8 examples x 4 ids x 2.
     errors = [float((a - b).abs().max()) for a, b in zip(exact, found, strict=True)]
     assert max(errors) <= 64 * 0.75 * HALF_STEP[precision]
