@@ -113,7 +113,8 @@ class TorchFusedTables:
         Raises:
             InputError: not a finite number of at least 0.
         """
-        self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
+        if learning_rate != self.optimizer.learning_rate:
+            self.optimizer = replace(self.optimizer, learning_rate=learning_rate)
 
     @torch.no_grad()
     def update(self, table: int, rows: Tensor, gradients: Tensor) -> None:

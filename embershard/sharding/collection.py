@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingConfig
 from embershard.modules.tables import TableDict
+from embershard.optim import FusedKeyedOptimizer
 from embershard.package.rectangles import Shard
+from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist, Receiver
 from embershard.sharding.layout import build_layout
@@ -18,6 +24,8 @@ from embershard.sharding.tables import ShardedTables, fill_shard
 from embershard.sharding.types import ParameterSharding, ShardingType
 
 __all__ = ["CollectionShards", "fill_replicas", "split_replicated"]
+
+_TORCHREC_STATES = MappingProxyType({"momentum": "momentum1"})
 
 
 class CollectionShards:
@@ -47,7 +55,7 @@ class CollectionShards:
         pooled: bool,
     ) -> None:
         sharded, replicated = split_replicated(tables, plan)
-        self._env = env
+        self._env, self._replicated = env, replicated
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
         sorter = Sorter(self.layout, is_weighted=is_weighted, replicated=replicated, pooled=pooled)
         self.receiver = Receiver(self.layout, sorter, env.rank)
@@ -57,6 +65,7 @@ class CollectionShards:
             fill_shard(table, local.shard, weights[table.name].weight, seed, into=local.weight)
         self.started: tuple[object, Incoming] | None = None
         """An input whose exchange is done; for the next call."""
+        self._replica_accesses: AccessCounts | None = None
 
     def incoming(self, features: KeyedJaggedTensor) -> Incoming:
         """What this rank looks up, after an exchange if none was done for ``features``.
@@ -66,8 +75,55 @@ class CollectionShards:
         """
         started, self.started = self.started, None
         if started is not None and started[0] is features:
-            return started[1]
-        return InputDist(self._env, [(self.receiver, features)]).finish()[0]
+            found = started[1]
+        else:
+            (found,) = InputDist(self._env, [(self.receiver, features)]).finish()
+        # The features are checked by now.
+        if self._replica_accesses is not None and torch.is_grad_enabled():
+            self._count_replicas(features, self._replica_accesses)
+        return found
+
+    def count_accesses(self) -> None:
+        """From now on count the lookups of each row in training."""
+        self.tables.count_accesses()
+        lookups = [at for at, table in enumerate(self._replicated) for _ in table.feature_names]
+        rows = [table.num_embeddings for table in self._replicated]
+        self._replica_accesses = AccessCounts(rows, lookups) if rows else None
+
+    def replica_accesses(self) -> dict[str, Tensor]:
+        """data_parallel table -> int64 ``(rows,)``: lookups by this rank. Empty: not counted."""
+        if self._replica_accesses is None:
+            return {}
+        names = [table.name for table in self._replicated]
+        return dict(zip(names, self._replica_accesses.tables, strict=True))
+
+    def fused_optimizer(self, prefix: str) -> FusedKeyedOptimizer:
+        """The optimizers of this rank's shards.
+
+        Args:
+            prefix: of weight names: ``embedding_bags`` or ``embeddings``. A table's further shards
+                on this rank are ``weight.1`` and so on.
+        """
+        params, state = dict[str, Tensor](), dict[Tensor, dict[str, Tensor]]()
+        for local in self.tables.shards:
+            table = local.shard.table
+            name = f"{prefix}.{table}.weight"
+            further = sum(each.split(".weight")[0] == f"{prefix}.{table}" for each in params)
+            params[f"{name}.{further}" if further else name] = local.weight
+            if local.state:
+                state[local.weight] = {
+                    f"{table}.{_TORCHREC_STATES.get(key, key)}": each
+                    for key, each in local.state.items()
+                }
+        groups = self.tables.param_groups
+        return FusedKeyedOptimizer(params, state, groups, self.tables.apply_learning_rates)
+
+    def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:
+        names = [feature for table in self._replicated for feature in table.feature_names]
+        ids = [features[name].values().long() for name in names]
+        ids = [each[each >= 0] for each in ids]
+        ends = torch.tensor([0, *(len(each) for each in ids)]).cumsum(0)
+        accesses.add(torch.cat(ids), ends)
 
     def check_state_dict(self) -> None:
         """Refuse a state dict that would lack the sharded tables.

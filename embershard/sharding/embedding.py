@@ -12,6 +12,7 @@ from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
 from embershard.modules.tables import TableDict, embedding_names
+from embershard.optim import FusedKeyedOptimizer
 from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.sequence_dist import SequenceDist, distribute_sequences
@@ -111,6 +112,11 @@ class ShardedEmbeddingCollection(nn.Module):
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size in all tables of fused kernels from the next backward on."""
         self.shards.tables.set_learning_rate(learning_rate)
+
+    @property
+    def fused_optimizer(self) -> FusedKeyedOptimizer:
+        """The optimizers of this rank's shards; see ``DistributedModelParallel``."""
+        return self.shards.fused_optimizer("embeddings")
 
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self.shards.check_state_dict()

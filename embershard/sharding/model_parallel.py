@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
+from embershard.optim import CombinedOptimizer
 from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.model_inputs import ModelInputs
 from embershard.sharding.plan import tables_of
@@ -41,6 +42,8 @@ class DistributedModelParallel(nn.Module):
         plan: of each collection, by its path in ``module``.
         sharders: of the collections. None: one of each kind, without ``fused_params``.
         seed: of new weights of collections on device meta.
+        count_accesses: whether the lookups of each row are counted in training, for
+            ``access_counts()``.
 
     Raises:
         InputError: the plan does not fit the model or the ranks, or differs between ranks: the
@@ -55,16 +58,17 @@ class DistributedModelParallel(nn.Module):
         plan: ShardingPlan,
         sharders: Sequence[Sharder] | None = None,
         seed: int = 0,
+        count_accesses: bool = False,
     ) -> None:
         super().__init__()
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
-        self._env, self._plan = env, plan
+        self._env, self._plan, self._counts_accesses = env, plan, count_accesses
         if sharders is None:
             sharders = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
         chosen = agree(
             env.process_group,
             lambda: _checked(module, plan, sharders, env.world_size),
-            lambda found: _digest(module, plan, found, seed),
+            lambda found: _digest(module, plan, found, f"{seed} {count_accesses}"),
         )
         for path, sharder in chosen.items():
             collection = module.get_submodule(path)
@@ -77,6 +81,9 @@ class DistributedModelParallel(nn.Module):
         self.module = module
         self._gradients = _DenseGradients(module, env)
         self._inputs = ModelInputs(module, env)
+        if count_accesses:
+            for each in self.sharded_modules().values():
+                each.shards.count_accesses()
         self._signature = inspect.signature(module.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -106,6 +113,44 @@ class DistributedModelParallel(nn.Module):
             for path, module in self.module.named_modules()
             if isinstance(module, ShardedCollection)
         }
+
+    @property
+    def fused_optimizer(self) -> CombinedOptimizer:
+        """The optimizers that train this rank's shards in backward, by the names of weights.
+
+        Its ``param_groups`` are in use: the next lookup reads their ``lr``, so that
+        ``WarmupOptimizer`` and schedulers set it. Join it with that of the dense part in a
+        ``CombinedOptimizer``.
+        """
+        modules = self.sharded_modules().items()
+        return CombinedOptimizer([(path, each.fused_optimizer) for path, each in modules])
+
+    def access_counts(self) -> dict[str, Tensor]:
+        """Lookups of each row in training, over all ranks. Every rank calls it.
+
+        Returns:
+            ``<path>.<table>`` -> int64 ``(num_embeddings,)``, the same on every rank: 8 bytes a
+            row of all tables.
+
+        Raises:
+            InputError: they are not counted.
+        """
+        if not self._counts_accesses:
+            raise InputError("access_counts: expected a model built with count_accesses, got none")
+        found = dict[str, Tensor]()
+        for path, module in self.sharded_modules().items():
+            replicas = module.shards.replica_accesses()
+            for table in tables_of(module):
+                counts = torch.zeros(table.num_embeddings, dtype=torch.int64)
+                counts += replicas.get(table.name, 0)
+                for local in module.local_shards():
+                    # Shards of other columns count the same lookups.
+                    if local.shard.table == table.name and local.shard.columns[0] == 0:
+                        assert local.accesses is not None
+                        counts[slice(*local.shard.rows)] += local.accesses
+                dist.all_reduce(counts, group=self._env.process_group)
+                found[f"{path}.{table.name}" if path else table.name] = counts
+        return found
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -190,10 +235,10 @@ def _digest(
     module: nn.Module,
     plan: ShardingPlan,
     chosen: Mapping[str, Sharder],
-    seed: int,
+    settings: str,
 ) -> str:
     """Equal on ranks that train together."""
-    said = [plan.to_json(), str(seed)]
+    said = [plan.to_json(), settings]
     for path, sharder in sorted(chosen.items()):
         collection: Any = module.get_submodule(path)
         tables = tables_of(collection)

@@ -200,11 +200,18 @@ def _optimizers(
     for name, sharding in plan.items():
         if sharding.sharding_type == ShardingType.DATA_PARALLEL.value:
             continue
+        columns = (0, tables[name].weight.shape[1])
         given = own or optimizer_of(tables[name].weight) or default
         if given is None:
             raise InputError(
                 f"{where}: table {name!r}: expected an optimizer in backward "
                 "(apply_optimizer_in_backward, or fused_params of the sharder), got none"
+            )
+        halved = [shard for shard in sharding.sharding_spec if shard.columns != columns]
+        if given.has_average and halved:
+            raise InputError(
+                f"{where}: table {name!r}: expected whole rows with {given.name}, whose average "
+                f"lies in half of each, got columns {list(halved[0].columns)}"
             )
         found[name] = given
     return found

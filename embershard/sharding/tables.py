@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from embershard.errors import InputError
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules import EmbeddingConfig
 from embershard.package.rectangles import Shard
+from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.input_dist import Incoming
 from embershard.sharding.layout import Layout, Part
 
@@ -36,10 +38,24 @@ class LocalShard:
     """The optimizer's, likewise, by name: ``momentum``, ``momentum2``, ``steps``; see
     ``embershard.kernels.FusedTables.states``."""
 
+    accesses: Tensor | None = None
+    """int64 ``(rows,)``: lookups of each row in training, likewise. None: not counted."""
+
     @property
     def momentum(self) -> Tensor | None:
         """A number for each row of rowwise_adagrad, for each value of adagrad. None: of sgd."""
         return self.state.get("momentum")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """Shards of one kernel."""
+
+    tables: AnyFusedTables
+    lookups: list[int]
+    """Of each part: its shard, by position in the group."""
+    settings: dict[str, Any]
+    accesses: AccessCounts | None = None
 
 
 class ShardedTables:
@@ -53,7 +69,7 @@ class ShardedTables:
 
     def __init__(self, layout: Layout, rank: int, *, pooled: bool = True) -> None:
         self._pooled = pooled
-        self._groups = list[tuple[AnyFusedTables, int]]()
+        self._groups = list[_Group]()
         self._columns = layout.dim_of(rank)
         self.shards = list[LocalShard]()
         for (optimizer, _), parts in groupby(
@@ -89,19 +105,47 @@ class ShardedTables:
         """Of each kernel: its ids, and the offsets of their bags."""
         examples = sum(incoming.examples)
         counts = incoming.counts.sum(1).tolist()
+        self.apply_learning_rates()
         part, at = 0, 0
-        for tables, parts in self._groups:
+        for group in self._groups:
+            parts = len(group.lookups)
             total = sum(counts[part : part + parts])
             lengths = incoming.lengths[part * examples : (part + parts) * examples]
             offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64)
             torch.cumsum(lengths, 0, out=offsets[1:])
-            yield tables, slice(at, at + total), offsets
+            if group.accesses is not None and torch.is_grad_enabled():
+                group.accesses.add(incoming.ids[at : at + total], offsets[:: examples or 1])
+            yield group.tables, slice(at, at + total), offsets
             part, at = part + parts, at + total
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Settings of each kernel, as of an optimizer of torch. Lookups read ``lr``."""
+        return [group.settings for group in self._groups]
+
+    def apply_learning_rates(self) -> None:
+        """Pass ``lr`` of ``param_groups`` to the kernels."""
+        for group in self._groups:
+            group.tables.set_learning_rate(float(group.settings["lr"]))
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size in all tables from the next backward on."""
-        for tables, _ in self._groups:
-            tables.set_learning_rate(learning_rate)
+        for group in self._groups:
+            group.tables.set_learning_rate(learning_rate)
+            group.settings["lr"] = learning_rate
+
+    def count_accesses(self) -> None:
+        """From now on count the lookups of each row in training."""
+        counted = list[LocalShard]()
+        for group in self._groups:
+            shards = self.shards[len(counted) : len(counted) + len(group.tables.weights)]
+            rows = [len(each.weight) for each in shards]
+            group.accesses = AccessCounts(rows, group.lookups)
+            counted += [
+                replace(each, accesses=accesses)
+                for each, accesses in zip(shards, group.accesses.tables, strict=True)
+            ]
+        self.shards = counted
 
     def _add_group(self, optimizer: FusedOptimizer, parts: Sequence[Part]) -> None:
         shards = list(dict.fromkeys(part.shard for part in parts))
@@ -113,7 +157,13 @@ class ShardedTables:
             device=torch.device("cpu"),
             pooled=self._pooled,
         )
-        self._groups.append((tables, len(parts)))
+        settings: dict[str, Any] = {
+            "params": tables.weights,
+            "lr": optimizer.learning_rate,
+            "eps": optimizer.eps,
+            "max_gradient": optimizer.max_gradient,
+        }
+        self._groups.append(_Group(tables=tables, lookups=lookups, settings=settings))
         self.shards += [
             LocalShard(
                 shard=shard,

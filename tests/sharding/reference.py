@@ -63,16 +63,23 @@ def loss_of(output, step):
     return (output * torch.cos(columns + step)).sum() + (output**2).sum() / 2
 
 
-def run_reference(case, column_ranges):
+def run_reference(case, column_ranges, *, ema=None, rates=None):
     """Outputs of each step and rank; and weights and state of each table in the end.
 
     Args:
         column_ranges: name -> ranges; row-wise state is kept for each.
+        ema: of ema_rowwise_adagrad: its settings.
+        rates: of each step. None: LEARNING_RATE.
     """
     weights = {name: each.double().clone() for name, each in case.weights.items()}
     state = {}
     outputs = []
     for step, ranks in enumerate(case.batches):
+        if ema and step + 1 >= ema["ema_start"] and (step + 1) % ema["ema_interval"] == 0:
+            for weight in weights.values():
+                first, second = weight.chunk(2, dim=1)
+                second += ema["ema_coefficient"] * (first - second)
+        rate = LEARNING_RATE if rates is None else rates[step]
         leaves = {name: each.clone().requires_grad_() for name, each in weights.items()}
         look_up = _gather if case.is_sequence else _pool
         pooled = [look_up(case, leaves, batch) for batch in ranks]
@@ -86,7 +93,7 @@ def run_reference(case, column_ranges):
                 gradient = leaf.grad[:, columns]
                 key = (name, first, end)
                 state[key] = _step(
-                    case.optimizer, weights[name][:, columns], gradient, state.get(key)
+                    case.optimizer, weights[name][:, columns], gradient, state.get(key), rate
                 )
     return outputs, weights, state
 
@@ -120,14 +127,14 @@ def _gather(case, tables, batch):
     return torch.cat(found)
 
 
-def _step(optimizer, weight, gradient, state):
+def _step(optimizer, weight, gradient, state, rate):
     """Writes to ``weight``; returns the new state."""
     if optimizer == "sgd":
-        weight -= LEARNING_RATE * gradient
+        weight -= rate * gradient
         return None
     squares = gradient**2
-    if optimizer == "rowwise_adagrad":
+    if optimizer != "adagrad":
         squares = squares.mean(dim=1, keepdim=True)
     state = squares if state is None else state + squares
-    weight -= LEARNING_RATE * gradient / (state.sqrt() + EPS)
+    weight -= rate * gradient / (state.sqrt() + EPS)
     return state

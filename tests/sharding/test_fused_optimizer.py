@@ -1,0 +1,189 @@
+"""Optimizers of shards seen as one: names, learning rates, averages, access counts."""
+
+import pytest
+import torch
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.optim import (
+    CombinedOptimizer,
+    KeyedOptimizerWrapper,
+    WarmupOptimizer,
+    WarmupPolicy,
+    WarmupStage,
+)
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingPlan,
+    column_wise,
+    construct_module_sharding_plan,
+    data_parallel,
+    row_wise,
+    table_wise,
+)
+from tests.sharding.cases import collection_of, features_of
+from tests.sharding.reference import LEARNING_RATE, loss_of, make_case, run_reference
+
+SIZES = {1: [6], 2: [5, 3], 4: [5, 3, 0, 4]}
+EMA = {"ema_interval": 2, "ema_start": 3, "ema_coefficient": 0.25}
+
+
+def plan_of(case, world_size, **generators):
+    default = generators.pop("default", row_wise())
+    tables = {name: generators.get(name, default) for name, *_ in case.tables}
+    return construct_module_sharding_plan(
+        collection_of(case, "meta"), tables, world_size=world_size
+    )
+
+
+def parallel_of(env, case, plan, settings, **options):
+    return DistributedModelParallel(
+        nn.ModuleDict({"sparse": collection_of(case)}),
+        env,
+        plan=ShardingPlan({"sparse": plan}),
+        sharders=[EmbeddingBagCollectionSharder(fused_params=settings)],
+        **options,
+    )
+
+
+def train(env, case, parallel, before_step=None):
+    """Outputs of each step, and weights of shards in the end."""
+    outputs = []
+    for step, ranks in enumerate(case.batches):
+        if before_step:
+            before_step(step)
+        module = parallel.module["sparse"]
+        output = module(features_of(case, ranks[env.rank])).values()
+        loss_of(output, step).backward()
+        outputs.append(output.detach())
+    shards = parallel.module["sparse"].local_shards()
+    return outputs, [(each.shard, each.weight, dict(each.state)) for each in shards]
+
+
+def train_ema(env, case, plan):
+    settings = {"optimizer": "ema_rowwise_adagrad", "learning_rate": LEARNING_RATE, "eps": 1e-6}
+    return train(env, case, parallel_of(env, case, plan, settings | EMA))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("pooling", "is_weighted"),
+    [
+        pytest.param("SUM", False, id="sum"),
+        pytest.param("MEAN", False, id="mean"),
+        pytest.param("SUM", True, id="weighted"),
+    ],
+)
+def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_weighted, world_size):
+    case = make_case(
+        world_size,
+        pooling=pooling,
+        is_weighted=is_weighted,
+        optimizer="ema_rowwise_adagrad",
+        sizes=SIZES[world_size],
+    )
+    ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
+    outputs, weights, state = run_reference(case, ranges, ema=EMA)
+    plan = plan_of(case, world_size, users=table_wise(rank=world_size - 1))
+    for rank, (given, shards) in enumerate(workers.run(world_size, train_ema, case, plan)):
+        for step, expected in enumerate(outputs):
+            check_close(given[step], expected[rank])
+        for shard, weight, states in shards:
+            rows = slice(*shard.rows)
+            check_close(weight, weights[shard.table][rows])
+            check_close(states["momentum"], state[shard.table, *shard.columns][rows, 0])
+            assert states["steps"].tolist() == [len(case.batches)]
+
+
+def check_close(given, expected):
+    torch.testing.assert_close(given.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_average_in_column_shards_is_refused():
+    case = make_case(2, sizes=[3, 3], steps=1)
+    sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "ema_rowwise_adagrad"})
+    plan = plan_of(case, 2, items=column_wise())
+    with pytest.raises(InputError, match=r"'items': expected whole rows with ema_rowwise_adagrad"):
+        sharder.optimizers(collection_of(case), plan, where="here")
+
+
+def train_with_rates(env, case, plan, rates):
+    """With the rate of each step set in the groups, by warm-up; and names of state."""
+    parallel = parallel_of(env, case, plan, {"learning_rate": 9.0, "eps": 1e-6})
+    dense = KeyedOptimizerWrapper(
+        {"bias": nn.Parameter(torch.zeros(1))}, lambda each: torch.optim.SGD(each, lr=1.0)
+    )
+    combined = CombinedOptimizer([("dense", dense), ("tables", parallel.fused_optimizer)])
+    stages = [
+        WarmupStage(WarmupPolicy.CONSTANT, max_iters=step + 1, value=rate)
+        for step, rate in enumerate(rates)
+    ]
+    optimizer = WarmupOptimizer(combined, stages, lr=1.0)
+
+    def before_step(step):
+        if step:
+            optimizer.step()
+
+    _, shards = train(env, case, parallel, before_step)
+    return shards, {name: sorted(of) for name, of in optimizer.state_dict()["state"].items()}
+
+
+def test_warm_up_sets_the_rate_of_the_next_lookup_of_fused_tables(workers):
+    case = make_case(2, sizes=[5, 3], steps=4, optimizer="rowwise_adagrad")
+    # A stage holds at its last step too.
+    rates = [0.3, 0.3, 0.1, 0.0]
+    ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
+    _, weights, _ = run_reference(case, ranges, rates=rates)
+    plan = plan_of(case, 2, users=table_wise(rank=0))
+    results = workers.run(2, train_with_rates, case, plan, [0.3, 0.1, 0.0])
+    for shards, _ in results:
+        for shard, weight, _ in shards:
+            check_close(weight, weights[shard.table][slice(*shard.rows)])
+    assert results[0][1] == {
+        "__warmup": ["warmup"],
+        **{
+            f"tables.sparse.embedding_bags.{name}.weight": [f"{name}.momentum1"]
+            for name in ("users", "items", "words")
+        },
+    }
+    assert "tables.sparse.embedding_bags.users.weight" not in results[1][1]
+
+
+def count_of_batches(env, case, plan):
+    parallel = parallel_of(env, case, plan, {"optimizer": "sgd"}, count_accesses=True)
+    train(env, case, parallel)
+    with torch.no_grad():  # Evaluation is not counted.
+        parallel.module["sparse"](features_of(case, case.batches[0][env.rank]))
+    return parallel.access_counts()
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_access_counts_are_those_of_all_ids_in_training(workers, world_size):
+    case = make_case(world_size, sizes=SIZES[world_size])
+    plan = plan_of(case, world_size, users=column_wise([0, world_size - 1]), items=data_parallel())
+    expected = {}
+    for name, rows, _, features, _ in case.tables:
+        counts = torch.zeros(rows, dtype=torch.int64)
+        for batch in (batch for ranks in case.batches for batch in ranks):
+            for feature in features:
+                for row in batch[feature][0].tolist():
+                    if row >= 0:
+                        counts[row] += 1
+        expected[f"sparse.{name}"] = counts
+    for found in workers.run(world_size, count_of_batches, case, plan):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def counts_of_a_model_without(env, case, plan):
+    try:
+        parallel_of(env, case, plan, {"optimizer": "sgd"}).access_counts()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_access_counts_that_were_not_asked_for_are_refused(workers):
+    case = make_case(1, sizes=[1], steps=1)
+    (message,) = workers.run(1, counts_of_a_model_without, case, plan_of(case, 1))
+    assert message == "access_counts: expected a model built with count_accesses, got none"
