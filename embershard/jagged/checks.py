@@ -15,6 +15,7 @@ __all__ = [
     "keyed_fault",
     "keyed_jagged_fault",
     "keys_fault",
+    "strides_fault",
     "totals_fault",
 ]
 
@@ -75,6 +76,35 @@ def keyed_jagged_fault(
             f"offsets: expected {slots + 1} elements ({len(keys)} keys x stride {stride}, plus 1), "
             f"got {offsets.size(0)}"
         )
+    if length_per_key is not None:
+        if len(length_per_key) != len(keys):
+            return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
+        return totals_fault(keys, length_per_key, values.size(0))
+    return ""
+
+
+def strides_fault(
+    keys: list[str],
+    values: Tensor,
+    lengths: Tensor | None,
+    offsets: Tensor | None,
+    stride: int | None,
+    strides: list[int],
+    length_per_key: list[int] | None,
+) -> str:
+    """Contradictions of a variable batch. ``strides`` are the examples of each key."""
+    if stride is not None:
+        return "stride and stride_per_key_per_rank: expected one of them, got both"
+    if len(strides) != len(keys):
+        return f"stride_per_key_per_rank: expected {len(keys)} keys, got {len(strides)}"
+    for i, key in enumerate(keys):
+        if strides[i] < 0:
+            return f"feature '{key}': expected at least 0 examples, got {strides[i]}"
+    slots = sum(strides)
+    if lengths is not None and lengths.size(0) != slots:
+        return f"lengths: expected {slots} elements, as many as examples, got {lengths.size(0)}"
+    if offsets is not None and offsets.size(0) != slots + 1:
+        return f"offsets: expected {slots + 1} elements, got {offsets.size(0)}"
     if length_per_key is not None:
         if len(length_per_key) != len(keys):
             return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"

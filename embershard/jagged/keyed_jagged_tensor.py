@@ -5,6 +5,8 @@ Long for one file: the methods are those that users know, and TorchScript classe
 
 # No postponed annotations: TorchScript cannot resolve torch.device in them.
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,11 +15,13 @@ from embershard.jagged.checks import (
     jagged_fault,
     keyed_jagged_fault,
     keys_fault,
+    strides_fault,
     totals_fault,
 )
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
 from embershard.jagged.segments import (
+    counts_at,
     counts_of_lengths,
     counts_of_offsets,
     gather_slices,
@@ -45,10 +49,9 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     Works in TorchScript, in torch.fx traces and as a torch pytree. Tensors are kept, not copied.
 
-    Building one checks keys, shapes and dtypes and never waits for a device. What only the contents
-    of lengths or offsets show is checked where they are read anyway (``length_per_key`` and what
-    needs it: ``split``, ``permute``, ``kjt[key]``, ``to_dict``): that they sum to the number of
-    values. ``validate_keyed_jagged_tensor`` checks every length and offset.
+    Building one checks keys, shapes and dtypes and never waits for a device. ``length_per_key`` and
+    what needs it check that lengths sum to the number of values.
+    ``validate_keyed_jagged_tensor`` checks every length and offset.
 
     Args:
         keys: F distinct names.
@@ -58,6 +61,9 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         offsets: int32 or int64, [F * B + 1]; first 0, last the total.
         stride: B. None: as many as the lengths or offsets tell; 0 without keys.
         length_per_key: number of values of each key, where known: spares waiting for the device.
+        stride_per_key_per_rank: examples of each key, of each rank whose batch is in it: a variable
+            batch, in which the lengths of a key are as many as the sum of its numbers. None: B.
+        inverse_indices: keys, and int64 [keys, B]: which of a key's examples each of B examples is.
 
     Raises:
         InputError: both or neither of lengths and offsets; a key that comes twice; a number of
@@ -73,6 +79,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         offsets: Tensor | None = None,
         stride: int | None = None,
         length_per_key: list[int] | None = None,
+        stride_per_key_per_rank: list[list[int]] | None = None,
+        inverse_indices: tuple[list[str], Tensor] | None = None,
     ) -> None:
         names = list(keys)
         fault = keys_fault(names)
@@ -83,7 +91,12 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         if fault == "":
             fault = jagged_fault(values, weights, lengths, offsets)
         examples = 0
-        if fault == "":
+        strides: list[int] = []
+        if fault == "" and stride_per_key_per_rank is not None:
+            strides = [sum(each) for each in stride_per_key_per_rank]
+            fault = strides_fault(names, values, lengths, offsets, stride, strides, length_per_key)
+            examples = max(strides) if len(strides) != 0 else 0
+        elif fault == "":
             examples = stride_of(len(names), stride, lengths, offsets)
             fault = keyed_jagged_fault(names, values, lengths, offsets, examples, length_per_key)
         if fault != "":
@@ -97,6 +110,13 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         self._by_offsets: bool = offsets is not None
         self._stride: int = examples
         self._length_per_key: list[int] | None = length_per_key
+        self._strides: list[list[int]] | None = stride_per_key_per_rank
+        inverse_keys: list[str] = []
+        inverse: Tensor | None = None
+        if inverse_indices is not None:
+            inverse_keys, inverse = inverse_indices
+        self._inverse_keys: list[str] = inverse_keys
+        self._inverse: Tensor | None = inverse
 
     @staticmethod
     def from_lengths_sync(
@@ -107,13 +127,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         stride: int | None = None,
     ) -> "KeyedJaggedTensor":
         """As the constructor, and computes ``length_per_key`` at once: waits for the device.
-
-        Raises:
-            InputError: also where the lengths do not sum to the number of values.
-        """
-        built = KeyedJaggedTensor(keys, values, weights, lengths, None, stride)
-        built.length_per_key()
-        return built
+        Raises InputError also where the lengths do not sum to the number of values."""
+        return KeyedJaggedTensor(keys, values, weights, lengths, None, stride).sync()
 
     @staticmethod
     def from_offsets_sync(
@@ -124,22 +139,13 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         stride: int | None = None,
     ) -> "KeyedJaggedTensor":
         """As the constructor, and computes ``length_per_key`` at once: waits for the device.
-
-        Raises:
-            InputError: also where the offsets do not lead from 0 to the number of values.
-        """
-        built = KeyedJaggedTensor(keys, values, weights, None, offsets, stride)
-        built.length_per_key()
-        return built
+        Raises InputError also where the offsets do not lead from 0 to the number of values."""
+        return KeyedJaggedTensor(keys, values, weights, None, offsets, stride).sync()
 
     @staticmethod
     def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
-        """All keys of all, in order.
-
-        Raises:
-            InputError: an empty list, another stride, weights in some only, a key in two.
-        """
-        return _concat(kjt_list)
+        """All keys, in order. Raises InputError for none, another stride, or a key twice."""
+        return concat_keyed(kjt_list)
 
     @staticmethod
     def empty(
@@ -164,16 +170,12 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     @staticmethod
     def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
         """No keys, but stride, dtypes, device and weightedness of ``kjt``."""
-        return _empty_like(kjt)
+        return empty_like_keyed(kjt)
 
     @staticmethod
     def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> "KeyedJaggedTensor":
-        """One key from each entry, in order; without entries as ``empty()``.
-
-        Raises:
-            InputError: another number of examples, or weights in some only.
-        """
-        return _from_jt_dict(jt_dict)
+        """One key from each entry, in order. Raises InputError for other examples or weights."""
+        return from_features(jt_dict)
 
     def keys(self) -> list[str]:
         """The F names. Not to be changed."""
@@ -225,8 +227,50 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return self._offsets
 
     def stride(self) -> int:
-        """B, the number of examples."""
+        """B, the number of examples; of a variable batch, those of the key that has most."""
         return self._stride
+
+    def stride_per_key(self) -> list[int]:
+        """Number of examples of each key."""
+        strides = self._strides
+        if strides is None:
+            return [self._stride for _ in self._keys]
+        return [sum(each) for each in strides]
+
+    def stride_per_key_per_rank(self) -> list[list[int]]:
+        """Examples of each key of each rank; without a variable batch, one rank's."""
+        strides = self._strides
+        if strides is None:
+            return [[self._stride] for _ in self._keys]
+        return strides
+
+    def variable_stride_per_key(self) -> bool:
+        """Whether it was built with ``stride_per_key_per_rank``."""
+        return self._strides is not None
+
+    def inverse_indices_or_none(self) -> tuple[list[str], Tensor] | None:
+        """Keys, and int64 [keys, B]. None: not given."""
+        inverse = self._inverse
+        if inverse is None:
+            return None
+        return self._inverse_keys, inverse
+
+    def inverse_indices(self) -> tuple[list[str], Tensor]:
+        """As ``inverse_indices_or_none``. Raises InputError when they were not given."""
+        inverse = self._inverse
+        if inverse is None:
+            raise InputError("inverse_indices: expected a KeyedJaggedTensor with them, got none")
+        return self._inverse_keys, inverse
+
+    def sync(self) -> "KeyedJaggedTensor":
+        """Itself, with ``length_per_key`` computed: waits for the device."""
+        self.length_per_key()
+        return self
+
+    def unsync(self) -> "KeyedJaggedTensor":
+        """Itself; ``length_per_key`` is forgotten."""
+        self._length_per_key = None
+        return self
 
     def device(self) -> torch.device:
         """Where the values lie."""
@@ -241,7 +285,9 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         known = self._length_per_key
         if known is not None:
             return known
-        if self._by_offsets:
+        if self._strides is not None:
+            counts = counts_at(self.offsets(), self.lengths_offset_per_key())
+        elif self._by_offsets:
             counts = counts_of_offsets(self.offsets(), len(self._keys))
         else:
             counts = counts_of_lengths(self.lengths(), len(self._keys))
@@ -268,7 +314,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     def lengths_offset_per_key(self) -> list[int]:
         """Where each key's lengths begin, and at the end their number: F + 1 numbers."""
-        return [i * self._stride for i in range(len(self._keys) + 1)]
+        return running_sums(self.stride_per_key())
 
     def index_per_key(self) -> dict[str, int]:
         """Position of each key."""
@@ -311,6 +357,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
                 )
         counts = self.length_per_key()
         bounds = self.offset_per_key()
+        strides = self._strides
         weights = self._weights
         if weights is not None:
             weights = gather_slices(weights, bounds, indices)
@@ -320,12 +367,14 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             weights,
             gather_slices(self.lengths(), self.lengths_offset_per_key(), indices),
             None,
-            self._stride,
+            None if strides is not None else self._stride,
             [counts[i] for i in indices],
+            None if strides is None else [strides[i] for i in indices],
+            self.inverse_indices_or_none(),
         )
 
     def flatten_lengths(self) -> "KeyedJaggedTensor":
-        """Itself: lengths are kept flat. For callers that know the name from elsewhere."""
+        """Itself: lengths are kept flat."""
         return self
 
     def __getitem__(self, key: str) -> JaggedTensor:
@@ -363,8 +412,21 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         else:
             lengths = self.lengths().to(device, non_blocking=non_blocking)
         values = self._values.to(device, non_blocking=non_blocking)
+        inverse = self._inverse
+        stride: int | None = None if self._strides is not None else self._stride
+        inverse_indices: tuple[list[str], Tensor] | None = None
+        if inverse is not None:
+            inverse_indices = (self._inverse_keys, inverse.to(device, non_blocking=non_blocking))
         return KeyedJaggedTensor(
-            self._keys, values, weights, lengths, offsets, self._stride, self._length_per_key
+            self._keys,
+            values,
+            weights,
+            lengths,
+            offsets,
+            stride,
+            self._length_per_key,
+            self._strides,
+            inverse_indices,
         )
 
     @torch.jit.unused
@@ -390,6 +452,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     def _slice(self, first: int, last: int) -> "KeyedJaggedTensor":
         counts = self.length_per_key()
         bounds = self.offset_per_key()
+        strides = self._strides
+        slots = self.lengths_offset_per_key()
         weights = self._weights
         if weights is not None:
             weights = weights[bounds[first] : bounds[last]]
@@ -397,99 +461,40 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             self._keys[first:last],
             self._values[bounds[first] : bounds[last]],
             weights,
-            self.lengths()[first * self._stride : last * self._stride],
+            self.lengths()[slots[first] : slots[last]],
             None,
-            self._stride,
+            None if strides is not None else self._stride,
             counts[first:last],
+            None if strides is None else strides[first:last],
+            self.inverse_indices_or_none(),
         )
 
     def _feature(self, index: int, bounds: list[int]) -> JaggedTensor:
+        slots = self.lengths_offset_per_key()
         weights = self._weights
         if weights is not None:
             weights = weights[bounds[index] : bounds[index + 1]]
         return JaggedTensor(
             self._values[bounds[index] : bounds[index + 1]],
             weights,
-            self.lengths()[index * self._stride : (index + 1) * self._stride],
+            self.lengths()[slots[index] : slots[index + 1]],
         )
 
 
-# These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
-
-
-@torch.fx.wrap
-def _empty_like(kjt: KeyedJaggedTensor) -> KeyedJaggedTensor:
-    weights = kjt.weights_or_none()
-    if weights is not None:
-        weights = weights[:0]
-    keys: list[str] = []
-    return KeyedJaggedTensor(
-        keys,
-        kjt.values()[:0],
-        weights,
-        kjt.lengths()[:0],
-        None,
-        kjt.stride(),
-    )
-
-
-@torch.fx.wrap
-def _concat(kjts: list[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-    if len(kjts) == 0:
-        raise InputError("concat: expected at least 1 KeyedJaggedTensor, got 0")
-    keys: list[str] = []
-    values: list[Tensor] = []
-    weights: list[Tensor] = []
-    lengths: list[Tensor] = []
-    counts: list[int] = []
-    counted = True
-    for kjt in kjts:
-        if kjt.stride() != kjts[0].stride():
-            raise InputError(
-                f"features {kjt.keys()}: expected {kjts[0].stride()} examples "
-                f"as in {kjts[0].keys()}, got {kjt.stride()}"
-            )
-        keys.extend(kjt.keys())
-        values.append(kjt.values())
-        lengths.append(kjt.lengths())
-        own_weights = kjt.weights_or_none()
-        if (own_weights is not None) != (kjts[0].weights_or_none() is not None):
-            raise InputError(
-                f"features {kjt.keys()}: expected weights as in {kjts[0].keys()}, in all or in none"
-            )
-        if own_weights is not None:
-            weights.append(own_weights)
-        own_counts = kjt.length_per_key_or_none()
-        if own_counts is None:
-            counted = False
-        else:
-            counts.extend(own_counts)
-    return KeyedJaggedTensor(
-        keys,
-        torch.cat(values),
-        torch.cat(weights) if len(weights) != 0 else None,
-        torch.cat(lengths),
-        None,
-        kjts[0].stride(),
-        counts if counted else None,
-    )
-
-
-@torch.fx.wrap
-def _from_jt_dict(features: dict[str, JaggedTensor]) -> KeyedJaggedTensor:
-    if len(features) == 0:
-        return KeyedJaggedTensor.empty()
-    parts: list[KeyedJaggedTensor] = []
-    for key, jagged in features.items():
-        parts.append(
-            KeyedJaggedTensor([key], jagged.values(), jagged.weights_or_none(), jagged.lengths())
-        )
-    return _concat(parts)
+def _children(node: Any) -> tuple[str, ...]:
+    names = jagged_children(node)
+    return names if node._inverse is None else (*names, "_inverse")
 
 
 register_pytree(
     KeyedJaggedTensor,
-    jagged_children,
-    static=("_keys", "_stride", "_by_offsets"),
-    optional=("_weights", "_lengths", "_offsets", "_length_per_key"),
+    _children,
+    static=("_keys", "_stride", "_strides", "_inverse_keys", "_by_offsets"),
+    optional=("_weights", "_lengths", "_offsets", "_length_per_key", "_inverse"),
 )
+
+# Last: they build objects of this class.
+from embershard.jagged.joined import concat_keyed, empty_like_keyed, from_features  # noqa: E402
+
+for each in ("concat_keyed", "empty_like_keyed", "from_features"):
+    torch.fx.wrap(each)

@@ -15,6 +15,7 @@ from torch import Tensor
 from embershard.errors import InputError
 
 __all__ = [
+    "counts_at",
     "counts_of_lengths",
     "counts_of_offsets",
     "gather_slices",
@@ -70,6 +71,18 @@ def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
     if bounds[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {bounds[0]}")
     return [bounds[i + 1] - bounds[i] for i in range(num_keys)]
+
+
+def counts_at(offsets: Tensor, bounds: list[int]) -> list[int]:
+    """Number of values between positions of ``offsets``. Waits for the device.
+
+    Raises:
+        InputError: the first offset is not 0.
+    """
+    ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].to(torch.int64).tolist()
+    if ends[0] != 0:
+        raise InputError(f"offsets: expected the first to be 0, got {ends[0]}")
+    return [ends[i + 1] - ends[i] for i in range(len(bounds) - 1)]
 
 
 def stride_of(

@@ -11,6 +11,7 @@ from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.modules.bags import read_bags
 from embershard.modules.configs import EmbeddingBagConfig
 from embershard.modules.tables import Table, TableDict, check_tables, embedding_names
+from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
 __all__ = ["EmbeddingBagCollection"]
 
@@ -59,7 +60,8 @@ class EmbeddingBagCollection(nn.Module):
         Args:
             features: rows of B examples, integers; -1 stands for a zero vector, which counts in
                 a mean's divisor. Features that no table names are left alone. Weights are read
-                in a weighted collection only.
+                in a weighted collection only. Of a variable batch (``stride_per_key_per_rank``)
+                B are the columns of its inverse indices.
 
         Returns:
             Per table in order, per its features in order: ``(B, embedding_dim)``, of the tables'
@@ -69,12 +71,15 @@ class EmbeddingBagCollection(nn.Module):
             InputError: a feature or its weights missing; on CPU also a negative length or a row
                 outside its table. On CUDA those end in a device-side assertion.
         """
+        padded = pad_variable_batch(features)
         pooled = [
-            self._pool(features, feature, table)
+            self._pool(padded, feature, table)
             for table in self._configs
             for feature in table.feature_names
         ]
-        return KeyedTensor(self._names, self._dims, torch.cat(pooled, dim=1))
+        owners = [feature for table in self._configs for feature in table.feature_names]
+        vectors = expand_pooled(torch.cat(pooled, dim=1), features, owners, self._dims)
+        return KeyedTensor(self._names, self._dims, vectors)
 
     def _pool(self, features: KeyedJaggedTensor, feature: str, table: EmbeddingBagConfig) -> Tensor:
         weight = self.embedding_bags[table.name].weight

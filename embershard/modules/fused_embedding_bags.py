@@ -20,6 +20,7 @@ from embershard.modules.fused_storage import (
     reduced,
 )
 from embershard.modules.tables import check_tables, embedding_names
+from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
 __all__ = ["FusedEmbeddingBagCollection"]
 
@@ -86,8 +87,9 @@ class FusedEmbeddingBagCollection(nn.Module):
         Returns:
             Per table in order, per its features in order: float32 ``(B, embedding_dim)``.
         """
+        padded = pad_variable_batch(features)
         bags = [
-            read_bags(features, feature, table, is_weighted=self._is_weighted, dtype=torch.float32)
+            read_bags(padded, feature, table, is_weighted=self._is_weighted, dtype=torch.float32)
             for table in self._configs
             for feature in table.feature_names
         ]
@@ -97,7 +99,9 @@ class FusedEmbeddingBagCollection(nn.Module):
             torch.cat([ends.new_zeros(1), ends]),
             torch.cat([bag.weights for bag in bags]),
         )
-        return KeyedTensor(self._names, self._dims, pooled)
+        owners = [feature for table in self._configs for feature in table.feature_names]
+        vectors = expand_pooled(pooled, features, owners, self._dims)
+        return KeyedTensor(self._names, self._dims, vectors)
 
     def reset_parameters(self) -> None:
         """Fill every table anew, in order, with torch's default generator. Leaves the

@@ -85,8 +85,13 @@ class ShardedEmbeddingCollection(nn.Module):
             )
             lengths = incoming.outgoing.bag_lengths
             parts = torch.split(vectors, lengths.sum(1).tolist())
+            # Those of a variable batch were padded for the exchange.
+            strides = dict(zip(features.keys(), features.stride_per_key(), strict=True))
             sharded = [
-                JaggedTensor(part, lengths=each) for part, each in zip(parts, lengths, strict=True)
+                JaggedTensor(part, lengths=each[: strides[lookup.feature]])
+                for part, each, lookup in zip(
+                    parts, lengths, self.shards.layout.lookups, strict=True
+                )
             ]
         replicated = [each for module in self._replicas for each in module(features).values()]
         # Both are in the order of tables and features.

@@ -16,6 +16,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
 )
 from embershard.modules.tables import TableDict, embedding_names
+from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 from embershard.optim import FusedKeyedOptimizer
 from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
 from embershard.sharding.environment import ShardingEnv
@@ -116,7 +117,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
         super()._save_to_state_dict(*args, **kwargs)
 
     def _pool(self, features: KeyedJaggedTensor, incoming: Incoming) -> KeyedTensor:
-        outgoing = incoming.outgoing
+        outgoing, padded = incoming.outgoing, pad_variable_batch(features)
+        names = [feature for table in self._configs for feature in table.feature_names]
         parts = list[Tensor]()
         if self.shards.layout.lookups:
             pooled = self.shards.tables.lookup(incoming)
@@ -124,15 +126,18 @@ class ShardedEmbeddingBagCollection(nn.Module):
                 distribute(pooled, self._exchange, incoming.examples, outgoing.bag_lengths)
             )
         if not self._replicas:
-            return KeyedTensor(self._names, self._dims, parts[0])
+            values = expand_pooled(parts[0], features, names, self._dims)
+            return KeyedTensor(self._names, self._dims, values)
         # Side by side are the sharded lookups, then the replicated ones; each to its place.
-        parts.append(self._replicas[0](features).values())
+        parts.append(self._replicas[0](padded).values())
         replicated = set(self._replicas[0].embedding_bags)
         owners = [table for table in self._configs for _ in table.feature_names]
         order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
         vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
         placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
-        return KeyedTensor(self._names, self._dims, torch.cat([each for _, each in placed], dim=1))
+        values = torch.cat([each for _, each in placed], dim=1)
+        values = expand_pooled(values, features, names, self._dims)
+        return KeyedTensor(self._names, self._dims, values)
 
 
 def _replicas(

@@ -13,6 +13,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import permute_segments
 from embershard.modules import EmbeddingConfig
 from embershard.modules.bags import read_lists
+from embershard.modules.variable_batch import pad_variable_batch
 from embershard.sharding.layout import Layout
 
 __all__ = ["Outgoing", "Sorter"]
@@ -88,6 +89,7 @@ class Sorter:
         if not isinstance(features, KeyedJaggedTensor):
             got = type(features).__name__
             raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")
+        features = pad_variable_batch(features)
         for table in self._replicated:
             for feature in table.feature_names:
                 read_lists(features, feature, table)

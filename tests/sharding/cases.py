@@ -70,6 +70,19 @@ def features_of(case, batch):
     )
 
 
+def variable_features_of(case, batch):
+    """Of what ``make_variable`` gave for one rank."""
+    weights = torch.cat([weights for _, _, weights, _ in batch.values()])
+    return KeyedJaggedTensor(
+        list(batch),
+        torch.cat([ids for ids, *_ in batch.values()]),
+        weights if case.is_weighted else None,
+        torch.cat([lengths for _, lengths, *_ in batch.values()]),
+        stride_per_key_per_rank=[[len(lengths)] for _, lengths, *_ in batch.values()],
+        inverse_indices=(list(batch), torch.stack([inverse for *_, inverse in batch.values()])),
+    )
+
+
 def shard(env, module, plan, optimizer="sgd", comms=None):
     settings = {"optimizer": optimizer, "learning_rate": LEARNING_RATE}
     if optimizer != "sgd":
@@ -84,7 +97,7 @@ def shard(env, module, plan, optimizer="sgd", comms=None):
     ).module["sparse"]
 
 
-def train(env, case, plan):
+def train(env, case, plan, variable=None):
     """Outputs of each step, and the shards and replicas of this rank in the end."""
     module = shard(env, collection_of(case), plan, case.optimizer)
     dense = list(module.parameters())
@@ -93,7 +106,10 @@ def train(env, case, plan):
     optimizer = kind(dense, lr=LEARNING_RATE, **settings) if dense else None
     outputs = []
     for step, ranks in enumerate(case.batches):
-        features = features_of(case, ranks[env.rank])
+        if variable is None:
+            features = features_of(case, ranks[env.rank])
+        else:
+            features = variable_features_of(case, variable[step][env.rank])
         output = values_of(module(features), features)
         loss_of(output, step).backward()
         if optimizer:

@@ -81,7 +81,7 @@ def run_reference(case, column_ranges, *, ema=None, rates=None):
                 second += ema["ema_coefficient"] * (first - second)
         rate = LEARNING_RATE if rates is None else rates[step]
         leaves = {name: each.clone().requires_grad_() for name, each in weights.items()}
-        look_up = _gather if case.is_sequence else _pool
+        look_up = _gather if case.is_sequence else pool
         pooled = [look_up(case, leaves, batch) for batch in ranks]
         outputs.append([each.detach() for each in pooled])
         # Tables that no example reads get a gradient of 0, not none.
@@ -98,7 +98,7 @@ def run_reference(case, column_ranges, *, ema=None, rates=None):
     return outputs, weights, state
 
 
-def _pool(case, tables, batch):
+def pool(case, tables, batch):
     columns = []
     for name, _, dim, features, pooling in case.tables:
         for feature in features:
@@ -138,3 +138,28 @@ def _step(optimizer, weight, gradient, state, rate):
     state = squares if state is None else state + squares
     weight -= rate * gradient / (state.sqrt() + EPS)
     return state
+
+
+def make_variable(case, seed=0):
+    """Each step's batches as the examples of each key that differ, and which of them each is; the
+    case's own batches become what these stand for."""
+    generator = torch.Generator().manual_seed(seed)
+    variable = []
+    for ranks in case.batches:
+        variable.append([])
+        for batch in ranks:
+            kept = {}
+            for at, (name, (ids, lengths, weights)) in enumerate(list(batch.items())):
+                count = max(len(lengths) - at, min(len(lengths), 1))
+                total = int(lengths[:count].sum())
+                inverse = torch.randint(max(count, 1), (len(lengths),), generator=generator)
+                kept[name] = (ids[:total], lengths[:count], weights[:total], inverse)
+                bags = ids.split(lengths.tolist()), weights.split(lengths.tolist())
+                expanded = [[of[i] for i in inverse.tolist()] for of in bags]
+                batch[name] = (
+                    torch.cat([ids[:0], *expanded[0]]),
+                    lengths[inverse],
+                    torch.cat([weights[:0], *expanded[1]]),
+                )
+            variable[-1].append(kept)
+    return variable

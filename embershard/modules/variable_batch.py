@@ -1,0 +1,73 @@
+"""Batches in which keys have different numbers of examples: padded for a lookup, then expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor
+
+__all__ = ["expand_pooled", "pad_variable_batch"]
+
+
+def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+    """Empty lists behind those of each key, so that all have as many; unchanged if they do.
+
+    Args:
+        features: with ``inverse_indices`` if its batch is variable.
+
+    Raises:
+        InputError: no inverse indices, of other keys, or one that is no example of its key.
+    """
+    if not features.variable_stride_per_key():
+        return features
+    keys, inverse = features.inverse_indices()
+    strides = features.stride_per_key()
+    if sorted(keys) != sorted(features.keys()) or inverse.shape[:1] != (len(keys),):
+        raise InputError(
+            f"inverse_indices: expected a row for each of {features.keys()}, got {keys} and "
+            f"shape {list(inverse.shape)}"
+        )
+    for key, stride in zip(features.keys(), strides, strict=True):
+        row = inverse[keys.index(key)]
+        if row.numel() and not 0 <= int(row.min()) <= int(row.max()) < stride:
+            raise InputError(
+                f"inverse_indices: feature {key!r}: expected 0 .. {stride - 1}, got "
+                f"{int(row.min())} .. {int(row.max())}"
+            )
+    most = features.stride()
+    lengths = torch.split(features.lengths(), strides)
+    return KeyedJaggedTensor(
+        features.keys(),
+        features.values(),
+        features.weights_or_none(),
+        torch.cat([pad(each, (0, most - len(each))) for each in lengths]),
+        stride=most,
+        length_per_key=features.length_per_key(),
+    )
+
+
+def expand_pooled(
+    pooled: Tensor, features: KeyedJaggedTensor, names: Sequence[str], dims: Sequence[int]
+) -> Tensor:
+    """The row of each of B examples; ``pooled`` itself unless the batch is variable.
+
+    Args:
+        pooled: ``(most examples of a key, sum of dims)``.
+        features: that were looked up.
+        names: the feature of each output.
+        dims: columns of each output.
+    """
+    if not features.variable_stride_per_key():
+        return pooled
+    keys, inverse = features.inverse_indices()
+    parts = torch.split(pooled, list(dims), dim=1)
+    found = [
+        part.index_select(0, inverse[keys.index(name)])
+        for name, part in zip(names, parts, strict=True)
+    ]
+    return torch.cat(found, dim=1)
