@@ -7,6 +7,7 @@
     │   ├── ConfigError                 a configuration file: line and key
     │   ├── DataError                   a data file: line and column
     │   ├── ExportError                 a module that cannot be exported: what and where
+    │   ├── MissingKeyError (also KeyError)  a key that a jagged or keyed tensor does not have
     │   ├── NotFoundError               a model, version or output that is not there
     │   ├── RequestError                a predict request: feature, example, position
     │   └── UnauthenticatedError        a token that is missing, or not the server's
@@ -31,6 +32,7 @@ __all__ = [
     "ExportError",
     "InputError",
     "InternalError",
+    "MissingKeyError",
     "NotFoundError",
     "OverloadedError",
     "PackageError",
@@ -56,6 +58,14 @@ class EmbershardError(Exception):
 
 class InputError(EmbershardError, ValueError):
     """The caller passed something that contradicts itself or what is known."""
+
+
+class MissingKeyError(InputError, KeyError):
+    """A jagged or keyed tensor has no such key."""
+
+    def __str__(self) -> str:
+        # KeyError's would quote the message.
+        return str(self.args[0])
 
 
 class ConfigError(InputError):

@@ -23,7 +23,7 @@ __all__ = [
 def jagged_fault(
     values: Tensor, weights: Tensor | None, lengths: Tensor | None, offsets: Tensor | None
 ) -> str:
-    """Contradictions of values, weights and the one of lengths and offsets that is given."""
+    """Contradictions of values, weights, lengths and offsets."""
     fault = _type_fault("values", values)
     if fault != "":
         return fault
@@ -33,23 +33,25 @@ def jagged_fault(
         fault = _type_fault("weights", weights)
         if fault != "":
             return fault
-        if not weights.is_floating_point():
-            return f"weights: expected a floating dtype, got {weights.dtype}"
         if weights.dim() < 1 or weights.size(0) != values.size(0):
             return (
                 f"weights: expected one for each of {values.size(0)} values, "
                 f"got shape {list(weights.shape)}"
             )
-    if lengths is not None and offsets is not None:
-        return "lengths and offsets: expected one of them, got both"
+    if lengths is None and offsets is None:
+        return "lengths and offsets: expected one of them, got neither"
     if lengths is not None:
-        return _index_fault("lengths", lengths)
+        fault = _index_fault("lengths", lengths)
+        if fault != "":
+            return fault
     if offsets is not None:
         fault = _index_fault("offsets", offsets)
         if fault == "" and offsets.size(0) == 0:
             return "offsets: expected at least 1 element, got 0"
+        if fault == "" and lengths is not None and offsets.size(0) != lengths.size(0) + 1:
+            return f"offsets: expected {lengths.size(0) + 1} elements, got {offsets.size(0)}"
         return fault
-    return "lengths and offsets: expected one of them, got neither"
+    return ""
 
 
 def keyed_jagged_fault(

@@ -31,12 +31,12 @@ class JaggedTensor(metaclass=TraceableMeta):
 
     Args:
         values: any dtype, [total, ...].
-        weights: floating, [total, ...]: one for each value. None: unweighted.
+        weights: numbers, [total, ...]: one for each value. None: unweighted.
         lengths: int32 or int64, [B].
         offsets: int32 or int64, [B + 1]; first 0, last the total.
 
     Raises:
-        InputError: both or neither of lengths and offsets; a wrong dtype or shape.
+        InputError: neither lengths nor offsets; a wrong dtype or shape.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class JaggedTensor(metaclass=TraceableMeta):
         self._weights: Tensor | None = weights
         self._lengths: Tensor | None = lengths
         self._offsets: Tensor | None = offsets
-        self._by_offsets: bool = offsets is not None
+        self._by_offsets: bool = lengths is None
 
     @staticmethod
     def empty(
@@ -149,14 +149,14 @@ class JaggedTensor(metaclass=TraceableMeta):
         return self._values
 
     def weights(self) -> Tensor:
-        """Floating, [total, ...]. Raises InputError when unweighted."""
+        """[total, ...]. Raises InputError when unweighted."""
         weights = self._weights
         if weights is None:
             raise InputError("weights: expected a weighted JaggedTensor, got an unweighted one")
         return weights
 
     def weights_or_none(self) -> Tensor | None:
-        """Floating, [total, ...]. None when unweighted."""
+        """[total, ...]. None when unweighted."""
         return self._weights
 
     def lengths(self) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embershard.errors import InputError
+from embershard.errors import InputError, MissingKeyError
 from embershard.jagged.checks import (
     jagged_fault,
     keyed_jagged_fault,
@@ -56,7 +56,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     Args:
         keys: F distinct names.
         values: any dtype, [total, ...]; ids are int64 or int32.
-        weights: floating, [total, ...]: one for each value. None: unweighted.
+        weights: numbers, [total, ...]: one for each value. None: unweighted.
         lengths: int32 or int64, [F * B] or [F, B].
         offsets: int32 or int64, [F * B + 1]; first 0, last the total.
         stride: B. None: as many as the lengths or offsets tell; 0 without keys.
@@ -66,7 +66,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         inverse_indices: keys, and int64 [keys, B]: which of a key's examples each of B examples is.
 
     Raises:
-        InputError: both or neither of lengths and offsets; a key that comes twice; a number of
+        InputError: neither lengths nor offsets; a key that comes twice; a number of
             lengths, offsets or weights that contradicts keys, stride or values; a wrong dtype.
     """
 
@@ -107,7 +107,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         self._weights: Tensor | None = weights
         self._lengths: Tensor | None = lengths
         self._offsets: Tensor | None = offsets
-        self._by_offsets: bool = offsets is not None
+        self._by_offsets: bool = lengths is None
         self._stride: int = examples
         self._length_per_key: list[int] | None = length_per_key
         self._strides: list[list[int]] | None = stride_per_key_per_rank
@@ -186,7 +186,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return self._values
 
     def weights(self) -> Tensor:
-        """Floating, [total, ...]. Raises InputError when unweighted."""
+        """[total, ...]. Raises InputError when unweighted."""
         weights = self._weights
         if weights is None:
             raise InputError(
@@ -195,7 +195,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return weights
 
     def weights_or_none(self) -> Tensor | None:
-        """Floating, [total, ...]. None when unweighted."""
+        """[total, ...]. None when unweighted."""
         return self._weights
 
     def lengths(self) -> Tensor:
@@ -378,11 +378,11 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return self
 
     def __getitem__(self, key: str) -> JaggedTensor:
-        """The B examples of one key, as views. Raises InputError for a key that is not there."""
+        """The B examples of one key, as views. Raises MissingKeyError (a KeyError too)."""
         for index, name in enumerate(self._keys):
             if name == key:
                 return self._feature(index, self.offset_per_key())
-        raise InputError(f"feature '{key}': expected one of {self._keys}")
+        raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
 
     def to_dict(self) -> dict[str, JaggedTensor]:
         """Every key's examples, as views, in the order of the keys."""

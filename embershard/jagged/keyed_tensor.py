@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embershard.errors import InputError
+from embershard.errors import InputError, MissingKeyError
 from embershard.jagged.checks import keyed_fault, keys_fault
 from embershard.jagged.pytrees import register_pytree
 from embershard.jagged.segments import running_sums
@@ -81,14 +81,14 @@ class KeyedTensor(metaclass=TraceableMeta):
         return running_sums(self._length_per_key)
 
     def __getitem__(self, key: str) -> Tensor:
-        """A view of one key. Raises InputError for a key that is not there."""
+        """A view of one key. Raises MissingKeyError (a KeyError too)."""
         start = 0
         for index, name in enumerate(self._keys):
             width = self._length_per_key[index]
             if name == key:
                 return self._values.narrow(self._key_dim, start, width)
             start += width
-        raise InputError(f"feature '{key}': expected one of {self._keys}")
+        raise MissingKeyError(f"feature '{key}': expected one of {self._keys}")
 
     def to_dict(self) -> dict[str, Tensor]:
         """A view of every key, in order."""

@@ -300,3 +300,31 @@ def test_repr_tells_sizes_not_contents(kjt):
         "KeyedJaggedTensor(keys=['user', 'item', 'empty'], stride=3, "
         "values=torch.int64[8], weighted=True)"
     )
+
+
+def test_lengths_and_offsets_may_both_be_given():
+    both = KeyedJaggedTensor(KEYS, VALUES, WEIGHTS, lengths=LENGTHS, offsets=OFFSETS)
+    assert both.lengths_or_none() is LENGTHS
+    assert both.offsets_or_none() is OFFSETS
+    assert both.length_per_key() == [3, 5, 0]
+
+
+def test_weights_may_be_integers():
+    assert KeyedJaggedTensor(KEYS, VALUES, VALUES, lengths=LENGTHS)["item"].weights().tolist() == [
+        13,
+        14,
+        15,
+        16,
+        17,
+    ]
+
+
+def test_a_missing_key_is_a_key_error_with_its_message(kjt):
+    with pytest.raises(KeyError, match=r"^feature 'age': expected one of \['user', 'item'"):
+        kjt["age"]
+
+
+def test_sync_counts_and_unsync_forgets(kjt):
+    assert kjt.sync() is kjt
+    assert kjt.length_per_key_or_none() == [3, 5, 0]
+    assert kjt.unsync().length_per_key_or_none() is None
