@@ -25,8 +25,14 @@ from embershard.sharding.block_files import (
     read_saved,
     write_blocks,
 )
+from embershard.sharding.counters import (
+    counters_of_replicas,
+    counters_of_shard,
+    saved_replica_accesses,
+)
 from embershard.sharding.environment import agree
 from embershard.sharding.held_tables import HeldTable, held_tables, inner_module, whole_tensors
+from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead, column_ranges, row_wise_blocks
 
 __all__ = ["AsyncStateWriter", "load_state", "save_state", "state_blocks"]
@@ -116,6 +122,12 @@ def state_blocks(
                 for first, end in ranges
                 if columns[0] <= first and end <= columns[1]
             )
+            # Shards of other columns have the same counts, and all shards the same steps.
+            blocks += (
+                each
+                for each in counters_of_shard(table, local)
+                if columns[0] == 0 and (rows[0] == 0 or each.tensor is local.accesses)
+            )
             momentum = local.momentum
             if momentum is None:
                 continue
@@ -130,7 +142,9 @@ def state_blocks(
                 )
             else:
                 blocks.append(_of_shard(table, table.momentum_key, local.shard, momentum))
+    accesses = saved_replica_accesses(model, group)
     if group is None or dist.get_rank(group) == 0:
+        blocks += accesses
         blocks += (Block.whole(name, tensor) for name, tensor in whole_tensors(model))
         blocks += (Block.whole(key, tensor) for key, tensor in _optimizer_state(model, optimizer))
     return blocks
@@ -202,7 +216,10 @@ class _Reads:
         saved: Mapping[str, SavedTensor | None],
         where: Path,
     ) -> None:
-        self._saved, self._where = saved, where
+        self._saved, self._where, self._model = saved, where, model
+        self._is_counted_elsewhere = (
+            isinstance(model, DistributedModelParallel) and model.env.rank != 0
+        )
         self.blocks = list[Block]()
         self._row_wise = list[tuple[str, RowWiseRead]]()
         self._said = list[str]()
@@ -213,6 +230,8 @@ class _Reads:
             self._add_table(table)
         for name, tensor in whole.items():
             self.blocks.append(Block.whole(self._keys[name], tensor))
+        for block in counters_of_replicas(model):
+            self._add_counter(block)
         if optimizer is not None:
             self._add_optimizer(model, optimizer)
 
@@ -221,6 +240,9 @@ class _Reads:
         for table, read in self._row_wise:
             if said := read.finish():
                 self._said.append(f"table {table!r}: row-wise state: {said}")
+        if self._is_counted_elsewhere:
+            for block in counters_of_replicas(self._model):
+                block.tensor.zero_()  # Rank 0 holds what all counted.
         return self._said
 
     def _check(self, kind: str, tables: list[HeldTable], whole: Mapping[str, Tensor]) -> None:
@@ -239,6 +261,8 @@ class _Reads:
             self.blocks.append(
                 _of_shard(table, self._keys[table.weight_key], local.shard, local.weight)
             )
+            for block in counters_of_shard(table, local):
+                self._add_counter(block)
             momentum = local.momentum
             if momentum is None:
                 continue
@@ -262,6 +286,17 @@ class _Reads:
                 )
             else:
                 self.blocks.append(_of_shard(table, table.momentum_key, local.shard, momentum))
+
+    def _add_counter(self, block: Block) -> None:
+        saved = self._saved.get(block.key)
+        if saved is None:
+            self._said.append(f"{block.key}: none is saved; it is kept")
+        elif saved.size != block.size:
+            raise DataError(
+                f"{self._where}: {block.key}: expected shape {block.size}, got {saved.size}"
+            )
+        else:
+            self.blocks.append(block)
 
     def _add_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}

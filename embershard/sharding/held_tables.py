@@ -14,7 +14,7 @@ from embershard.sharding.plan import tables_of
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ShardingType
 
-__all__ = ["HeldTable", "held_tables", "inner_module", "whole_tensors"]
+__all__ = ["HeldTable", "held_tables", "inner_module", "weight_key", "whole_tensors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
                     found.append(
                         HeldTable(
                             name=table.name,
-                            weight_key=_weight_key(path, sharded, table.name),
+                            weight_key=weight_key(path, sharded, table.name),
                             size=(table.num_embeddings, table.embedding_dim),
                             shards=sharding.sharding_spec,
                             local=tuple(each for each in local if each.shard.table == table.name),
@@ -89,7 +89,7 @@ def _whole(
 ) -> Iterator[HeldTable]:
     states = {name.split(".", 1)[1]: each for name, each in module.optimizer_state().items()}
     for table in tables_of(module):
-        key = _weight_key(path, module, table.name)
+        key = weight_key(path, module, table.name)
         shard = Shard(
             table=table.name,
             rows=(0, table.num_embeddings),
@@ -114,6 +114,7 @@ def _whole(
         )
 
 
-def _weight_key(path: str, module: nn.Module, table: str) -> str:
+def weight_key(path: str, module: nn.Module, table: str) -> str:
+    """``HeldTable.weight_key`` of a table of the collection at ``path``."""
     tables = "embedding_bags" if hasattr(module, "embedding_bags") else "embeddings"
     return ".".join(part for part in (path, tables, table, "weight") if part)

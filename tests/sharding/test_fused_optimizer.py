@@ -19,7 +19,9 @@ from embershard.sharding import (
     column_wise,
     construct_module_sharding_plan,
     data_parallel,
+    load_state,
     row_wise,
+    save_state,
     table_wise,
 )
 from tests.sharding.cases import collection_of, features_of
@@ -187,3 +189,32 @@ def test_access_counts_that_were_not_asked_for_are_refused(workers):
     case = make_case(1, sizes=[1], steps=1)
     (message,) = workers.run(1, counts_of_a_model_without, case, plan_of(case, 1))
     assert message == "access_counts: expected a model built with count_accesses, got none"
+
+
+def save_counts(env, case, plan, folder):
+    settings = {"optimizer": "ema_rowwise_adagrad"}
+    parallel = parallel_of(env, case, plan, settings, count_accesses=True)
+    train(env, case, parallel)
+    save_state(parallel, folder, group=env.process_group)
+    return parallel.access_counts()
+
+
+def load_counts(env, case, plan, folder):
+    """Counts, steps and what was reported."""
+    settings = {"optimizer": "ema_rowwise_adagrad"}
+    parallel = parallel_of(env, case, plan, settings, count_accesses=True)
+    said = load_state(parallel, folder, group=env.process_group)
+    shards = parallel.module["sparse"].local_shards()
+    return parallel.access_counts(), {each.state["steps"].item() for each in shards}, said
+
+
+def test_access_counts_and_steps_are_saved_and_load_under_another_plan(workers, tmp_path):
+    case = make_case(4, sizes=SIZES[4], optimizer="ema_rowwise_adagrad")
+    plan = plan_of(case, 4, items=data_parallel())
+    saved = workers.run(4, save_counts, case, plan, tmp_path / "state")
+    assert saved[0]["sparse.items"].sum() > 0
+    other = plan_of(case, 2, users=table_wise(rank=1), items=data_parallel())
+    for counts, steps, said in workers.run(2, load_counts, case, other, tmp_path / "state"):
+        torch.testing.assert_close(counts, saved[0], rtol=0, atol=0)
+        assert steps == {len(case.batches)}
+        assert said == []

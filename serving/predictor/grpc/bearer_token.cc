@@ -37,7 +37,11 @@ std::string_view Stripped(std::string_view text) {
 Result<std::unique_ptr<BearerToken>> BearerToken::Open(
     const std::string& path, std::function<void(const std::string&)> report) {
   std::unique_ptr<BearerToken> token(new BearerToken(path, std::move(report)));
-  Status status = token->Read();
+  Status status;
+  {
+    MutexLock lock(token->mutex_);
+    status = token->Read();
+  }
   if (!status.ok()) return status;
   return token;
 }
@@ -73,7 +77,7 @@ bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
   Status looked;
   bool is_token;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (now >= next_look_) {
       next_look_ = now + kBetweenLooks;
       looked = LookLocked();

@@ -5,12 +5,12 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/file_stamp.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace embershard {
@@ -30,15 +30,15 @@ class BearerToken {
 
  private:
   BearerToken(std::string path, std::function<void(const std::string&)> report);
-  Status Read();        // REQUIRES: mutex_ is held, or nobody else has it yet.
-  Status LookLocked();  // Why the file that is new cannot be used. REQUIRES: mutex_ is held.
+  Status Read() REQUIRES(mutex_);
+  Status LookLocked() REQUIRES(mutex_);  // Why the file that is new cannot be used.
 
   const std::string path_;
   const std::function<void(const std::string&)> report_;
-  std::mutex mutex_;
-  FileStamp stamp_;              // Guarded by mutex_, as all below. Of what was read last.
-  std::string digest_;           // Of the token.
-  Clock::time_point next_look_;  // When the file is to be looked at again.
+  Mutex mutex_;
+  FileStamp stamp_ GUARDED_BY(mutex_);              // Of what was read last.
+  std::string digest_ GUARDED_BY(mutex_);           // Of the token.
+  Clock::time_point next_look_ GUARDED_BY(mutex_);  // When the file is to be looked at again.
 };
 
 }  // namespace embershard

@@ -3,11 +3,10 @@
 #ifndef EMBERSHARD_GRPC_OPEN_CALLS_H_
 #define EMBERSHARD_GRPC_OPEN_CALLS_H_
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace embershard {
 
@@ -16,39 +15,40 @@ class OpenCalls {
  public:
   // Counts a call, unless new ones are refused. If it does, Leave() must follow.
   bool Enter() {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (refusing_) return false;
     ++open_;
     return true;
   }
 
   void Leave() {
-    const std::lock_guard lock(mutex_);
-    if (--open_ == 0) idle_.notify_all();
+    MutexLock lock(mutex_);
+    if (--open_ == 0) idle_.NotifyAll();
   }
 
   // Enter() counts no call from now on.
   void RefuseNew() {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     refusing_ = true;
   }
 
   bool refuses() {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return refusing_;
   }
 
   // Returns when no call is open, or at `deadline`.
   void WaitUntilIdle(Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    idle_.wait_until(lock, deadline, [this] { return open_ == 0; });
+    MutexLock lock(mutex_);
+    while (open_ > 0 && idle_.WaitUntil(mutex_, deadline)) {
+    }
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable idle_;  // Signalled when open_ becomes 0.
-  size_t open_ = 0;               // Guarded by mutex_.
-  bool refusing_ = false;         // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar idle_;  // Signalled when open_ becomes 0.
+  size_t open_ GUARDED_BY(mutex_) = 0;
+  bool refusing_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace embershard

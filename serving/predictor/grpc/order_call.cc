@@ -1,9 +1,9 @@
 #include "grpc/order_call.h"
 
 #include <exception>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "grpc/answer_now.h"
 #include "grpc/status_map.h"
@@ -19,20 +19,20 @@ class OrderCall::Link {
   void Answer(const grpc::Status& status) {
     OrderCall* call;
     {
-      const std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       call = std::exchange(call_, nullptr);
     }
     if (call != nullptr) call->Finish(status);
   }
 
   bool has_ended() {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return call_ == nullptr;
   }
 
  private:
-  std::mutex mutex_;
-  OrderCall* call_;  // Guarded by mutex_. Lives until Finish().
+  Mutex mutex_;
+  OrderCall* call_ GUARDED_BY(mutex_);  // Lives until Finish().
 };
 
 grpc::ServerUnaryReactor* OrderCall::Start(grpc::CallbackServerContext* context, OpenCalls* calls,

@@ -43,34 +43,44 @@ PredictStream::PredictStream(const PredictHandler* handler, MakeMessages make_me
       held_by_all_(held_by_all),
       done_(std::move(done)) {}
 
-void PredictStream::Start() { Advance(std::unique_lock(mutex_)); }
+void PredictStream::Start() {
+  {
+    MutexLock lock(mutex_);
+    ++busy_;
+  }
+  Advance();
+}
 
 void PredictStream::Close() {
-  std::unique_lock lock(mutex_);
-  closed_ = true;
-  Advance(std::move(lock));
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    ++busy_;
+  }
+  Advance();
 }
 
 void PredictStream::CancelIfStalled(Clock::time_point now) {
-  std::unique_lock lock(mutex_);
-  if (finished_ || !writing_ || now - write_start_ < options_.stalled) return;
-  ++busy_;
-  lock.unlock();
+  {
+    MutexLock lock(mutex_);
+    if (finished_ || !writing_ || now - write_start_ < options_.stalled) return;
+    ++busy_;
+  }
   context_->TryCancel();
-  lock.lock();
-  --busy_;
-  Advance(std::move(lock));
+  Advance();
 }
 
 void PredictStream::OnReadDone(bool ok) {
   Entries taken;
   if (ok) Parse(&taken);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   reading_ = false;
   if (finished_) return;  // Closed, and it came too late to be answered.
+  ++busy_;
   if (taken.empty()) {
     read_all_ = true;
-    return Advance(std::move(lock));
+    lock.Unlock();
+    return Advance();
   }
   const std::shared_ptr<Entry> entry = taken.front();
   handler_->Arrive(&entry->exchange, Deadline(*entry->messages));
@@ -79,9 +89,8 @@ void PredictStream::OnReadDone(bool ok) {
   live_.splice(live_.end(), taken);
   Hold(entry->bytes);
   ++unsent_;
-  ++busy_;
   const bool in_time = !closed_;
-  lock.unlock();
+  lock.Unlock();
   if (!in_time) {
     handler_->Refuse(&entry->exchange, ShuttingDown());
   } else if (!entry->read.ok()) {
@@ -89,14 +98,12 @@ void PredictStream::OnReadDone(bool ok) {
   } else {
     handler_->Handle(&entry->exchange, entry);
   }
-  lock.lock();
-  if (cancelled_) {  // OnCancel() may have come before the request was in the queue.
-    lock.unlock();
-    handler_->Cancel(&entry->exchange);
-    lock.lock();
-  }
-  --busy_;
-  Advance(std::move(lock));
+  lock.Lock();
+  const bool cancelled = cancelled_;
+  lock.Unlock();
+  // OnCancel() may have come before the request was in the queue.
+  if (cancelled) handler_->Cancel(&entry->exchange);
+  Advance();
 }
 
 void PredictStream::Parse(Entries* taken) {
@@ -133,16 +140,19 @@ void PredictStream::Answer(Entry* entry, const Status& status) {
     context_->TryCancel();
   }
   Entries last;  // Ends behind the lock.
-  std::unique_lock lock(mutex_);
-  last.splice(last.end(), live_, entry->place);
-  LetGo(entry->bytes);
-  if (answer.empty() || cancelled_) {
-    --unsent_;
-  } else {
-    Hold(answer.front().Length());
-    ready_.splice(ready_.end(), answer);
+  {
+    MutexLock lock(mutex_);
+    last.splice(last.end(), live_, entry->place);
+    LetGo(entry->bytes);
+    if (answer.empty() || cancelled_) {
+      --unsent_;
+    } else {
+      Hold(answer.front().Length());
+      ready_.splice(ready_.end(), answer);
+    }
+    ++busy_;
   }
-  Advance(std::move(lock));
+  Advance();
 }
 
 grpc::ByteBuffer PredictStream::Serialized(Entry* entry, const Status& status) const {
@@ -156,20 +166,23 @@ grpc::ByteBuffer PredictStream::Serialized(Entry* entry, const Status& status) c
 }
 
 void PredictStream::OnWriteDone(bool ok) {
-  std::unique_lock lock(mutex_);
-  writing_ = false;
-  LetGo(outgoing_.Length());
-  outgoing_.Clear();
-  --unsent_;
-  if (!ok) {
-    cancelled_ = true;  // OnCancel() comes, too.
-    DropReady();
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+    LetGo(outgoing_.Length());
+    outgoing_.Clear();
+    --unsent_;
+    if (!ok) {
+      cancelled_ = true;  // OnCancel() comes, too.
+      DropReady();
+    }
+    ++busy_;
   }
-  Advance(std::move(lock));
+  Advance();
 }
 
 void PredictStream::OnCancel() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (finished_) return;
   cancelled_ = true;
   DropReady();
@@ -180,12 +193,12 @@ void PredictStream::OnCancel() {
     if (next == live_.end()) break;
     const std::shared_ptr<Entry> entry = *next;
     entry->taken_back = true;
-    lock.unlock();
+    lock.Unlock();
     handler_->Cancel(&entry->exchange);
-    lock.lock();
+    lock.Lock();
   }
-  --busy_;
-  Advance(std::move(lock));
+  lock.Unlock();
+  Advance();
 }
 
 void PredictStream::Hold(size_t bytes) {
@@ -216,7 +229,8 @@ bool PredictStream::IsOver() const {
          !finished_;
 }
 
-void PredictStream::Advance(std::unique_lock<std::mutex> lock) {
+void PredictStream::Advance() {
+  MutexLock lock(mutex_);
   while (true) {
     const bool reads = MayRead();
     const bool writes = !writing_ && !ready_.empty();
@@ -231,17 +245,16 @@ void PredictStream::Advance(std::unique_lock<std::mutex> lock) {
       if (gathered_ > 0) how.set_buffer_hint();
     }
     reading_ = reading_ || reads;
-    ++busy_;
-    lock.unlock();
+    lock.Unlock();
     if (writes) StartWrite(&outgoing_, how);
     if (reads) StartRead(&incoming_);
-    lock.lock();
-    --busy_;
+    lock.Lock();
   }
+  --busy_;
   if (!IsOver()) return;
   finished_ = true;
   const grpc::Status status = HowItEnds(cancelled_, closed_);
-  lock.unlock();
+  lock.Unlock();
   Finish(status);
 }
 

@@ -13,9 +13,9 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "grpc/predict_handler.h"
 #include "grpc/wire_messages.h"
@@ -77,15 +77,14 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void Answer(Entry* entry, const Status& status);
   grpc::ByteBuffer Serialized(Entry* entry, const Status& status) const;
 
-  // REQUIRES, of all below: mutex_ is held.
-  void Hold(size_t bytes);
-  void LetGo(size_t bytes);
-  void DropReady();
-  bool MayRead() const;
-  bool IsOver() const;
-  // Starts what can be started, and ends what is over. Nothing of this object may be touched
-  // behind it.
-  void Advance(std::unique_lock<std::mutex> lock);
+  void Hold(size_t bytes) REQUIRES(mutex_);
+  void LetGo(size_t bytes) REQUIRES(mutex_);
+  void DropReady() REQUIRES(mutex_);
+  bool MayRead() const REQUIRES(mutex_);
+  bool IsOver() const REQUIRES(mutex_);
+  // Starts what can be started, and ends what is over. The caller has counted itself in busy_,
+  // which this takes back; nothing of this object may be touched behind it.
+  void Advance() EXCLUDES(mutex_);
 
   const PredictHandler* const handler_;
   const MakeMessages make_messages_;
@@ -97,20 +96,20 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   grpc::ByteBuffer incoming_;  // gRPC's while reading_.
   grpc::ByteBuffer outgoing_;  // gRPC's while writing_.
 
-  std::mutex mutex_;
-  Entries live_;                       // Guarded by mutex_, as all below. Not answered yet.
-  std::list<grpc::ByteBuffer> ready_;  // Answers to send.
-  size_t unsent_ = 0;      // Read, and the answer is not sent: live, ready, or on its way.
-  size_t held_bytes_ = 0;  // Of those: messages while live, then answers.
-  size_t busy_ = 0;        // Threads that will take mutex_ again.
-  size_t gathered_ = 0;    // Answers that gRPC was asked to hold back for the next one.
-  bool reading_ = false;
-  bool writing_ = false;
-  Clock::time_point write_start_;
-  bool read_all_ = false;   // The client has half-closed, or left.
-  bool closed_ = false;     // By us.
-  bool cancelled_ = false;  // Answers reach nobody any more.
-  bool finished_ = false;
+  Mutex mutex_;
+  Entries live_ GUARDED_BY(mutex_);                       // Not answered yet.
+  std::list<grpc::ByteBuffer> ready_ GUARDED_BY(mutex_);  // Answers to send.
+  size_t unsent_ GUARDED_BY(mutex_) = 0;      // Read, and the answer is live, ready or on its way.
+  size_t held_bytes_ GUARDED_BY(mutex_) = 0;  // Of those: messages while live, then answers.
+  size_t busy_ GUARDED_BY(mutex_) = 0;        // Threads that will take mutex_ again.
+  size_t gathered_ GUARDED_BY(mutex_) = 0;    // Answers that gRPC holds back for the next one.
+  bool reading_ GUARDED_BY(mutex_) = false;
+  bool writing_ GUARDED_BY(mutex_) = false;
+  Clock::time_point write_start_ GUARDED_BY(mutex_);
+  bool read_all_ GUARDED_BY(mutex_) = false;   // The client has half-closed, or left.
+  bool closed_ GUARDED_BY(mutex_) = false;     // By us.
+  bool cancelled_ GUARDED_BY(mutex_) = false;  // Answers reach nobody any more.
+  bool finished_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace embershard

@@ -32,10 +32,10 @@ PredictStreams::PredictStreams(const PredictHandler* handler, MakeMessages make_
 
 PredictStreams::~PredictStreams() {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   watch_.join();
 }
 
@@ -46,11 +46,11 @@ PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
   handler_->telemetry().CountStreamStart();
   bool closing;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     open_.emplace(stream.get(), stream);
     closing = closing_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   if (closing) {
     stream->Close();
   } else {
@@ -62,7 +62,7 @@ PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
 void PredictStreams::Close() {
   Streams streams;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closing_ = true;
     streams = Copied();
   }
@@ -70,18 +70,19 @@ void PredictStreams::Close() {
 }
 
 void PredictStreams::WaitUntilEnded(Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [this] { return open_.empty(); });
+  MutexLock lock(mutex_);
+  while (!open_.empty() && changed_.WaitUntil(mutex_, deadline)) {
+  }
 }
 
 void PredictStreams::Remove(PredictStream* stream) {
   handler_->telemetry().CountStreamEnd();
   std::shared_ptr<PredictStream> last;  // Ends behind the lock.
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = open_.find(stream);
   last = std::move(found->second);
   open_.erase(found);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 PredictStreams::Streams PredictStreams::Copied() const {
@@ -93,20 +94,22 @@ PredictStreams::Streams PredictStreams::Copied() const {
 
 void PredictStreams::Watch() {
   const std::chrono::milliseconds period = PeriodOf(options_.stalled);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !open_.empty(); });
-    changed_.wait_for(lock, period, [this] { return stopping_; });
+    while (!stopping_ && open_.empty()) changed_.Wait(mutex_);
+    const Clock::time_point next = Clock::now() + period;
+    while (!stopping_ && changed_.WaitUntil(mutex_, next)) {
+    }
     if (stopping_) return;
     Streams streams;
     try {
       streams = Copied();
     } catch (const std::exception&) {  // Memory has run out. There is a next time.
     }
-    lock.unlock();
+    lock.Unlock();
     for (const auto& stream : streams) stream->CancelIfStalled(Clock::now());
     streams.clear();
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -4,15 +4,14 @@
 #define EMBERSHARD_GRPC_PREDICT_STREAMS_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "grpc/predict_handler.h"
 #include "grpc/predict_stream.h"
 #include "grpc/server.h"
@@ -43,7 +42,7 @@ class PredictStreams {
   using Streams = std::vector<std::shared_ptr<PredictStream>>;
 
   void Remove(PredictStream* stream);
-  Streams Copied() const;  // REQUIRES: mutex_ is held.
+  Streams Copied() const REQUIRES(mutex_);
   void Watch();
 
   const PredictHandler* const handler_;
@@ -51,11 +50,11 @@ class PredictStreams {
   const PredictStreamOptions options_;
   std::atomic<size_t> held_bytes_ = 0;  // By all streams.
 
-  std::mutex mutex_;
-  std::condition_variable changed_;  // Signalled when the fields below change.
-  std::unordered_map<PredictStream*, std::shared_ptr<PredictStream>> open_;  // Guarded by mutex_.
-  bool closing_ = false;                                                     // Guarded by mutex_.
-  bool stopping_ = false;                                                    // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;  // Signalled when the fields below change.
+  std::unordered_map<PredictStream*, std::shared_ptr<PredictStream>> open_ GUARDED_BY(mutex_);
+  bool closing_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;
 
   std::thread watch_;  // Last, so that Watch() sees every field built.
 };

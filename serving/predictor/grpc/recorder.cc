@@ -97,15 +97,15 @@ Recorder::~Recorder() { Close(); }
 void Recorder::Close() {
   ended_ = true;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closing_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   std::call_once(joined_, [this] { writer_.join(); });
 }
 
 RecorderCounts Recorder::counts() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {.recorded = recorded_, .dropped = dropped_, .bytes = file_bytes_, .problem = problem_};
 }
 
@@ -128,14 +128,14 @@ void Recorder::Offer(const v1::PredictRequest& request, const Status& status,
       call.code = answered.error_code();
       call.message = answered.error_message();
     }
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     waiting_.push_back(std::move(call));
   } catch (const std::exception&) {  // No memory.
     waiting_bytes_ -= bytes;
     ++dropped_;
     return;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool Recorder::Sampled() {
@@ -161,8 +161,8 @@ void Recorder::WriteLoop() {
   for (;;) {
     std::vector<Waiting> taken;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      MutexLock lock(mutex_);
+      while (!closing_ && waiting_.empty()) changed_.Wait(mutex_);
       if (waiting_.empty()) return;
       taken.swap(waiting_);
     }
@@ -193,7 +193,7 @@ void Recorder::Write(Waiting call) {
     ended_ = true;
     return;
   }
-  if (!problem_.empty()) {  // Which this thread alone sets.
+  if (!counts().problem.empty()) {
     ++dropped_;
     return;
   }
@@ -213,7 +213,7 @@ void Recorder::Write(Waiting call) {
 void Recorder::End(const std::string& problem) {
   ended_ = true;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     problem_ = problem;
   }
   const std::string words = "recording to " + options_.path + " has ended: " + problem +

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace embershard {
@@ -115,11 +115,11 @@ class Recorder {
   std::atomic<uint64_t> dropped_ = 0;
   std::atomic<uint64_t> file_bytes_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;  // Signalled when the fields below change.
-  std::vector<Waiting> waiting_;     // Guarded by mutex_, as all below.
-  std::string problem_;
-  bool closing_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;  // Signalled when the fields below change.
+  std::vector<Waiting> waiting_ GUARDED_BY(mutex_);
+  std::string problem_ GUARDED_BY(mutex_);
+  bool closing_ GUARDED_BY(mutex_) = false;
 
   std::once_flag joined_;
   std::thread writer_;  // Last, so that WriteLoop() sees every field built.

@@ -60,7 +60,7 @@ TlsFiles::TlsFiles(const SecurityOptions& options)
     : certificate_(options.certificate), key_(options.key), client_ca_(options.client_ca) {}
 
 Result<std::optional<TlsTexts>> TlsFiles::ReadIfChanged() {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   // Looked at before they are read: what changes meanwhile is read again the next time.
   const Stamps now = StampsNow();
   if (read_ == now) return std::optional<TlsTexts>();

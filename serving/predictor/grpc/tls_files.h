@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/file_stamp.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "grpc/security_options.h"
 
@@ -44,8 +44,8 @@ class TlsFiles {
   const std::string certificate_;
   const std::string key_;
   const std::string client_ca_;
-  std::mutex mutex_;
-  std::optional<Stamps> read_;  // Guarded by mutex_. Of what was read last.
+  Mutex mutex_;
+  std::optional<Stamps> read_ GUARDED_BY(mutex_);  // Of what was read last.
 };
 
 }  // namespace embershard
