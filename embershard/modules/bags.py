@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
+from embershard.kernels import permute_segments
 from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
-__all__ = ["Bags", "read_bags", "read_lists"]
+__all__ = ["Bags", "JoinedBags", "read_all_bags", "read_bags", "read_lists"]
 
 
 class Bags(NamedTuple):
@@ -26,6 +28,82 @@ class Bags(NamedTuple):
     weights: Tensor
     """``(total,)``: 0 for a zero vector; else the feature's own weight, or 1 divided by the
     bag's length for a mean, or 1."""
+
+
+class JoinedBags(NamedTuple):
+    """The bags of several lookups, one after the other."""
+
+    rows: Tensor
+    """int64 ``(total,)``."""
+
+    lengths: Tensor
+    """int64 ``(lookups * B,)``."""
+
+    weights: Tensor | None
+    """``(total,)``; None: 1 for each row."""
+
+
+def read_all_bags(
+    features: KeyedJaggedTensor,
+    tables: Sequence[EmbeddingBagConfig],
+    *,
+    is_weighted: bool,
+    dtype: torch.dtype,
+) -> JoinedBags:
+    """What ``read_bags`` reads, for every feature of every table, in order; raises likewise."""
+    joined = _read_at_once(features, tables, is_weighted=is_weighted, dtype=dtype)
+    if joined is not None:
+        return joined
+    bags = [
+        read_bags(features, feature, table, is_weighted=is_weighted, dtype=dtype)
+        for table in tables
+        for feature in table.feature_names
+    ]
+    return JoinedBags(
+        torch.cat([bag.rows for bag in bags]),
+        torch.cat([bag.lengths for bag in bags]),
+        torch.cat([bag.weights for bag in bags]),
+    )
+
+
+def _read_at_once(
+    features: KeyedJaggedTensor,
+    tables: Sequence[EmbeddingBagConfig],
+    *,
+    is_weighted: bool,
+    dtype: torch.dtype,
+) -> JoinedBags | None:
+    """None unless all lies on CPU, weights need no gradient, and each row that is looked up is in
+    its table; -1 is not."""
+    lookups = [(table, feature) for table in tables for feature in table.feature_names]
+    keys, rows = features.index_per_key(), features.values().long()
+    weights = features.weights_or_none() if is_weighted else None
+    if (
+        rows.device.type != "cpu"
+        or len(keys) < len(features.keys())
+        or any(feature not in keys for _, feature in lookups)
+        or (is_weighted and (weights is None or weights.requires_grad))
+    ):
+        return None
+    lengths = features.lengths().long().view(len(keys), features.stride())
+    features.length_per_key()  # Raises unless the lengths sum to the number of values.
+    if not rows.numel() or int(lengths.min()) < 0:
+        return None
+    weights = None if weights is None else weights.to(dtype)
+    order = [keys[feature] for _, feature in lookups]
+    if order != list(range(len(keys))):
+        places = torch.tensor(order, dtype=torch.int32)
+        lengths, rows, weights = permute_segments(places, lengths, rows, weights)
+    sizes = torch.tensor([table.num_embeddings for table, _ in lookups])
+    sizes = sizes.repeat_interleave(lengths.sum(1), output_size=len(rows))
+    if bool(((rows < 0) | (rows >= sizes)).any()):
+        return None
+    is_mean = [table.pooling is PoolingType.MEAN for table, _ in lookups]
+    if weights is None and any(is_mean):
+        shares = lengths.to(dtype).reciprocal()  # an empty bag's infinity is repeated 0 times
+        shares[~torch.tensor(is_mean)] = 1
+        weights = shares.flatten().repeat_interleave(lengths.flatten(), output_size=len(rows))
+    return JoinedBags(rows, lengths.flatten(), weights)
 
 
 def read_bags(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer
-from embershard.modules.bags import read_bags
+from embershard.modules.bags import read_all_bags
 from embershard.modules.configs import EmbeddingBagConfig
 from embershard.modules.fused_storage import (
     check_stays,
@@ -88,17 +88,12 @@ class FusedEmbeddingBagCollection(nn.Module):
             Per table in order, per its features in order: float32 ``(B, embedding_dim)``.
         """
         padded = pad_variable_batch(features)
-        bags = [
-            read_bags(padded, feature, table, is_weighted=self._is_weighted, dtype=torch.float32)
-            for table in self._configs
-            for feature in table.feature_names
-        ]
-        ends = torch.cat([bag.lengths for bag in bags]).cumsum(0)
-        pooled = self._tables.lookup(
-            torch.cat([bag.rows for bag in bags]),
-            torch.cat([ends.new_zeros(1), ends]),
-            torch.cat([bag.weights for bag in bags]),
+        bags = read_all_bags(
+            padded, self._configs, is_weighted=self._is_weighted, dtype=torch.float32
         )
+        offsets = bags.lengths.new_zeros(len(bags.lengths) + 1)
+        torch.cumsum(bags.lengths, 0, out=offsets[1:])
+        pooled = self._tables.lookup(bags.rows, offsets, bags.weights)
         owners = [feature for table in self._configs for feature in table.feature_names]
         vectors = expand_pooled(pooled, features, owners, self._dims)
         return KeyedTensor(self._names, self._dims, vectors)
