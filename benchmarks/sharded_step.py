@@ -40,7 +40,8 @@ class Case(NamedTuple):
     """What a side trains, from its command line."""
 
     part: str
-    """``step``: a whole DLRM; ``sparse``: the collection alone, forward and backward."""
+    """``step``: a whole DLRM; ``sparse``: the collection alone, forward and backward; ``counted``:
+    the same with access counts."""
 
     plan: str
     """``table_wise``, ``row_wise`` or ``column_wise``."""
@@ -51,7 +52,7 @@ class Case(NamedTuple):
     def from_arguments() -> Case:
         """``PART PLAN TABLES``."""
         part, plan, tables = sys.argv[1:]
-        assert part in ("step", "sparse")
+        assert part in ("step", "sparse", "counted")
         return Case(part, plan, int(tables))
 
     @property
@@ -107,7 +108,7 @@ def serve_steps(
         (dense, jagged(case.names, ids, lengths))
         for dense, ids, lengths in case.batches(dist.get_rank())
     ]
-    step = _sparse(case, model) if case.part == "sparse" else _whole(model)
+    step = _whole(model) if case.part == "step" else _sparse(case, model)
 
     def timed(steps: int) -> dict[str, float]:
         return _timed(lambda number: step(*batches[number % len(batches)]), steps)

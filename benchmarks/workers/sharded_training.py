@@ -1,6 +1,6 @@
 """A rank of sharded training, under ``torchrun``:
 
-python -m benchmarks.workers.sharded_training step|sparse PLAN TABLES
+python -m benchmarks.workers.sharded_training step|sparse|counted PLAN TABLES
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     ]
     tables = EmbeddingBagCollection(configs, device="meta")
     model = (
-        Pooled(tables) if case.part == "sparse" else DLRM(tables, DENSE, DENSE_LAYERS, OVER_LAYERS)
+        DLRM(tables, DENSE, DENSE_LAYERS, OVER_LAYERS) if case.part == "step" else Pooled(tables)
     )
     path = next(name for name, module in model.named_modules() if module is tables)
     cuts = {config.name: _cut(case.plan, at) for at, config in enumerate(configs)}
@@ -60,6 +60,7 @@ def main() -> None:
         model,
         plan=ShardingPlan({path: construct_module_sharding_plan(tables, cuts)}),
         sharders=[EmbeddingBagCollectionSharder(FUSED_PARAMS)],
+        count_accesses=case.part == "counted",
     )
     serve_steps(
         case, sharded, lambda keys, ids, lengths: KeyedJaggedTensor(keys, ids, lengths=lengths)
