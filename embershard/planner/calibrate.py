@@ -101,7 +101,8 @@ def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
         tables = build_fused_tables(
             [(rows, dim)], [0], optimizer=FusedOptimizer(name=optimizer), device=torch.device("cpu")
         )
-        for tensor in [*tables.weights, *tables.momentum]:
+        states = [state for each in tables.states for state in each.values()]
+        for tensor in [*tables.weights, *states]:
             tensor.fill_(1.0)  # The first write to a page costs more than any later one.
         for length, share in product(BAG_LENGTHS, (1, 4)):
             bags = IDS // share // length

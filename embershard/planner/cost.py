@@ -47,6 +47,9 @@ class Table:
     kernel: Kernel
     """Of its optimizer on this machine."""
 
+    is_sequence: bool = False
+    """Whether a vector an id is returned, in place of one a bag."""
+
     state_bytes_of_row: int = 0
     """Of the optimizer, beside the weights: for a row of one column range."""
 
@@ -215,7 +218,7 @@ def price(
     ):
         for cost in passes:
             seconds += share * _pass(cost, ids, table.bags, row_bytes)
-    vectors = table.bags * row_bytes
+    vectors = (ids if table.is_sequence else table.bags) * widths * FLOAT_BYTES
     sent = ids * ID_BYTES + table.bags * LENGTH_BYTES + 2 * vectors
     seconds += sent * work.seconds_of_byte
     memory = heights * row_bytes + heights * table.state_bytes_of_row

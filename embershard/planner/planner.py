@@ -14,14 +14,13 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.formatting import megabytes_text
 from embershard.kernels import FusedOptimizer
-from embershard.modules import EmbeddingConfig
+from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import Option, Table, Workload, cached_shares, options_of
 from embershard.planner.report import PlanReport, RankLoad, TableChoice
 from embershard.planner.search import InfeasibleError, Placement, search
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import (
-    EmbeddingBagCollectionSharder,
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
@@ -30,6 +29,7 @@ from embershard.sharding import (
 )
 from embershard.sharding.environment import agree
 from embershard.sharding.plan import tables_of
+from embershard.sharding.sharders import Sharder
 
 __all__ = ["EmbeddingShardingPlanner", "PlannerError"]
 
@@ -95,9 +95,7 @@ class EmbeddingShardingPlanner:
             raise InputError("planner: report: expected a plan before it, got none")
         return self._report
 
-    def plan(
-        self, module: nn.Module, sharders: Sequence[EmbeddingBagCollectionSharder]
-    ) -> ShardingPlan:
+    def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:
         """The plan of every collection that one of the sharders shards.
 
         Args:
@@ -131,7 +129,7 @@ class EmbeddingShardingPlanner:
     def collective_plan(
         self,
         module: nn.Module,
-        sharders: Sequence[EmbeddingBagCollectionSharder],
+        sharders: Sequence[Sharder],
         pg: Any = None,
     ) -> ShardingPlan:
         """Rank 0 plans and every rank gets its plan. Every rank calls it.
@@ -166,7 +164,8 @@ class EmbeddingShardingPlanner:
                     f"constraints: table {table.name!r}: pooling_factors: expected 1 or "
                     f"{features}, got {len(factors)}"
                 )
-            optimizer = collection.optimizers[table.name].name
+            # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
+            optimizer = collection.optimizers[table.name].name.removeprefix("ema_")
             mean = sum(factors) / len(factors)
             found.append(
                 Table(
@@ -176,6 +175,7 @@ class EmbeddingShardingPlanner:
                     ids=examples * features * mean,
                     bags=float(examples * features),
                     kernel=topology.machine.kernel(optimizer),
+                    is_sequence=not isinstance(table, EmbeddingBagConfig),
                     state_bytes_of_row=ROW_STATE_BYTES if "rowwise" in optimizer else 0,
                     state_bytes_of_value=ROW_STATE_BYTES if optimizer == "adagrad" else 0,
                     sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
@@ -279,9 +279,7 @@ class EmbeddingShardingPlanner:
         )
 
 
-def _collections(
-    module: nn.Module, sharders: Sequence[EmbeddingBagCollectionSharder]
-) -> list[_Collection]:
+def _collections(module: nn.Module, sharders: Sequence[Sharder]) -> list[_Collection]:
     found = list[_Collection]()
     for path, each in module.named_modules():
         sharder = next((one for one in sharders if one.can_shard(each)), None)
