@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -56,22 +58,30 @@ def export_checkpoint(
         ExportError: a factory that cannot be used; besides, what `export_model` raises.
     """
     path = Path(path)
-    if model is None:
-        checkpoint = load_checkpoint(path)
-        module, schema, samples = checkpoint.module, checkpoint.schema, checkpoint.samples
-    else:
-        (module, schema), samples = _made_by(model), None
-        _load_weights(module, path)
-    return export_model(
-        module,
-        schema,
-        out,
-        weights=weights,
-        dense_dtype=dense_dtype,
-        devices=devices,
-        samples=samples,
-        progress=progress,
-    )
+    with ExitStack() as stack:
+        if model is None:
+            # Read chunk by chunk into files: no table needs to fit in memory.
+            tables = stack.enter_context(TemporaryDirectory(prefix=".export.", dir=_near(out)))
+            checkpoint = load_checkpoint(path, mapped=tables)
+            module, schema, samples = checkpoint.module, checkpoint.schema, checkpoint.samples
+        else:
+            (module, schema), samples = _made_by(model), None
+            _load_weights(module, path)
+        return export_model(
+            module,
+            schema,
+            out,
+            weights=weights,
+            dense_dtype=dense_dtype,
+            devices=devices,
+            samples=samples,
+            progress=progress,
+        )
+
+
+def _near(out: str | Path) -> Path:
+    """The innermost folder above ``out`` that is there."""
+    return next(each for each in Path(out).absolute().parents if each.is_dir())
 
 
 def _made_by(model: str) -> tuple[nn.Module, Schema]:

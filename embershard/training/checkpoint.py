@@ -30,6 +30,7 @@ from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
 from embershard.package.validation import parse_model
 from embershard.sharding.environment import from_rank_0
+from embershard.training.initial_model import mapped_model
 from embershard.training.state import read_state, write_state
 
 __all__ = [
@@ -175,11 +176,13 @@ def start_checkpoint(
     return from_rank_0(group, start, error=DataError)
 
 
-def load_checkpoint(path: str | Path) -> Checkpoint:
+def load_checkpoint(path: str | Path, *, mapped: str | Path | None = None) -> Checkpoint:
     """Rebuild a model from its checkpoint.
 
     Args:
         path: the checkpoint's folder, or the folder of several: the highest step is taken.
+        mapped: a folder in which to keep the tables, in files that are mapped to memory: for
+            tables that do not fit it. They do not train in backward then. None: in memory.
 
     Raises:
         DataError: no checkpoint there, or a damaged one.
@@ -193,7 +196,10 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     except (PackageError, OSError) as error:
         raise DataError(str(error)) from error
     try:
-        module = build_model(document.model.name, document.model.arguments)
+        if mapped is None:
+            module = build_model(document.model.name, document.model.arguments)
+        else:
+            module = mapped_model(document.model.name, document.model.arguments, Path(mapped))
     except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch's, of its sizes.
         raise DataError(f"{file}: {error}") from error
     load_state(module, path)

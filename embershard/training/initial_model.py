@@ -6,8 +6,10 @@ name and block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +36,7 @@ from embershard.sharding.tables import fill_shard
 from embershard.training.config import RunConfig
 from embershard.training.placement import plan_of
 
-__all__ = ["new_model"]
+__all__ = ["mapped_model", "new_model"]
 
 LISTS_OF_TABLES = ("tables", "sequence_tables")
 META = torch.empty(0, device="meta")
@@ -55,15 +57,8 @@ def new_model(
         ConfigError: a plan that does not fit it.
     """
     name, settings = config.model.name, config.training
-    small = {key: _of_one_row(value) for key, value in arguments.items() if key in LISTS_OF_TABLES}
     torch.manual_seed(settings.seed)
-    model = build_model(name, {**arguments, **small, "fused": None})
-    rows = {table["name"]: table["num_embeddings"] for key in small for table in arguments[key]}
-    collections = {
-        path: _on_meta(module, rows)
-        for path, module in model.named_modules()
-        if isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
-    }
+    model, collections = _without_tables(name, arguments)
     optimizer = FusedOptimizer(
         name=settings.table_optimizer, learning_rate=settings.table_learning_rate
     )
@@ -95,8 +90,53 @@ def new_model(
         raise config.refusal("sharding", problem=str(error)) from error
 
 
+def mapped_model(name: str, arguments: Mapping[str, Any], folder: Path) -> nn.Module:
+    """A model whose tables are files mapped to memory, zero, so that the system may write them
+    out. Its other weights are new.
+
+    Args:
+        name: of the model.
+        arguments: for ``build_model``.
+        folder: gets a file for each table.
+
+    Raises:
+        InputError: arguments that do not fit the model.
+        RuntimeError: torch's, if a file cannot be made.
+    """
+    model, collections = _without_tables(name, arguments)
+    for number, (path, module) in enumerate(collections.items()):
+        if isinstance(module, EmbeddingBagCollection):
+            weights = module.embedding_bags
+        else:
+            weights = module.embeddings
+        for table in tables_of(module):
+            shape = (table.num_embeddings, table.embedding_dim)
+            file = str(folder / f"{number}.{table.name}")
+            values = torch.from_file(file, shared=True, size=math.prod(shape))
+            weights[table.name].weight = nn.Parameter(values.view(shape), requires_grad=False)
+        _replace(model, path, module)
+    return model
+
+
+def _without_tables(
+    name: str, arguments: Mapping[str, Any]
+) -> tuple[nn.Module, dict[str, EmbeddingBagCollection | EmbeddingCollection]]:
+    """A model whose tables have one row, and by path the collections to put there, on meta."""
+    small = {key: _of_one_row(value) for key, value in arguments.items() if key in LISTS_OF_TABLES}
+    model = build_model(name, {**arguments, **small, "fused": None})
+    rows = {table["name"]: table["num_embeddings"] for key in small for table in arguments[key]}
+    collections = {
+        path: _on_meta(module, rows)
+        for path, module in model.named_modules()
+        if isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
+    }
+    return model, collections
+
+
 def _of_one_row(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**table, "num_embeddings": 1} for table in tables]
+    return [
+        {**table, "num_embeddings": 1} if "num_embeddings" in table else table for table in tables
+    ]
 
 
 def _on_meta(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
+from embershard.errors import InputError
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import TIMEOUT, from_rank_0
 
@@ -19,6 +24,8 @@ Loaded = TypeVar("Loaded")
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+OFFER = "embershard/offer"
+POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +73,41 @@ def ranks_of_torchrun() -> Iterator[Ranks]:
     if LAUNCHED not in os.environ:
         yield Ranks(env=None, is_restarted=False)
         return
-    dist.init_process_group("gloo", timeout=TIMEOUT)
+    store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
+    own = PrefixStore(_meet(store, rank, world_size), store)
+    dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
     yield Ranks(
         env=ShardingEnv.from_process_group(dist.group.WORLD),
         is_restarted=int(os.environ.get(RESTARTS, "0")) > 0,
     )
     dist.destroy_process_group()  # After a failure the process ends, without waiting for others.
+
+
+def _meet(store: Store, rank: int, world_size: int) -> str:
+    """A name that the processes which are started together agree on.
+
+    torchrun keeps its store over restarts, so what ended processes wrote is still there: gloo
+    would connect to their addresses. Rank 0 offers a name; the others answer with names of their
+    own, and take the offer once rank 0 has repeated those.
+
+    Raises:
+        InputError: a rank does not come in time.
+    """
+    mine = uuid.uuid4().hex
+    deadline = time.monotonic() + TIMEOUT.total_seconds()
+    if rank == 0:
+        store.set(OFFER, mine)
+        answers = [f"{mine}/{other}" for other in range(1, world_size)]
+        if answers:
+            store.wait(answers, TIMEOUT)
+        store.set(f"{mine}/all", " ".join(store.get(key).decode() for key in answers))
+        return mine
+    while time.monotonic() < deadline:
+        if store.check([OFFER]):
+            offered: str = store.get(OFFER).decode()
+            store.set(f"{offered}/{rank}", mine)
+            every = f"{offered}/all"
+            if store.check([every]) and mine in store.get(every).decode().split():
+                return offered
+        time.sleep(POLL_SECONDS)
+    raise InputError(f"rank {rank}: expected rank 0 to start within {TIMEOUT}, it did not")

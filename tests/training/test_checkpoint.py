@@ -70,6 +70,19 @@ def test_a_checkpoint_scores_bit_for_bit_as_what_was_saved(fused, tmp_path):
     assert loaded.metrics == {"valid_auc": 0.75}
 
 
+def test_tables_in_mapped_files_score_bit_for_bit_alike(saved, tmp_path):
+    path, module = saved
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    loaded = load_checkpoint(path, mapped=folder)
+    rows = to_rows(DATA.test)
+    assert torch.equal(score(loaded.module, rows), score(module, rows))
+    collection = loaded.module.sparse_arch.embedding_bag_collection
+    for table in collection.embedding_bag_configs():
+        weight = collection.embedding_bags[table.name].weight
+        assert weight.untyped_storage().filename == str(folder / f"0.{table.name}")
+
+
 def test_weights_of_fused_tables_load_into_plain_ones(saved):
     path, module = saved
     description = model(fused=False)

@@ -1,0 +1,154 @@
+"""The command under torchrun: a killed rank, and the whole way to a server."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from embershard import Client, Server, ServerOptions
+from embershard.client import Lists
+from embershard.data import SyntheticConfig, planted_click_log, to_rows
+from embershard.data.requests import client_requests
+from embershard.export import export_checkpoint
+from embershard.training import load_checkpoint, score
+
+DEADLINE_SECONDS = 100
+FILE = """
+[data]
+name = "synthetic"
+examples = 20000
+[model]
+embedding_dim = 8
+dense_layers = [8]
+over_layers = [8, 1]
+[training]
+batch_size = 128
+epochs = 2
+evaluate_every_steps = 40
+threads = 1
+[checkpoint]
+folder = "{folder}"
+last_every_steps = 20
+[sharding.tables]
+"user*" = "column_wise"
+"*" = "row_wise"
+"""
+STEPS = 250
+
+
+def start(folder, *options):
+    """torchrun, two ranks, in a process group of its own."""
+    folder.mkdir()
+    file = folder / "run.toml"
+    file.write_text(FILE.format(folder=folder / "run"))
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    return subprocess.Popen(
+        [sys.executable, *launch, "-m", "embershard", "train", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process):
+    try:
+        said, _ = process.communicate(timeout=DEADLINE_SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return said
+
+
+def wait_for(path, process):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not path.exists():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline, f"no {path} after {DEADLINE_SECONDS} s"
+        time.sleep(0.01)
+
+
+def ranks_of(process):
+    """Process ids of its children by rank."""
+    found = {}
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            said = Path(f"/proc/{child}/environ").read_text()
+            if rank := re.search(r"\0RANK=(\d+)\0", said):
+                found[int(rank[1])] = int(child)
+    return found
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("torchrun") / "whole"
+    process = start(folder)
+    return folder, finish(process), process.returncode
+
+
+def test_one_rank_reports_the_result(uninterrupted):
+    folder, said, code = uninterrupted
+    assert code == 0, said
+    for line in (f"all epochs after step {STEPS}", "validation  auc", "test        auc"):
+        assert said.count(line) == 1, said
+    assert sorted(path.name for path in (folder / "run/last").iterdir()) == ["220", "240"]
+
+
+def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(uninterrupted, tmp_path):
+    folder, expected, _ = uninterrupted
+    process = start(tmp_path / "killed", "--max-restarts", "1")
+    wait_for(tmp_path / "killed/run/last/40/training.json", process)
+    os.kill(ranks_of(process)[1], signal.SIGKILL)
+    said = finish(process)
+    assert process.returncode == 0, said
+    assert "exitcode: -9" in said
+    (best,) = re.findall(r"checkpoint +\S+/run/(\d+)", expected)
+    assert re.findall(r"checkpoint +\S+/run/(\d+)", said) == [best]
+    states = [
+        load_checkpoint(each / "run" / best).module.state_dict()
+        for each in (folder, tmp_path / "killed")
+    ]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("signaled", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
+    process = start(tmp_path / "stopped")
+    wait_for(tmp_path / "stopped/run/last/20/training.json", process)
+    ranks = ranks_of(process)
+    assert sorted(ranks) == [0, 1]
+    process.send_signal(signaled)
+    said = finish(process)
+    assert process.returncode != 0, said
+    assert not any(is_running(pid) for pid in ranks.values())
+
+
+def test_scores_of_the_server_are_those_of_the_trained_module(uninterrupted, tmp_path):
+    folder, _, _ = uninterrupted
+    export_checkpoint(folder / "run", tmp_path / "ranker/1", weights="fp32")
+    test = planted_click_log(SyntheticConfig(examples=20000)).dataset.test
+    expected = torch.sigmoid(score(load_checkpoint(folder / "run").module, to_rows(test))).numpy()
+    options = ServerOptions(port=0, threads=1)
+    with Server(tmp_path, options=options) as server, Client(server.address) as client:
+        for request in islice(client_requests(test), 50):
+            sparse = {
+                name: Lists(lengths=each.lengths, values=each.values)
+                for name, each in request.sparse.items()
+            }
+            found = client.predict("ranker", dense=request.dense, sparse=sparse)["score"]
+            np.testing.assert_allclose(found, expected[request.positions], rtol=1e-5, atol=1e-6)
