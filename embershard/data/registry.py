@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
@@ -12,7 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from embershard.data.base import Dataset
 from embershard.data.fetch import fetch_movielens
 from embershard.data.movielens import load_movielens
-from embershard.data.synthetic import EXAMPLES_MIN, SyntheticConfig, planted_click_log
+from embershard.data.synthetic import (
+    CRITEO_DENSE,
+    CRITEO_INPUTS,
+    EXAMPLES_MIN,
+    SyntheticConfig,
+    planted_click_log,
+)
 from embershard.errors import InputError
 
 __all__ = ["DATASETS", "DEFAULT_CACHE", "DataConfig", "load_dataset", "movielens_folder"]
@@ -36,10 +43,10 @@ class DataConfig(BaseModel):
     out: a cached copy, fetched if needed."""
 
     examples: Annotated[int, Field(ge=EXAMPLES_MIN)] | None = None
-    """synthetic: how many to make. Left out: a million."""
+    """synthetic, synthetic_criteo: how many to make. Left out: a million."""
 
     seed: Annotated[int, Field(ge=0)] | None = None
-    """synthetic: of the data. Left out: 0."""
+    """synthetic, synthetic_criteo: of the data. Left out: 0."""
 
     @field_validator("name")
     @classmethod
@@ -103,9 +110,18 @@ def _synthetic(config: DataConfig, cache: Path) -> Dataset:
     return planted_click_log(SyntheticConfig(**settings)).dataset
 
 
+def _synthetic_criteo(config: DataConfig, cache: Path) -> Dataset:
+    settings = config.model_dump(include={"examples", "seed"}, exclude_none=True)
+    log = SyntheticConfig(
+        inputs=CRITEO_INPUTS, request_dense=0, example_dense=CRITEO_DENSE, **settings
+    )
+    return replace(planted_click_log(log).dataset, name="synthetic_criteo")
+
+
 DATASETS: Mapping[str, _Source] = MappingProxyType(
     {
         "movielens": _Source(_movielens, frozenset({"path"})),
         "synthetic": _Source(_synthetic, frozenset({"examples", "seed"})),
+        "synthetic_criteo": _Source(_synthetic_criteo, frozenset({"examples", "seed"})),
     }
 )

@@ -26,6 +26,7 @@ from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
 __all__ = [
+    "CRITEO_INPUTS",
     "EXAMPLES_MIN",
     "PlantedClickLog",
     "PlantedInput",
@@ -56,6 +57,22 @@ INPUTS = (
     PlantedInput(name="item", scope="example", ids=5_000),
     PlantedInput(name="tags", scope="example", ids=200, max_length=4),
 )
+
+
+CRITEO_DENSE = 13
+CRITEO_IDS_MAX = 100_000
+CRITEO_IDS = (
+    *(45_833_188, 36_746, 17_245, 7_413, 20_243, 3, 7_114, 1_441, 62, 29_275_261, 1_572_176),
+    *(345_138, 10, 2_209, 11_267, 128, 4, 974, 14, 48_937_457, 11_316_796, 40_094_537, 452_104),
+    *(12_606, 104, 35),
+)
+"""Distinct ids of each input of the Criteo terabyte click log."""
+
+CRITEO_INPUTS = tuple(
+    PlantedInput(name=f"cat_{number}", scope="example", ids=min(ids, CRITEO_IDS_MAX))
+    for number, ids in enumerate(CRITEO_IDS)
+)
+"""As many inputs as that log has, of at most 100,000 ids each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

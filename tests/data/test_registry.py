@@ -62,3 +62,11 @@ def test_a_data_set_moves_to_another_folder(tmp_path):
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
         DataConfig(**settings)
+
+
+def test_the_criteo_shape_has_its_inputs():
+    dataset = load_dataset(DataConfig(name="synthetic_criteo", examples=50))
+    assert dataset.name == "synthetic_criteo"
+    assert (len(dataset.schema.dense), len(dataset.schema.sparse)) == (13, 26)
+    rows = [item.ids.num_rows for item in dataset.schema.sparse]
+    assert (rows[0], rows[1], rows[5], max(rows)) == (100_000, 36_746, 3, 100_000)

@@ -117,7 +117,8 @@ def test_the_example_that_the_demo_trains_is_read():
         ),
         pytest.param(
             '[data]\nname = "netflix"\n',
-            "run.toml:2: key 'data.name': expected one of movielens, synthetic, got 'netflix'",
+            "run.toml:2: key 'data.name': expected one of movielens, synthetic, synthetic_criteo, "
+            "got 'netflix'",
             id="unknown-data-set",
         ),
         pytest.param(
