@@ -15,6 +15,7 @@ __all__ = [
     "keyed_fault",
     "keyed_jagged_fault",
     "keys_fault",
+    "positions_fault",
     "strides_fault",
     "totals_fault",
 ]
@@ -156,6 +157,14 @@ def keys_fault(keys: list[str]) -> str:
         if key in first:
             return f"keys: expected distinct names, got '{key}' at {first[key]} and {i}"
         first[key] = i
+    return ""
+
+
+def positions_fault(indices: list[int], count: int) -> str:
+    """Names the first index that is no position among ``count`` keys."""
+    for position, index in enumerate(indices):
+        if index < 0 or index >= count:
+            return f"expected indices in 0..{count - 1}, got {index} at {position}"
     return ""
 
 

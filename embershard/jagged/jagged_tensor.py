@@ -8,6 +8,7 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.jagged.checks import jagged_fault
 from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
+from embershard.jagged.rendering import jagged_text
 from embershard.jagged.segments import lengths_to_offsets, offsets_to_lengths, pad_jagged
 from embershard.jagged.tracing import TraceableMeta
 
@@ -218,6 +219,10 @@ class JaggedTensor(metaclass=TraceableMeta):
             f"values={self._values.dtype}{list(self._values.shape)}, "
             f"weighted={self._weights is not None})"
         )
+
+    @torch.jit.unused
+    def __str__(self) -> str:
+        return jagged_text(self)
 
 
 # These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.

@@ -15,11 +15,13 @@ from embershard.jagged.checks import (
     jagged_fault,
     keyed_jagged_fault,
     keys_fault,
+    positions_fault,
     strides_fault,
     totals_fault,
 )
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
+from embershard.jagged.rendering import keyed_jagged_repr, keyed_jagged_text
 from embershard.jagged.segments import (
     counts_at,
     counts_of_lengths,
@@ -64,6 +66,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         stride_per_key_per_rank: examples of each key, of each rank whose batch is in it: a variable
             batch, in which the lengths of a key are as many as the sum of its numbers. None: B.
         inverse_indices: keys, and int64 [keys, B]: which of a key's examples each of B examples is.
+        repeated_keys: whether a key may come twice, with the same examples, as ``permute`` gives.
 
     Raises:
         InputError: neither lengths nor offsets; a key that comes twice; a number of
@@ -81,9 +84,10 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         length_per_key: list[int] | None = None,
         stride_per_key_per_rank: list[list[int]] | None = None,
         inverse_indices: tuple[list[str], Tensor] | None = None,
+        repeated_keys: bool = False,
     ) -> None:
         names = list(keys)
-        fault = keys_fault(names)
+        fault = "" if repeated_keys else keys_fault(names)
         if fault == "" and isinstance(lengths, Tensor) and lengths.dim() == 2:
             if lengths.size(0) != len(names):
                 fault = f"lengths: expected {len(names)} rows, one a key, got {lengths.size(0)}"
@@ -111,12 +115,8 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         self._stride: int = examples
         self._length_per_key: list[int] | None = length_per_key
         self._strides: list[list[int]] | None = stride_per_key_per_rank
-        inverse_keys: list[str] = []
-        inverse: Tensor | None = None
-        if inverse_indices is not None:
-            inverse_keys, inverse = inverse_indices
-        self._inverse_keys: list[str] = inverse_keys
-        self._inverse: Tensor | None = inverse
+        self._inverse_keys: list[str] = [] if inverse_indices is None else inverse_indices[0]
+        self._inverse: Tensor | None = None if inverse_indices is None else inverse_indices[1]
 
     @staticmethod
     def from_lengths_sync(
@@ -344,17 +344,14 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         return groups
 
     def permute(self, indices: list[int]) -> "KeyedJaggedTensor":
-        """The keys at ``indices``, in that order; others are left out.
+        """The keys at ``indices``, in that order, as often as they come; others are left out.
 
         Raises:
-            InputError: an index that is no key's position, or one that comes twice.
+            InputError: an index that is no key's position.
         """
-        for position, index in enumerate(indices):
-            if index < 0 or index >= len(self._keys):
-                raise InputError(
-                    f"permute: expected indices in 0..{len(self._keys) - 1}, "
-                    f"got {index} at {position}"
-                )
+        fault = positions_fault(indices, len(self._keys))
+        if fault != "":
+            raise InputError(f"permute: {fault}")
         counts = self.length_per_key()
         bounds = self.offset_per_key()
         strides = self._strides
@@ -371,6 +368,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             [counts[i] for i in indices],
             None if strides is None else [strides[i] for i in indices],
             self.inverse_indices_or_none(),
+            True,
         )
 
     def flatten_lengths(self) -> "KeyedJaggedTensor":
@@ -413,7 +411,6 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             lengths = self.lengths().to(device, non_blocking=non_blocking)
         values = self._values.to(device, non_blocking=non_blocking)
         inverse = self._inverse
-        stride: int | None = None if self._strides is not None else self._stride
         inverse_indices: tuple[list[str], Tensor] | None = None
         if inverse is not None:
             inverse_indices = (self._inverse_keys, inverse.to(device, non_blocking=non_blocking))
@@ -423,10 +420,11 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             weights,
             lengths,
             offsets,
-            stride,
+            None if self._strides is not None else self._stride,
             self._length_per_key,
             self._strides,
             inverse_indices,
+            True,
         )
 
     @torch.jit.unused
@@ -443,11 +441,11 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     @torch.jit.unused
     def __repr__(self) -> str:
-        return (
-            f"KeyedJaggedTensor(keys={self._keys}, stride={self._stride}, "
-            f"values={self._values.dtype}{list(self._values.shape)}, "
-            f"weighted={self._weights is not None})"
-        )
+        return keyed_jagged_repr(self)
+
+    @torch.jit.unused
+    def __str__(self) -> str:
+        return keyed_jagged_text(self)
 
     def _slice(self, first: int, last: int) -> "KeyedJaggedTensor":
         counts = self.length_per_key()
@@ -467,6 +465,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             counts[first:last],
             None if strides is None else strides[first:last],
             self.inverse_indices_or_none(),
+            True,
         )
 
     def _feature(self, index: int, bounds: list[int]) -> JaggedTensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from embershard.errors import InputError, MissingKeyError
 from embershard.jagged.checks import keyed_fault, keys_fault
 from embershard.jagged.pytrees import register_pytree
+from embershard.jagged.rendering import keyed_text
 from embershard.jagged.segments import running_sums
 from embershard.jagged.tracing import TraceableMeta
 
@@ -151,6 +152,10 @@ class KeyedTensor(metaclass=TraceableMeta):
             f"KeyedTensor({widths}, key_dim={self._key_dim}, "
             f"values={self._values.dtype}{list(self._values.shape)})"
         )
+
+    @torch.jit.unused
+    def __str__(self) -> str:
+        return keyed_text(self)
 
 
 # Lists of tensors are lists of proxies in a torch.fx trace: wrapped, each function is one node.

@@ -184,3 +184,12 @@ def test_jt_is_equal(other, equal):
 def test_repr_tells_sizes_not_contents():
     text = repr(JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS))
     assert text == "JaggedTensor(examples=3, values=torch.int64[3], weighted=True)"
+
+
+def test_str_shows_the_lists():
+    lengths = torch.tensor([2, 0, 1])
+    plain = JaggedTensor(torch.tensor([1, 2, 3]), lengths=lengths)
+    assert str(plain) == "JaggedTensor([[1, 2], [], [3]])"
+    assert f"{plain}" == str(plain)
+    nested = JaggedTensor(torch.tensor([[1.0, 2.0], [3.0, 4.5]]), lengths=torch.tensor([1, 1]))
+    assert str(nested) == "JaggedTensor([[[1, 2]], [[3, 4.5]]])"

@@ -194,6 +194,18 @@ def test_permute_reorders_and_selects(kjt):
     assert permuted.length_per_key_or_none() == [5, 3]
 
 
+def test_permute_repeats_a_key(kjt):
+    device = torch.device("cpu")
+    for twice in (kjt.permute([0, 2, 0]), kjt.permute([0, 2, 0]).to(device).permute([2, 1, 0])):
+        assert twice.keys() == ["user", "empty", "user"]
+        same(twice.values(), torch.tensor([10, 11, 12, 10, 11, 12]))
+        same(twice.weights(), torch.tensor([0.0, 0.5, 1.0, 0.0, 0.5, 1.0]))
+        assert twice.lengths().tolist() == [2, 0, 1, 0, 0, 0, 2, 0, 1]
+        assert twice.length_per_key() == [3, 0, 3]
+        assert [part.keys() for part in twice.split([2, 1])] == [["user", "empty"], ["user"]]
+        same(twice["user"].values(), torch.tensor([10, 11, 12]))
+
+
 def test_permute_to_nothing_keeps_the_stride(kjt):
     assert kjt_is_equal(kjt.permute([]), build([], [], [], [], stride=3))
 
@@ -300,6 +312,33 @@ def test_repr_tells_sizes_not_contents(kjt):
         "KeyedJaggedTensor(keys=['user', 'item', 'empty'], stride=3, "
         "values=torch.int64[8], weighted=True)"
     )
+
+
+def test_str_shows_the_lists_of_each_key():
+    weighted = build(["a", "b"], [1, 2, 3], [2, 0, 0, 1], weights=[0.5, 1.0, 0.1])
+    assert str(weighted) == (
+        "KeyedJaggedTensor({\n"
+        '    "a": {"values": [[1, 2], []], "weights": [[0.5, 1], []]},\n'
+        '    "b": {"values": [[], [3]], "weights": [[], [0.1]]},\n'
+        "})"
+    )
+    twice = build(["a", "b"], [1, 2, 3], [2, 0, 0, 1]).permute([1, 1])
+    assert str(twice) == ('KeyedJaggedTensor({\n    "b": [[], [3]],\n    "b": [[], [3]],\n})')
+
+
+def test_str_of_a_long_list_tells_its_length():
+    assert str(build(["a"], [7] * 25, [25])).endswith("7, ... 25 in all]],\n})")
+
+
+def test_str_tells_lengths_that_do_not_fit():
+    text = str(build(["a"], [1, 2], [3]))
+    assert text.startswith("KeyedJaggedTensor(keys=['a'], stride=1")
+    assert "expected 2, the number of values, got 3" in text
+
+
+def test_str_of_meta_tensors_is_their_repr(kjt):
+    moved = kjt.to(torch.device("meta"))
+    assert str(moved) == repr(moved)
 
 
 def test_lengths_and_offsets_may_both_be_given():

@@ -92,6 +92,11 @@ def test_repr_tells_sizes_not_contents(keyed):
     assert text == "KeyedTensor({'user': 1, 'item': 2}, key_dim=1, values=torch.float32[2, 3])"
 
 
+def test_str_shows_the_values_of_each_key():
+    keyed = KeyedTensor(["a", "b"], [1, 2], torch.tensor([[1.0, 2.0, 0.1], [4.0, 5.0, 6.0]]))
+    assert str(keyed) == ('KeyedTensor({\n    "a": [[1], [4]],\n    "b": [[2, 0.1], [5, 6]],\n})')
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -191,9 +191,6 @@ def weighted(keys, stride=1):
             id="permute-negative",
         ),
         pytest.param(
-            lambda: weighted(["a", "b"]).permute([1, 1]), "got 'b' at 0 and 1", id="permute-twice"
-        ),
-        pytest.param(
             lambda: KeyedJaggedTensor.concat([]), "at least 1 KeyedJaggedTensor, got 0", id="none"
         ),
         pytest.param(
