@@ -1,5 +1,5 @@
-"""The command line: `embershard train | export | compile | plan | fetch | inspect | verify |
-sign | triton-config | serve | label | load | unload | predict | explain | bench`.
+"""The command line: `embershard train | calibrate | export | compile | plan | fetch | inspect |
+verify | sign | triton-config | serve | label | load | unload | predict | explain | bench`.
 
 Only here and in `commands/` are flags and the environment read; the library gets what they say as
 arguments.
@@ -15,6 +15,7 @@ from typing import Any
 
 from embershard.commands import (
     add_bench,
+    add_calibrate,
     add_compile,
     add_explain,
     add_export,
@@ -118,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
         add_export,
         add_compile,
         add_plan_command,
+        add_calibrate,
         add_fetch,
         add_inspect,
         add_verify,

@@ -3,15 +3,19 @@
 from embershard.export.compiled_package import compile_package
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.from_checkpoint import export_checkpoint
+from embershard.export.pruning import Pruned, PrunedTable, prune_rows
 from embershard.export.report import dense_report
 from embershard.export.weights import Weights, parse_weights
 
 __all__ = [
     "ExportProgress",
+    "Pruned",
+    "PrunedTable",
     "Weights",
     "compile_package",
     "dense_report",
     "export_checkpoint",
     "export_model",
     "parse_weights",
+    "prune_rows",
 ]

@@ -7,7 +7,7 @@ from embershard.commands.controlling import add_label, add_load, add_unload
 from embershard.commands.explaining import add_explain
 from embershard.commands.fetching import add_fetch
 from embershard.commands.packages import add_inspect, add_verify
-from embershard.commands.planning import add_plan_command
+from embershard.commands.planning import add_calibrate, add_plan_command
 from embershard.commands.serving import add_serve
 from embershard.commands.signing import add_sign
 from embershard.commands.training import add_export, add_train
@@ -15,6 +15,7 @@ from embershard.commands.triton import add_triton_config
 
 __all__ = [
     "add_bench",
+    "add_calibrate",
     "add_compile",
     "add_explain",
     "add_export",

@@ -39,6 +39,12 @@ class OutputDist:
         self.layout, self.env, self._comms = layout, env, comms
         self._routes = build_routes(layout, env.local_size)
         self._local = env.local_size or env.world_size
+        # If no columns are summed: by place in the output, from which rank and columns.
+        self._pieces = sorted(
+            (copy.target, rank, copy.source, copy.width)
+            for rank, columns in enumerate(self._routes.direct)
+            for copy in columns.copies
+        )
         self._means = [lookup for lookup in layout.lookups if lookup.is_mean]
         self._mean_places = [at for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
 
@@ -54,27 +60,33 @@ class OutputDist:
         """
         rank, routes = self.env.rank, self._routes
         blocks = self._first(self._outgoing(pooled, examples), examples)
-        partial = self.layout.is_partial
-        output = (torch.zeros if partial else torch.empty)(examples[rank], self.layout.dim)
+        if not self.layout.is_partial:
+            direct = [block for block, *_ in blocks]
+            pieces = [direct[at][:, first : first + width] for _, at, first, width in self._pieces]
+            output = torch.cat(pieces, dim=1)
+            self._divide(output, divisors)
+            return output
+        output = torch.zeros(examples[rank], self.layout.dim)
         # In the order of ranks: the sums do not depend on which one answers first.
         for (block, *_), columns in zip(blocks, routes.direct, strict=True):
-            _place(output, block, columns.copies, is_sum=partial)
+            _add(output, block, columns.copies)
         if self._is_two_level:
             host, relayed = routes.sums[rank // self._local], self._relayed_by(rank)
             sums = [torch.zeros(examples[each], host.dim) for each in relayed]
             for (_, *shared), columns in zip(blocks, routes.shared, strict=True):
                 for place, block in zip(sums, shared, strict=bool(shared)):
-                    _place(place, block, columns.copies, is_sum=True)
+                    _add(place, block, columns.copies)
             received = self._second(torch.cat([each.flatten() for each in sums]), examples)
             for (block,), columns in zip(received, routes.sums, strict=True):
-                _place(output, block, columns.copies, is_sum=True)
+                _add(output, block, columns.copies)
         self._divide(output, divisors)
         return output
 
     def backward(self, gradient: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
         """Of ``forward``'s output to that of ``pooled``, as the mean over ranks."""
-        gradient = gradient / self.env.world_size
-        self._divide(gradient, divisors)
+        if self._means:
+            gradient = gradient.clone()
+            self._divide(gradient, divisors)
         rank, routes = self.env.rank, self._routes
         relayed = list[Tensor]()
         if self._is_two_level:
@@ -88,7 +100,9 @@ class OutputDist:
             if to // self._local == rank // self._local:
                 parts += [(block, routes.shared[to]) for block in relayed]
         theirs, ours = self._first_blocks(examples)
-        flat = self._exchange(_gather(parts), ours, theirs, self.env.output_group, is_backward=True)
+        sent = _gather(parts)
+        sent /= self.env.world_size
+        flat = self._exchange(sent, ours, theirs, self.env.output_group, is_backward=True)
         own = routes.direct[rank], routes.shared[rank]
         if not own[1].widths:
             return flat.view(sum(examples), own[0].dim)
@@ -211,23 +225,20 @@ def _scatter(rows: Tensor, block: Tensor, columns: Columns) -> None:
 
 
 def _gather(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
-    """``_place`` in reverse: columns of vectors, block after block."""
+    """``_add`` in reverse: columns of vectors, block after block."""
     sizes = [len(vectors) * columns.dim for vectors, columns in items]
     flat = torch.empty(sum(sizes))
     for (vectors, columns), part in zip(items, torch.split(flat, sizes), strict=True):
         block = part.view(len(vectors), columns.dim)
-        for source, target, width in columns.copies:
-            block[:, source : source + width] = vectors[:, target : target + width]
+        pieces = [vectors[:, target : target + width] for _, target, width in columns.copies]
+        if pieces:
+            torch.cat(pieces, dim=1, out=block)
     return flat
 
 
-def _place(output: Tensor, block: Tensor, copies: Sequence[Copy], *, is_sum: bool) -> None:
+def _add(sums: Tensor, block: Tensor, copies: Sequence[Copy]) -> None:
     for source, target, width in copies:
-        place, part = output[:, target : target + width], block[:, source : source + width]
-        if is_sum:
-            place += part
-        else:
-            place.copy_(part)
+        sums[:, target : target + width] += block[:, source : source + width]
 
 
 def distribute(

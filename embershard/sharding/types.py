@@ -65,6 +65,12 @@ class EmbeddingComputeKernel(Enum):
     FUSED = "fused"
     """FBGEMM, with the optimizer in the backward pass: all others."""
 
+    FUSED_UVM = "fused_uvm"
+    """The same with weights in unified memory. Needs CUDA: refused for shards, which lie on CPU."""
+
+    FUSED_UVM_CACHING = "fused_uvm_caching"
+    """The same behind a cache on the device."""
+
 
 class TableShape(Protocol):
     """What a plan must know of a table."""
@@ -193,8 +199,8 @@ def _check_names(sharding: ParameterSharding, at: str) -> None:
     kernel = EmbeddingComputeKernel.DENSE if replicated else EmbeddingComputeKernel.FUSED
     if sharding.compute_kernel != kernel.value:
         raise InputError(
-            f"{at}: compute_kernel: expected {kernel.value!r} with {sharding.sharding_type}, "
-            f"got {sharding.compute_kernel!r}"
+            f"{at}: compute_kernel: expected {kernel.value!r} with {sharding.sharding_type} "
+            f"on cpu, got {sharding.compute_kernel!r}"
         )
 
 

@@ -63,13 +63,14 @@ def loss_of(output, step):
     return (output * torch.cos(columns + step)).sum() + (output**2).sum() / 2
 
 
-def run_reference(case, column_ranges, *, ema=None, rates=None):
+def run_reference(case, column_ranges, *, ema=None, rates=None, clip=None):
     """Outputs of each step and rank; and weights and state of each table in the end.
 
     Args:
         column_ranges: name -> ranges; row-wise state is kept for each.
         ema: of ema_rowwise_adagrad: its settings.
         rates: of each step. None: LEARNING_RATE.
+        clip: bound of each value of the gradient of a bag's sum. None: no bound.
     """
     weights = {name: each.double().clone() for name, each in case.weights.items()}
     state = {}
@@ -81,8 +82,11 @@ def run_reference(case, column_ranges, *, ema=None, rates=None):
                 second += ema["ema_coefficient"] * (first - second)
         rate = LEARNING_RATE if rates is None else rates[step]
         leaves = {name: each.clone().requires_grad_() for name, each in weights.items()}
-        look_up = _gather if case.is_sequence else pool
-        pooled = [look_up(case, leaves, batch) for batch in ranks]
+        if case.is_sequence:
+            pooled = [_gather(case, leaves, batch) for batch in ranks]
+        else:
+            # The loss is divided by the ranks, so what is clipped is, too.
+            pooled = [pool(case, leaves, batch, clip) for batch in ranks]
         outputs.append([each.detach() for each in pooled])
         # Tables that no example reads get a gradient of 0, not none.
         unread = sum(leaf.sum() * 0 for leaf in leaves.values())
@@ -98,7 +102,7 @@ def run_reference(case, column_ranges, *, ema=None, rates=None):
     return outputs, weights, state
 
 
-def pool(case, tables, batch):
+def pool(case, tables, batch, clip=None):
     columns = []
     for name, _, dim, features, pooling in case.tables:
         for feature in features:
@@ -112,6 +116,8 @@ def pool(case, tables, batch):
                     if row >= 0:
                         factor = of[at].double() if case.is_weighted else 1
                         vector = vector + tables[name][row] * factor
+                if clip is not None and vector.requires_grad:
+                    vector.register_hook(lambda gradient: gradient.clamp(-clip, clip))
                 rows.append(vector / max(len(bag), 1) if pooling == "MEAN" else vector)
             columns.append(torch.stack(rows) if rows else torch.zeros(0, dim, dtype=torch.float64))
     return torch.cat(columns, dim=1)

@@ -68,8 +68,7 @@ def train_ema(env, case, plan):
     return train(env, case, parallel_of(env, case, plan, settings | EMA))
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-@pytest.mark.parametrize(
+POOLINGS = pytest.mark.parametrize(
     ("pooling", "is_weighted"),
     [
         pytest.param("SUM", False, id="sum"),
@@ -77,6 +76,10 @@ def train_ema(env, case, plan):
         pytest.param("SUM", True, id="weighted"),
     ],
 )
+
+
+@POOLINGS
+@pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_weighted, world_size):
     case = make_case(
         world_size,
@@ -96,6 +99,36 @@ def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_wei
             check_close(weight, weights[shard.table][rows])
             check_close(states["momentum"], state[shard.table, *shard.columns][rows, 0])
             assert states["steps"].tolist() == [len(case.batches)]
+
+
+def train_clipped(env, case, plan, bound):
+    settings = {
+        "optimizer": case.optimizer,
+        "learning_rate": LEARNING_RATE,
+        "gradient_clipping": True,
+        "max_gradient": bound,
+        "eps": 1e-6,
+    }
+    return train(env, case, parallel_of(env, case, plan, settings))
+
+
+@POOLINGS
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
+    workers, pooling, is_weighted, optimizer
+):
+    case = make_case(
+        2, pooling=pooling, is_weighted=is_weighted, optimizer=optimizer, sizes=SIZES[2]
+    )
+    ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
+    bound = 0.2
+    outputs, weights, _ = run_reference(case, ranges, clip=bound)
+    plan = plan_of(case, 2, users=column_wise())
+    for rank, (given, shards) in enumerate(workers.run(2, train_clipped, case, plan, bound)):
+        for step, expected in enumerate(outputs):
+            check_close(given[step], expected[rank])
+        for shard, weight, _ in shards:
+            check_close(weight, weights[shard.table][slice(*shard.rows), slice(*shard.columns)])
 
 
 def check_close(given, expected):

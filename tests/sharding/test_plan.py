@@ -167,8 +167,13 @@ def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
         pytest.param(made_up("rowwise"), "expected one of data_parallel", id="type"),
         pytest.param(
             made_up(compute_kernel="dense"),
-            "compute_kernel: expected 'fused' with table_wise, got 'dense'",
+            "compute_kernel: expected 'fused' with table_wise on cpu, got 'dense'",
             id="kernel",
+        ),
+        pytest.param(
+            made_up(compute_kernel="fused_uvm_caching"),
+            "expected 'fused' with table_wise on cpu, got 'fused_uvm_caching'",
+            id="kernel-of-cuda",
         ),
         pytest.param(
             made_up("data_parallel", "dense", devices=(0, 1)),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "testing/paths.h"
 #include "testing/scratch_folder.h"
 
 namespace embershard {
@@ -17,8 +18,8 @@ TEST(LoadFbgemmOperators, NamesTheLibraryThatIsMissing) {
 }
 
 TEST(LoadFbgemmOperators, MayBeCalledAgain) {
-  EXPECT_TRUE(LoadFbgemmOperators(EMBERSHARD_FBGEMM_FOLDER).ok());
-  EXPECT_TRUE(LoadFbgemmOperators(EMBERSHARD_FBGEMM_FOLDER).ok());
+  EXPECT_TRUE(LoadFbgemmOperators(testing::FbgemmFolder()).ok());
+  EXPECT_TRUE(LoadFbgemmOperators(testing::FbgemmFolder()).ok());
 }
 
 }  // namespace

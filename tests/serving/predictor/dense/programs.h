@@ -10,10 +10,12 @@
 #include <filesystem>
 #include <string>
 
+#include "testing/paths.h"
+
 namespace embershard {
 
 inline torch::jit::Module Program(const std::string& name) {
-  const auto file = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
+  const auto file = testing::TestPrograms() / (name + ".pt");
   torch::jit::Module module = torch::jit::load(file.string());
   module.eval();
   return torch::jit::freeze(module);

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "dense/dense_program.h"
+#include "testing/paths.h"
 
 namespace embershard {
 namespace {
 
 // Programs and what they compute: ../make_test_program.py.
 ProgramBytes ProgramFile(const std::string& name) {
-  const auto path = std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt");
+  const auto path = testing::TestPrograms() / (name + ".pt");
   std::ifstream file(path, std::ios::binary);
   return {.name = "programs/" + name + ".pt",
           .bytes = std::string(std::istreambuf_iterator<char>(file), {})};

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "package/package.h"
+#include "testing/paths.h"
 
 namespace embershard {
 namespace {
 
-const std::filesystem::path kGolden =
-    std::filesystem::path(EMBERSHARD_TESTS_FOLDER) / "golden/format_0/tiny/1";
+const std::filesystem::path kGolden = testing::TestsFolder() / "golden/format_0/tiny/1";
 
 struct Ran {
   int status = -1;

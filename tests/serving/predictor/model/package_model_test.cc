@@ -14,6 +14,7 @@
 #include "base/background.h"
 #include "model/model.h"
 #include "testing/package_builder.h"
+#include "testing/paths.h"
 #include "testing/scratch_folder.h"
 #include "testing/test_table.h"
 #include "testing/wait_for.h"
@@ -27,8 +28,7 @@ using testing::ScratchFolder;
 using testing::TestTable;
 
 std::string ReadProgram(const std::string& name) {
-  std::ifstream file(std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt"),
-                     std::ios::binary);
+  std::ifstream file(testing::TestPrograms() / (name + ".pt"), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
@@ -56,7 +56,7 @@ class PackageModelTest : public ::testing::Test {
 
   Result<std::unique_ptr<Model>> Load(PackageBuilder builder) const {
     builder.Write(folder_.path());
-    return LoadWritten(EMBERSHARD_FBGEMM_FOLDER);
+    return LoadWritten(testing::FbgemmFolder());
   }
 
   Result<std::unique_ptr<Model>> LoadWritten(const std::filesystem::path& fbgemm_folder) const {
@@ -132,7 +132,7 @@ TEST_F(PackageModelTest, LoadedInTheBackgroundItsOwnThreadsDoNotGiveWay) {
   auto background = std::make_unique<Background>();
   ModelOptions options;
   options.threads = 2;  // One of them is the model's own.
-  options.fbgemm_folder = EMBERSHARD_FBGEMM_FOLDER;
+  options.fbgemm_folder = testing::FbgemmFolder();
   options.background = background.get();
   auto model = LoadPackageModel(folder_.path(), options);
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -189,7 +189,7 @@ TEST_F(PackageModelTest, AFailedLookupIsAnErrorAndTheNextBatchIsFine) {
 TEST_F(PackageModelTest, APackageThatDoesNotOpenIsRefused) {
   Builder().Write(folder_.path());
   std::ofstream(folder_.path() / "plans/default.json", std::ios::app) << " ";
-  const auto model = LoadWritten(EMBERSHARD_FBGEMM_FOLDER);
+  const auto model = LoadWritten(testing::FbgemmFolder());
   EXPECT_EQ(model.status().code(), StatusCode::kBadPackage);
   EXPECT_NE(model.status().message().find("plans/default.json"), std::string::npos)
       << model.status().message();

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/sha256.h"
+#include "testing/paths.h"
 
 namespace embershard::testing {
 namespace {
@@ -31,7 +32,7 @@ std::string Edited(const std::string& text, const std::function<void(Json&)>& ed
 }  // namespace
 
 std::filesystem::path GoldenFolder() {
-  return std::filesystem::path(EMBERSHARD_TESTS_FOLDER) / "golden" / "format_0" / "tiny" / "1";
+  return testing::TestsFolder() / "golden" / "format_0" / "tiny" / "1";
 }
 
 std::string ReadFile(const std::filesystem::path& path) {

@@ -10,6 +10,7 @@
 
 #include "base/core_count.h"
 #include "testing/package_builder.h"
+#include "testing/paths.h"
 #include "testing/scratch_folder.h"
 #include "testing/test_table.h"
 #include "triton/backend_fixture.h"
@@ -23,8 +24,7 @@ using testing::ScratchFolder;
 using testing::TestTable;
 
 std::string ReadProgram(const std::string& name) {
-  std::ifstream file(std::filesystem::path(EMBERSHARD_TEST_PROGRAMS) / (name + ".pt"),
-                     std::ios::binary);
+  std::ifstream file(testing::TestPrograms() / (name + ".pt"), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

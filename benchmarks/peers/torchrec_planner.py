@@ -1,0 +1,78 @@
+"""TorchRec's planner: tables as JSON on standard input, its plan and CPU seconds on the last line.
+
+Runs in the peers' environment.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import torch
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import ParameterConstraints
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    tables, ranks = request["tables"], request["ranks"]
+    model = torch.nn.ModuleDict(
+        {
+            "sparse": EmbeddingBagCollection(
+                device=torch.device("meta"),
+                tables=[
+                    EmbeddingBagConfig(
+                        name=each["name"],
+                        num_embeddings=each["rows"],
+                        embedding_dim=each["dim"],
+                        feature_names=[each["name"]],
+                    )
+                    for each in tables
+                ],
+            )
+        }
+    )
+    topology = Topology(
+        world_size=ranks,
+        compute_device="cpu",
+        ddr_cap=request["cap"] * ranks,
+        local_world_size=ranks,
+    )
+    planner = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=request["batch_size"],
+        storage_reservation=FixedPercentageStorageReservation(0.0),
+        constraints={
+            each["name"]: ParameterConstraints(
+                sharding_types=["table_wise", "column_wise", "row_wise"],
+                compute_kernels=["fused"],
+                pooling_factors=[each["pooling"]],
+            )
+            for each in tables
+        },
+    )
+    sharders = [EmbeddingBagCollectionSharder(fused_params={})]
+    start = time.process_time()
+    plan = planner.plan(model, sharders)
+    seconds = time.process_time() - start
+    found = {}
+    for name, sharding in plan.plan["sparse"].items():
+        found[name] = [
+            [
+                shard.shard_offsets[0],
+                shard.shard_offsets[0] + shard.shard_sizes[0],
+                shard.shard_offsets[1],
+                shard.shard_offsets[1] + shard.shard_sizes[1],
+                shard.placement.rank(),
+            ]
+            for shard in sharding.sharding_spec.shards
+        ]
+    print(json.dumps({"plan": found, "cpu_seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""``python -m benchmarks.planner``: plans of the 856 tables beside greedy plans and TorchRec's.
+
+Every plan is priced by the costs of this machine's calibration (``--machine``) or of the one that
+ships. Times are of one core, imports apart. TorchRec's planner runs in ``--peers``, an environment
+that ``scripts/bench_peers.sh`` makes; without it its rows are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.planner_tables import DrawnTable, reuse_tables, skewed_tables
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.planner import (
+    EmbeddingShardingPlanner,
+    Machine,
+    ParameterConstraints,
+    Topology,
+    read_machine,
+)
+from embershard.planner.cost import Table, Workload, price
+from embershard.planner.machines import default_machine
+from embershard.sharding import EmbeddingBagCollectionSharder
+
+BATCH_SIZE = 512
+OPTIMIZER = "rowwise_adagrad"
+MEMORY_SLACK = 1.5
+"""Memory of all ranks, relative to the tables."""
+
+PEER = Path(__file__).parent / "peers" / "torchrec_planner.py"
+PEER_SECONDS = 1800
+
+
+class Row(NamedTuple):
+    """A plan, priced."""
+
+    tables: int
+    ranks: int
+    planner: str
+    busiest_seconds: float
+    bound_seconds: float
+    memory_share: float
+    """Of the rank that is fullest, relative to its cap."""
+
+    cpu_seconds: float
+
+
+def ours(tables: Sequence[DrawnTable], ranks: int, cap: int, machine: Machine) -> Row:
+    """Our planner's."""
+    planner = EmbeddingShardingPlanner(
+        Topology(ranks, ddr_cap=cap, machine=machine),
+        BATCH_SIZE,
+        constraints={
+            each.name: ParameterConstraints(
+                pooling_factors=[each.pooling], cached_share=each.cached_share
+            )
+            for each in tables
+        },
+        storage_reservation=0.0,
+    )
+    model = _model(tables)
+    sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": OPTIMIZER})]
+    start = time.process_time()
+    planner.plan(model, sharders)
+    seconds = time.process_time() - start
+    report = planner.report
+    fullest = max(each.memory_bytes for each in report.ranks) / cap
+    return Row(
+        len(tables),
+        ranks,
+        "embershard",
+        report.busiest_seconds,
+        report.bound_seconds,
+        fullest,
+        seconds,
+    )
+
+
+GREEDY: Mapping[str, Callable[[DrawnTable], float]] = {
+    "greedy by size": lambda table: table.rows * table.dim,
+    "greedy by lookups": lambda table: table.pooling * table.dim,
+    "greedy by size x lookups": lambda table: table.rows * table.dim * table.pooling,
+}
+
+
+def greedy(tables: Sequence[DrawnTable], ranks: int, name: str) -> dict[str, list[list[int]]]:
+    """Whole tables, the heaviest first, to the rank with the least: [row, row, column, column,
+    rank] of each shard."""
+    loads = [(0.0, rank) for rank in range(ranks)]
+    found = dict[str, list[list[int]]]()
+    for table in sorted(tables, key=GREEDY[name], reverse=True):
+        load, rank = heapq.heappop(loads)
+        found[table.name] = [[0, table.rows, 0, table.dim, rank]]
+        heapq.heappush(loads, (load + GREEDY[name](table), rank))
+    return found
+
+
+def torchrec(
+    tables: Sequence[DrawnTable], ranks: int, cap: int, peers: Path
+) -> tuple[dict[str, list[list[int]]], float]:
+    """TorchRec's planner's, and its CPU seconds.
+
+    Raises:
+        RuntimeError: it found no plan, or not in half an hour.
+    """
+    request = {
+        "tables": [each._asdict() for each in tables],
+        "ranks": ranks,
+        "cap": cap,
+        "batch_size": BATCH_SIZE,
+    }
+    done = subprocess.run(
+        [peers / "bin" / "python", "-W", "ignore", PEER],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=PEER_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return answer["plan"], answer["cpu_seconds"]
+
+
+def priced(
+    plan: Mapping[str, Sequence[Sequence[int]]],
+    tables: Sequence[DrawnTable],
+    machine: Machine,
+    like: Row,
+    *,
+    cap: int,
+    planner: str,
+    cpu_seconds: float,
+) -> Row:
+    """Any plan of rectangles by our costs; ``like``: our plan of the same tables."""
+    ranks = like.ranks
+    work = Workload(
+        world_size=ranks, local_world_size=ranks, host=machine.host, network=machine.network
+    )
+    load, memory = np.zeros(ranks), np.zeros(ranks)
+    for drawn in tables:
+        examples = BATCH_SIZE * ranks
+        table = Table(
+            name=drawn.name,
+            rows=drawn.rows,
+            dim=drawn.dim,
+            ids=examples * drawn.pooling,
+            bags=float(examples),
+            kernel=machine.kernel(OPTIMIZER),
+            state_bytes_of_row=4,
+            cached_share=drawn.cached_share,
+        )
+        shards = plan[drawn.name]
+        spans = [((first, end), (left, right)) for first, end, left, right, _ in shards]
+        for (*_, rank), seconds, size in zip(shards, *price(table, work, spans), strict=True):
+            load[rank] += seconds
+            memory[rank] += size
+    return like._replace(
+        planner=planner,
+        busiest_seconds=float(load.max()),
+        memory_share=float(memory.max()) / cap,
+        cpu_seconds=cpu_seconds,
+    )
+
+
+def rows(
+    tables: Sequence[DrawnTable], ranks: int, machine: Machine, peers: Path | None
+) -> Iterator[Row]:
+    """All planners on one set of tables."""
+    cap = int(sum(4 * each.rows * each.dim for each in tables) * MEMORY_SLACK / ranks) + (1 << 30)
+    like = ours(tables, ranks, cap, machine)
+    yield like
+    for name in GREEDY:
+        start = time.process_time()
+        plan = greedy(tables, ranks, name)
+        seconds = time.process_time() - start
+        yield priced(plan, tables, machine, like, cap=cap, planner=name, cpu_seconds=seconds)
+    if peers is not None:
+        try:
+            plan, seconds = torchrec(tables, ranks, cap, peers)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(f"TorchRec, {len(tables)} tables, {ranks} ranks: {error}", file=sys.stderr)
+            return
+        yield priced(plan, tables, machine, like, cap=cap, planner="TorchRec", cpu_seconds=seconds)
+
+
+def _model(tables: Sequence[DrawnTable]) -> nn.Module:
+    configs = [
+        EmbeddingBagConfig(
+            name=each.name,
+            num_embeddings=each.rows,
+            embedding_dim=each.dim,
+            feature_names=[each.name],
+        )
+        for each in tables
+    ]
+    return nn.ModuleDict({"sparse": EmbeddingBagCollection(configs, device=torch.device("meta"))})
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planner", description=__doc__)
+    parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
+    parser.add_argument("--peers", type=Path, help="environment of TorchRec, such as .venv-peers")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[2, 8, 16, 64])
+    parser.add_argument("--large", action="store_true", help="also 10,000 tables on 128 ranks")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    machine = default_machine() if given.machine is None else read_machine(given.machine)
+    sets = [(reuse_tables(), ranks) for ranks in given.ranks]
+    sets += [(skewed_tables(1, 40), ranks) for ranks in (2, 4)]
+    if given.large:
+        sets.append((reuse_tables(1, 10_000), 128))
+    print("| tables | ranks | planner | busiest / bound | fullest rank | CPU s |")
+    print("|---|---|---|---|---|---|")
+    for tables, ranks in sets:
+        for row in rows(tables, ranks, machine, given.peers):
+            over = "" if row.memory_share <= 1 else " (over its cap)"
+            print(
+                f"| {row.tables} | {row.ranks} | {row.planner} | "
+                f"{row.busiest_seconds / row.bound_seconds:.3f} | {row.memory_share:.0%}{over} | "
+                f"{row.cpu_seconds:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

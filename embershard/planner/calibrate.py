@@ -1,0 +1,183 @@
+"""``calibrate``: measure what a ``Machine`` says, in under two minutes."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from embershard.kernels import FusedOptimizer, build_fused_tables
+from embershard.planner.link import measure_link
+from embershard.planner.machine import Kernel, Machine, RowCost
+
+__all__ = ["calibrate", "processor_name"]
+
+OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
+CACHED_BYTES = 1 << 19
+"""Of a table whose rows lie in the cache."""
+
+MEMORY_BYTES = 1 << 28
+"""Of a table whose rows do not."""
+
+DIMS = (16, 64, 128, 256)
+BAG_LENGTHS = (1, 8, 32)
+IDS = 1 << 14
+REPEATS = 5
+
+
+class Measured(NamedTuple):
+    """One operation: its size, and its seconds twice over."""
+
+    ids: int
+    bags: int
+    row_bytes: int
+    forward: tuple[float, float]
+    backward: tuple[float, float]
+
+
+def processor_name() -> str:
+    """As the system names the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
+    """Measure this machine, on one thread: lookups and updates of fused tables, and messages
+    between two processes over gloo.
+
+    Args:
+        progress: told what is measured next.
+
+    Raises:
+        RuntimeError: the two processes failed, or did not answer within a minute.
+    """
+    report = progress or (lambda _: None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        kernels, errors, repeats = dict[str, Kernel](), list[float](), list[float]()
+        for optimizer in OPTIMIZERS:
+            costs = dict[str, RowCost]()
+            for place, size in (("cached", CACHED_BYTES), ("memory", MEMORY_BYTES)):
+                report(f"lookups and updates, {optimizer}, rows in {place}")
+                measured = list(_measure(optimizer, size))
+                for name in ("forward", "backward"):
+                    pairs = np.array([getattr(each, name) for each in measured])
+                    costs[f"{name}_{place}"], error = _fit(measured, pairs.min(1))
+                    errors.append(error)
+                    repeats.append(float(np.median(abs(pairs[:, 0] / pairs[:, 1] - 1))))
+            kernels[optimizer] = Kernel(**costs)
+    finally:
+        torch.set_num_threads(threads)
+    report("messages between two processes")
+    link = measure_link()
+    return Machine(
+        processor=processor_name(),
+        versions={"torch": torch.__version__, "python": platform.python_version()},
+        cache_bytes=float(_cache_bytes()),
+        kernels=kernels,
+        host=link,
+        network=link,
+        repeat_error=float(np.mean(repeats)),
+        fit_error=float(np.mean(errors)),
+    )
+
+
+def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
+    generator = torch.Generator().manual_seed(0)
+    for dim in DIMS:
+        rows = table_bytes // (4 * dim)
+        tables = build_fused_tables(
+            [(rows, dim)], [0], optimizer=FusedOptimizer(name=optimizer), device=torch.device("cpu")
+        )
+        states = [state for each in tables.states for state in each.values()]
+        for tensor in [*tables.weights, *states]:
+            tensor.fill_(1.0)  # The first write to a page costs more than any later one.
+        for length, share in product(BAG_LENGTHS, (1, 4)):
+            bags = IDS // share // length
+            offsets = torch.arange(0, bags * length + 1, length)
+            forward, backward = list[float](), list[float]()
+            for _ in range(2):
+                draws = torch.randint(rows, (REPEATS, bags * length), generator=generator)
+                seconds = [_seconds(tables.lookup, ids, offsets) for ids in draws]
+                forward.append(min(each[0] for each in seconds))
+                backward.append(min(each[1] for each in seconds))
+            yield Measured(
+                ids=bags * length,
+                bags=bags,
+                row_bytes=4 * dim,
+                forward=(forward[0], forward[1]),
+                backward=(backward[0], backward[1]),
+            )
+
+
+def _seconds(
+    lookup: Callable[..., torch.Tensor], values: torch.Tensor, offsets: torch.Tensor
+) -> tuple[float, float]:
+    start = time.thread_time()
+    pooled = lookup(values, offsets, None)
+    middle = time.thread_time()
+    gradient = torch.full_like(pooled, 1e-6)
+    begin = time.process_time()
+    pooled.backward(gradient)  # type: ignore[no-untyped-call]
+    return middle - start, time.process_time() - begin
+
+
+def _fit(measured: list[Measured], seconds: NDArray[np.float64]) -> tuple[RowCost, float]:
+    """Costs of least relative error, none negative, and that error.
+
+    A cost that comes out negative is left out and the others are fitted again.
+    """
+    sizes = np.array(
+        [
+            (1, each.ids, each.ids * each.row_bytes, each.bags, each.bags * each.row_bytes)
+            for each in measured
+        ],
+        dtype=float,
+    )
+    relative = sizes / seconds[:, None]
+    kept = list(range(sizes.shape[1]))
+    found = np.zeros(sizes.shape[1])
+    while kept:
+        solved, *_ = np.linalg.lstsq(relative[:, kept], np.ones(len(seconds)), rcond=None)
+        if (solved >= 0).all():
+            found[kept] = solved
+            break
+        kept.pop(int(solved.argmin()))
+    error = float(np.mean(abs(relative @ found - 1)))
+    names = ("start", "id", "id_byte", "bag", "bag_byte")
+    return RowCost(**dict(zip(names, map(float, found), strict=True))), error
+
+
+def _cache_bytes() -> int:
+    """Of the last cache, over the processors that share it."""
+    best = 1 << 20
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            size = (folder / "size").read_text().strip()
+            shared = (folder / "shared_cpu_list").read_text().strip()
+        except OSError:
+            continue
+        if size.endswith("K"):
+            best = max(best, int(size[:-1]) * 1024 // _count(shared))
+    return best
+
+
+def _count(cpus: str) -> int:
+    """Processors of a list such as ``0-3,8``."""
+    total = 0
+    for part in cpus.split(","):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return total

@@ -1,0 +1,233 @@
+"""``Option``: a way of cutting a table, and what each of its shards costs a rank a step.
+
+    cost of a shard = lookup + update                     (the kernel, by the machine's ``RowCost``)
+                    + ids in, vectors out, gradients in   (messages, by its ``Link``)
+
+A rank's step is the sum over its shards. Ids are spread evenly over the rows of a table, so that a
+cut by rows divides ids and a cut by columns repeats them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.package.rectangles import cut_evenly
+from embershard.package.row_format import DIM_MULTIPLE
+from embershard.planner.machine import Kernel, Link, RowCost
+from embershard.sharding import ShardingType
+
+__all__ = ["Option", "Table", "Workload", "cached_shares", "options_of", "price"]
+
+FLOAT_BYTES = 4
+ID_BYTES = 8
+LENGTH_BYTES = 4
+MIN_PARTITION = 32
+
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What a plan must know of a table."""
+
+    name: str
+    rows: int
+    dim: int
+    ids: float
+    """Looked up in a step, by all ranks together."""
+
+    bags: float
+    """Pooled in a step, by all ranks together."""
+
+    kernel: Kernel
+    """Of its optimizer on this machine."""
+
+    is_sequence: bool = False
+    """Whether a vector an id is returned, in place of one a bag."""
+
+    state_bytes_of_row: int = 0
+    """Of the optimizer, beside the weights: for a row of one column range."""
+
+    state_bytes_of_value: int = 0
+    """Likewise, for each value."""
+
+    sharding_types: tuple[str, ...] | None = None
+    min_partition: int | None = None
+    cached_share: float = 0.0
+
+    @property
+    def table_bytes(self) -> int:
+        """Of the weights."""
+        return self.rows * self.dim * FLOAT_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is common to all tables."""
+
+    world_size: int
+    local_world_size: int
+    host: Link
+    network: Link
+
+    @property
+    def seconds_of_byte(self) -> float:
+        """Of a byte that a rank sends to or receives from a rank drawn at random."""
+        remote = 1 - self.local_world_size / self.world_size
+        own = 1 / self.world_size
+        near = 1 - remote - own
+        return remote / self.network.bytes_per_second + near / self.host.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """A way of cutting a table."""
+
+    sharding_type: str
+    spans: tuple[tuple[Span, Span], ...]
+    """Rows and columns of each shard."""
+
+    seconds: NDArray[np.float64]
+    """A step, of each shard."""
+
+    memory: NDArray[np.float64]
+    """Bytes of weights, optimizer state and pooled vectors, of each shard."""
+
+    host_columns: int = 0
+    """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
+
+    @property
+    def largest(self) -> float:
+        """Seconds of the heaviest shard."""
+        return float(self.seconds.max())
+
+    @property
+    def total(self) -> float:
+        """Seconds of all shards."""
+        return float(self.seconds.sum())
+
+
+def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.float64]:
+    """The share of lookups of each table whose row lies in the cache.
+
+    Che's approximation of a least-recently-used cache: a row that is looked up with rate r is
+    there with probability ``1 - exp(-r * t)``, with the t at which the rows that are there fill it.
+    Source: H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
+
+    Args:
+        tables: their rows are looked up alike.
+        cache_bytes: of all ranks together.
+    """
+    rows = np.array([each.rows for each in tables], dtype=float)
+    sizes = np.array([each.table_bytes for each in tables], dtype=float)
+    rates = np.array([each.ids for each in tables]) / rows
+    if sizes[rates > 0].sum() <= cache_bytes:
+        return np.ones(len(tables))
+    low, high = -60.0, 60.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        filled = sizes @ -np.expm1(-rates * np.exp(middle))
+        low, high = (middle, high) if filled < cache_bytes else (low, middle)
+    shares: NDArray[np.float64] = -np.expm1(-rates * np.exp(low))
+    return shares
+
+
+def options_of(table: Table, work: Workload) -> list[Option]:
+    """The ways of cutting a table that its constraints allow, each once.
+
+    Raises:
+        ValueError: none; the message says why.
+    """
+    kinds = table.sharding_types
+    world, local = work.world_size, work.local_world_size
+    least = table.min_partition or MIN_PARTITION
+    widest = max(1, table.dim // max(least, DIM_MULTIPLE))
+    found = dict[tuple[int, int, int], tuple[str, int, int, int]]()
+
+    def add(kind: ShardingType, rows: int, columns: int, bound: int = 0) -> None:
+        if rows <= table.rows and columns <= widest:
+            found.setdefault((rows, columns, bound), (kind.value, rows, columns, bound))
+
+    def allows(kind: ShardingType, *, otherwise: bool = False) -> bool:
+        return otherwise if kinds is None else kind.value in kinds
+
+    if allows(ShardingType.TABLE_WISE, otherwise=True):
+        add(ShardingType.TABLE_WISE, 1, 1)
+    if allows(ShardingType.COLUMN_WISE, otherwise=True):
+        for count in _powers(min(widest, 2 * world)):
+            add(ShardingType.COLUMN_WISE, 1, count)
+    if kinds is None:
+        for count in [*_powers(world), world]:
+            add(ShardingType.ROW_WISE, count, 1)
+    elif allows(ShardingType.ROW_WISE):
+        add(ShardingType.ROW_WISE, min(world, table.rows), 1)
+    if allows(ShardingType.TABLE_ROW_WISE):
+        add(ShardingType.TABLE_ROW_WISE, min(local, table.rows), 1, min(local, table.rows))
+    if allows(ShardingType.TABLE_COLUMN_WISE):
+        count = min(local, widest)
+        add(ShardingType.TABLE_COLUMN_WISE, 1, count, count)
+    if allows(ShardingType.GRID_SHARD):
+        count = min(local, table.rows)
+        add(ShardingType.GRID_SHARD, count, min(world // local, widest), count)
+    if not found:
+        raise ValueError(
+            f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
+            f"{list(kinds or ())}"
+        )
+    return [_option(table, work, *cut) for cut in found.values()]
+
+
+def _powers(most: int) -> list[int]:
+    """2, 4, 8 .. up to ``most``."""
+    return [1 << power for power in range(1, max(most, 1).bit_length())]
+
+
+def _option(
+    table: Table, work: Workload, kind: str, row_cuts: int, column_cuts: int, bound: int
+) -> Option:
+    rows = cut_evenly(table.rows, row_cuts, 1)
+    columns = cut_evenly(table.dim, column_cuts, DIM_MULTIPLE)
+    spans = tuple((row, column) for column in columns for row in rows)
+    return Option(kind, spans, *price(table, work, spans), bound)
+
+
+def price(
+    table: Table, work: Workload, spans: Sequence[tuple[Span, Span]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds a step and bytes of each shard.
+
+    Args:
+        table: that is cut.
+        work: of the ranks.
+        spans: rows and columns of each shard.
+    """
+    heights = np.array([row[1] - row[0] for row, _ in spans], dtype=float)
+    widths = np.array([column[1] - column[0] for _, column in spans], dtype=float)
+    ids = table.ids * heights / table.rows
+    row_bytes = widths * FLOAT_BYTES
+    seconds = np.zeros(len(spans))
+    kernel = table.kernel
+    for share, passes in (
+        (table.cached_share, (kernel.forward_cached, kernel.backward_cached)),
+        (1 - table.cached_share, (kernel.forward_memory, kernel.backward_memory)),
+    ):
+        for cost in passes:
+            seconds += share * _pass(cost, ids, table.bags, row_bytes)
+    vectors = (ids if table.is_sequence else table.bags) * widths * FLOAT_BYTES
+    sent = ids * ID_BYTES + table.bags * LENGTH_BYTES + 2 * vectors
+    seconds += sent * work.seconds_of_byte
+    memory = heights * row_bytes + heights * table.state_bytes_of_row
+    memory += heights * widths * table.state_bytes_of_value + 2 * vectors + ids * ID_BYTES
+    return seconds, memory
+
+
+def _pass(
+    cost: RowCost, ids: NDArray[np.float64], bags: float, row_bytes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    per_id = cost.id + row_bytes * cost.id_byte
+    return ids * per_id + bags * (cost.bag + row_bytes * cost.bag_byte)

@@ -1,0 +1,126 @@
+"""``Machine``: what lookups, updates and messages cost on one kind of machine, in seconds.
+
+``calibrate`` measures it; `machines` holds those that ship. Costs are linear in the ids, bags and
+bytes of a shard, each once for rows in the processor's cache and once for rows in memory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from embershard.errors import InputError, PackageError
+from embershard.package.validation import parse_model
+
+__all__ = ["Kernel", "Link", "Machine", "RowCost", "read_machine"]
+
+FORMAT_VERSION = 0
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class RowCost(_Part):
+    """Seconds of one pass over a batch: ``ids * (id + row_bytes * id_byte) + bags * (bag +
+    row_bytes * bag_byte)``, and ``start`` for the call."""
+
+    start: Seconds
+    id: Seconds
+    id_byte: Seconds
+    bag: Seconds
+    bag_byte: Seconds
+
+    def seconds(self, *, ids: float, bags: float, row_bytes: float) -> float:
+        """Of a pass, without the start.
+
+        Args:
+            ids: looked up.
+            bags: that they are pooled into.
+            row_bytes: of the shard's columns.
+        """
+        per_id = self.id + row_bytes * self.id_byte
+        return ids * per_id + bags * (self.bag + row_bytes * self.bag_byte)
+
+
+class Kernel(_Part):
+    """A fused kernel with one optimizer: the lookup, and the update in backward."""
+
+    forward_cached: RowCost
+    forward_memory: RowCost
+    backward_cached: RowCost
+    backward_memory: RowCost
+
+
+class Link(_Part):
+    """A path between two ranks."""
+
+    latency_seconds: Seconds
+    """Of a collective that moves nothing."""
+
+    bytes_per_second: Positive
+    """Of one rank, sent and received together."""
+
+
+class Machine(_Part):
+    """Costs of one kind of machine."""
+
+    format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
+    processor: str
+    """As the system names it: a calibration of another one is warned about."""
+
+    versions: dict[str, str]
+    """Of the libraries that were measured."""
+
+    cache_bytes: Positive
+    """Of the last cache that one rank has to itself."""
+
+    kernels: dict[str, Kernel]
+    """By the optimizer's name."""
+
+    host: Link
+    """Between ranks of one host."""
+
+    network: Link
+    """Between hosts."""
+
+    repeat_error: Seconds = 0.0
+    """Median relative difference between two measurements of one operation."""
+
+    fit_error: Seconds = 0.0
+    """Mean relative difference between a measured operation and what these costs say of it."""
+
+    def kernel(self, optimizer: str) -> Kernel:
+        """Of one optimizer.
+
+        Raises:
+            InputError: it was not measured.
+        """
+        if optimizer not in self.kernels:
+            known = ", ".join(self.kernels)
+            raise InputError(f"machine: optimizer: expected one of {known}, got {optimizer!r}")
+        return self.kernels[optimizer]
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def read_machine(path: str | Path) -> Machine:
+    """Read what ``Machine.save`` wrote.
+
+    Raises:
+        InputError: it cannot be read, or is no calibration; with file and field.
+    """
+    try:
+        machine, _ = parse_model(Machine, Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: expected a calibration, got {error.strerror}") from error
+    except PackageError as error:
+        raise InputError(str(error)) from error
+    return machine

@@ -1,0 +1,313 @@
+"""``EmbeddingShardingPlanner``: a ``ShardingPlan`` of a model's collections."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch.distributed as dist
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.formatting import megabytes_text
+from embershard.kernels import FusedOptimizer
+from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
+from embershard.package.rectangles import Shard
+from embershard.planner.cost import Option, Table, Workload, cached_shares, options_of
+from embershard.planner.report import PlanReport, RankLoad, TableChoice
+from embershard.planner.search import InfeasibleError, Placement, search
+from embershard.planner.topology import ParameterConstraints, Topology
+from embershard.sharding import (
+    EmbeddingComputeKernel,
+    EmbeddingModuleShardingPlan,
+    ParameterSharding,
+    ShardingPlan,
+    ShardingType,
+)
+from embershard.sharding.environment import agree
+from embershard.sharding.plan import tables_of
+from embershard.sharding.sharders import Sharder
+
+__all__ = ["EmbeddingShardingPlanner", "PlannerError"]
+
+BATCH_SIZE = 512
+ROW_STATE_BYTES = 4
+STORAGE_RESERVATION = 0.15
+UNCONSTRAINED = ParameterConstraints()
+
+
+class PlannerError(InputError):
+    """No plan fits the topology and the constraints; the message says what is missing."""
+
+
+class _Collection(NamedTuple):
+    path: str
+    module: nn.Module
+    optimizers: Mapping[str, FusedOptimizer]
+
+
+class EmbeddingShardingPlanner:
+    """Plans the collections of a model: the busiest rank is as little busy as the search finds.
+
+    Names follow TorchRec. Costs are those of the topology's machine, in seconds.
+
+    Args:
+        topology: the ranks.
+        batch_size: examples of a rank's batch.
+        constraints: by table name. A table without has none.
+        storage_reservation: share of each rank's memory that is kept free, for the dense part.
+
+    Raises:
+        InputError: a batch size or reservation that cannot be used.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        batch_size: int = BATCH_SIZE,
+        *,
+        constraints: Mapping[str, ParameterConstraints] | None = None,
+        storage_reservation: float = STORAGE_RESERVATION,
+    ) -> None:
+        if batch_size < 1:
+            raise InputError(f"planner: batch_size: expected at least 1, got {batch_size}")
+        if not 0 <= storage_reservation < 1:
+            raise InputError(
+                f"planner: storage_reservation: expected 0 .. 1, 1 excluded, "
+                f"got {storage_reservation}"
+            )
+        self._topology, self._batch_size = topology, batch_size
+        self._constraints = dict(constraints or {})
+        self._reservation = storage_reservation
+        self._report: PlanReport | None = None
+
+    @property
+    def report(self) -> PlanReport:
+        """Of the last plan.
+
+        Raises:
+            InputError: there is none.
+        """
+        if self._report is None:
+            raise InputError("planner: report: expected a plan before it, got none")
+        return self._report
+
+    def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:
+        """The plan of every collection that one of the sharders shards.
+
+        Args:
+            module: the model, on any device.
+            sharders: of its collections; they say which optimizer a table has.
+
+        Raises:
+            InputError: constraints of a table that is not there, or of pooling factors that are not
+                one a feature.
+            PlannerError: no plan was found that keeps to the memory of the ranks.
+        """
+        start = time.perf_counter()
+        collections = _collections(module, sharders)
+        named = [(each, table) for each in collections for table in tables_of(each.module)]
+        names = {table.name for _, table in named}
+        for name in self._constraints:
+            if name not in names:
+                raise InputError(f"constraints: expected one of {sorted(names)}, got {name!r}")
+        tables = self._tables(named)
+        options = self._options(tables)
+        placed = self._search(tables, options) if tables else None
+        plan = ShardingPlan({each.path: EmbeddingModuleShardingPlan() for each in collections})
+        for at, (collection, table) in enumerate(named):
+            assert placed is not None
+            chosen, ranks = options[at][placed.chosen[at]], placed.ranks[at]
+            plan.plan[collection.path][table.name] = _sharding(table, chosen, ranks)
+        if placed is not None:
+            self._report = self._make_report(named, options, placed, time.perf_counter() - start)
+        return plan
+
+    def collective_plan(
+        self,
+        module: nn.Module,
+        sharders: Sequence[Sharder],
+        pg: Any = None,
+    ) -> ShardingPlan:
+        """Rank 0 plans and every rank gets its plan. Every rank calls it.
+
+        Args:
+            module: as in ``plan``.
+            sharders: likewise.
+            pg: the ranks. None: the default group.
+
+        Raises:
+            InputError: as ``plan``, the same on every rank.
+        """
+        group = pg or dist.group.WORLD
+
+        def build() -> str:
+            return self.plan(module, sharders).to_json() if dist.get_rank(group) == 0 else ""
+
+        text = [agree(group, build, lambda _: "")]
+        dist.broadcast_object_list(text, group=group, group_src=0)
+        return ShardingPlan.from_json(text[0])
+
+    def _tables(self, named: Sequence[tuple[_Collection, EmbeddingConfig]]) -> list[Table]:
+        topology = self._topology
+        examples = self._batch_size * topology.world_size
+        found = list[Table]()
+        for collection, table in named:
+            given = self._constraints.get(table.name, UNCONSTRAINED)
+            factors = list(given.pooling_factors or [1.0])
+            features = len(table.feature_names)
+            if len(factors) not in (1, features):
+                raise InputError(
+                    f"constraints: table {table.name!r}: pooling_factors: expected 1 or "
+                    f"{features}, got {len(factors)}"
+                )
+            # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
+            optimizer = collection.optimizers[table.name].name.removeprefix("ema_")
+            mean = sum(factors) / len(factors)
+            found.append(
+                Table(
+                    name=table.name,
+                    rows=table.num_embeddings,
+                    dim=table.embedding_dim,
+                    ids=examples * features * mean,
+                    bags=float(examples * features),
+                    kernel=topology.machine.kernel(optimizer),
+                    is_sequence=not isinstance(table, EmbeddingBagConfig),
+                    state_bytes_of_row=ROW_STATE_BYTES if "rowwise" in optimizer else 0,
+                    state_bytes_of_value=ROW_STATE_BYTES if optimizer == "adagrad" else 0,
+                    sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
+                    min_partition=given.min_partition,
+                )
+            )
+        shares = cached_shares(found, topology.machine.cache_bytes * topology.world_size)
+        for at, (_, table) in enumerate(named):
+            share = self._constraints.get(table.name, UNCONSTRAINED).cached_share
+            found[at] = replace(
+                found[at], cached_share=float(shares[at]) if share is None else share
+            )
+        return found
+
+    def _options(self, tables: Sequence[Table]) -> list[list[Option]]:
+        topology = self._topology
+        work = Workload(
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+            host=topology.machine.host,
+            network=topology.machine.network,
+        )
+        try:
+            return [options_of(table, work) for table in tables]
+        except ValueError as error:
+            raise PlannerError(f"constraints: {error}") from error
+
+    def _search(self, tables: Sequence[Table], options: Sequence[Sequence[Option]]) -> Placement:
+        devices = self._topology.devices
+        caps = np.array([each.memory_bytes for each in devices]) * (1 - self._reservation)
+        try:
+            return search(
+                options,
+                speeds=np.array([each.speed for each in devices]),
+                caps=caps,
+                local_world_size=self._topology.local_world_size,
+            )
+        except InfeasibleError as error:
+            raise PlannerError(self._reason(tables, options, caps, error)) from error
+
+    def _reason(
+        self,
+        tables: Sequence[Table],
+        options: Sequence[Sequence[Option]],
+        caps: Any,
+        error: InfeasibleError,
+    ) -> str:
+        needed = sum(min(float(each.memory.sum()) for each in cuts) for cuts in options)
+        total = float(caps.sum())
+        kept = f"{self._reservation:.0%} of each rank's memory is reserved"
+        if needed > total:
+            short = needed - total
+            return (
+                f"plan: tables and buffers: expected at most {megabytes_text(total)} MB, got "
+                f"{megabytes_text(needed)} MB: {megabytes_text(short)} MB short; "
+                f"{megabytes_text(short / len(caps))} MB more on each rank would hold them ({kept})"
+            )
+        return (
+            f"plan: table {tables[error.table].name!r}: its smallest shard has no rank with room: "
+            f"{megabytes_text(error.missing_bytes)} MB short ({kept}); allow further sharding "
+            "types or a smaller min_partition, or give a rank more memory"
+        )
+
+    def _make_report(
+        self,
+        named: Sequence[tuple[_Collection, EmbeddingConfig]],
+        options: Sequence[Sequence[Option]],
+        placed: Placement,
+        seconds: float,
+    ) -> PlanReport:
+        choices = list[TableChoice]()
+        for at, (collection, table) in enumerate(named):
+            chosen = options[at][placed.chosen[at]]
+            others = [each for each in options[at] if each is not chosen]
+            other = min(others, key=lambda each: each.total, default=None)
+            choices.append(
+                TableChoice(
+                    path=collection.path,
+                    table=table.name,
+                    sharding_type=chosen.sharding_type,
+                    shards=len(chosen.spans),
+                    ranks=tuple(sorted(set(placed.ranks[at]))),
+                    seconds=chosen.total,
+                    second_best=None if other is None else _cut_of(other),
+                )
+            )
+        return PlanReport(
+            ranks=[
+                RankLoad(
+                    seconds=float(load),
+                    memory_bytes=float(memory),
+                    memory_bytes_max=device.memory_bytes,
+                )
+                for load, memory, device in zip(
+                    placed.load, placed.memory, self._topology.devices, strict=True
+                )
+            ],
+            tables=sorted(choices, key=lambda each: -each.seconds),
+            bound_seconds=placed.bound,
+            planning_seconds=seconds,
+        )
+
+
+def _collections(module: nn.Module, sharders: Sequence[Sharder]) -> list[_Collection]:
+    found = list[_Collection]()
+    for path, each in module.named_modules():
+        sharder = next((one for one in sharders if one.can_shard(each)), None)
+        if sharder is None:
+            continue
+        wanted = {
+            table.name: ParameterSharding(
+                sharding_type=ShardingType.TABLE_WISE.value,
+                compute_kernel=EmbeddingComputeKernel.FUSED.value,
+                sharding_spec=(),
+            )
+            for table in tables_of(each)
+        }
+        optimizers = sharder.optimizers(each, wanted, where=f"module {path!r}")
+        found.append(_Collection(path, each, optimizers))
+    return found
+
+
+def _cut_of(option: Option) -> tuple[str, int, float]:
+    return option.sharding_type, len(option.spans), option.total
+
+
+def _sharding(table: EmbeddingConfig, option: Option, ranks: Sequence[int]) -> ParameterSharding:
+    return ParameterSharding(
+        sharding_type=option.sharding_type,
+        compute_kernel=EmbeddingComputeKernel.FUSED.value,
+        sharding_spec=tuple(
+            Shard(table=table.name, rows=rows, columns=columns, devices=(rank,))
+            for (rows, columns), rank in zip(option.spans, ranks, strict=True)
+        ),
+    )

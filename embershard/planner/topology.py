@@ -1,0 +1,146 @@
+"""``Topology``: the ranks that a plan is for; ``ParameterConstraints``: what it must keep to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from embershard.errors import InputError
+from embershard.planner.machine import Machine
+from embershard.planner.machines import default_machine
+from embershard.sharding import EmbeddingComputeKernel, ShardingType
+
+__all__ = ["Device", "ParameterConstraints", "Topology"]
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What one rank has."""
+
+    memory_bytes: int
+    """For tables, optimizer state and buffers."""
+
+    speed: float = 1.0
+    """Of its lookups and updates, relative to the machine that was calibrated."""
+
+
+class Topology:
+    """Ranks, their memory, and the machine they run on. Names follow TorchRec.
+
+    Args:
+        world_size: number of ranks.
+        compute_device: "cpu".
+        ddr_cap: bytes of memory for the tables of one rank. None: 128 GiB divided by the ranks of
+            a host.
+        local_world_size: ranks of a host. None: all on one host.
+        devices: of each rank, if they differ; in place of ``ddr_cap``.
+        machine: costs. None: those that ship for this kind of processor.
+
+    Raises:
+        InputError: no rank, no memory, a speed that is not positive, or an unknown device.
+    """
+
+    def __init__(
+        self,
+        world_size: int,
+        compute_device: str = "cpu",
+        ddr_cap: int | None = None,
+        local_world_size: int | None = None,
+        *,
+        devices: Sequence[Device] | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        if world_size < 1:
+            raise InputError(f"topology: world_size: expected at least 1, got {world_size}")
+        if compute_device != "cpu":
+            raise InputError(f"topology: compute_device: expected cpu, got {compute_device!r}")
+        local = world_size if local_world_size is None else local_world_size
+        if local < 1 or world_size % local:
+            raise InputError(
+                f"topology: local_world_size: expected a divisor of {world_size}, got {local}"
+            )
+        if devices is None:
+            cap = 128 * GIB // local if ddr_cap is None else ddr_cap
+            devices = [Device(memory_bytes=cap)] * world_size
+        elif ddr_cap is not None:
+            raise InputError("topology: expected ddr_cap or devices, got both")
+        if len(devices) != world_size:
+            raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
+        for rank, device in enumerate(devices):
+            if device.memory_bytes <= 0:
+                raise InputError(
+                    f"topology: rank {rank}: memory: expected bytes, got {device.memory_bytes}"
+                )
+            if not (math.isfinite(device.speed) and device.speed > 0):
+                raise InputError(
+                    f"topology: rank {rank}: speed: expected a positive number, got {device.speed}"
+                )
+        self.world_size, self.local_world_size = world_size, local
+        self.compute_device = compute_device
+        self.devices = tuple(devices)
+        self._machine = machine
+
+    @cached_property
+    def machine(self) -> Machine:
+        """Costs of its processors."""
+        return self._machine or default_machine()
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return self.world_size // self.local_world_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterConstraints:
+    """What a plan must keep to for one table. Names follow TorchRec.
+
+    Raises:
+        InputError: constraints that no plan can keep.
+    """
+
+    sharding_types: Sequence[str] | None = None
+    """Values of ``ShardingType`` to choose from. None: table_wise, column_wise and row_wise, where
+    row_wise may cover fewer than all ranks."""
+
+    compute_kernels: Sequence[str] | None = None
+    """Values of ``EmbeddingComputeKernel``; ``fused`` is what is planned."""
+
+    min_partition: int | None = None
+    """Least columns of a shard. None: 32."""
+
+    pooling_factors: Sequence[float] | None = None
+    """Mean ids a bag of each feature, or one for all. None: 1."""
+
+    cached_share: float | None = None
+    """Share of lookups whose row lies in the cache, 0 .. 1. None: by the sizes of all tables and of
+    the caches, each table's rows looked up alike."""
+
+    def __post_init__(self) -> None:
+        known = {each.value for each in ShardingType}
+        if self.sharding_types is not None and (
+            not self.sharding_types or not known.issuperset(self.sharding_types)
+        ):
+            raise InputError(
+                f"constraints: sharding_types: expected some of {sorted(known)}, "
+                f"got {list(self.sharding_types)}"
+            )
+        fused = EmbeddingComputeKernel.FUSED.value
+        if self.compute_kernels is not None and fused not in self.compute_kernels:
+            raise InputError(
+                f"constraints: compute_kernels: expected {fused!r} among them, "
+                f"got {list(self.compute_kernels)}"
+            )
+        if self.min_partition is not None and self.min_partition < 1:
+            raise InputError(
+                f"constraints: min_partition: expected at least 1, got {self.min_partition}"
+            )
+        if self.cached_share is not None and not 0 <= self.cached_share <= 1:
+            raise InputError(f"constraints: cached_share: expected 0 .. 1, got {self.cached_share}")
+        for factor in self.pooling_factors or ():
+            if not (math.isfinite(factor) and factor >= 0):
+                raise InputError(f"constraints: pooling_factors: expected at least 0, got {factor}")

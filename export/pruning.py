@@ -1,0 +1,190 @@
+"""Rows that training seldom looked up, left out of a package."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import ExportError
+from embershard.export.embeddings import EMBEDDING_MODULES, BagModule, EmbeddingModule
+from embershard.modules import (
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    EmbeddingCollection,
+    EmbeddingConfig,
+)
+from embershard.package.id_maps import Identity, IdMap, Vocabulary
+from embershard.package.schema import Schema, SparseInput
+
+__all__ = ["Pruned", "PrunedTable", "prune_rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrunedTable:
+    """What was left out of a table."""
+
+    rows_kept: int
+    rows_dropped: int
+
+    lookups_lost: float
+    """Share of the table's lookups in training that were of dropped rows, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """For ``export_model``."""
+
+    module: nn.Module
+    """A shallow copy, whose pruned collections are new."""
+
+    schema: Schema
+    """With id maps that know the rows kept."""
+
+    tables: Mapping[str, PrunedTable]
+    """By the key of their counts."""
+
+
+def prune_rows(
+    module: nn.Module, schema: Schema, access_counts: Mapping[str, Tensor], *, min_accesses: int
+) -> Pruned:
+    """Leave out rows with fewer than ``min_accesses`` lookups. Their ids are unknown afterwards,
+    and get what the id map says of unknown ones.
+
+    Args:
+        module: as for ``export_model``.
+        schema: of its inputs. Those of a table with counts have an Identity or a Vocabulary of
+            one set of ids, with ``unknown`` oov or zero, and are looked up in that table alone.
+        access_counts: ``<path of the collection>.<table>`` -> integers ``(num_embeddings,)``, of
+            the tables to prune; see ``DistributedModelParallel.access_counts``.
+        min_accesses: at least 1. The row of unknown ids stays.
+
+    Raises:
+        ExportError: counts that fit no table, a table of which no row would stay, or inputs that
+            cannot be told that rows are gone.
+    """
+    if min_accesses < 1:
+        raise ExportError(f"min_accesses: expected at least 1, got {min_accesses}")
+    known = dict(_tables(module))
+    inputs = {item.name: item for item in schema.sparse}
+    report, kept_of = dict[str, PrunedTable](), dict[str, dict[str, Tensor]]()
+    for key, counts in access_counts.items():
+        if key not in known:
+            raise ExportError(f"access counts of {key!r}: expected one of {sorted(known)}")
+        path, table = known[key]
+        users = [config for _, config in known.values() if config is not table]
+        ids = _id_map(key, table, inputs, users)
+        if counts.shape != (table.num_embeddings,):
+            raise ExportError(
+                f"access counts of {key!r}: expected shape ({table.num_embeddings},), "
+                f"got {tuple(counts.shape)}"
+            )
+        rows = table.num_embeddings - (ids.unknown == "oov")
+        kept = (counts[:rows] >= min_accesses).nonzero().flatten()
+        if not len(kept):
+            raise ExportError(
+                f"table {key!r}: expected a row of at least {min_accesses} lookups, "
+                f"got at most {int(counts[:rows].max())}"
+            )
+        lost = int(counts[:rows].sum() - counts[kept].sum())
+        report[key] = PrunedTable(
+            rows_kept=len(kept),
+            rows_dropped=rows - len(kept),
+            lookups_lost=lost / max(int(counts.sum()), 1),
+        )
+        pruned = Vocabulary(_known_ids(ids)[kept.numpy()], unknown=ids.unknown)
+        for feature in table.feature_names:
+            inputs[feature] = replace(inputs[feature], ids=pruned)
+        unknown_row = torch.arange(rows, table.num_embeddings)
+        kept_of.setdefault(path, {})[table.name] = torch.cat([kept, unknown_row])
+    for path, tables in kept_of.items():
+        collection = module.get_submodule(path)
+        assert isinstance(collection, EMBEDDING_MODULES)
+        module = _with_submodule(module, path, _pruned(collection, tables))
+    schema = Schema(dense=schema.dense, sparse=[inputs[item.name] for item in schema.sparse])
+    return Pruned(module=module, schema=schema, tables=report)
+
+
+def _tables(module: nn.Module) -> Iterator[tuple[str, tuple[str, EmbeddingConfig]]]:
+    """Key of counts -> path of the collection, and the table."""
+    for path, each in module.named_modules():
+        if isinstance(each, EMBEDDING_MODULES):
+            for table in _configs(each):
+                yield f"{path}.{table.name}" if path else table.name, (path, table)
+
+
+def _configs(module: EmbeddingModule) -> list[EmbeddingBagConfig] | list[EmbeddingConfig]:
+    if isinstance(module, BagModule):
+        return module.embedding_bag_configs()
+    return module.embedding_configs()
+
+
+def _id_map(
+    key: str,
+    table: EmbeddingConfig,
+    inputs: Mapping[str, SparseInput],
+    others: list[EmbeddingConfig],
+) -> Identity | Vocabulary:
+    maps = list[IdMap | None]()
+    for feature in table.feature_names:
+        where = f"table {key!r}: feature {feature!r}"
+        if feature not in inputs:
+            raise ExportError(f"{where}: expected one of the schema's inputs {sorted(inputs)}")
+        if any(feature in other.feature_names for other in others):
+            raise ExportError(f"{where}: expected one table that looks it up, got several")
+        maps.append(inputs[feature].ids)
+    first = maps[0]
+    if not isinstance(first, Identity | Vocabulary) or first.unknown == "reject":
+        raise ExportError(
+            f"table {key!r}: expected ids of an Identity or a Vocabulary with unknown oov or zero, "
+            f"got {first!r}"
+        )
+    if any(each != first for each in maps):
+        raise ExportError(f"table {key!r}: expected one id map of all its features, got several")
+    return first
+
+
+def _known_ids(ids: Identity | Vocabulary) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.arange(ids.rows, dtype=np.int64) if isinstance(ids, Identity) else ids.ids
+
+
+@torch.no_grad()
+def _pruned(
+    module: EmbeddingModule, kept: Mapping[str, Tensor]
+) -> EmbeddingBagCollection | EmbeddingCollection:
+    """A plain collection of the rows kept, and of other tables whole."""
+    collection: EmbeddingBagCollection | EmbeddingCollection
+    if isinstance(module, BagModule):
+        weights = {name: module.embedding_bags[name].weight for name in module.embedding_bags}
+        bags = [
+            replace(table, num_embeddings=len(kept.get(table.name, weights[table.name])))
+            for table in module.embedding_bag_configs()
+        ]
+        collection = EmbeddingBagCollection(bags, module.is_weighted())
+        into = collection.embedding_bags
+    else:
+        weights = {name: module.embeddings[name].weight for name in module.embeddings}
+        tables = [
+            replace(table, num_embeddings=len(kept.get(table.name, weights[table.name])))
+            for table in module.embedding_configs()
+        ]
+        collection = EmbeddingCollection(tables)
+        into = collection.embeddings
+    for name, weight in weights.items():
+        into[name].weight.copy_(weight[kept[name]] if name in kept else weight)
+    return collection
+
+
+def _with_submodule(module: nn.Module, path: str, new: nn.Module) -> nn.Module:
+    """A shallow copy with another module at ``path``."""
+    if not path:
+        return new
+    name, _, rest = path.partition(".")
+    found = copy.copy(module)
+    found._modules = dict(module._modules)
+    found._modules[name] = _with_submodule(module.get_submodule(name), rest, new)
+    return found
