@@ -26,7 +26,7 @@ at::Tensor Rows(int64_t rows) {
   return at::linspace(-3, 3, rows * kWidth).sin().reshape({rows, kWidth});
 }
 
-class PackLinearsTest : public testing::TestWithParam<int> {
+class PackLinearsTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (!at::hasMKLDNN()) GTEST_SKIP() << "torch has no oneDNN";
@@ -119,8 +119,8 @@ TEST_P(PackLinearsTest, InBfloat16ScoresAreThoseOfTheRoundedProgram) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, PackLinearsTest, testing::Values(1, 2),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Threads, PackLinearsTest, ::testing::Values(1, 2),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace embershard

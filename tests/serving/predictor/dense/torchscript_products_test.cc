@@ -32,7 +32,7 @@ at::Tensor Waves(int64_t rows, int64_t columns) {
   return at::linspace(-3, 30, rows * columns).sin().reshape({rows, columns});
 }
 
-class ReplaceProductsTest : public testing::TestWithParam<int> {
+class ReplaceProductsTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
 #if defined(__x86_64__)
@@ -100,8 +100,8 @@ TEST_P(ReplaceProductsTest, NaNStaysInItsExample) {
   EXPECT_TRUE(got[2].equal(expected[2]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, ReplaceProductsTest, testing::Values(1, 2),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Threads, ReplaceProductsTest, ::testing::Values(1, 2),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace embershard
