@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from embershard.models import DIN, DLRM, DLRM_DCN, LogitModel, TwoTower
     from embershard.modules import (
         MLP,
+        DataType,
         EmbeddingBagCollection,
         EmbeddingBagConfig,
         EmbeddingCollection,
@@ -57,6 +58,7 @@ __all__ = [
     "Client",
     "ConfigError",
     "DataError",
+    "DataType",
     "DeadlineError",
     "DenseInput",
     "EmbeddingBagCollection",
@@ -104,6 +106,7 @@ _HOMES = {
     "DIN": "embershard.models",
     "DLRM": "embershard.models",
     "DLRM_DCN": "embershard.models",
+    "DataType": "embershard.modules",
     "DenseInput": "embershard.package",
     "EmbeddingBagCollection": "embershard.modules",
     "EmbeddingBagConfig": "embershard.modules",

@@ -18,12 +18,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from embershard.errors import ExportError
 from embershard.modules import (
+    DataType,
     EmbeddingBagCollection,
     EmbeddingCollection,
+    EmbeddingConfig,
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
     PoolingType,
@@ -40,6 +42,7 @@ __all__ = [
     "PooledLookup",
     "SequenceLookup",
     "gives_sequences",
+    "half_tables",
     "lay_out",
 ]
 
@@ -106,7 +109,7 @@ class Layout:
     """Tables and lookups of a module, and where what they give lies."""
 
     tables: Mapping[str, Tensor]
-    """By name, float32 ``(rows, dim)``: the module's own, no copy."""
+    """By name, float32 ``(rows, dim)``: the module's own, no copy but of FP16 tables."""
 
     pooled: tuple[PooledLookup, ...]
     """In the order of their columns."""
@@ -215,10 +218,24 @@ def _sequences(schema: Schema, found: list[_Output]) -> Iterator[SequenceLookup]
 def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
     prefix = "embeddings." if gives_sequences(module) else "embedding_bags."
     return {
-        key.removeprefix(prefix).removesuffix(".weight"): weight
+        key.removeprefix(prefix).removesuffix(".weight"): weight.float()  # itself unless FP16
         for key, weight in module.state_dict().items()
         if key.startswith(prefix)
     }
+
+
+def half_tables(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Tables of data_type FP16: path of the collection, and name of the weights in it."""
+    for path, each in module.named_modules():
+        if isinstance(each, SEQUENCE_MODULES):
+            prefix, tables = "embeddings", list[EmbeddingConfig](each.embedding_configs())
+        elif isinstance(each, BAG_MODULES):
+            prefix, tables = "embedding_bags", list[EmbeddingConfig](each.embedding_bag_configs())
+        else:
+            continue
+        for table in tables:
+            if table.data_type is DataType.FP16:
+                yield path, f"{prefix}.{table.name}.weight"
 
 
 def _outputs(path: str, module: EmbeddingModule) -> Iterator[_Output]:

@@ -13,7 +13,7 @@ from embershard.errors import ExportError
 from embershard.export.bfloat16 import round_layers
 from embershard.export.compiled_modules import run_uncompiled
 from embershard.export.dense_program import DenseProgram
-from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, lay_out
+from embershard.export.embeddings import EMBEDDING_MODULES, EmbeddingModule, half_tables, lay_out
 from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import trace
@@ -96,8 +96,9 @@ def _check_modules(module: nn.Module) -> None:
                 f"{path or 'module'}: expected a module without nn.{kind}, got one in it; "
                 f"write {path or 'module'}.module"
             )
+    halved = [f"{path}.{name}".lstrip(".") for path, name in half_tables(module)]
     for name, parameter in module.named_parameters():
-        if parameter.dtype in (torch.bfloat16, torch.float16):
+        if name not in halved and parameter.dtype in (torch.bfloat16, torch.float16):
             raise ExportError(
                 f"{name}: expected float32 parameters, got {parameter.dtype}; write module.float() "
                 "before the export, and export_model(..., dense_dtype='bf16') for bfloat16 layers"

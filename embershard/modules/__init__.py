@@ -1,6 +1,6 @@
 """Modules to build rankers from: pooled and unpooled embeddings, MLP, cross network, scope mark."""
 
-from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.modules.cross_net import LowRankCrossNet
 from embershard.modules.embedding_bags import EmbeddingBagCollection
 from embershard.modules.embeddings import EmbeddingCollection
@@ -11,6 +11,7 @@ from embershard.modules.scope import to_examples
 
 __all__ = [
     "MLP",
+    "DataType",
     "EmbeddingBagCollection",
     "EmbeddingBagConfig",
     "EmbeddingCollection",

@@ -18,7 +18,7 @@ from embershard.package.id_maps import MAX_ROWS
 from embershard.package.names import NAME_PATTERN, name_problem
 from embershard.package.row_format import DIM_MAX
 
-__all__ = ["EmbeddingBagConfig", "EmbeddingConfig", "PoolingType"]
+__all__ = ["DataType", "EmbeddingBagConfig", "EmbeddingConfig", "PoolingType"]
 
 
 TABLE_NAME: Final = "letters, digits, _ and, not first, -, at most 128"
@@ -29,6 +29,18 @@ class PoolingType(Enum):
 
     SUM = "SUM"
     MEAN = "MEAN"
+
+
+class DataType(Enum):
+    """As what a table's weights are kept and trained. What is looked up is float32 either way."""
+
+    FP32 = "FP32"
+    FP16 = "FP16"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return torch.float16 if self is DataType.FP16 else torch.float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +76,9 @@ class EmbeddingConfig:
     weight_init_max: float | None = None
     """None: ``sqrt(1 / num_embeddings)``."""
 
+    data_type: DataType = DataType.FP32
+    """As what the weights are trained; an optimizer's state is float32 either way."""
+
     def __post_init__(self) -> None:
         if not re.fullmatch(NAME_PATTERN, str(self.name)) or "." in self.name:
             raise InputError(f"table name: expected {TABLE_NAME}, got {self.name!r}")
@@ -88,6 +103,11 @@ class EmbeddingConfig:
             problem = name_problem(feature) if isinstance(feature, str) else "text"
             if problem:
                 raise InputError(f"{where}: feature_names: expected {problem}, got {feature!r}")
+        if not isinstance(self.data_type, DataType):
+            raise InputError(
+                f"{where}: data_type: expected {DataType.FP32} or {DataType.FP16}, "
+                f"got {self.data_type!r}"
+            )
         low, high = self.init_range()
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
             raise InputError(f"{where}: weight_init_min..max: expected a range, got {low}..{high}")

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.modules.bags import read_bags
-from embershard.modules.configs import EmbeddingBagConfig
-from embershard.modules.tables import Table, TableDict, check_tables, embedding_names
+from embershard.modules.configs import DataType, EmbeddingBagConfig
+from embershard.modules.tables import Table, TableDict, check_tables, embedding_names, new_weight
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
 __all__ = ["EmbeddingBagCollection"]
@@ -43,14 +43,7 @@ class EmbeddingBagCollection(nn.Module):
         self._names = embedding_names(tables)
         self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
         self.embedding_bags = TableDict(
-            {
-                table.name: Table(
-                    nn.Parameter(
-                        torch.empty(table.num_embeddings, table.embedding_dim, device=device)
-                    )
-                )
-                for table in tables
-            }
+            {table.name: Table(new_weight(table, device)) for table in tables}
         )
         self.reset_parameters()
 
@@ -65,7 +58,7 @@ class EmbeddingBagCollection(nn.Module):
 
         Returns:
             Per table in order, per its features in order: ``(B, embedding_dim)``, of the tables'
-            dtype. Keys are ``embedding_names()``.
+            dtype, float32 of FP16. Keys are ``embedding_names()``.
 
         Raises:
             InputError: a feature or its weights missing; on CPU also a negative length or a row
@@ -82,12 +75,16 @@ class EmbeddingBagCollection(nn.Module):
         return KeyedTensor(self._names, self._dims, vectors)
 
     def _pool(self, features: KeyedJaggedTensor, feature: str, table: EmbeddingBagConfig) -> Tensor:
-        weight = self.embedding_bags[table.name].weight
-        bags = read_bags(
-            features, feature, table, is_weighted=self._is_weighted, dtype=weight.dtype
-        )
+        weight: Tensor = self.embedding_bags[table.name].weight
+        halved = table.data_type is DataType.FP16
+        dtype = torch.float32 if halved else weight.dtype
+        bags = read_bags(features, feature, table, is_weighted=self._is_weighted, dtype=dtype)
+        rows = bags.rows
+        if halved:  # sums are float32
+            weight = nn.functional.embedding(rows, weight).float()
+            rows = torch.arange(len(rows), device=rows.device)
         return nn.functional.embedding_bag(
-            bags.rows,
+            rows,
             weight,
             bags.lengths.cumsum(0) - bags.lengths,  # where each bag begins
             mode="sum",

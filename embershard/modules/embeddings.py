@@ -9,8 +9,15 @@ from torch import Tensor, nn
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.modules.bags import read_lists
-from embershard.modules.configs import EmbeddingConfig
-from embershard.modules.tables import Table, TableDict, check_one_dim, check_tables, embedding_names
+from embershard.modules.configs import DataType, EmbeddingConfig
+from embershard.modules.tables import (
+    Table,
+    TableDict,
+    check_one_dim,
+    check_tables,
+    embedding_names,
+    new_weight,
+)
 
 __all__ = ["EmbeddingCollection", "vectors_of_lists"]
 
@@ -39,14 +46,7 @@ class EmbeddingCollection(nn.Module):
         self._configs = tuple(tables)
         self._names = embedding_names(tables)
         self.embeddings = TableDict(
-            {
-                table.name: Table(
-                    nn.Parameter(
-                        torch.empty(table.num_embeddings, table.embedding_dim, device=device)
-                    )
-                )
-                for table in tables
-            }
+            {table.name: Table(new_weight(table, device)) for table in tables}
         )
         self.reset_parameters()
 
@@ -59,8 +59,8 @@ class EmbeddingCollection(nn.Module):
 
         Returns:
             Per table in order, per its features in order: the feature's lists with a vector in
-            place of each row, values ``(total, embedding_dim)`` of the tables' dtype and int64
-            lengths ``(B,)``. Keys are ``embedding_names()``.
+            place of each row, values ``(total, embedding_dim)`` of the tables' dtype (float32
+            of FP16) and int64 lengths ``(B,)``. Keys are ``embedding_names()``.
 
         Raises:
             InputError: a feature missing; on CPU also a negative length or a row outside its
@@ -79,6 +79,8 @@ class EmbeddingCollection(nn.Module):
         lists = read_lists(features, feature, table)
         weight = self.embeddings[table.name].weight
         vectors = nn.functional.embedding(lists.values().clamp(min=0), weight)
+        if table.data_type is DataType.FP16:
+            vectors = vectors.float()
         return vectors_of_lists(vectors, lists)
 
     def reset_parameters(self) -> None:

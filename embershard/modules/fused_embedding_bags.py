@@ -33,12 +33,12 @@ class FusedEmbeddingBagCollection(nn.Module):
     (``requires_grad`` is False) and no optimizer of the caller's touches them. The optimizer's
     state is apart from the state dict: ``optimizer_state()``.
 
-    Tables whose dim is a multiple of 4 lie in one float32 buffer and are FBGEMM's; torch looks up
-    and trains the others, which is slower. All stay where they were built: moving or casting the
-    module is refused.
+    Tables whose dim is a multiple of 4 lie in one buffer of their data_type and are FBGEMM's; torch
+    looks up and trains the others, which is slower. All stay where they were built: moving or
+    casting the module is refused.
 
     Args:
-        tables: the tables.
+        tables: the tables, all of one data_type.
         optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
         eps: keeps the first step of a row finite; not used by "sgd".

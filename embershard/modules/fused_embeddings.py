@@ -33,7 +33,7 @@ class FusedEmbeddingCollection(nn.Module):
     without pooling, on CPU as on CUDA, or torch where the dim is no multiple of 4.
 
     Args:
-        tables: the tables; all of one embedding_dim.
+        tables: the tables; all of one embedding_dim and data_type.
         optimizer: "rowwise_adagrad", "adagrad" or "sgd"; the steps are in ``FusedOptimizer``.
         learning_rate: step size.
         eps: keeps the first step of a row finite; not used by "sgd".

@@ -32,13 +32,21 @@ def fused_tables(
 ) -> tuple[AnyFusedTables, TableDict]:
     """The memory of all tables, looked up table by table, feature by feature; and parameters that
     are views of it: reading, loading and checkpointing them is reading and writing what the
-    kernel trains."""
+    kernel trains.
+
+    Raises:
+        InputError: several data types, or tables that the kernels cannot train.
+    """
+    types = {table.name: table.data_type for table in configs}
+    if len(set(types.values())) > 1:
+        raise InputError(f"tables: expected one data_type in a fused collection, got {types}")
     tables = build_fused_tables(
         [(table.num_embeddings, table.embedding_dim) for table in configs],
         [place for place, table in enumerate(configs) for _ in table.feature_names],
         optimizer=optimizer,
         device=device,
         pooled=pooled,
+        dtype=configs[0].data_type.dtype,
     )
     parameters = {
         config.name: _FusedTable(nn.Parameter(weight, requires_grad=False))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
-__all__ = ["Table", "TableDict", "check_one_dim", "check_tables", "embedding_names"]
+__all__ = ["Table", "TableDict", "check_one_dim", "check_tables", "embedding_names", "new_weight"]
 
 
 class Table(nn.Module):
@@ -49,6 +50,13 @@ class TableDict(nn.Module):
 
     def __len__(self) -> int:
         return len(self._modules)
+
+
+def new_weight(table: EmbeddingConfig, device: torch.device | str | None) -> nn.Parameter:
+    """Weights of a table, yet to be filled: float16, or torch's default dtype for FP32."""
+    dtype = torch.float16 if table.data_type is DataType.FP16 else None
+    size = (table.num_embeddings, table.embedding_dim)
+    return nn.Parameter(torch.empty(size, device=device, dtype=dtype))
 
 
 def check_tables(tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False) -> None:

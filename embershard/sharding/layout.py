@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from embershard.kernels import FusedOptimizer
-from embershard.modules import EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from embershard.modules import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from embershard.package.rectangles import Shard
 from embershard.sharding.types import ParameterSharding
 
@@ -71,14 +71,17 @@ class Part:
     row: int
     """To add to the bucket's ids: where its rows begin within the shard's."""
 
+    data_type: DataType = DataType.FP32
+    """Of the shard's weights."""
+
     @property
     def width(self) -> int:
         """Columns."""
         return self.shard.columns[1] - self.shard.columns[0]
 
-    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer, int]:
+    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer, DataType, int]:
         """Equal for parts of one call of a kernel; one that does not pool takes one width."""
-        return self.group, 0 if pooled else self.width
+        return self.group, self.data_type, 0 if pooled else self.width
 
 
 class Copy(NamedTuple):
@@ -134,6 +137,7 @@ def build_layout(
         pooled: whether kernels sum bags, or return every row.
     """
     lookups = _lookups(tables)
+    types = {table.name: table.data_type for table in tables}
     buckets = [
         Bucket(place, rows)
         for place, lookup in enumerate(lookups)
@@ -156,6 +160,7 @@ def build_layout(
                 shard=shard,
                 stream=received.index(place),
                 row=buckets[place].rows.first - shard.rows[0],
+                data_type=types[shard.table],
             )
             for place, shard in held
         ]

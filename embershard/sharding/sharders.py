@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
+import torch
 from torch import nn
 
 from embershard.errors import InputError
@@ -199,6 +200,11 @@ def _optimizers(
     found = dict[str, FusedOptimizer]()
     for name, sharding in plan.items():
         if sharding.sharding_type == ShardingType.DATA_PARALLEL.value:
+            if tables[name].weight.dtype == torch.float16:
+                raise InputError(
+                    f"{where}: table {name!r}: data_type: expected FP32 with data_parallel, "
+                    "got FP16"
+                )
             continue
         columns = (0, tables[name].weight.shape[1])
         given = own or optimizer_of(tables[name].weight) or default

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
-from embershard.modules import EmbeddingConfig
+from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.input_dist import Incoming
@@ -32,7 +32,8 @@ class LocalShard:
 
     shard: Shard
     weight: Tensor
-    """float32, the shard's rows and columns: a view, written in place by every backward."""
+    """Of the table's data_type, the shard's rows and columns: a view, written in place by every
+    backward."""
 
     state: Mapping[str, Tensor]
     """The optimizer's, likewise, by name: ``momentum``, ``momentum2``, ``steps``; see
@@ -72,10 +73,10 @@ class ShardedTables:
         self._groups = list[_Group]()
         self._columns = layout.dim_of(rank)
         self.shards = list[LocalShard]()
-        for (optimizer, _), parts in groupby(
+        for (optimizer, data_type, _), parts in groupby(
             layout.parts[rank], key=lambda part: part.kernel(pooled=pooled)
         ):
-            self._add_group(optimizer, list(parts))
+            self._add_group(optimizer, data_type, list(parts))
         # Autograd calls backward only if an input requires a gradient, on ranks without tables too.
         self._anchor = torch.zeros(0, requires_grad=True)
 
@@ -147,7 +148,9 @@ class ShardedTables:
             ]
         self.shards = counted
 
-    def _add_group(self, optimizer: FusedOptimizer, parts: Sequence[Part]) -> None:
+    def _add_group(
+        self, optimizer: FusedOptimizer, data_type: DataType, parts: Sequence[Part]
+    ) -> None:
         shards = list(dict.fromkeys(part.shard for part in parts))
         lookups = [shards.index(part.shard) for part in parts]
         tables = build_fused_tables(
@@ -156,6 +159,7 @@ class ShardedTables:
             optimizer=optimizer,
             device=torch.device("cpu"),
             pooled=self._pooled,
+            dtype=data_type.dtype,
         )
         settings: dict[str, Any] = {
             "params": tables.weights,
