@@ -158,3 +158,13 @@ def test_equality_can_be_scripted(kjt):
     assert scripted(kjt, kjt)
     assert not scripted(kjt, kjt.permute([1, 0]))
     assert torch.jit.script(jt_is_equal)(kjt["a"], kjt["a"])
+
+
+def test_permute_may_repeat_a_key_inside_too(kjt):
+    @torch.jit.script
+    def scripted(kjt: KeyedJaggedTensor) -> list[KeyedJaggedTensor]:
+        return kjt.permute([1, 0, 1]).split([1, 2])
+
+    for found, expected in zip(scripted(kjt), kjt.permute([1, 0, 1]).split([1, 2]), strict=True):
+        assert found.keys() == expected.keys()
+        assert kjt_is_equal(found, expected)

@@ -6,7 +6,12 @@ from torch import nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.modules import DataType, EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.modules import (
+    DataType,
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+)
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
@@ -88,3 +93,33 @@ def test_each_table_trains_and_is_saved_in_its_data_type(workers, tmp_path):
 def test_fp16_tables_that_every_rank_holds_are_refused(workers):
     for message in workers.run(2, refusal, plan_of(data_parallel())):
         assert "table 'FP16': data_type: expected FP32 with data_parallel, got FP16" in message
+
+
+@pytest.mark.parametrize("saved", DataType)
+@pytest.mark.parametrize("loaded", DataType)
+def test_a_checkpoint_loads_into_another_data_type(saved, loaded, tmp_path):
+    models = [
+        nn.ModuleDict(
+            {
+                "sparse": FusedEmbeddingBagCollection(
+                    [
+                        EmbeddingBagConfig(
+                            name="t",
+                            num_embeddings=5,
+                            embedding_dim=4,
+                            feature_names=["f"],
+                            data_type=each,
+                        )
+                    ]
+                )
+            }
+        )
+        for each in (saved, loaded)
+    ]
+
+    save_state(models[0], tmp_path / "state")
+    load_state(models[1], tmp_path / "state")
+
+    given, found = (model["sparse"].embedding_bags["t"].weight for model in models)
+    assert found.dtype == loaded.dtype
+    assert torch.equal(found, given.to(loaded.dtype))
