@@ -32,7 +32,7 @@ from embershard.planner import (
     read_machine,
 )
 from embershard.planner.cost import Table, Workload, price
-from embershard.planner.machines import default_machine
+from embershard.planner.default_machine import default_machine
 from embershard.sharding import EmbeddingBagCollectionSharder
 
 BATCH_SIZE = 512

@@ -140,15 +140,7 @@ def run_bench(
         sent = drawn_traffic(
             model, options.traffic, id_ranges=options.id_ranges, package=options.package
         )
-    unknown = try_requests(target, sent.tried, timeout_seconds=patience) if is_ours else {}
-    warnings = [
-        *sent.warnings,
-        *(
-            f"feature {name!r}: {count} ids of the first {len(sent.tried)} requests are unknown to "
-            "the model"
-            for name, count in sorted(unknown.items())
-        ),
-    ]
+    warnings = [*sent.warnings, *_unknown_ids(target, sent.tried if is_ours else [], patience)]
     pool = _in_protocol(options, target, model, sent, is_ours=is_ours)
     processes = _server_processes(options, target)
 
@@ -184,6 +176,17 @@ def run_bench(
         warnings=[*warnings, *tool_limits(result)],
         answers=check_answers(replay, result.answers) if replay is not None else None,
     )
+
+
+def _unknown_ids(
+    target: Target, tried: Sequence[PooledRequest], timeout_seconds: float
+) -> list[str]:
+    """Warnings; ``tried`` are sent one by one."""
+    unknown = try_requests(target, tried, timeout_seconds=timeout_seconds)
+    return [
+        f"feature {name!r}: {count} ids of the first {len(tried)} requests are unknown to the model"
+        for name, count in sorted(unknown.items())
+    ]
 
 
 def _names_version(options: BenchOptions) -> bool:

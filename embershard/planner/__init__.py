@@ -1,6 +1,6 @@
 """Plans of sharded training: measured costs, a search, a report; names follow TorchRec."""
 
-from embershard.planner.calibrate import calibrate
+from embershard.planner.calibration import calibrate
 from embershard.planner.machine import Machine, read_machine
 from embershard.planner.planner import EmbeddingShardingPlanner, PlannerError
 from embershard.planner.report import PlanReport

@@ -1,7 +1,7 @@
 """``Machine``: what lookups, updates and messages cost on one kind of machine, in seconds.
 
-``calibrate`` measures it; `machines` holds those that ship. Costs are linear in the ids, bags and
-bytes of a shard, each once for rows in the processor's cache and once for rows in memory.
+``calibrate`` measures it; ``default_machine`` is one that ships. Costs are linear in the ids, bags
+and bytes of a shard, each once for rows in the processor's cache and once for rows in memory.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from embershard.errors import InputError
+from embershard.planner.default_machine import default_machine
 from embershard.planner.machine import Machine
-from embershard.planner.machines import default_machine
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 
 __all__ = ["Device", "ParameterConstraints", "Topology"]

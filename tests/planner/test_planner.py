@@ -15,7 +15,7 @@ from embershard.planner import (
     Topology,
     read_machine,
 )
-from embershard.planner.calibrate import Measured, _fit
+from embershard.planner.calibration import Measured, _fit
 from embershard.planner.cost import Table, Workload, cached_shares, options_of
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
 from embershard.sharding import EmbeddingBagCollectionSharder, ShardingPlan

@@ -92,7 +92,18 @@ def test_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names} == {"embershard", "embershard-0.1.0.dist-info"}
     kinds = {Path(name).suffix for name in names if name.startswith("embershard/")}
-    assert kinds == {".binpb", ".css", ".html", ".js", ".py", ".pyi", ".so", ".svg", ".typed"}
+    assert kinds == {
+        ".binpb",
+        ".css",
+        ".html",
+        ".js",
+        ".json",
+        ".py",
+        ".pyi",
+        ".so",
+        ".svg",
+        ".typed",
+    }
     assert {
         "embershard/_proto/predictor_pb2.py",
         "embershard/_proto/protocols.binpb",

@@ -1,4 +1,4 @@
-"""Calibrations that ship with embershard."""
+"""The calibration that ships with embershard."""
 
 from __future__ import annotations
 
