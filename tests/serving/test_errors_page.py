@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import grpc
 import numpy as np
 import pytest
+import torch
 
 import embershard
 from embershard import cli, errors
@@ -16,6 +17,7 @@ from embershard.client import Client
 from embershard.client import deadline as deadline_module
 from embershard.client.status import ERRORS, error_of
 from embershard.data import load_movielens
+from embershard.jagged import KeyedJaggedTensor
 from embershard.package import Package, add_plan, make_plan
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.training import read_config
@@ -86,6 +88,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
         predict(dense={"age": 1, "price": [1, 2, float("nan")]}),
         predict(sparse={"item": [[1], [2], [3]]}),
         predict(dense={"age": 1, "price": np.zeros(5000)}),
+        lambda: KeyedJaggedTensor(["item"], torch.tensor([1]), lengths=torch.tensor([1]))["itm"],
         predict("rankr"),
         predict(outputs=["scor"]),
         lambda: Server(repository, options=ServerOptions(port=0, plan="8xcuda")),
