@@ -22,7 +22,6 @@ from embershard.serving.server_process.logs import (
     log_what_libraries_report,
 )
 from embershard.serving.server_process.refresher import Refresher
-from embershard.serving.server_process.shadow_log import ShadowLog
 from embershard.serving.server_process.signals import EndAtOnce, raise_idle_threads
 from embershard.serving.server_process.slow_log import SlowRequestLog
 from embershard.serving.server_process.standard_streams import (
@@ -140,14 +139,7 @@ def _run(process: ProcessOptions, options: ServerOptions, log: EventLog, early: 
             early.stop()
             _listening(server, metrics, log, options)
             slow = SlowRequestLog(server, log) if options.slow_request_ms else None
-            shadow = (
-                ShadowLog(server, log, shadow_time=options.shadow_time)
-                if options.shadow_share
-                else None
-            )
             _wait_for_signal(server, log, options, refresher)
-            if shadow:
-                shadow.close()
             in_flight = server.metrics().total("embershard_in_flight_requests")
             log.write("draining", {"in_flight": int(in_flight)})
             _end_at_once(log, "draining")  # By a second one.

@@ -40,6 +40,7 @@ def test_there_is_an_alert_for_each_way_to_fail():
         "EmbershardQueueRefusals",
         "EmbershardLatencyNearDeadline",
         "EmbershardShadowDiffers",
+        "EmbershardShadowComparesLittle",
         "EmbershardRestarts",
         "EmbershardCertificateExpires",
     }
