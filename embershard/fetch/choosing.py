@@ -126,7 +126,7 @@ def _highest(source: Source, model: str) -> int:
     if not versions:
         raise NotFoundError(
             f"{source.url}/{model}: expected versions, folders named by numbers, found none; "
-            "where the far side cannot list its folders, name one (--version)"
+            "where the remote cannot list its folders, name one (--version)"
         )
     return max(versions)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from embershard.errors import InputError, NotFoundError, PackageError
-from embershard.fetch.files import FileBringer
+from embershard.fetch.files import FileDownloads
 from embershard.fetch.source import Source
 from embershard.package import verify_package
 from embershard.package.folder_checks import read_manifest
@@ -46,13 +46,13 @@ class Fetched:
     """Whether it was not here before."""
 
     fetched_bytes: int
-    """That came from the far side."""
+    """That were downloaded."""
 
     reused_bytes: int
     """Of files that other versions here have, too."""
 
     resumed_bytes: int
-    """That an earlier fetch, which was interrupted, had brought."""
+    """That an earlier fetch, which was interrupted, had downloaded."""
 
 
 def fetch_version(
@@ -80,7 +80,7 @@ def fetch_version(
             _keep(out, signature)
             return _fetched(model, version, out)
         manifest = _fetch_manifest(source, work / "package", model, version, digest_line)
-        bringer = FileBringer(
+        files = FileDownloads(
             read=lambda file, offset: source.blocks(f"{model}/{version}/{file}", offset),
             where=f"{source.url}/{model}/{version}",
             package=work / "package",
@@ -89,25 +89,25 @@ def fetch_version(
             total_bytes=sum(spec.bytes for spec in manifest.files.values()),
             progress=progress,
         )
-        bringer.drop_others({*manifest.files, MANIFEST, MANIFEST_DIGEST})
-        bringer.check_room(manifest.files)
+        files.drop_others({*manifest.files, MANIFEST, MANIFEST_DIGEST})
+        files.check_room(manifest.files)
         for file, spec in sorted(manifest.files.items()):
-            bringer.bring(file, spec)
+            files.download(file, spec)
         _keep(out, signature)  # First: a server that asks for it finds it with the version.
         _publish(work / "package", out)
         shutil.rmtree(work)
-    return _fetched(model, version, out, bringer)
+    return _fetched(model, version, out, files)
 
 
-def _fetched(model: str, version: int, out: Path, bringer: FileBringer | None = None) -> Fetched:
+def _fetched(model: str, version: int, out: Path, files: FileDownloads | None = None) -> Fetched:
     return Fetched(
         model=model,
         version=version,
         folder=out,
-        is_new=bringer is not None,
-        fetched_bytes=bringer.fetched_bytes if bringer else 0,
-        reused_bytes=bringer.reused_bytes if bringer else 0,
-        resumed_bytes=bringer.resumed_bytes if bringer else 0,
+        is_new=files is not None,
+        fetched_bytes=files.fetched_bytes if files else 0,
+        reused_bytes=files.reused_bytes if files else 0,
+        resumed_bytes=files.resumed_bytes if files else 0,
     )
 
 

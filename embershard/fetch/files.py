@@ -14,7 +14,7 @@ from embershard.errors import InputError, PackageError
 from embershard.package.manifest import FileSpec
 from embershard.package.sealing import file_spec, link_or_copy
 
-__all__ = ["FileBringer"]
+__all__ = ["FileDownloads"]
 
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BLOCK_BYTES: Final = 4 << 20
@@ -22,7 +22,7 @@ BLOCK_BYTES: Final = 4 << 20
 Read = Callable[[str, Callable[[], int]], Iterator[bytes]]
 
 
-class FileBringer:
+class FileDownloads:
     """Puts files into a package's folder, each only once its digest is right."""
 
     def __init__(
@@ -39,7 +39,7 @@ class FileBringer:
         """
         Args:
             read: a file's blocks from an offset on; see `Source.blocks`.
-            where: what errors call the far side.
+            where: what errors call the remote.
             package: the folder to fill.
             parts: a folder for files that are not whole, named by the digest they shall have.
             local: files of this machine by digest.
@@ -52,7 +52,7 @@ class FileBringer:
         parts.mkdir(exist_ok=True)
 
     def drop_others(self, wanted: Iterable[str]) -> None:
-        """Removes files that an earlier fetch, of another manifest, has left."""
+        """Removes files that an earlier fetch, of another manifest, had written."""
         keep = {self._package / file for file in wanted}
         for path in sorted(self._package.rglob("*"), reverse=True):  # Folders behind their files.
             if path.is_symlink() or not path.is_dir():
@@ -75,12 +75,12 @@ class FileBringer:
         if missing > free:
             raise _no_room(self._parts, f"{missing:,} bytes are to come, {free:,} are free")
 
-    def bring(self, file: str, spec: FileSpec) -> None:
+    def download(self, file: str, spec: FileSpec) -> None:
         """
         Raises:
-            PackageError: the far side's file is not the one that the manifest lists.
+            PackageError: the remote file is not the one that the manifest lists.
             InputError: the disk is full.
-            NotFoundError, UnavailableError: as the far side's `blocks`.
+            NotFoundError, UnavailableError: as `Source.blocks`.
         """
         target = self._package / file
         with _room_needed(target):
@@ -107,7 +107,7 @@ class FileBringer:
 
     def _fetch(self, file: str, spec: FileSpec) -> None:
         part = self._parts / spec.sha256
-        for _ in range(2):  # What an earlier fetch has left, or the way here, may be damaged.
+        for _ in range(2):  # What an earlier fetch wrote, or the way here, may be damaged.
             got = self._fill(part, file, spec)
             if got == spec:
                 return

@@ -53,8 +53,8 @@ def fetch_package(
 ) -> Fetched:
     """Fetch one version of a model into a repository of this machine.
 
-    It appears there whole and verified, or not at all. What an interrupted fetch has brought stays
-    in a folder beside it, and the next one goes on from there. A label is written after that.
+    It appears there whole and verified, or not at all. What an interrupted fetch has downloaded
+    stays in a folder beside it, and the next one goes on from there. A label is written after that.
 
     Args:
         url: of a repository, as fsspec takes it.
@@ -74,7 +74,7 @@ def fetch_package(
         ConfigError: no URL, or one for which a Python package is missing; no such keys.
         NotFoundError: no such model, label or version, or one without one of its files.
         UnavailableError: no answer after some attempts.
-        PackageError: what is on the far side is damaged, or not signed by a trusted key.
+        PackageError: the remote package is damaged, or not signed by a trusted key.
         InputError: another version of that number is here, another fetch of it is at work, or
             the disk is full.
     """

@@ -1,4 +1,4 @@
-"""The far side: a repository that fsspec reads, with retries that end."""
+"""The remote: a repository that fsspec reads, with retries that end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Source:
         """Names in a folder of the repository.
 
         Raises:
-            NotFoundError: there is no such folder, or the far side cannot list.
+            NotFoundError: there is no such folder, or the remote cannot list.
             PackageError: the listing is too large, or repeats itself.
             UnavailableError: no answer after some attempts, or too slow a one.
         """
@@ -186,7 +186,7 @@ class Source:
 
 
 def _skip(stream: Stream, size: int) -> None:
-    """By reading, if the far side has no ranges."""
+    """By reading, if the remote has no ranges."""
     while size > 0 and (block := stream.read(min(size, BLOCK_BYTES))):
         size -= len(block)
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from embershard.errors import ConfigError, EmbershardError, UnavailableError
-from embershard.fetch.backoff import Backoff
 from embershard.fetch.choosing import Selection, choose_models
 from embershard.fetch.models import FetchedModel, fetch_model
 from embershard.fetch.pruning import removable_versions, remove_versions
@@ -26,12 +25,8 @@ from embershard.fetch.source import Source
 
 __all__ = ["Watch", "WatchOptions", "follow"]
 
-SOURCE: Final = ""
-SERVER: Final = ".server"
-"""Names in the backoff that no model has."""
-
 FAILURES: Final = (EmbershardError, OSError, ValueError)
-"""Of what the far side, the disk or the server gives; ValueError: a name that no file may have."""
+"""Of what the remote, the disk or the server gives; ValueError: a name that no file may have."""
 
 Order = Callable[[str], Mapping[str, Any]]
 """Sends a server the order ``refresh`` or ``index`` and returns its answer."""
@@ -47,8 +42,7 @@ class WatchOptions:
     selection: Selection
 
     interval_seconds: float = 30.0
-    """From the start of a poll to that of the next one. What fails is left out of the next polls:
-    for twice the interval, then four times, up to 60 s."""
+    """From the start of a poll to that of the next one, which tries again what failed."""
 
     trusted_key: str | Path = ""
     """As `fetch_package` has it."""
@@ -95,7 +89,6 @@ class Watch:
         self.interval_seconds = options.interval_seconds
         self._source, self._repository, self._options = source, repository, options
         self._order, self._write = order, write
-        self._backoff = Backoff(options.interval_seconds)
         self._seen: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {}
         self._left: dict[str, deque[int]] = {}
         # An earlier watch may have ended between a change and its refresh.
@@ -112,16 +105,12 @@ class Watch:
     def _fetch(self) -> list[FetchedModel]:
         """Models that are as the source has them."""
         found: list[FetchedModel] = []
-        if not self._backoff.is_due(SOURCE):
-            return found
         try:
             models = choose_models(self._source, self._options.selection)
         except FAILURES as error:
-            self._backoff.failed(SOURCE)
             self._write("fetch_failed", _said(error))
             return found
-        self._backoff.succeeded(SOURCE)
-        for model in filter(self._backoff.is_due, models):
+        for model in models:
             try:
                 fetched = fetch_model(
                     self._source,
@@ -131,10 +120,8 @@ class Watch:
                     trusted_key=self._options.trusted_key,
                 )
             except FAILURES as error:
-                self._backoff.failed(model)
                 self._write("fetch_failed", {"model": model, **_said(error)})
             else:
-                self._backoff.succeeded(model)
                 self._report(fetched)
                 found.append(fetched)
         return found
@@ -162,22 +149,17 @@ class Watch:
         if self._seen.get(found.model) != now:
             self._seen[found.model] = now
             self._is_refresh_due = self._order is not None
-            self._backoff.succeeded(SERVER)  # It may load now what it refused before.
 
     def _refresh(self) -> None:
         """Has the server follow the repository."""
-        if self._order is None or not self._is_refresh_due or not self._backoff.is_due(SERVER):
+        if self._order is None or not self._is_refresh_due:
             return
         try:
             answer = self._order("refresh")
         except FAILURES as error:
-            # A server that starts needs no backoff.
             self._is_server_there = not isinstance(error, UnavailableError)
-            if self._is_server_there:
-                self._backoff.failed(SERVER)
             self._write("refresh_failed", _said(error))
             return
-        self._backoff.succeeded(SERVER)
         self._is_refresh_due, self._is_server_there = False, True
         served = [f"{each['model']} {each['version']}" for each in _default(answer)]
         said = {"seconds": round(answer["seconds"], 3), "serving": ", ".join(served)}

@@ -141,7 +141,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def far(tmp_path) -> Path:
-    """A folder of models on the far side."""
+    """A folder of models on the remote."""
     return tmp_path / "far"
 
 

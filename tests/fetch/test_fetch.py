@@ -73,7 +73,7 @@ def interrupt_at(share):
 
 @pytest.fixture(params=["file", "s3", "http"])
 def served(request, far):
-    """A far side of each kind, and how what changes in its folder gets there."""
+    """A remote of each kind, and how what changes in its folder gets there."""
     if request.param == "file":
         return f"file://{far}", lambda: None
     if request.param == "http":
@@ -377,7 +377,7 @@ def test_the_command_says_what_it_did(far, here):
     assert failed.stderr.startswith("embershard fetch: NotFoundError: file://")
 
 
-def test_a_fetch_that_asks_for_a_signature_brings_it_along(tmp_path, here):
+def test_a_fetch_that_asks_for_a_signature_downloads_it(tmp_path, here):
     there = tmp_path / "there"
     keys, stranger = write_keys(tmp_path), write_keys(tmp_path, "stranger")
     package = publish(there)

@@ -75,14 +75,14 @@ def test_a_refresh_that_no_server_took_is_sent_again(far, here):
     assert watched.poll() == []
 
 
-def test_a_refresh_that_the_server_refused_is_sent_again_later(far, here):
+def test_a_refresh_that_the_server_refused_is_sent_again(far, here):
     publish(far)
-    watched = Watched(far, here, seconds=30)
+    watched = Watched(far, here)
     watched.error = PackageError("model 'small' version 1: no samples")
     assert watched.poll() == ["fetched", "refresh_failed"]
     watched.error = None
-    assert watched.poll() == []
     assert watched.poll() == ["refreshed"]
+    assert watched.poll() == []
 
 
 def test_a_failed_poll_is_written_and_tried_again(far, here):
@@ -100,31 +100,13 @@ def test_a_failed_poll_is_written_and_tried_again(far, here):
     assert watched.poll() == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        pytest.param(1, [0, 2, 6, 14, 30, 62, 122, 182], id="doubled-up-to-a-minute"),
-        pytest.param(30, [0, 2, 4, 6, 8], id="every-second-poll"),
-        pytest.param(60, [0, 1, 2, 3], id="every-poll"),
-    ],
-)
-def test_polls_are_left_out_after_failures_up_to_a_minute(far, here, seconds, expected):
-    far.mkdir()
-    watched = Watched(far, here, selection=Selection(), seconds=seconds)
-    watched.poll()  # Which refreshes, too.
-    failed = [0] + [poll for poll in range(1, expected[-1] + 1) if watched.poll()]
-    assert failed == expected
-
-
 def test_a_model_that_fails_does_not_delay_the_others(far, here):
     damaged = publish(far, model="large")
     publish(far)
     (damaged / "manifest.json").write_bytes(b"damaged")
-    watched = Watched(far, here, selection=Selection(all_models=True), seconds=1)
+    watched = Watched(far, here, selection=Selection(all_models=True))
     assert watched.poll() == ["fetch_failed", "fetched", "refreshed"]
     publish(far, 2)
-    assert watched.poll() == ["fetched", "refreshed"]
-    publish(far, 3)
     assert watched.poll() == ["fetch_failed", "fetched", "refreshed"]
 
 
@@ -132,7 +114,7 @@ def test_a_change_is_sent_at_once_to_a_server_that_refused_the_last_one(far, her
     publish(far, 1)
     publish(far, 2)
     label(far, stable=2)
-    watched = Watched(far, here, seconds=1)
+    watched = Watched(far, here)
     watched.error = PackageError("model 'small' version 2: no samples")
     assert watched.poll() == ["fetched", "label_moved", "refresh_failed"]
     watched.error = None
