@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.arguments import (
+    PriorityName,
     name_of,
     names_of,
     priority_of,
@@ -22,6 +24,7 @@ from embershard.errors import EmbershardError, RequestError
 
 __all__ = [
     "Names",
+    "PredictArguments",
     "check_stream_size",
     "model_request",
     "names_in",
@@ -37,6 +40,19 @@ Names = tuple[str, int, str]
 """Model, version and label, as they were asked for."""
 
 
+class PredictArguments(TypedDict, total=False):
+    """What `Client.predict` and the streams take of a request, but the model and the timeout."""
+
+    dense: object | None
+    sparse: Mapping[str, object] | None
+    weights: Mapping[str, object] | None
+    num_examples: int | None
+    outputs: Sequence[str]
+    request_id: str
+    priority: PriorityName
+    traffic_key: str
+
+
 def model_request(model: object, version: object, label: object) -> pb.GetModelRequest:
     """
     Raises:
@@ -50,18 +66,22 @@ def model_request(model: object, version: object, label: object) -> pb.GetModelR
 def predict_request(
     names: tuple[object, object, object],
     *,
-    request_id: object,
-    priority: object,
-    outputs: Sequence[str],
-    traffic_key: object,
-) -> pb.PredictRequest:
-    """A request without its inputs.
+    dense: object | None = None,
+    sparse: Mapping[str, object] | None = None,
+    weights: Mapping[str, object] | None = None,
+    num_examples: int | None = None,
+    outputs: Sequence[str] = (),
+    request_id: str = "",
+    priority: PriorityName = "interactive",
+    traffic_key: str = "",
+) -> tuple[pb.PredictRequest, Inputs]:
+    """A request without its inputs, and these.
 
     Raises:
         InputError: an argument of another type than asked for.
     """
     model, version, label = names
-    return pb.PredictRequest(
+    request = pb.PredictRequest(
         model=name_of("model", model),
         version=version_of(version),
         label=name_of("label", label),
@@ -70,6 +90,7 @@ def predict_request(
         outputs=names_of("outputs", outputs),
         traffic_key=traffic_key_of(traffic_key),
     )
+    return request, Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
 
 
 def names_in(request: pb.PredictRequest | pb.GetModelRequest) -> Names:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
-from embershard.client.arguments import PriorityName, at_least_one, check_address, check_timeout
-from embershard.client.asking import model_request, names_in, predict_request
+from embershard.client.arguments import at_least_one, check_address, check_timeout
+from embershard.client.asking import PredictArguments, model_request, names_in, predict_request
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls, check_token, open_async_channel
 from embershard.client.core import Call, ClientCore, Learn, Pause, Step, Steps
 from embershard.client.deadline import remaining_seconds
-from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
 from embershard.client.schema import ServedModel
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
@@ -85,27 +83,13 @@ class AsyncClient:
         self,
         model: str = "",
         *,
-        dense: object | None = None,
-        sparse: Mapping[str, object] | None = None,
-        weights: Mapping[str, object] | None = None,
-        num_examples: int | None = None,
-        outputs: Sequence[str] = (),
         version: int = 0,
         label: str = "",
-        request_id: str = "",
-        priority: PriorityName = "interactive",
-        traffic_key: str = "",
         timeout_seconds: float | None = None,
+        **arguments: Unpack[PredictArguments],
     ) -> Prediction:
         """As `Client.predict`."""
-        request = predict_request(
-            (model, version, label),
-            outputs=outputs,
-            request_id=request_id,
-            priority=priority,
-            traffic_key=traffic_key,
-        )
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        request, inputs = predict_request((model, version, label), **arguments)
         return await self._run(self._core.predict(request, inputs, timeout_seconds))
 
     def stream(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Awaitable, Callable
+from typing import Self, Unpack
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import PriorityName
-from embershard.client.asking import Names, predict_request
+from embershard.client.asking import Names, PredictArguments, predict_request
 from embershard.client.core import ClientCore, Steps
 from embershard.client.deadline import timeout_ms
 from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
-from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
@@ -52,27 +49,10 @@ class AsyncPredictStream:
         self._tasks = list[asyncio.Task[None]]()
 
     async def predict(
-        self,
-        *,
-        dense: object | None = None,
-        sparse: Mapping[str, object] | None = None,
-        weights: Mapping[str, object] | None = None,
-        num_examples: int | None = None,
-        outputs: Sequence[str] = (),
-        request_id: str = "",
-        priority: PriorityName = "interactive",
-        traffic_key: str = "",
-        timeout_seconds: float | None = None,
+        self, *, timeout_seconds: float | None = None, **arguments: Unpack[PredictArguments]
     ) -> Prediction:
         """As `PredictStream.predict`, with the answer itself."""
-        request = predict_request(
-            self._names,
-            outputs=outputs,
-            request_id=request_id,
-            priority=priority,
-            traffic_key=traffic_key,
-        )
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        request, inputs = predict_request(self._names, **arguments)
         future: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
         waiting = await self._run(self._core.prepare(request, inputs, timeout_seconds, future))
         left = waiting.deadline + GRACE_SECONDS - time.monotonic()
@@ -108,12 +88,7 @@ class AsyncPredictStream:
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
             await self.close()
         else:

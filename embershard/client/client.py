@@ -13,7 +13,6 @@ from embershard.client.arguments import PriorityName, at_least_one, check_addres
 from embershard.client.asking import model_request, names_in, predict_request
 from embershard.client.channel import Tls, check_token, open_channel
 from embershard.client.core import Call, ClientCore, Pause, Step, Steps
-from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
 from embershard.client.schema import ServedModel
 from embershard.client.stream import PredictStream
@@ -139,14 +138,17 @@ class Client:
             OverloadedError, UnavailableError, DeadlineError: no answer in time; try later, and
                 where the first has ``retry_after_seconds``, after those.
         """
-        request = predict_request(
+        request, inputs = predict_request(
             (model, version, label),
+            dense=dense,
+            sparse=sparse,
+            weights=weights,
+            num_examples=num_examples,
             outputs=outputs,
             request_id=request_id,
             priority=priority,
             traffic_key=traffic_key,
         )
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
         return self._run(self._core.predict(request, inputs, timeout_seconds))
 
     def stream(

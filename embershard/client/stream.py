@@ -8,20 +8,17 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import grpc
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client.arguments import PriorityName
-from embershard.client.asking import Names, predict_request
+from embershard.client.asking import Names, PredictArguments, predict_request
 from embershard.client.core import ClientCore, Steps
 from embershard.client.deadline import timeout_ms
 from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
-from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction
 from embershard.client.status import error_of
 from embershard.errors import (
@@ -75,17 +72,7 @@ class PredictStream:
         self._watch.start()
 
     def predict(
-        self,
-        *,
-        dense: object | None = None,
-        sparse: Mapping[str, object] | None = None,
-        weights: Mapping[str, object] | None = None,
-        num_examples: int | None = None,
-        outputs: Sequence[str] = (),
-        request_id: str = "",
-        priority: PriorityName = "interactive",
-        traffic_key: str = "",
-        timeout_seconds: float | None = None,
+        self, *, timeout_seconds: float | None = None, **arguments: Unpack[PredictArguments]
     ) -> Future[Prediction]:
         """Send a request. Waits where as many as may be in flight have no answer yet.
 
@@ -112,14 +99,7 @@ class PredictStream:
             )
         future = Future[Prediction]()
         future.set_running_or_notify_cancel()
-        request = predict_request(
-            self._names,
-            outputs=outputs,
-            request_id=request_id,
-            priority=priority,
-            traffic_key=traffic_key,
-        )
-        inputs = Inputs(dense=dense, sparse=sparse, weights=weights, num_examples=num_examples)
+        request, inputs = predict_request(self._names, **arguments)
         waiting = self._run(self._core.prepare(request, inputs, timeout_seconds, future))
         deadline = waiting.deadline
         with self._lock:
@@ -152,12 +132,7 @@ class PredictStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
             self.close()
         else:
