@@ -14,25 +14,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from embershard.commands import (
-    add_bench,
-    add_calibrate,
-    add_compile,
-    add_explain,
-    add_export,
-    add_fetch,
-    add_inspect,
-    add_label,
-    add_load,
-    add_plan_command,
-    add_predict,
-    add_serve,
-    add_sign,
-    add_train,
-    add_triton_config,
-    add_unload,
-    add_verify,
+    StopSignals,
+    asking,
+    benching,
+    compiling,
+    controlling,
+    explaining,
+    fetching,
+    packages,
+    planning,
+    serving,
+    training,
+    triton,
 )
-from embershard.commands.signals import StopSignals
 from embershard.errors import EmbershardError
 from embershard.version import __version__
 
@@ -115,23 +109,23 @@ def parser() -> argparse.ArgumentParser:
         dest="command", required=True, metavar="COMMAND", parser_class=_Command
     )
     for add in (
-        add_train,
-        add_export,
-        add_compile,
-        add_plan_command,
-        add_calibrate,
-        add_fetch,
-        add_inspect,
-        add_verify,
-        add_sign,
-        add_triton_config,
-        add_serve,
-        add_label,
-        add_load,
-        add_unload,
-        add_predict,
-        add_explain,
-        add_bench,
+        training.add_train,
+        training.add_export,
+        compiling.add_compile,
+        planning.add_plan_command,
+        planning.add_calibrate,
+        fetching.add_fetch,
+        packages.add_inspect,
+        packages.add_verify,
+        packages.add_sign,
+        triton.add_triton_config,
+        serving.add_serve,
+        controlling.add_label,
+        controlling.add_load,
+        controlling.add_unload,
+        asking.add_predict,
+        explaining.add_explain,
+        benching.add_bench,
     ):
         add(commands)
     return program

@@ -1,4 +1,4 @@
-"""`embershard inspect` and `embershard verify`."""
+"""`embershard inspect`, `embershard verify` and `embershard sign`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from embershard.package import Package
     from embershard.package.manifest import Manifest
 
-__all__ = ["add_inspect", "add_package", "add_verify", "package_folder"]
+__all__ = ["add_inspect", "add_package", "add_sign", "add_verify", "package_folder"]
 
 
 def add_inspect(commands: Any) -> None:
@@ -107,3 +107,28 @@ def _scored_samples(package: Package) -> str:
 
     LocalPredictor(package.path, slots=1)
     return f", samples with the right scores: {len(package.samples())}"
+
+
+def add_sign(commands: Any) -> None:
+    """Adds `sign` to the commands of a parser."""
+    command = commands.add_parser(
+        "sign",
+        help="sign a package, for servers that ask for it",
+        description="Write the signature of a package beside its folder, as VERSION.sig. A server "
+        "with --trusted-key loads no version without one by a key that it trusts.",
+    )
+    add_package(command)
+    command.add_argument(
+        "--key",
+        type=Path,
+        required=True,
+        metavar="PEM",
+        help="a private key (Ed25519) without a password",
+    )
+    command.set_defaults(run=_sign)
+
+
+def _sign(given: argparse.Namespace) -> None:
+    from embershard.package import sign_package
+
+    print(f"signed: {sign_package(package_folder(given.package), given.key)}")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from embershard.commands import add_fetch, add_serve
+from embershard.commands.fetching import add_fetch
+from embershard.commands.serving import add_serve
 from tests.repository.sources import ROOT
 
 DOCKER = ROOT / "docker"
