@@ -19,7 +19,6 @@ import socketserver
 import stat
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from embershard import errors
@@ -94,12 +93,7 @@ class Control:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -193,7 +187,7 @@ class _Handler(socketserver.StreamRequestHandler):
         try:
             self.wfile.write(json.dumps(answer).encode() + b"\n")
         except OSError:
-            return  # Who gave the order has left. It is carried out all the same.
+            return  # The caller disconnected. The order is carried out all the same.
 
 
 def _failure(error: Exception) -> dict[str, Any]:
