@@ -41,7 +41,9 @@ MEMORY_SLACK = 1.5
 """Memory of all ranks, relative to the tables."""
 
 PEER = Path(__file__).parent / "peers" / "torchrec_planner.py"
-PEER_SECONDS = 1800
+PEER_SECONDS = 300
+"""After which TorchRec's planner gives the best of its proposals. It has about three to a table,
+and places and rates every table of each."""
 
 
 class Row(NamedTuple):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["DrawnTable", "reuse_tables", "skewed_tables"]
+__all__ = ["DrawnTable", "SkewedTable", "reuse_tables", "skewed_model", "skewed_tables"]
 
 MEAN_POOLING = 15.8
 EXAMPLES = 65_536
@@ -74,4 +75,42 @@ def skewed_tables(seed: int, count: int) -> list[DrawnTable]:
             cached_share=float(generator.uniform(0, 1)),
         )
         for at in range(count)
+    ]
+
+
+class SkewedTable(NamedTuple):
+    """A table whose rows are looked up by a Zipf distribution, the hot ones anywhere in it."""
+
+    name: str
+    rows: int
+    dim: int
+    pooling: float
+    exponent: float
+    seed: int
+
+    def shares(self) -> NDArray[np.float64]:
+        """Of the lookups, of each row."""
+        order = np.random.default_rng(self.seed).permutation(self.rows)
+        weights = np.asarray((order + 1.0) ** -self.exponent, np.float64)
+        return np.asarray(weights / weights.sum())
+
+    def draw(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Rows of so many lookups."""
+        below = np.cumsum(self.shares())
+        return np.minimum(np.searchsorted(below, generator.random(count)), self.rows - 1)
+
+
+def skewed_model(seed: int) -> list[SkewedTable]:
+    """20 to 60 tables of very different sizes, small enough to train here."""
+    generator = np.random.default_rng(seed)
+    return [
+        SkewedTable(
+            name=f"table_{at:04}",
+            rows=int(10 ** generator.uniform(2, 5.5)),
+            dim=int(generator.choice(DIMS)),
+            pooling=min(float(generator.lognormal(1.0, 1.2)), 50.0),
+            exponent=float(generator.uniform(0.4, 1.2)),
+            seed=1000 * seed + at,
+        )
+        for at in range(int(generator.integers(20, 61)))
     ]

@@ -1,4 +1,5 @@
-"""TorchRec's planner: tables as JSON on standard input, its plan and CPU seconds on the last line.
+"""TorchRec's planner: tables as JSON on standard input, its plan, CPU seconds and number of
+proposals as JSON on the last line. After ``seconds_max`` it gives the best of its proposals.
 
 Runs in the peers' environment.
 """
@@ -39,13 +40,14 @@ def main() -> None:
     topology = Topology(
         world_size=ranks,
         compute_device="cpu",
-        ddr_cap=request["cap"] * ranks,
+        ddr_cap=request["cap"],
         local_world_size=ranks,
     )
     planner = EmbeddingShardingPlanner(
         topology=topology,
         batch_size=request["batch_size"],
         storage_reservation=FixedPercentageStorageReservation(0.0),
+        timeout_seconds=request["seconds_max"],
         constraints={
             each["name"]: ParameterConstraints(
                 sharding_types=["table_wise", "column_wise", "row_wise"],
@@ -71,7 +73,8 @@ def main() -> None:
             ]
             for shard in sharding.sharding_spec.shards
         ]
-    print(json.dumps({"plan": found, "cpu_seconds": seconds}))
+    answer = {"plan": found, "cpu_seconds": seconds, "proposals": planner._num_proposals}
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

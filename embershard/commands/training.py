@@ -77,6 +77,7 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
             resume=given.resume or ranks.is_restarted,
             env=ranks.env,
             progress=progress,
+            planned=lambda report: print(report.to_text(), flush=True),
         )
     if ranks.rank:
         return

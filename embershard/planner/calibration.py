@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.planner.link import measure_link
-from embershard.planner.machine import Kernel, Machine, RowCost
+from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
 
-__all__ = ["calibrate", "processor_name"]
+__all__ = ["calibrate"]
 
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
 CACHED_BYTES = 1 << 19
@@ -40,16 +40,6 @@ class Measured(NamedTuple):
     row_bytes: int
     forward: tuple[float, float]
     backward: tuple[float, float]
-
-
-def processor_name() -> str:
-    """As the system names the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:

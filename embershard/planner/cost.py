@@ -3,8 +3,8 @@
     cost of a shard = lookup + update                     (the kernel, by the machine's ``RowCost``)
                     + ids in, vectors out, gradients in   (messages, by its ``Link``)
 
-A rank's step is the sum over its shards. Ids are spread evenly over the rows of a table, so that a
-cut by rows divides ids and a cut by columns repeats them.
+A rank's step is the sum over its shards. A cut by rows divides ids, evenly or by counted accesses;
+a cut by columns repeats them.
 """
 
 from __future__ import annotations
@@ -59,11 +59,28 @@ class Table:
     sharding_types: tuple[str, ...] | None = None
     min_partition: int | None = None
     cached_share: float = 0.0
+    accesses_below: NDArray[np.float64] | None = None
+    """Of each row, ``(rows + 1,)``: lookups of the rows before it, in any unit. None: rows are
+    looked up alike."""
 
     @property
     def table_bytes(self) -> int:
         """Of the weights."""
         return self.rows * self.dim * FLOAT_BYTES
+
+    def ids_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Looked up in a step, in the rows before each of ``row``."""
+        if self.accesses_below is None:
+            return np.asarray(row * (self.ids / self.rows), np.float64)
+        return np.asarray(self.accesses_below[row] * (self.ids / self.accesses_below[-1]))
+
+    def rows_by_rate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lookups of a row in a step, and the number of rows with as many."""
+        if self.accesses_below is None:
+            return np.array([self.ids / self.rows]), np.array([float(self.rows)])
+        counts, rows = np.unique(np.diff(self.accesses_below), return_counts=True)
+        rates: NDArray[np.float64] = counts * (self.ids / self.accesses_below[-1])
+        return rates, rows.astype(float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +137,14 @@ def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.flo
     Source: H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
 
     Args:
-        tables: their rows are looked up alike.
+        tables: that share the cache.
         cache_bytes: of all ranks together.
     """
-    rows = np.array([each.rows for each in tables], dtype=float)
-    sizes = np.array([each.table_bytes for each in tables], dtype=float)
-    rates = np.array([each.ids for each in tables]) / rows
+    groups = [each.rows_by_rate() for each in tables]
+    rates = np.concatenate([each for each, _ in groups])
+    rows = np.concatenate([each for _, each in groups])
+    owners = np.repeat(np.arange(len(tables)), [len(each) for each, _ in groups])
+    sizes = rows * np.array([each.dim * FLOAT_BYTES for each in tables])[owners]
     if sizes[rates > 0].sum() <= cache_bytes:
         return np.ones(len(tables))
     low, high = -60.0, 60.0
@@ -133,7 +152,10 @@ def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.flo
         middle = (low + high) / 2
         filled = sizes @ -np.expm1(-rates * np.exp(middle))
         low, high = (middle, high) if filled < cache_bytes else (low, middle)
-    shares: NDArray[np.float64] = -np.expm1(-rates * np.exp(low))
+    cached = -np.expm1(-rates * np.exp(low))
+    weights = np.where(rates > 0, rates, 1e-30) * rows  # A table without lookups has a share, too.
+    sums = np.bincount(owners, weights)
+    shares: NDArray[np.float64] = np.bincount(owners, weights * cached) / sums
     return shares
 
 
@@ -208,7 +230,8 @@ def price(
     """
     heights = np.array([row[1] - row[0] for row, _ in spans], dtype=float)
     widths = np.array([column[1] - column[0] for _, column in spans], dtype=float)
-    ids = table.ids * heights / table.rows
+    edges = np.array([row for row, _ in spans])
+    ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
     row_bytes = widths * FLOAT_BYTES
     seconds = np.zeros(len(spans))
     kernel = table.kernel

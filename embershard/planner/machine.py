@@ -6,6 +6,7 @@ and bytes of a shard, each once for rows in the processor's cache and once for r
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from embershard.errors import InputError, PackageError
 from embershard.package.validation import parse_model
 
-__all__ = ["Kernel", "Link", "Machine", "RowCost", "read_machine"]
+__all__ = ["Kernel", "Link", "Machine", "RowCost", "processor_name", "read_machine"]
 
 FORMAT_VERSION = 0
 
@@ -124,3 +125,13 @@ def read_machine(path: str | Path) -> Machine:
     except PackageError as error:
         raise InputError(str(error)) from error
     return machine
+
+
+def processor_name() -> str:
+    """As the system names the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

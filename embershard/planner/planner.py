@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch.distributed as dist
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.formatting import megabytes_text
@@ -103,8 +104,8 @@ class EmbeddingShardingPlanner:
             sharders: of its collections; they say which optimizer a table has.
 
         Raises:
-            InputError: constraints of a table that is not there, or of pooling factors that are not
-                one a feature.
+            InputError: constraints of a table that is not there, pooling factors that are not one a
+                feature, or access counts that are not one a row.
             PlannerError: no plan was found that keeps to the memory of the ranks.
         """
         start = time.perf_counter()
@@ -180,6 +181,7 @@ class EmbeddingShardingPlanner:
                     state_bytes_of_value=ROW_STATE_BYTES if optimizer == "adagrad" else 0,
                     sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
                     min_partition=given.min_partition,
+                    accesses_below=_accesses_below(table, given.access_counts),
                 )
             )
         shares = cached_shares(found, topology.machine.cache_bytes * topology.world_size)
@@ -276,7 +278,20 @@ class EmbeddingShardingPlanner:
             tables=sorted(choices, key=lambda each: -each.seconds),
             bound_seconds=placed.bound,
             planning_seconds=seconds,
+            warnings=self._topology.warnings,
         )
+
+
+def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:
+    if counts is None:
+        return None
+    if counts.shape != (table.num_embeddings,):
+        raise InputError(
+            f"constraints: table {table.name!r}: access_counts: expected shape "
+            f"({table.num_embeddings},), got {tuple(counts.shape)}"
+        )
+    below: NDArray[np.float64] = np.concatenate([[0.0], np.cumsum(counts.double().numpy())])
+    return below if below[-1] else None
 
 
 def _collections(module: nn.Module, sharders: Sequence[Sharder]) -> list[_Collection]:

@@ -51,6 +51,8 @@ class PlanReport:
     """No plan of the cuts that were considered has a busiest rank below it."""
 
     planning_seconds: float
+    warnings: Sequence[str] = ()
+    """What makes the costs doubtful."""
 
     @property
     def busiest_seconds(self) -> float:
@@ -69,11 +71,12 @@ class PlanReport:
             tables_max: tables shown.
         """
         lines = [
+            *(f"warning: {each}" for each in self.warnings),
             f"busiest rank {self.busiest_seconds * 1e3:.3f} ms a step, bound "
             f"{self.bound_seconds * 1e3:.3f} ms, gap {self.gap:.1%}; "
             f"planned in {self.planning_seconds:.2f} s",
             "",
-            "| rank | ms a step | memory | of |",
+            "| rank | ms a step | MB | of MB |",
             "|---|---|---|---|",
         ]
         lines += [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.planner.default_machine import default_machine
-from embershard.planner.machine import Machine
+from embershard.planner.machine import Machine, processor_name
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 
 __all__ = ["Device", "ParameterConstraints", "Topology"]
@@ -90,6 +92,14 @@ class Topology:
         return self._machine or default_machine()
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes its costs doubtful: a calibration of a processor other than this one."""
+        here = processor_name()
+        if self._machine is None or self._machine.processor == here:
+            return ()
+        return (f"machine: costs of {self._machine.processor!r}, this processor is {here!r}",)
+
+    @property
     def hosts(self) -> int:
         """Number of hosts."""
         return self.world_size // self.local_world_size
@@ -118,7 +128,12 @@ class ParameterConstraints:
 
     cached_share: float | None = None
     """Share of lookups whose row lies in the cache, 0 .. 1. None: by the sizes of all tables and of
-    the caches, each table's rows looked up alike."""
+    the caches."""
+
+    access_counts: Tensor | None = field(default=None, compare=False, repr=False)
+    """Lookups of each row, ``(num_embeddings,)``, as ``DistributedModelParallel.access_counts``
+    gives them or a sample of the data. They say which rows lie in the cache and what a row range
+    looks up. None: every row alike."""
 
     def __post_init__(self) -> None:
         known = {each.value for each in ShardingType}

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 __all__ = [
+    "AUTO",
     "CheckpointConfig",
     "RunConfig",
     "ShardingConfig",
@@ -132,6 +133,9 @@ Cut = Literal[
 ]
 
 
+AUTO = "auto"
+
+
 class ShardingConfig(Section):
     """How tables are cut over the ranks that torchrun starts. A process alone cuts none."""
 
@@ -139,7 +143,14 @@ class ShardingConfig(Section):
     """Pattern of table names -> sharding type; the first pattern that fits counts."""
 
     plan: str | None = None
-    """A file that ``ShardingPlan.save`` wrote, in place of ``tables``."""
+    """In place of ``tables``: a file that ``ShardingPlan.save`` wrote, or ``auto`` for a plan from
+    measured costs and the training split's lookups."""
+
+    machine: str | None = None
+    """With ``plan = "auto"``: a file of ``embershard calibrate``. None: the costs that ship."""
+
+    memory_bytes: Annotated[int, Field(ge=0)] = 0
+    """With ``plan = "auto"``: of a rank. 0: the memory of rank 0's host divided by its ranks."""
 
 
 class RunConfig(Section):

@@ -7,7 +7,7 @@ name and block.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from embershard.data.row_batches import RowExamples
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import build_model
@@ -25,6 +26,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
 )
 from embershard.package.rectangles import Shard
+from embershard.planner import PlanReport
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
@@ -32,8 +34,10 @@ from embershard.sharding import (
     ShardingEnv,
 )
 from embershard.sharding.plan import tables_of
+from embershard.sharding.sharders import Sharder
 from embershard.sharding.tables import fill_shard
-from embershard.training.config import RunConfig
+from embershard.training.auto_plan import auto_plan
+from embershard.training.config import AUTO, RunConfig
 from embershard.training.placement import plan_of
 
 __all__ = ["mapped_model", "new_model"]
@@ -43,7 +47,11 @@ META = torch.empty(0, device="meta")
 
 
 def new_model(
-    config: RunConfig, arguments: Mapping[str, Any], env: ShardingEnv | None
+    config: RunConfig,
+    arguments: Mapping[str, Any],
+    env: ShardingEnv | None,
+    train: RowExamples,
+    planned: Callable[[PlanReport], None],
 ) -> nn.Module:
     """A model to train.
 
@@ -51,6 +59,8 @@ def new_model(
         config: of the run: the model's name, the optimizer of tables, the plan and the seed.
         arguments: for ``build_model``.
         env: the ranks over which tables are cut. None: whole tables in this process.
+        train: whose lookups an automatic plan goes by.
+        planned: called on every rank with what an automatic plan is expected to cost.
 
     Raises:
         InputError: arguments that do not fit the model.
@@ -73,16 +83,18 @@ def new_model(
         "learning_rate": optimizer.learning_rate,
         "eps": optimizer.eps,
     }
+    sharders: list[Sharder] = [
+        EmbeddingBagCollectionSharder(fused_params=params),
+        EmbeddingCollectionSharder(fused_params=params),
+    ]
+    if config.sharding.plan == AUTO:
+        plan, report = auto_plan(config, model, sharders, train, env)
+        planned(report)
+    else:
+        plan = plan_of(config, collections, env.world_size)
     try:
         return DistributedModelParallel(
-            model,
-            env,
-            plan=plan_of(config, collections, env.world_size),
-            sharders=[
-                EmbeddingBagCollectionSharder(fused_params=params),
-                EmbeddingCollectionSharder(fused_params=params),
-            ],
-            seed=settings.seed,
+            model, env, plan=plan, sharders=sharders, seed=settings.seed
         )
     except ConfigError:
         raise

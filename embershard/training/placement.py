@@ -24,7 +24,7 @@ from embershard.sharding import (
     table_wise,
 )
 from embershard.sharding.plan import tables_of
-from embershard.training.config import RunConfig
+from embershard.training.config import AUTO, RunConfig
 
 __all__ = ["plan_of"]
 
@@ -45,6 +45,10 @@ def plan_of(
         ConfigError: a table that no pattern fits, a pattern that no table fits, or a file that is
             no plan; with file and line.
     """
+    for name in ("machine", "memory_bytes"):
+        if value := getattr(config.sharding, name):
+            problem = f"expected none without plan = {AUTO!r}, got {value!r}"
+            raise config.refusal("sharding", name, problem=problem)
     if config.sharding.plan is not None:
         try:
             return ShardingPlan.load(Path(config.sharding.plan).expanduser())

@@ -20,6 +20,7 @@ from embershard.data.requests import sample_requests
 from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, DataError, InputError
 from embershard.jagged import KeyedJaggedTensor
+from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv, load_state
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, save_checkpoint
@@ -119,6 +120,7 @@ class Run:
         dataset: to train on.
         env: the ranks. None: this process alone.
         progress: called after every step.
+        planned: called on rank 0 with what an automatic plan is expected to cost.
     """
 
     def __init__(
@@ -127,16 +129,19 @@ class Run:
         dataset: Dataset,
         env: ShardingEnv | None,
         progress: Callable[[TrainingProgress], None] | None,
+        planned: Callable[[PlanReport], None] | None,
     ) -> None:
         self._config, self._settings = config, config.training
         self._dataset, self._env, self._progress = dataset, env, progress
         self._rank, self._world_size = (0, 1) if env is None else (env.rank, env.world_size)
         self._group = None if env is None else env.process_group
         self._folder = folder_of(config)
-        self._model, self._module = _model_of(config, dataset, env)
-        self._optimizer = dense_optimizer(self._module, self._settings)
         self._train, self._valid = to_rows(dataset.train), to_rows(dataset.valid)
         self._check_dropout()
+        self._planned = planned
+        self._plan_report: PlanReport | None = None
+        self._model, self._module = self._new_model()
+        self._optimizer = dense_optimizer(self._module, self._settings)
         self._samples = sample_requests(dataset.valid, SAMPLES)
         self._per_epoch = math.ceil(len(self._train) / self._settings.batch_size)
         self._steps_max = self._per_epoch * self._settings.epochs
@@ -243,6 +248,23 @@ class Run:
             notes=tuple(self._notes),
         )
 
+    def _new_model(self) -> tuple[dict[str, Any], nn.Module]:
+        """Its name and arguments, as a checkpoint keeps them, and the model."""
+        config = self._config
+        try:
+            arguments = model_arguments(config.model, config.training, self._dataset)
+            module = new_model(config, arguments, self._env, self._train, self._keep_report)
+        except ConfigError:
+            raise
+        except InputError as error:
+            raise config.refusal("model", problem=str(error)) from error
+        return {"name": config.model.name, "arguments": arguments}, module
+
+    def _keep_report(self, report: PlanReport) -> None:
+        self._plan_report = report
+        if self._planned is not None and self._rank == 0:
+            self._planned(report)
+
     def _fit_batch(self, dense: Tensor, sparse: KeyedJaggedTensor, labels: Tensor) -> None:
         size, at = self._settings.batch_size, self._step % self._per_epoch
         examples = min(size, len(self._train) - at * size)
@@ -342,22 +364,6 @@ class Run:
                 stopped_early=stopped,
             )
         )
-
-
-def _model_of(
-    config: RunConfig, dataset: Dataset, env: ShardingEnv | None
-) -> tuple[dict[str, Any], nn.Module]:
-    """The model's name and arguments, as a checkpoint keeps them, and a new one."""
-    try:
-        arguments = model_arguments(config.model, config.training, dataset)
-        return (
-            {"name": config.model.name, "arguments": arguments},
-            new_model(config, arguments, env),
-        )
-    except ConfigError:
-        raise
-    except InputError as error:
-        raise config.refusal("model", problem=str(error)) from error
 
 
 def folder_of(config: RunConfig) -> Path:

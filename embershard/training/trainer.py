@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from embershard.data.base import Dataset
+from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import agree
 from embershard.training.checkpoint import checkpoints_in
@@ -32,6 +33,7 @@ def train(
     resume: bool = False,
     env: ShardingEnv | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
+    planned: Callable[[PlanReport], None] | None = None,
 ) -> TrainingResult:
     """Train a model from its configuration.
 
@@ -45,6 +47,7 @@ def train(
         resume: whether to go on from the last checkpoint in the folder, if there is one.
         env: the ranks that train together; every one of them calls this. None: this process alone.
         progress: called after every step. Of use on one rank.
+        planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
 
     Raises:
         ConfigError: settings that contradict the data, a folder that holds checkpoints already, or
@@ -65,7 +68,7 @@ def train(
         _check_folder(config)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
-    run = Run(config, dataset, env, progress)
+    run = Run(config, dataset, env, progress, planned)
     try:
         if last is not None:
             run.resume(last)

@@ -235,6 +235,43 @@ def test_equal_tables_share_the_cache_by_size():
     assert shares == pytest.approx([0.5, 0.5], rel=1e-6)
 
 
+def test_hot_rows_of_a_table_lie_in_the_cache():
+    # 10 rows take 99 % of the lookups; the cache holds 20 of 100 rows.
+    counts = np.concatenate([np.full(10, 9.9), np.full(90, 1 / 90)])
+    table = kernel_table(accesses_below=np.concatenate([[0], np.cumsum(counts)]))
+    (share,) = cached_shares([table], 20 * 32)
+    assert share > 0.98
+    assert cached_shares([kernel_table()], 20 * 32) == pytest.approx([0.2], rel=1e-6)
+
+
+def test_counted_accesses_divide_the_ids_of_row_ranges():
+    table = kernel_table(accesses_below=np.arange(101.0) ** 2)
+    assert table.ids_below(np.array([0, 50, 100])).tolist() == [0, 12.5, 50]
+
+
+def test_access_counts_are_one_a_row():
+    constraints = {"t0": ParameterConstraints(access_counts=torch.ones(9))}
+    with pytest.raises(
+        InputError, match=r"'t0': access_counts: expected shape \(10,\), got \(9,\)"
+    ):
+        planner_of(1, constraints=constraints).plan(model_of((10, 8)), sharders())
+
+
+def test_tables_without_lookups_are_planned():
+    constraints = {"t0": ParameterConstraints(access_counts=torch.zeros(10), pooling_factors=[0])}
+    plan = planner_of(2, constraints=constraints).plan(model_of((10, 8)), sharders())
+    assert "t0" in plan.plan["sparse"]
+
+
+def test_costs_of_another_processor_are_warned_about_by_name():
+    planner = planner_of(1)
+    planner.plan(model_of((10, 8)), sharders())
+    (warning,) = planner.report.warnings
+    assert warning.startswith("machine: costs of 'test', this processor is ")
+    assert f"warning: {warning}" in planner.report.to_text()
+    assert Topology(1).warnings == ()
+
+
 def test_the_hotter_table_has_more_of_the_cache():
     hot, cold = cached_shares([kernel_table(ids=500.0), kernel_table()], 3200)
     assert hot + cold == pytest.approx(1.0)
@@ -297,6 +334,6 @@ def test_the_report_lists_ranks_and_the_heaviest_tables_first():
         _ = planner.report
     planner.plan(model_of((1000, 8), (1000, 256)), sharders())
     text = planner.report.to_text()
-    assert "gap" in text.splitlines()[0]
+    assert "gap" in text.splitlines()[1]
     assert text.index("sparse.t1") < text.index("sparse.t0")
     assert torch.isfinite(torch.tensor(planner.report.busiest_seconds))

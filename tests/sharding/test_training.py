@@ -47,6 +47,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, on_2_ran
         assert same(state, weights)
 
 
+def test_an_automatic_plan_is_one_plan_on_all_ranks_and_is_reported_on_rank_0(workers, tmp_path):
+    # Before runs on one rank: process groups of later runs are named by how many a rank has made.
+    (result, report), (other, silent) = workers.run(2, train_planned, tmp_path / "run", {})
+    assert result == other
+    assert silent is None
+    assert len(report.ranks) == 2
+    assert {each.table for each in report.tables} == {"user", "history", "item"}
+    assert report.bound_seconds > 0
+
+
 def train_resumed(env, folder, kind):
     return train_run(env, folder, kind, resume=True)
 
@@ -110,3 +120,32 @@ def train_patterns(env, folder, tables):
     except ConfigError as error:
         return str(error)
     return ""
+
+
+@pytest.mark.parametrize(
+    ("sharding", "message"),
+    [
+        pytest.param({"memory_bytes": 100}, "'sharding.plan': plan: tables and buffers", id="cap"),
+        pytest.param({"machine": "no.json"}, "'sharding.machine': no.json: expected a", id="file"),
+        pytest.param({"plan": None, "memory_bytes": 9}, "expected none without plan =", id="off"),
+    ],
+)
+def test_an_automatic_plan_that_cannot_be_made_is_one_message_on_all_ranks(
+    workers, tmp_path, sharding, message
+):
+    first, second = workers.run(2, train_planned, tmp_path / "run", sharding)
+    assert message in first
+    assert first == second
+
+
+def train_planned(env, folder, sharding):
+    run = sharded_config(folder, "row_wise", epochs=1)
+    changed = run.model_dump(mode="json") | {"sharding": {"plan": "auto"} | sharding}
+    reports = []
+    try:
+        result = train(
+            type(run).model_validate(changed), dataset(), env=env, planned=reports.append
+        )
+    except ConfigError as error:
+        return str(error)
+    return result.test, reports[0] if reports else None

@@ -64,7 +64,9 @@ def test_every_key_is_read(tmp_path):
         last_every_steps = 5
         keep_last = 3
         [sharding]
-        plan = "plan.json"
+        plan = "auto"
+        machine = "m.json"
+        memory_bytes = 9
         tables = { user = "row_wise" }
         """,
         tmp_path,
@@ -91,7 +93,12 @@ def test_every_key_is_read(tmp_path):
             "threads": 1,
         },
         "checkpoint": {"folder": "there", "last_every_steps": 5, "keep_last": 3},
-        "sharding": {"tables": {"user": "row_wise"}, "plan": "plan.json"},
+        "sharding": {
+            "tables": {"user": "row_wise"},
+            "plan": "auto",
+            "machine": "m.json",
+            "memory_bytes": 9,
+        },
     }
 
 

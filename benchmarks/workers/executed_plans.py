@@ -1,0 +1,120 @@
+"""A rank that trains the sparse part of models by several plans in turn, under ``torchrun``:
+
+python -m benchmarks.workers.executed_plans REQUEST.json
+
+The request lists models: their tables, and by name of a planner the plan. Rank 0 prints a line of
+JSON for each model: by name of a planner, of each block the seconds of a step and the CPU seconds
+of each rank.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from benchmarks.planner_tables import SkewedTable
+from benchmarks.sharded_step import Pooled, start_rank
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingPlan,
+)
+
+__all__ = ["BATCH_SIZE", "FUSED_PARAMS", "collection_of"]
+
+BATCH_SIZE = 512
+BATCHES = 4
+FUSED_PARAMS = {"optimizer": "rowwise_adagrad", "learning_rate": 0.01}
+
+
+def collection_of(tables: Sequence[SkewedTable]) -> Pooled:
+    """The sparse part, without weights yet."""
+    configs = [
+        EmbeddingBagConfig(
+            name=each.name,
+            num_embeddings=each.rows,
+            embedding_dim=each.dim,
+            feature_names=[each.name],
+        )
+        for each in tables
+    ]
+    return Pooled(EmbeddingBagCollection(configs, device=torch.device("meta")))
+
+
+def main() -> None:
+    """Joins the ranks, then trains one model after the other."""
+    request = json.loads(Path(sys.argv[1]).read_text())
+    start_rank()
+    for model in request["models"]:
+        tables = [SkewedTable(*each) for each in model["tables"]]
+        batches = _batches(tables, dist.get_rank())
+        gradient = torch.full((BATCH_SIZE, sum(each.dim for each in tables)), 1e-3)
+        sides = {
+            name: DistributedModelParallel(
+                collection_of(tables),
+                plan=ShardingPlan.from_json(plan),
+                sharders=[EmbeddingBagCollectionSharder(FUSED_PARAMS)],
+            )
+            for name, plan in model["plans"].items()
+        }
+        found: dict[str, list[dict[str, object]]] = {name: [] for name in sides}
+        for block in range(-1, request["blocks"]):
+            for name in list(sides)[:: -1 if block % 2 else 1]:
+                measured = _timed(sides[name], batches, gradient, request["steps"])
+                if block >= 0:
+                    found[name].append(measured)
+        if dist.get_rank() == 0:
+            print(json.dumps(found), flush=True)
+        del sides
+    dist.destroy_process_group()
+
+
+def _batches(tables: Sequence[SkewedTable], seed: int) -> list[KeyedJaggedTensor]:
+    generator = np.random.default_rng(seed)
+    lengths = np.array(
+        [generator.poisson(each.pooling, (BATCHES, BATCH_SIZE)) for each in tables]
+    ).swapaxes(0, 1)
+    ids = [
+        np.split(each.draw(int(counts.sum()), generator), np.cumsum(counts)[:-1])
+        for each, counts in zip(tables, lengths.sum(2).T, strict=True)
+    ]
+    return [
+        KeyedJaggedTensor(
+            [each.name for each in tables],
+            torch.from_numpy(np.concatenate([each[at] for each in ids])),
+            lengths=torch.from_numpy(lengths[at].flatten()),
+        )
+        for at in range(BATCHES)
+    ]
+
+
+def _timed(
+    model: DistributedModelParallel,
+    batches: Sequence[KeyedJaggedTensor],
+    gradient: Tensor,
+    steps: int,
+) -> dict[str, object]:
+    dist.barrier()
+    started, used = time.perf_counter(), time.process_time()
+    for step in range(steps):
+        model(batches[step % len(batches)]).backward(gradient)
+    cpu = (time.process_time() - used) / steps
+    dist.barrier()
+    seconds = (time.perf_counter() - started) / steps
+    everyone = [torch.zeros(1, dtype=torch.float64) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, torch.tensor([cpu], dtype=torch.float64))
+    return {"seconds": seconds, "cpu_seconds": torch.cat(everyone).tolist()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""``plan = "auto"``: the plan of a run by measured costs and the training split's lookups."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from embershard.data.row_batches import RowExamples, batches
+from embershard.errors import ConfigError, EmbershardError
+from embershard.modules import EmbeddingConfig
+from embershard.planner import (
+    EmbeddingShardingPlanner,
+    ParameterConstraints,
+    PlanReport,
+    Topology,
+    read_machine,
+)
+from embershard.sharding import ShardingEnv, ShardingPlan
+from embershard.sharding.environment import from_rank_0
+from embershard.sharding.plan import tables_of
+from embershard.sharding.sharders import Sharder
+from embershard.training.config import RunConfig
+
+__all__ = ["AutoPlan", "auto_plan"]
+
+BATCH_SIZE = 1 << 16
+EXAMPLES_MAX = 1 << 20
+"""Whose lookups are counted."""
+
+CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+class AutoPlan(NamedTuple):
+    """A plan, and what it is expected to cost."""
+
+    plan: ShardingPlan
+    report: PlanReport
+
+
+def auto_plan(
+    config: RunConfig,
+    model: nn.Module,
+    sharders: Sequence[Sharder],
+    train: RowExamples,
+    env: ShardingEnv,
+) -> AutoPlan:
+    """Rank 0 plans; every rank calls this and gets the same.
+
+    Args:
+        config: the run's.
+        model: with whole tables, on any device.
+        sharders: of its collections.
+        train: whose lookups say how long bags are and which rows are looked up often.
+        env: the ranks.
+
+    Raises:
+        ConfigError: no plan keeps to the memory, or the machine's file cannot be read: the same
+            message on every rank.
+    """
+    text, report = from_rank_0(
+        env.process_group,
+        lambda: _planned(config, model, sharders, train, env.world_size),
+        error=ConfigError,
+    )
+    return AutoPlan(ShardingPlan.from_json(text), report)
+
+
+def _planned(
+    config: RunConfig,
+    model: nn.Module,
+    sharders: Sequence[Sharder],
+    train: RowExamples,
+    world_size: int,
+) -> tuple[str, PlanReport]:
+    settings = config.sharding
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    machine = None
+    if settings.machine is not None:
+        try:
+            machine = read_machine(Path(settings.machine).expanduser())
+        except EmbershardError as error:
+            raise config.refusal("sharding", "machine", problem=str(error)) from error
+    tables = [
+        table
+        for module in model.modules()
+        if any(each.can_shard(module) for each in sharders)
+        for table in tables_of(module)
+    ]
+    planner = EmbeddingShardingPlanner(
+        Topology(
+            world_size,
+            ddr_cap=settings.memory_bytes or _host_bytes() // local_size,
+            local_world_size=local_size,
+            machine=machine,
+        ),
+        math.ceil(config.training.batch_size / world_size),
+        constraints=_constraints(config, tables, train),
+    )
+    try:
+        plan = planner.plan(model, sharders)
+    except EmbershardError as error:
+        raise config.refusal("sharding", "plan", problem=str(error)) from error
+    return plan.to_json(), planner.report
+
+
+def _constraints(
+    config: RunConfig, tables: Sequence[EmbeddingConfig], train: RowExamples
+) -> dict[str, ParameterConstraints]:
+    """What training looks up: ids a bag, and the accesses of each row."""
+    ids = {name: list[Tensor]() for table in tables for name in table.feature_names}
+    examples = 0
+    for batch in batches(
+        train,
+        batch_size=BATCH_SIZE,
+        shuffle_seed=config.training.seed,
+        id_dropout=config.training.id_dropout,
+    ):
+        for name, found in ids.items():
+            values = batch.sparse[name].values()
+            found.append(values[values >= 0])
+        examples += len(batch.labels)
+        if examples >= EXAMPLES_MAX:
+            break
+    constraints = dict[str, ParameterConstraints]()
+    for table in tables:
+        looked_up = [torch.cat(ids[name]) for name in table.feature_names]
+        constraints[table.name] = ParameterConstraints(
+            pooling_factors=[len(each) / examples for each in looked_up],
+            access_counts=torch.bincount(torch.cat(looked_up), minlength=table.num_embeddings),
+        )
+    return constraints
+
+
+def _host_bytes() -> int:
+    """Of this host's memory, or of this container's."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CGROUP.read_text(encoding="utf-8").strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdecimal() else total
