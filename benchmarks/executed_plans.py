@@ -65,7 +65,7 @@ def our_plan(tables: Sequence[SkewedTable], ranks: int, machine: Machine) -> tup
 def their_plan(tables: Sequence[SkewedTable], ranks: int, peers: Path) -> str:
     """TorchRec's, as JSON."""
     drawn = [DrawnTable(each.name, each.rows, each.dim, each.pooling, 0.0) for each in tables]
-    rectangles, _ = torchrec(drawn, ranks, 64 << 30, peers)
+    rectangles, *_ = torchrec(drawn, ranks, 64 << 30, peers)
     found = {
         name: ParameterSharding(
             sharding_type="column_wise",  # A name: what is executed are the rectangles.

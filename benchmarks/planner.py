@@ -112,30 +112,32 @@ def greedy(tables: Sequence[DrawnTable], ranks: int, name: str) -> dict[str, lis
 
 def torchrec(
     tables: Sequence[DrawnTable], ranks: int, cap: int, peers: Path
-) -> tuple[dict[str, list[list[int]]], float]:
-    """TorchRec's planner's, and its CPU seconds.
+) -> tuple[dict[str, list[list[int]]], float, int]:
+    """TorchRec's planner's, its CPU seconds and the number of its proposals.
 
     Raises:
-        RuntimeError: it found no plan, or not in half an hour.
+        RuntimeError: it found no plan.
+        subprocess.TimeoutExpired: it does not end.
     """
     request = {
         "tables": [each._asdict() for each in tables],
         "ranks": ranks,
         "cap": cap,
         "batch_size": BATCH_SIZE,
+        "seconds_max": PEER_SECONDS,
     }
     done = subprocess.run(
         [peers / "bin" / "python", "-W", "ignore", PEER],
         input=json.dumps(request),
         capture_output=True,
         text=True,
-        timeout=PEER_SECONDS,
+        timeout=3 * PEER_SECONDS,
         check=False,
     )
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     answer = json.loads(done.stdout.splitlines()[-1])
-    return answer["plan"], answer["cpu_seconds"]
+    return answer["plan"], answer["cpu_seconds"], answer["proposals"]
 
 
 def priced(
@@ -193,11 +195,12 @@ def rows(
         yield priced(plan, tables, machine, like, cap=cap, planner=name, cpu_seconds=seconds)
     if peers is not None:
         try:
-            plan, seconds = torchrec(tables, ranks, cap, peers)
+            plan, seconds, proposals = torchrec(tables, ranks, cap, peers)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"TorchRec, {len(tables)} tables, {ranks} ranks: {error}", file=sys.stderr)
             return
-        yield priced(plan, tables, machine, like, cap=cap, planner="TorchRec", cpu_seconds=seconds)
+        name = f"TorchRec, {proposals} proposals"
+        yield priced(plan, tables, machine, like, cap=cap, planner=name, cpu_seconds=seconds)
 
 
 def _model(tables: Sequence[DrawnTable]) -> nn.Module:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder
 from embershard.training.config import RunConfig
 
-__all__ = ["AutoPlan", "auto_plan"]
+__all__ = ["auto_plan"]
 
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20
@@ -36,20 +35,14 @@ EXAMPLES_MAX = 1 << 20
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
-class AutoPlan(NamedTuple):
-    """A plan, and what it is expected to cost."""
-
-    plan: ShardingPlan
-    report: PlanReport
-
-
 def auto_plan(
     config: RunConfig,
     model: nn.Module,
     sharders: Sequence[Sharder],
     train: RowExamples,
     env: ShardingEnv,
-) -> AutoPlan:
+    planned: Callable[[PlanReport], None],
+) -> ShardingPlan:
     """Rank 0 plans; every rank calls this and gets the same.
 
     Args:
@@ -58,17 +51,19 @@ def auto_plan(
         sharders: of its collections.
         train: whose lookups say how long bags are and which rows are looked up often.
         env: the ranks.
+        planned: called on rank 0 with what the plan is expected to cost.
 
     Raises:
         ConfigError: no plan keeps to the memory, or the machine's file cannot be read: the same
             message on every rank.
     """
-    text, report = from_rank_0(
-        env.process_group,
-        lambda: _planned(config, model, sharders, train, env.world_size),
-        error=ConfigError,
-    )
-    return AutoPlan(ShardingPlan.from_json(text), report)
+
+    def build() -> str:
+        plan, report = _planned(config, model, sharders, train, env.world_size)
+        planned(report)
+        return plan.to_json()
+
+    return ShardingPlan.from_json(from_rank_0(env.process_group, build, error=ConfigError))
 
 
 def _planned(
@@ -77,7 +72,7 @@ def _planned(
     sharders: Sequence[Sharder],
     train: RowExamples,
     world_size: int,
-) -> tuple[str, PlanReport]:
+) -> tuple[ShardingPlan, PlanReport]:
     settings = config.sharding
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     machine = None
@@ -106,7 +101,7 @@ def _planned(
         plan = planner.plan(model, sharders)
     except EmbershardError as error:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
-    return plan.to_json(), planner.report
+    return plan, planner.report
 
 
 def _constraints(

@@ -60,7 +60,7 @@ def new_model(
         arguments: for ``build_model``.
         env: the ranks over which tables are cut. None: whole tables in this process.
         train: whose lookups an automatic plan goes by.
-        planned: called on every rank with what an automatic plan is expected to cost.
+        planned: called on rank 0 with what an automatic plan is expected to cost.
 
     Raises:
         InputError: arguments that do not fit the model.
@@ -88,8 +88,7 @@ def new_model(
         EmbeddingCollectionSharder(fused_params=params),
     ]
     if config.sharding.plan == AUTO:
-        plan, report = auto_plan(config, model, sharders, train, env)
-        planned(report)
+        plan = auto_plan(config, model, sharders, train, env, planned)
     else:
         plan = plan_of(config, collections, env.world_size)
     try:

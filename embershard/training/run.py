@@ -262,7 +262,7 @@ class Run:
 
     def _keep_report(self, report: PlanReport) -> None:
         self._plan_report = report
-        if self._planned is not None and self._rank == 0:
+        if self._planned is not None:
             self._planned(report)
 
     def _fit_batch(self, dense: Tensor, sparse: KeyedJaggedTensor, labels: Tensor) -> None:
