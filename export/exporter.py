@@ -13,6 +13,7 @@ import embershard.version
 from embershard.errors import ExportError, InputError
 from embershard.export.compiled_modules import uncompiled
 from embershard.export.dense_program import DenseProgram
+from embershard.export.placing import check_strategy, place
 from embershard.export.program_builder import build_program
 from embershard.export.report import REPORT_FILE, report_json
 from embershard.export.samples import check_requests, random_samples, scored
@@ -32,11 +33,12 @@ from embershard.package.manifest import (
 )
 from embershard.package.manifest_inputs import InputSpec
 from embershard.package.names import identity_of
-from embershard.package.plan import parse_devices, place_tables
+from embershard.package.plan import parse_devices
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 from embershard.package.schema_json import vocabulary_files
 from embershard.package.writer import PackageContents, PackageWriter
+from embershard.planner import Fleet, parse_fleet
 
 __all__ = ["DENSE_DTYPES", "ExportProgress", "export_model"]
 
@@ -128,6 +130,7 @@ def export_model(
     weights: Weights = "int8",
     dense_dtype: str = "fp32",
     devices: str = "1xcpu",
+    plan: str = "table",
     samples: Sequence[SampleRequest] | None = None,
     limits: Limits | None = None,
     progress: Callable[[ExportProgress], None] | None = None,
@@ -152,8 +155,10 @@ def export_model(
         dense_dtype: what linear layers of the dense program take, fp32 or bf16. In bf16 their
             operands and results are rounded, all else stays fp32; the report says what that does
             to the samples' outputs.
-        devices: what the default plan places the tables on: ``2xcpu``. CPUs alone, until serving
-            on GPUs exists.
+        devices: what the default plan places the tables on: ``2xcpu``, ``2xcpu:8GiB``. CPUs alone,
+            until serving on GPUs exists.
+        plan: how: ``table``, ``row``, ``column``, ``replicate``, or ``auto``: by the costs that
+            ship and what the samples look up.
         samples: real requests; their outputs are computed anew. None: a few random ones.
         limits: most that one request may hold. None: 4096 examples, 2**20 ids.
         progress: called as rows are written.
@@ -164,12 +169,14 @@ def export_model(
 
     Raises:
         ExportError: a module that cannot be exported, or arguments that do not fit it.
-        InputError: something is at ``out`` already, or devices that cannot be read.
+        InputError: something is at ``out`` already, devices that cannot be read, an unknown
+            ``plan``, or tables that do not fit the devices.
     """
     _check_kinds(module, schema)
     module = uncompiled(module)
     model, version = _identity(Path(out))
-    placed = _served(devices)
+    fleet = _served(devices)
+    check_strategy(plan)
     limits = limits or default_limits()
     program = build_program(
         module.served(schema) if isinstance(module, LogitModel) else module,
@@ -190,8 +197,8 @@ def export_model(
             for name, weight in layout.tables.items()
         ]
         inputs = write_inputs(writer, program)
-        plan = place_tables(tables, placed)
-        writer.add_plan(plan)
+        placed = place(tables, inputs, checked, fleet, strategy=plan)
+        writer.add_plan(placed)
         writer.add_samples(checked)
         save_program(program.script, writer.new_file(PROGRAM_FILE))
         writer.add_file(REPORT_FILE, report_json(tables, checked, exact))
@@ -202,7 +209,7 @@ def export_model(
                 inputs=inputs,
                 program=program,
                 tables=tables,
-                plan=plan.name,
+                plan=placed.name,
                 limits=limits,
             )
         )
@@ -252,12 +259,11 @@ def _dtype(dense_dtype: str) -> DenseDtype:
     return DENSE_DTYPES[dense_dtype]
 
 
-def _served(devices: str) -> list[str]:
+def _served(devices: str) -> Fleet:
     """The devices of the plan, all of which a server of this version can use."""
-    placed = parse_devices(devices)
-    if not all(device.startswith("cpu:") for device in placed):
+    if not parse_devices(devices.partition(":")[0])[0].startswith("cpu:"):
         raise ExportError(
             f"devices: expected cpu, got {devices!r}: this version of embershard serves on CPU "
             "only, and would refuse the package"
         )
-    return placed
+    return parse_fleet(devices)

@@ -33,6 +33,7 @@ def export_checkpoint(
     weights: Weights = "int8",
     dense_dtype: str = "fp32",
     devices: str = "1xcpu",
+    plan: str = "table",
     model: str | None = None,
     progress: Callable[[ExportProgress], None] | None = None,
 ) -> Path:
@@ -46,6 +47,7 @@ def export_checkpoint(
         weights: how tables are stored.
         dense_dtype: what linear layers of the dense program take, fp32 or bf16.
         devices: what the default plan places the tables on.
+        plan: how, as in ``export_model``.
         model: ``package.module:factory``; ``factory()`` gives the module, whose weights are then
             replaced by those at ``path``, and its schema. None: the checkpoint tells.
         progress: called as rows are written.
@@ -74,6 +76,7 @@ def export_checkpoint(
             weights=weights,
             dense_dtype=dense_dtype,
             devices=devices,
+            plan=plan,
             samples=samples,
             progress=progress,
         )

@@ -1,10 +1,10 @@
-"""`embershard plan` and `embershard calibrate`."""
+"""`embershard plan`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,38 +13,11 @@ from embershard.errors import InputError
 
 if TYPE_CHECKING:
     from embershard.package import Package, Plan
+    from embershard.planner import ExplainedPlan, Fleet, LookupLoad, Machine
 
-__all__ = ["add_calibrate", "add_plan_command"]
+__all__ = ["add_plan_command"]
 
-
-def add_calibrate(commands: Any) -> None:
-    """Adds `calibrate` to the commands of a parser."""
-    command = commands.add_parser(
-        "calibrate",
-        help="measure this machine for the planner of sharded training",
-        description="Measures lookups, updates and messages of this machine, on one core and in "
-        "under two minutes when it is idle, and writes what they cost, for "
-        "`Topology(machine=read_machine(FILE))`.",
-    )
-    command.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="JSON; replaced if it is there"
-    )
-    command.set_defaults(run=_calibrate)
-
-
-def _calibrate(given: argparse.Namespace) -> None:
-    from embershard.planner import calibrate
-
-    if not given.out.parent.is_dir():
-        raise InputError(f"--out: expected a file in a folder, got {given.out}")
-    started = time.monotonic()
-    machine = calibrate(progress=lambda text: print(text, file=sys.stderr, flush=True))
-    machine.save(given.out)
-    print(
-        f"{given.out}: {machine.processor}, in {time.monotonic() - started:.0f} s; "
-        f"two measurements differ by {machine.repeat_error:.0%}, costs from a measurement by "
-        f"{machine.fit_error:.0%}"
-    )
+AUTO = "auto"
 
 
 def add_plan_command(commands: Any) -> None:
@@ -56,50 +29,228 @@ def add_plan_command(commands: Any) -> None:
         "serves it; scores stay the same, up to rounding where rows are cut.",
     )
     add_package(command)
-    command.add_argument(
+    add = command.add_argument
+    add(
         "--devices",
-        required=True,
         metavar="DEVICES",
-        help="how many, of what kind: 4xcpu; the threads of a batch are shared out among them",
+        help="how many, of what kind, and the memory of each: 4xcpu, 2xcpu:8GiB, 8xcuda:80GB; "
+        "without memory, cpu devices have no cap. The threads of a batch are shared out among them",
     )
-    command.add_argument(
+    add(
         "--strategy",
-        default="auto",
+        default=AUTO,
         metavar="STRATEGY",
         help="table (whole tables), row, column (each table cut), replicate (each table "
-        "everywhere) or auto (the default: by the bytes that lookups read)",
+        "everywhere) or auto (the default: by measured costs and load)",
     )
-    command.add_argument("--name", required=True, metavar="NAME", help="of the plan: a new one")
-    command.add_argument(
-        "--default", action="store_true", help="serve it where no other plan is asked for"
-    )
+    add("--name", metavar="NAME", help="of the plan: a new one (default: the devices, as 4xcpu)")
+    add("--default", action="store_true", help="serve it where no other plan is asked for")
+    add("--dry-run", action="store_true", help="print the plan, and leave the package as it is")
+    _add_measured(command)
+    _add_compared(command)
     command.set_defaults(run=_plan)
 
 
+def _add_measured(command: argparse.ArgumentParser) -> None:
+    measured = command.add_argument_group("load and costs of --strategy auto")
+    measured.add_argument(
+        "--samples",
+        type=Path,
+        metavar="FILE",
+        help="requests in the form of a package's samples.safetensors, whose lookups are the load "
+        "(default: the package's own samples)",
+    )
+    measured.add_argument(
+        "--requests",
+        type=Path,
+        metavar="FILE",
+        help="what `embershard serve --record` wrote, in place of --samples",
+    )
+    measured.add_argument(
+        "--batch-examples",
+        type=int,
+        default=256,
+        metavar="N",
+        help="examples of a batch to plan for (default: %(default)s)",
+    )
+    measured.add_argument(
+        "--machine",
+        type=Path,
+        metavar="FILE",
+        help="what `embershard calibrate` wrote (default: the costs that ship)",
+    )
+    measured.add_argument(
+        "--constraint",
+        action="append",
+        default=[],
+        metavar="TABLE=CUT,CUT",
+        help="cuts that a table may have: table, column, row, replicate; may be repeated",
+    )
+    shown = command.add_argument_group("report of --strategy auto")
+    shown.add_argument("--report", type=Path, metavar="FILE.html", help="write the report there")
+    shown.add_argument("--explain", metavar="TABLE", help="print every cut of a table")
+
+
+def _add_compared(command: argparse.ArgumentParser) -> None:
+    closed = command.add_argument_group(
+        "comparison with a server, in place of a new plan; --name: the plan that it serves"
+    )
+    closed.add_argument(
+        "--compare",
+        metavar="HOST:PORT",
+        help="print the lookup time of each device beside the estimate; where `embershard serve "
+        "--metrics-port` listens, or a file with what it said",
+    )
+    closed.add_argument(
+        "--recalibrate",
+        type=Path,
+        metavar="FILE",
+        help="write the machine with costs of lookups that fit what was measured",
+    )
+
+
 def _plan(given: argparse.Namespace) -> None:
-    from embershard.package import Package, add_plan, make_plan, parse_devices
+    from embershard.package import STRATEGIES, Package, add_plan, make_plan
     from embershard.package.plan import unserved_devices
+    from embershard.planner import check_memory, parse_fleet
 
     folder = package_folder(given.package)
-    plan = make_plan(
-        Package.open(folder),
-        parse_devices(given.devices),
-        name=given.name,
-        strategy=given.strategy,
-    )
-    add_plan(folder, plan, default=given.default)
+    if given.compare is not None:
+        _compare(given, Package.open(folder))
+        return
+    if given.devices is None or given.recalibrate is not None:
+        raise InputError("plan: expected --devices, or --compare with --recalibrate if wanted")
+    fleet = parse_fleet(given.devices)
+    package, name = Package.open(folder), given.name or fleet.name
+    if given.strategy not in {AUTO, *STRATEGIES}:
+        raise InputError(
+            f"strategy: expected one of {', '.join([*STRATEGIES, AUTO])}, got {given.strategy!r}"
+        )
+    if given.strategy == AUTO:
+        plan, text = _explained(given, package, fleet, name)
+    else:
+        _refuse_measured(given)
+        plan = make_plan(package, fleet.devices, name=name, strategy=given.strategy)
+        check_memory(plan, package.manifest.tables, fleet)
+        text = "\n".join(_device_lines(package, plan)) + "\n"
+    if not given.dry_run:
+        add_plan(folder, plan, default=given.default)
     by_default = ", by default" if given.default else ""
+    kept = "; not added" if given.dry_run else ""
     print(
         f"{folder}: plan {plan.name}: {len(plan.shards)} shards on {len(plan.devices)} devices"
-        f"{by_default}"
+        f"{by_default}{kept}"
     )
-    print("\n".join(_device_lines(Package.open(folder), plan)))
+    print(text, end="")
     if unserved := unserved_devices(plan):
-        print(
-            f"embershard plan: warning: plan {plan.name} is for {unserved[0]}: servers of this "
-            "version have cpu devices only, and refuse it",
-            file=sys.stderr,
+        _warn(
+            [
+                f"plan {plan.name} is for {unserved[0]}: servers of this version have cpu devices "
+                "only, and refuse it"
+            ]
         )
+
+
+def _compare(given: argparse.Namespace, package: Package) -> None:
+    from embershard.commands.comparing import compare
+
+    for option in ("devices", "constraint", "report", "explain", "default", "dry_run"):
+        if getattr(given, option):
+            name = option.replace("_", "-")
+            raise InputError(f"--{name}: expected no --compare, got --compare {given.compare}")
+    _check_folder("--recalibrate", given.recalibrate)
+    machine, warnings = _machine(given, "cpu")
+    _warn(warnings)
+    print(compare(given, package, _load(given, package), machine), end="")
+
+
+def _check_folder(option: str, file: Path | None) -> None:
+    if file is not None and not file.parent.is_dir():
+        raise InputError(f"{option}: expected a file in a folder, got {file}")
+
+
+def _machine(given: argparse.Namespace, kind: str) -> tuple[Machine, list[str]]:
+    """The costs, and what makes them doubtful for devices of that kind."""
+    from embershard.planner import read_machine
+    from embershard.planner.default_machine import default_machine
+    from embershard.planner.machine import processor_name
+
+    if given.machine is None:
+        gpu = "costs of lookups are those of a processor: --machine names those of GPUs"
+        return default_machine(), [gpu] if kind == "cuda" else []
+    machine, here = read_machine(given.machine), processor_name()
+    if machine.processor == here:
+        return machine, []
+    return machine, [f"{given.machine}: costs of {machine.processor!r}, this processor is {here!r}"]
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for each in warnings:
+        print(f"embershard plan: warning: {each}", file=sys.stderr)
+
+
+def _explained(
+    given: argparse.Namespace, package: Package, fleet: Fleet, name: str
+) -> tuple[Plan, str]:
+    """The plan, and what is printed of it; writes the report."""
+    from embershard.planner import explained_plan, parse_constraints
+
+    _check_folder("--report", given.report)
+    machine, warnings = _machine(given, fleet.kind)
+    _warn(warnings)
+    load = _load(given, package)
+    found: ExplainedPlan = explained_plan(
+        package.manifest.tables,
+        fleet,
+        load,
+        machine,
+        name=name,
+        batch_examples=given.batch_examples,
+        constraints=parse_constraints(given.constraint),
+        warnings=warnings,
+    )
+    text = f"load of {load.source}\n{found.report.to_text()}"
+    if given.explain is not None:
+        text += f"\n{found.report.explain(given.explain)}"
+    if given.report is not None:
+        manifest = package.manifest
+        title = f"Plan {name} of {manifest.model} {manifest.version}"
+        given.report.write_text(found.report.to_html(title=title), encoding="utf-8")
+        text += f"report: {given.report}\n"
+    return found.plan, text
+
+
+def _load(given: argparse.Namespace, package: Package) -> LookupLoad:
+    from embershard.package import read_samples
+    from embershard.package.samples import check_samples
+    from embershard.planner import load_of
+
+    manifest = package.manifest
+    if given.samples is not None and given.requests is not None:
+        raise InputError("plan: expected --samples or --requests, got both")
+    if given.requests is not None:
+        from embershard.bench.recorded_samples import recorded_samples
+
+        samples, source = recorded_samples(given.requests, manifest), str(given.requests)
+    elif given.samples is not None:
+        if not given.samples.is_file():
+            raise InputError(f"--samples: expected a file, got {given.samples}")
+        samples, source = read_samples(given.samples, file=str(given.samples)), str(given.samples)
+        check_samples(samples, manifest, file=source, outputs=False)
+    else:
+        samples, source = package.samples(), "the package's samples"
+    return load_of(
+        manifest.tables, manifest.sparse, samples, source=f"{source}, {len(samples):,} requests"
+    )
+
+
+def _refuse_measured(given: argparse.Namespace) -> None:
+    """Options that only --strategy auto uses."""
+    for option in ("samples", "requests", "machine", "constraint", "report", "explain"):
+        if getattr(given, option):
+            raise InputError(
+                f"--{option}: expected --strategy auto, got --strategy {given.strategy}"
+            )
 
 
 def _device_lines(package: Package, plan: Plan) -> list[str]:

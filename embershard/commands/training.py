@@ -130,6 +130,13 @@ def add_export(commands: Any) -> None:
         help="what the package's plan spreads the tables over: 2xcpu (default: %(default)s)",
     )
     add(
+        "--plan",
+        default="table",
+        metavar="STRATEGY",
+        help="how: table (whole tables), row, column, replicate, or auto, by measured costs and "
+        "what the package's samples look up; `embershard plan` adds more (default: %(default)s)",
+    )
+    add(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
         help="your own model: a function without arguments that gives (module, schema), whose "
@@ -162,6 +169,7 @@ def _export(given: argparse.Namespace) -> None:
             weights=parse_weights(given.weights),
             dense_dtype=given.dense_dtype,
             devices=given.devices,
+            plan=given.plan,
             model=given.model,
             progress=progress,
         )

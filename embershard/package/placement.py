@@ -6,7 +6,6 @@
 | `row` | its rows in equal parts, one a device |
 | `column` | its columns in equal parts, one a device |
 | `replicate` | whole, on every device |
-| `auto` | by load, see `_place_by_load` |
 """
 
 from __future__ import annotations
@@ -24,7 +23,15 @@ from embershard.package.reader import Package
 from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 
-__all__ = ["STRATEGIES", "Strategy", "device_bytes", "device_load", "ids_of_tables", "make_plan"]
+__all__ = [
+    "STRATEGIES",
+    "Strategy",
+    "check_plan_name",
+    "device_bytes",
+    "device_load",
+    "ids_of_tables",
+    "make_plan",
+]
 
 
 def device_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[float]:
@@ -71,35 +78,41 @@ def _parts(plan: Plan, tables: Sequence[TableSpec]) -> Iterator[tuple[Shard, Tab
 PLAN_NAME_MAX: Final = 128 - len(".json")
 """Letters; the plan's file is named after it."""
 
-Strategy: TypeAlias = Callable[
-    [Sequence[TableSpec], Sequence[str], Mapping[str, int]], Sequence[Shard]
-]
-"""From tables, devices, and for each table how many ids are looked up in it, in any unit."""
+Strategy: TypeAlias = Callable[[Sequence[TableSpec], Sequence[str]], Sequence[Shard]]
+"""From tables and devices."""
 
 
 def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: str) -> Plan:
     """A plan by one of `STRATEGIES`.
 
     Args:
-        package: whose tables to place; its samples say how many ids are looked up in each.
+        package: whose tables to place.
         devices: where, as `parse_devices` gives them.
         name: of the plan.
         strategy: the rule.
 
     Raises:
         InputError: no such strategy, or a name that no plan may have.
-        PackageError: the samples are damaged.
+    """
+    check_plan_name(name)
+    if strategy not in STRATEGIES:
+        raise InputError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    shards = STRATEGIES[strategy](package.manifest.tables, devices)
+    return Plan(
+        format_version=FORMAT_VERSION, name=name, devices=tuple(devices), shards=tuple(shards)
+    )
+
+
+def check_plan_name(name: str) -> None:
+    """Whether a plan may have that name.
+
+    Raises:
+        InputError: it may not.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise InputError(f"plan: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
     if len(name) > PLAN_NAME_MAX:
         raise InputError(f"plan: expected a name of at most {PLAN_NAME_MAX}, got {len(name)}")
-    if strategy not in STRATEGIES:
-        raise InputError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    shards = STRATEGIES[strategy](package.manifest.tables, devices, ids_of_tables(package))
-    return Plan(
-        format_version=FORMAT_VERSION, name=name, devices=tuple(devices), shards=tuple(shards)
-    )
 
 
 def ids_of_tables(package: Package) -> dict[str, int]:
@@ -113,15 +126,11 @@ def ids_of_tables(package: Package) -> dict[str, int]:
     return counts
 
 
-def _place_whole(
-    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
-) -> Sequence[Shard]:
+def _place_whole(tables: Sequence[TableSpec], devices: Sequence[str]) -> Sequence[Shard]:
     return place_tables(tables, devices).shards
 
 
-def _cut_rows(
-    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
-) -> list[Shard]:
+def _cut_rows(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Shard]:
     return [
         Shard(table=table.name, rows=span, columns=(0, table.dim), devices=(device,))
         for table in tables
@@ -129,9 +138,7 @@ def _cut_rows(
     ]
 
 
-def _cut_columns(
-    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
-) -> list[Shard]:
+def _cut_columns(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Shard]:
     return [
         Shard(table=table.name, rows=(0, table.rows), columns=span, devices=(device,))
         for table in tables
@@ -139,49 +146,11 @@ def _cut_columns(
     ]
 
 
-def _replicate(
-    tables: Sequence[TableSpec], devices: Sequence[str], _: Mapping[str, int]
-) -> list[Shard]:
+def _replicate(tables: Sequence[TableSpec], devices: Sequence[str]) -> list[Shard]:
     everywhere = tuple(range(len(devices)))
     return [
         Shard(table=each.name, rows=(0, each.rows), columns=(0, each.dim), devices=everywhere)
         for each in tables
-    ]
-
-
-def _place_by_load(
-    tables: Sequence[TableSpec], devices: Sequence[str], ids: Mapping[str, int]
-) -> list[Shard]:
-    """Devices with as even a load as whole tables and their columns allow.
-
-    The load of a table is ``row_bytes * ids``: the bytes that its lookups read. A table with more
-    than a device's share of all load is cut by columns into the fewest equal parts that are each
-    below the share, at most one a device. Then parts go, the heaviest first, each to the device
-    with the least load so far; of equals to the one that holds fewer bytes. Cut by columns,
-    scores keep every bit.
-    """
-    load = {each.name: each.row_bytes * ids[each.name] for each in tables}
-    share = sum(load.values()) / len(devices)
-    parts = list[tuple[float, int, str, tuple[int, int]]]()
-    for table in tables:
-        count = min(-(-load[table.name] // max(1, int(share))), len(devices)) if share else 1
-        for columns in cut_evenly(table.dim, max(1, count), DIM_MULTIPLE):
-            share_of_table = (columns[1] - columns[0]) / table.dim
-            held = round(table.table_bytes * share_of_table)
-            parts.append((load[table.name] * share_of_table, held, table.name, columns))
-    # By name last: the same plan on every machine.
-    parts.sort(key=lambda part: (-part[0], -part[1], part[2], part[3]))
-    loads, helds = [0.0] * len(devices), [0] * len(devices)
-    home = dict[tuple[str, tuple[int, int]], int]()
-    for weight, held, table_name, columns in parts:
-        device = min(range(len(devices)), key=lambda at: (loads[at], helds[at], at))
-        loads[device] += weight
-        helds[device] += held
-        home[table_name, columns] = device
-    rows = {each.name: each.rows for each in tables}
-    return [
-        Shard(table=table, rows=(0, rows[table]), columns=columns, devices=(device,))
-        for (table, columns), device in sorted(home.items())
     ]
 
 
@@ -191,7 +160,6 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         "row": _cut_rows,
         "column": _cut_columns,
         "replicate": _replicate,
-        "auto": _place_by_load,
     }
 )
 """By name."""

@@ -186,14 +186,22 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
     ]
 
 
-def check_samples(samples: Sequence[SampleRequest], manifest: Manifest, *, file: str) -> None:
+def check_samples(
+    samples: Sequence[SampleRequest], manifest: Manifest, *, file: str, outputs: bool = True
+) -> None:
     """Refuses samples that are no requests for this model.
+
+    Args:
+        samples: to check.
+        manifest: of the model.
+        file: for the message.
+        outputs: whether they must have every output; else none is looked at.
 
     Raises:
         PackageError: sizes or outputs that contradict the manifest, or more than its limits.
     """
     for number, sample in enumerate(samples):
-        problem = _problem(sample, manifest)
+        problem = _problem(sample, manifest, outputs=outputs)
         if problem:
             part, expected, got = problem
             raise refusal(file, f"{number}/{part}", expected=expected, got=got)
@@ -219,7 +227,9 @@ def _read_sample(opened: SafetensorsFile, number: int, outputs: Sequence[str]) -
     return SampleRequest(num_examples=len(arrays["example_dense"]), outputs=found, **arrays)
 
 
-def _problem(sample: SampleRequest, manifest: Manifest) -> tuple[str, object, object] | None:
+def _problem(
+    sample: SampleRequest, manifest: Manifest, *, outputs: bool
+) -> tuple[str, object, object] | None:
     """The first part of a sample that contradicts the manifest: part, expected, got."""
     examples, limits = sample.num_examples, manifest.limits
     if examples > limits.max_examples:
@@ -244,7 +254,7 @@ def _problem(sample: SampleRequest, manifest: Manifest) -> tuple[str, object, ob
         ("weights", [sum(weighted)], sample.weights),
     ]
     specs = {each.name: each for each in manifest.outputs}
-    for name in sorted({*sample.outputs, *specs}):
+    for name in sorted({*sample.outputs, *specs}) if outputs else ():
         spec = specs.get(name)
         shape = None if spec is None else [counts[spec.scope], *spec.shape]
         shapes.append((f"output/{name}", shape, sample.outputs.get(name)))

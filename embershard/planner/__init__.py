@@ -1,7 +1,12 @@
-"""Plans of sharded training: measured costs, a search, a report; names follow TorchRec."""
+"""Plans of training and of serving: measured costs, a search, a report; names follow TorchRec."""
 
 from embershard.planner.calibration import calibrate
+from embershard.planner.fleet import Fleet, check_memory, parse_fleet
+from embershard.planner.inference import ServingPlanError, plan_package
+from embershard.planner.inference_report import ExplainedPlan, explained_plan
+from embershard.planner.lookup_load import LookupLoad, load_of
 from embershard.planner.machine import Machine, read_machine
+from embershard.planner.placement_constraints import parse_constraints
 from embershard.planner.planner import EmbeddingShardingPlanner, PlannerError
 from embershard.planner.report import PlanReport
 from embershard.planner.topology import Device, ParameterConstraints, Topology
@@ -9,11 +14,21 @@ from embershard.planner.topology import Device, ParameterConstraints, Topology
 __all__ = [
     "Device",
     "EmbeddingShardingPlanner",
+    "ExplainedPlan",
+    "Fleet",
+    "LookupLoad",
     "Machine",
     "ParameterConstraints",
     "PlanReport",
     "PlannerError",
+    "ServingPlanError",
     "Topology",
     "calibrate",
+    "check_memory",
+    "explained_plan",
+    "load_of",
+    "parse_constraints",
+    "parse_fleet",
+    "plan_package",
     "read_machine",
 ]

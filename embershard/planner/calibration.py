@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
+from embershard.planner.fit import Measured, fit
 from embershard.planner.link import measure_link
 from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
+from embershard.planner.measured_lookups import measure_lookups
 
 __all__ = ["calibrate"]
 
@@ -32,19 +32,9 @@ IDS = 1 << 14
 REPEATS = 5
 
 
-class Measured(NamedTuple):
-    """One operation: its size, and its seconds twice over."""
-
-    ids: int
-    bags: int
-    row_bytes: int
-    forward: tuple[float, float]
-    backward: tuple[float, float]
-
-
 def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
-    """Measure this machine, on one thread: lookups and updates of fused tables, and messages
-    between two processes over gloo.
+    """Measure this machine, on one thread: lookups and updates of fused tables, lookups of a
+    server, and messages between two processes over gloo.
 
     Args:
         progress: told what is measured next.
@@ -64,10 +54,11 @@ def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
                 measured = list(_measure(optimizer, size))
                 for name in ("forward", "backward"):
                     pairs = np.array([getattr(each, name) for each in measured])
-                    costs[f"{name}_{place}"], error = _fit(measured, pairs.min(1))
+                    costs[f"{name}_{place}"], error = fit(measured, pairs.min(1))
                     errors.append(error)
                     repeats.append(float(np.median(abs(pairs[:, 0] / pairs[:, 1] - 1))))
             kernels[optimizer] = Kernel(**costs)
+        lookups = measure_lookups(report)
     finally:
         torch.set_num_threads(threads)
     report("messages between two processes")
@@ -77,6 +68,7 @@ def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
         versions={"torch": torch.__version__, "python": platform.python_version()},
         cache_bytes=float(_cache_bytes()),
         kernels=kernels,
+        lookups=lookups,
         host=link,
         network=link,
         repeat_error=float(np.mean(repeats)),
@@ -122,32 +114,6 @@ def _seconds(
     begin = time.process_time()
     pooled.backward(gradient)  # type: ignore[no-untyped-call]
     return middle - start, time.process_time() - begin
-
-
-def _fit(measured: list[Measured], seconds: NDArray[np.float64]) -> tuple[RowCost, float]:
-    """Costs of least relative error, none negative, and that error.
-
-    A cost that comes out negative is left out and the others are fitted again.
-    """
-    sizes = np.array(
-        [
-            (1, each.ids, each.ids * each.row_bytes, each.bags, each.bags * each.row_bytes)
-            for each in measured
-        ],
-        dtype=float,
-    )
-    relative = sizes / seconds[:, None]
-    kept = list(range(sizes.shape[1]))
-    found = np.zeros(sizes.shape[1])
-    while kept:
-        solved, *_ = np.linalg.lstsq(relative[:, kept], np.ones(len(seconds)), rcond=None)
-        if (solved >= 0).all():
-            found[kept] = solved
-            break
-        kept.pop(int(solved.argmin()))
-    error = float(np.mean(abs(relative @ found - 1)))
-    names = ("start", "id", "id_byte", "bag", "bag_byte")
-    return RowCost(**dict(zip(names, map(float, found), strict=True))), error
 
 
 def _cache_bytes() -> int:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from embershard.errors import InputError, PackageError
 from embershard.package.validation import parse_model
 
-__all__ = ["Kernel", "Link", "Machine", "RowCost", "processor_name", "read_machine"]
+__all__ = ["Kernel", "Link", "LookupCost", "Machine", "RowCost", "processor_name", "read_machine"]
 
 FORMAT_VERSION = 0
 
@@ -58,6 +58,13 @@ class Kernel(_Part):
     backward_memory: RowCost
 
 
+class LookupCost(_Part):
+    """The lookup of a server, in rows stored one way. ``row_bytes`` are those of the stored row."""
+
+    cached: RowCost
+    memory: RowCost
+
+
 class Link(_Part):
     """A path between two ranks."""
 
@@ -84,6 +91,9 @@ class Machine(_Part):
     kernels: dict[str, Kernel]
     """By the optimizer's name."""
 
+    lookups: dict[str, LookupCost] = {}
+    """Of a server, by how rows are stored: int8, int4, fp16, fp32. Empty: not measured."""
+
     host: Link
     """Between ranks of one host."""
 
@@ -106,6 +116,20 @@ class Machine(_Part):
             known = ", ".join(self.kernels)
             raise InputError(f"machine: optimizer: expected one of {known}, got {optimizer!r}")
         return self.kernels[optimizer]
+
+    def lookup(self, weights: str) -> LookupCost:
+        """Of a server, in rows stored one way.
+
+        Raises:
+            InputError: it was not measured.
+        """
+        if weights not in self.lookups:
+            known = ", ".join(self.lookups) or "none"
+            raise InputError(
+                f"machine: lookups: expected costs of {weights} rows, got {known}; "
+                "`embershard calibrate` measures them"
+            )
+        return self.lookups[weights]
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON."""

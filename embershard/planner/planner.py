@@ -18,7 +18,8 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import Option, Table, Workload, cached_shares, options_of
-from embershard.planner.report import PlanReport, RankLoad, TableChoice
+from embershard.planner.report import PlanReport
+from embershard.planner.report_builder import ReportInput, build_report
 from embershard.planner.search import InfeasibleError, Placement, search
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import (
@@ -83,7 +84,7 @@ class EmbeddingShardingPlanner:
         self._topology, self._batch_size = topology, batch_size
         self._constraints = dict(constraints or {})
         self._reservation = storage_reservation
-        self._report: PlanReport | None = None
+        self._planned: ReportInput | None = None
 
     @property
     def report(self) -> PlanReport:
@@ -92,9 +93,9 @@ class EmbeddingShardingPlanner:
         Raises:
             InputError: there is none.
         """
-        if self._report is None:
+        if self._planned is None:
             raise InputError("planner: report: expected a plan before it, got none")
-        return self._report
+        return build_report(self._planned)
 
     def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:
         """The plan of every collection that one of the sharders shards.
@@ -124,7 +125,7 @@ class EmbeddingShardingPlanner:
             chosen, ranks = options[at][placed.chosen[at]], placed.ranks[at]
             plan.plan[collection.path][table.name] = _sharding(table, chosen, ranks)
         if placed is not None:
-            self._report = self._make_report(named, options, placed, time.perf_counter() - start)
+            self._planned = self._report_input(named, options, placed, time.perf_counter() - start)
         return plan
 
     def collective_plan(
@@ -241,44 +242,25 @@ class EmbeddingShardingPlanner:
             "types or a smaller min_partition, or give a rank more memory"
         )
 
-    def _make_report(
+    def _report_input(
         self,
         named: Sequence[tuple[_Collection, EmbeddingConfig]],
         options: Sequence[Sequence[Option]],
         placed: Placement,
         seconds: float,
-    ) -> PlanReport:
-        choices = list[TableChoice]()
-        for at, (collection, table) in enumerate(named):
-            chosen = options[at][placed.chosen[at]]
-            others = [each for each in options[at] if each is not chosen]
-            other = min(others, key=lambda each: each.total, default=None)
-            choices.append(
-                TableChoice(
-                    path=collection.path,
-                    table=table.name,
-                    sharding_type=chosen.sharding_type,
-                    shards=len(chosen.spans),
-                    ranks=tuple(sorted(set(placed.ranks[at]))),
-                    seconds=chosen.total,
-                    second_best=None if other is None else _cut_of(other),
-                )
-            )
-        return PlanReport(
-            ranks=[
-                RankLoad(
-                    seconds=float(load),
-                    memory_bytes=float(memory),
-                    memory_bytes_max=device.memory_bytes,
-                )
-                for load, memory, device in zip(
-                    placed.load, placed.memory, self._topology.devices, strict=True
-                )
-            ],
-            tables=sorted(choices, key=lambda each: -each.seconds),
-            bound_seconds=placed.bound,
-            planning_seconds=seconds,
-            warnings=self._topology.warnings,
+    ) -> ReportInput:
+        topology = self._topology
+        memory = [each.memory_bytes for each in topology.devices]
+        return ReportInput(
+            tables=[(collection.path, table.name) for collection, table in named],
+            options=options,
+            placed=placed,
+            ranks=[f"rank {rank}" for rank in range(topology.world_size)],
+            speeds=np.array([each.speed for each in topology.devices]),
+            caps=np.array(memory) * (1 - self._reservation),
+            memory_bytes_max=memory,
+            local_world_size=topology.local_world_size,
+            seconds=seconds,
         )
 
 
@@ -311,10 +293,6 @@ def _collections(module: nn.Module, sharders: Sequence[Sharder]) -> list[_Collec
         optimizers = sharder.optimizers(each, wanted, where=f"module {path!r}")
         found.append(_Collection(path, each, optimizers))
     return found
-
-
-def _cut_of(option: Option) -> tuple[str, int, float]:
-    return option.sharding_type, len(option.spans), option.total
 
 
 def _sharding(table: EmbeddingConfig, option: Option, ranks: Sequence[int]) -> ParameterSharding:

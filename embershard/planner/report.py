@@ -1,24 +1,63 @@
-"""``PlanReport``: what a plan costs each rank, and how far it is from the bound."""
+"""``PlanReport``: what a plan costs each rank or device, its limit, and the other choices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
+from embershard.errors import InputError
 from embershard.formatting import megabytes_text
+from embershard.planner.report_html import report_html
 
-__all__ = ["PlanReport", "RankLoad", "TableChoice"]
+__all__ = [
+    "Alternative",
+    "ConstraintCost",
+    "PlanReport",
+    "RankLoad",
+    "SizeLoad",
+    "TableChoice",
+    "TablePart",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePart:
+    """What one table adds to a rank."""
+
+    table: str
+    seconds: float
+    memory_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """Of one rank."""
+    """Of one rank or device."""
+
+    name: str
+    """"rank 0", or "cpu:0"."""
 
     seconds: float
-    """A step, in lookups, updates and messages."""
+    """A step, in lookups, updates and messages; or a batch, in lookups."""
 
     memory_bytes: float
-    memory_bytes_max: int
+    memory_bytes_max: int | None
+    """None: no cap."""
+
+    parts: Sequence[TablePart]
+    """Of each table that lies there, the heaviest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another cut of a table, with all other tables where they are."""
+
+    sharding_type: str
+    shards: int
+    seconds: float
+    """Of all shards."""
+
+    busiest_seconds: float
+    """Of the busiest rank then. Infinity: it does not fit the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +65,52 @@ class TableChoice:
     """How one table is cut."""
 
     path: str
-    """Of its collection in the model."""
+    """Of its collection in the model. Empty: of a package."""
 
     table: str
     sharding_type: str
     shards: int
     ranks: tuple[int, ...]
     seconds: float
-    """A step, of all its shards."""
+    """Of all its shards."""
 
-    second_best: tuple[str, int, float] | None
-    """Type, shards and seconds of the cheapest other cut. None: there is none."""
+    find_alternatives: Callable[[], Sequence[Alternative]] = field(repr=False, compare=False)
+    """What ``alternatives`` calls: it takes milliseconds a table."""
+
+    @property
+    def alternatives(self) -> Sequence[Alternative]:
+        """All other cuts that were considered, the best first."""
+        return self.find_alternatives()
+
+    @property
+    def name(self) -> str:
+        """Path and table."""
+        return f"{self.path}.{self.table}" if self.path else self.table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeLoad:
+    """Batches of one size."""
+
+    examples: float
+    """Of a batch, in the mean."""
+
+    seconds: float
+    """Of the busiest device, the mean over batches."""
+
+    work_seconds: float
+    """Of all devices together."""
+
+    alone: float
+    """Share of the batches that one thread does, as waking others would take longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintCost:
+    """A plan without one of the constraints."""
+
+    constraint: str
+    busiest_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +128,15 @@ class PlanReport:
     warnings: Sequence[str] = ()
     """What makes the costs doubtful."""
 
+    limit: str = ""
+    """What the bound comes from."""
+
+    unit: str = "step"
+    """What takes the seconds."""
+
+    sizes: Sequence[SizeLoad] = ()
+    constraint_costs: Sequence[ConstraintCost] = ()
+
     @property
     def busiest_seconds(self) -> float:
         """Of the busiest rank."""
@@ -64,36 +147,135 @@ class PlanReport:
         """How far the busiest rank is above the bound: 0.02 is 2 %."""
         return self.busiest_seconds / self.bound_seconds - 1 if self.bound_seconds else 0.0
 
+    def summary(self) -> list[str]:
+        """A few sentences: the busiest rank, the bound, what limits it."""
+        busiest = max(self.ranks, key=lambda each: each.seconds)
+        lines = [
+            *(f"warning: {each}" for each in self.warnings),
+            f"busiest {busiest.name}: {_ms(busiest.seconds)} ms a {self.unit}, bound "
+            f"{_ms(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
+            f"{self.planning_seconds:.2f} s",
+        ]
+        if self.limit:
+            lines.append(f"limit: {self.limit}")
+        return lines
+
     def to_text(self, *, tables_max: int = 10) -> str:
-        """As a table of ranks and the heaviest tables.
+        """As tables of ranks, constraints and the heaviest tables.
 
         Args:
             tables_max: tables shown.
         """
-        lines = [
-            *(f"warning: {each}" for each in self.warnings),
-            f"busiest rank {self.busiest_seconds * 1e3:.3f} ms a step, bound "
-            f"{self.bound_seconds * 1e3:.3f} ms, gap {self.gap:.1%}; "
-            f"planned in {self.planning_seconds:.2f} s",
-            "",
-            "| rank | ms a step | MB | of MB |",
-            "|---|---|---|---|",
-        ]
-        lines += [
-            f"| {rank} | {each.seconds * 1e3:.3f} | {megabytes_text(int(each.memory_bytes))} | "
-            f"{megabytes_text(each.memory_bytes_max)} |"
-            for rank, each in enumerate(self.ranks)
-        ]
-        lines += ["", "| table | cut | ms a step | ranks | second best |", "|---|---|---|---|---|"]
-        for table in self.tables[:tables_max]:
-            other = "none"
-            if table.second_best is not None:
-                kind, shards, seconds = table.second_best
-                other = f"{kind} x {shards}, {seconds * 1e3:.3f} ms"
-            ranks = ", ".join(map(str, table.ranks))
-            lines.append(
-                f"| {table.path + '.' if table.path else ''}{table.table} | "
-                f"{table.sharding_type} x {table.shards} | {table.seconds * 1e3:.3f} | "
-                f"{ranks} | {other} |"
-            )
+        lines = self.summary()
+        for head, rows in self.sections(tables_max=tables_max):
+            lines += ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+            lines += [f"| {' | '.join(row)} |" for row in rows]
         return "\n".join(lines) + "\n"
+
+    def sections(self, *, tables_max: int = 10) -> list[tuple[list[str], list[list[str]]]]:
+        """Head and rows of each table of the report; empty ones are left out.
+
+        Args:
+            tables_max: tables shown.
+        """
+        head = f"ms a {self.unit}"
+        found = [
+            (
+                ["device", head, "MB", "of MB"],
+                [[each.name, _ms(each.seconds), *_memory(each)] for each in self.ranks],
+            ),
+            (
+                ["table", "cut", "ms", "on", "second best", "busiest then, ms"],
+                [self._table_row(each) for each in self.tables[:tables_max]],
+            ),
+            (
+                ["examples a batch", "ms", "ms of all devices", "batches of one thread"],
+                [
+                    [f"{each.examples:,.0f}", _ms(each.seconds), _ms(each.work_seconds),
+                     f"{each.alone:.0%}"]
+                    for each in self.sizes
+                ],
+            ),
+            (
+                ["without the constraint", "busiest, ms", "it costs"],
+                [
+                    [each.constraint, _ms(each.busiest_seconds),
+                     f"{max(0.0, self.busiest_seconds / each.busiest_seconds - 1):.1%}"
+                     if each.busiest_seconds else "0.0%"]
+                    for each in self.constraint_costs
+                ],
+            ),
+        ]  # fmt: skip
+        return [(columns, rows) for columns, rows in found if rows]
+
+    def to_html(self, *, title: str = "Plan") -> str:
+        """As one page without other files: bars of load and memory stacked by table, and tables.
+
+        Args:
+            title: of the page.
+        """
+        return report_html(self, title=title)
+
+    def explain(self, table: str) -> str:
+        """Why a table lies where it does: its cut, and every other one.
+
+        Args:
+            table: name, or path and name.
+
+        Raises:
+            InputError: the plan has no such table.
+        """
+        found = [each for each in self.tables if table in (each.table, each.name)]
+        if not found:
+            known = ", ".join(sorted(each.name for each in self.tables)[:20])
+            raise InputError(f"explain: expected a table of the plan ({known}), got {table!r}")
+        return "\n".join(line for each in found for line in self._explanation(each)) + "\n"
+
+    def _explanation(self, choice: TableChoice) -> list[str]:
+        total = sum(each.seconds for each in self.ranks)
+        place = self.tables.index(choice) + 1
+        lines = [
+            f"{choice.name}: {choice.sharding_type} x {choice.shards} on {self._on(choice)}; "
+            f"{_ms(choice.seconds)} ms a {self.unit}, {choice.seconds / total if total else 0:.1%} "
+            f"of all, {place} of {len(self.tables)}",
+            f"busiest now: {_ms(self.busiest_seconds)} ms",
+            "",
+            "| other cut | ms | busiest then, ms |",
+            "|---|---|---|",
+        ]
+        return lines + [
+            f"| {_cut(each)} | {_ms(each.seconds)} | {_busiest(each)} |"
+            for each in choice.alternatives
+        ]
+
+    def _table_row(self, each: TableChoice) -> list[str]:
+        other = next(iter(each.alternatives), None)
+        return [
+            each.name,
+            f"{each.sharding_type} x {each.shards}",
+            _ms(each.seconds),
+            self._on(each),
+            "none" if other is None else f"{_cut(other)}, {_ms(other.seconds)} ms",
+            "" if other is None else _busiest(other),
+        ]
+
+    def _on(self, choice: TableChoice) -> str:
+        names = [self.ranks[rank].name for rank in choice.ranks]
+        return ", ".join(names) if len(names) <= 8 else f"{len(names)} of {len(self.ranks)}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}"
+
+
+def _memory(each: RankLoad) -> list[str]:
+    cap = each.memory_bytes_max
+    return [megabytes_text(each.memory_bytes), "no cap" if cap is None else megabytes_text(cap)]
+
+
+def _cut(each: Alternative) -> str:
+    return f"{each.sharding_type} x {each.shards}"
+
+
+def _busiest(each: Alternative) -> str:
+    return "over the memory" if each.busiest_seconds == float("inf") else _ms(each.busiest_seconds)

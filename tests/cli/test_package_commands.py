@@ -93,39 +93,3 @@ def test_a_folder_that_is_no_package_is_refused(tmp_path, capsys, command):
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith(f"embershard {command}: PackageError: manifest")
-
-
-def test_plan_adds_a_plan_that_inspect_shows(repository, tmp_path, capsys):
-    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
-    asked = ["--devices", "4xcpu", "--strategy", "column", "--name", "wide", "--default"]
-    assert main(["plan", str(package), *asked]) == 0
-    said = f"{package}: plan wide: 8 shards on 4 devices, by default\n"
-    first, *devices = capsys.readouterr().out.splitlines(keepends=True)
-    assert first == said
-    assert [line.split()[0] for line in devices] == ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
-    assert sum(float(line.split()[3].rstrip("%")) for line in devices) == pytest.approx(
-        100, abs=0.2
-    )
-    assert main(["inspect", str(package)]) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert any(line.startswith("wide (default) cpu:0, cpu:1, cpu:2, cpu:3 8 ") for line in lines), (
-        lines
-    )
-
-
-def test_plan_warns_of_devices_that_no_server_has(repository, tmp_path, capsys):
-    package = shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
-    assert main(["plan", str(package), "--devices", "2xcuda", "--name", "gpus"]) == 0
-    assert capsys.readouterr().err == (
-        "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
-        "devices only, and refuse it\n"
-    )
-    assert main(["plan", str(package), "--devices", "2xcpu", "--name", "two"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_plan_refuses_a_name_that_is_taken(repository, capsys):
-    package = repository / "ranker" / "1"
-    assert main(["plan", str(package), "--devices", "2xcpu", "--name", "default"]) == 1
-    words = "InputError: plan: expected a name that is none of default, 2xcpu, got 'default'"
-    assert words in capsys.readouterr().err

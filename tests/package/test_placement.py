@@ -11,27 +11,25 @@ from tests.hostile.draft import GOLDEN
 from tests.package.building import table_spec
 
 
-def shards_of(strategy, tables, devices, ids=None):
+def shards_of(strategy, tables, devices):
     """Name, rows, columns and devices of each shard."""
     names = [f"cpu:{index}" for index in range(devices)]
-    ids = ids or {each.name: 1 for each in tables}
-    shards = STRATEGIES[strategy](tables, names, ids)
+    shards = STRATEGIES[strategy](tables, names)
     return [(each.table, each.rows, each.columns, each.devices) for each in shards]
 
 
 @given(
     st.sampled_from(list(STRATEGIES)),
-    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9), st.integers(0, 99)), max_size=6),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), max_size=6),
     st.integers(1, 7),
 )
 def test_every_strategy_tiles_every_table(strategy, sizes, devices):
-    tables = [table_spec(f"t{n}", rows, 4 * units) for n, (rows, units, _) in enumerate(sizes)]
-    ids = {f"t{n}": count for n, (_, _, count) in enumerate(sizes)}
+    tables = [table_spec(f"t{n}", rows, 4 * units) for n, (rows, units) in enumerate(sizes)]
     names = tuple(f"cpu:{index}" for index in range(devices))
-    shards = tuple(STRATEGIES[strategy](tables, names, ids))
+    shards = tuple(STRATEGIES[strategy](tables, names))
     plan = Plan(format_version=0, name="p", devices=names, shards=shards)
     assert parse_plan(plan_json(plan), "p", tables) == plan
-    assert shards == tuple(STRATEGIES[strategy](tables, names, ids))
+    assert shards == tuple(STRATEGIES[strategy](tables, names))
 
 
 def test_rows_are_cut_in_equal_parts():
@@ -62,37 +60,6 @@ def test_replicas_lie_on_every_device():
     assert shards_of("replicate", [table_spec("t", 5)], 3) == [("t", (0, 5), (0, 8), (0, 1, 2))]
 
 
-def test_auto_goes_by_the_bytes_that_lookups_read_and_not_by_rows():
-    tables = [table_spec("vast", 10**6), table_spec("busy", 10), table_spec("idle", 10)]
-    ids = {"vast": 10, "busy": 15, "idle": 5}
-    assert shards_of("auto", tables, 2, ids) == [
-        ("busy", (0, 10), (0, 8), (0,)),
-        ("idle", (0, 10), (0, 8), (1,)),
-        ("vast", (0, 10**6), (0, 8), (1,)),
-    ]
-
-
-def test_auto_cuts_columns_of_what_exceeds_a_devices_share():
-    # Loads of 20 * 30 = 600 and 20 * 10 = 200: shares of 400.
-    tables = [table_spec("busy", 10, 16), table_spec("calm", 10, 16)]
-    assert shards_of("auto", tables, 2, {"busy": 30, "calm": 10}) == [
-        ("busy", (0, 10), (0, 8), (0,)),
-        ("busy", (0, 10), (8, 16), (1,)),
-        ("calm", (0, 10), (0, 16), (0,)),
-    ]
-
-
-def test_auto_without_any_lookup_goes_by_bytes_held():
-    tables = [table_spec("large", 30), table_spec("small", 10), table_spec("tiny", 5)]
-    places = {
-        name: devices
-        for name, _, _, devices in shards_of(
-            "auto", tables, 2, dict.fromkeys(["large", "small", "tiny"], 0)
-        )
-    }
-    assert places == {"large": (0,), "small": (1,), "tiny": (1,)}
-
-
 def test_ids_are_counted_in_every_table_that_a_feature_looks_up_in():
     package = Package.open(GOLDEN)
     expected = dict.fromkeys(("users", "items", "tags"), 0)
@@ -105,11 +72,11 @@ def test_ids_are_counted_in_every_table_that_a_feature_looks_up_in():
     assert min(expected.values()) > 0
 
 
-def test_a_plan_of_a_package_is_placed_by_what_its_samples_look_up():
+def test_a_plan_of_a_package_has_its_name_and_devices():
     package = Package.open(GOLDEN)
-    plan = make_plan(package, ["cpu:0", "cpu:1"], name="p", strategy="auto")
-    expected = STRATEGIES["auto"](package.manifest.tables, plan.devices, ids_of_tables(package))
-    assert (plan.name, plan.devices, list(plan.shards)) == ("p", ("cpu:0", "cpu:1"), expected)
+    plan = make_plan(package, ["cpu:0", "cpu:1"], name="p", strategy="table")
+    expected = STRATEGIES["table"](package.manifest.tables, plan.devices)
+    assert (plan.name, plan.devices, list(plan.shards)) == ("p", ("cpu:0", "cpu:1"), [*expected])
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from embershard.planner import (
     Topology,
     read_machine,
 )
-from embershard.planner.calibration import Measured, _fit
 from embershard.planner.cost import Table, Workload, cached_shares, options_of
+from embershard.planner.fit import Measured, fit
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
 from embershard.sharding import EmbeddingBagCollectionSharder, ShardingPlan
 from embershard.sharding.types import check_module_plan
@@ -292,7 +292,7 @@ def test_costs_are_found_again_in_exact_measurements():
             for each in measured
         ]
     )
-    found, error = _fit(measured, seconds)
+    found, error = fit(measured, seconds)
     assert error < 1e-9
     assert found.model_dump() == pytest.approx(cost.model_dump(), abs=1e-15)
 

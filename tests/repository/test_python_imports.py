@@ -15,6 +15,7 @@ ALLOWED = {
     "version": set(),
     "formatting": set(),
     **{component: set(LIBRARY[:place]) for place, component in enumerate(LIBRARY)},
+    "planner": {*LIBRARY[: LIBRARY.index("planner")], "serving"},
     "data": set(LIBRARY),
     "training": {*LIBRARY, "data"},
     "export": {*LIBRARY, "data", "training"},

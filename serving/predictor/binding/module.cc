@@ -25,6 +25,7 @@
 #include "binding/arguments.h"
 #include "binding/errors.h"
 #include "binding/keywords.h"
+#include "binding/lookup_seconds.h"
 #include "binding/metrics.h"
 #include "binding/server_parts.h"
 #include "binding/slow_request_list.h"
@@ -338,6 +339,8 @@ PYBIND11_MODULE(_predictor, module) {
         RaiseIfFailed(Released([&] { return VerifyPackage(folder); }));
       },
       py::arg("folder"));
+  module.def("lookup_seconds", &LookupSeconds, py::arg("rows"), py::arg("weights"), py::arg("dim"),
+             py::arg("ids"), py::arg("offsets"));
   module.def("describe_tensors", &DescribeTensors, py::arg("manifest"));
 }
 

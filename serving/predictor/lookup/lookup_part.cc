@@ -45,9 +45,7 @@ LookupPart PartOf(const Package& package, const SparseInput& input, size_t table
   part.devices = shard.devices;
   part.read_begin = part.table_column == 0 ? 0 : ColumnByte(part.weight_type, part.table_column);
   part.read_end = ColumnByte(part.weight_type, part.table_column + part.columns);
-  const size_t lines = (part.read_end - part.read_begin) / kLineBytes + 1;
-  part.rows_ahead = static_cast<int64_t>(
-      std::clamp(kAheadBytes / (lines * kLineBytes), kRowsAheadMin, kRowsAheadMax));
+  part.rows_ahead = RowsAhead(part.read_end - part.read_begin);
   return part;
 }
 
@@ -71,6 +69,12 @@ void Link(size_t begin, std::vector<LookupPart>* parts) {
 }
 
 }  // namespace
+
+int64_t RowsAhead(size_t read_bytes) {
+  const size_t lines = read_bytes / kLineBytes + 1;
+  return static_cast<int64_t>(
+      std::clamp(kAheadBytes / (lines * kLineBytes), kRowsAheadMin, kRowsAheadMax));
+}
 
 Result<std::vector<LookupPart>> LookupPartsOf(const Package& package) {
   if (Status status = CheckDevices(package.plan(), package.manifest()); !status.ok()) return status;

@@ -69,6 +69,9 @@ struct LookupPart {
 constexpr size_t MatrixOf(Scope scope) { return scope == Scope::kRequest ? 0 : 1; }
 constexpr size_t kFirstSequence = 2;
 
+// BagSumsCall::rows_ahead of a part that reads so many bytes of a row.
+int64_t RowsAhead(size_t read_bytes);
+
 // All parts of the plan that the package was opened with. They point into its tables.
 // kBadPackage where a shard lies on no cpu device.
 Result<std::vector<LookupPart>> LookupPartsOf(const Package& package);

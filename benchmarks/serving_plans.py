@@ -1,0 +1,245 @@
+"""``python -m benchmarks.serving_plans``: lookups of a server over two devices, by its plan.
+
+Random models of 20 to 60 skewed tables. Of each, one package with four plans: the planner's, that
+of the rule which placed tables by bytes read before (``placement_by_bytes``), tables by size, and
+replicas of everything. One server each on two threads, one batch at a time; blocks of requests
+alternate A B C D, D C B A. Planned by some requests, measured on others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import grpc
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.packages import message
+from benchmarks.placement_by_bytes import place_by_bytes
+from benchmarks.statistics import paired_ratio
+from embershard.export import export_model
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package import (
+    Identity,
+    Package,
+    Plan,
+    SampleRequest,
+    Schema,
+    SparseInput,
+    add_plan,
+    ids_of_tables,
+    make_plan,
+)
+from embershard.planner import Machine, load_of, parse_fleet, plan_package, read_machine
+from embershard.planner.default_machine import default_machine
+from embershard.planner.served_devices import ServedBatches, compare_devices
+from embershard.serving import Server, ServerOptions
+
+DEVICES = "2xcpu"
+EXAMPLES = 256
+PLANNED, MEASURED = 16, 32
+"""Requests that the load is of, and others that are sent."""
+
+PREDICT = "/embershard.v1.Predictor/Predict"
+SIDES = ("planner", "by bytes", "table", "replicate")
+
+
+class DrawnTable(NamedTuple):
+    """A table and its lookups."""
+
+    name: str
+    rows: int
+    dim: int
+    pooling: float
+    skew: float
+    """Of the ids: 1 is uniform, more is hotter."""
+
+
+class Model(nn.Module):
+    """The sum of all vectors: lookups alone."""
+
+    def __init__(self, tables: Sequence[DrawnTable]) -> None:
+        super().__init__()
+        self.tables = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name=each.name,
+                    num_embeddings=each.rows,
+                    embedding_dim=each.dim,
+                    feature_names=[f"f_{each.name}"],
+                )
+                for each in tables
+            ]
+        )
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        """Scores ``[B]``."""
+        pooled: torch.Tensor = self.tables(sparse).values()
+        return pooled.sum(1) + 0 * dense.sum(1)
+
+
+def draw_tables(random: np.random.Generator) -> list[DrawnTable]:
+    """20 to 60 tables of a model."""
+    return [
+        DrawnTable(
+            name=f"t{at:02}",
+            rows=int(10 ** random.uniform(2, 5.5)),
+            dim=int(random.choice((16, 32, 64, 128))),
+            pooling=float(min(random.lognormal(1.0, 1.2), 60.0)),
+            skew=float(random.uniform(1, 6)),
+        )
+        for at in range(int(random.integers(20, 61)))
+    ]
+
+
+def draw_request(tables: Sequence[DrawnTable], random: np.random.Generator) -> SampleRequest:
+    """A request of ``EXAMPLES`` examples."""
+    lengths = np.concatenate([random.poisson(each.pooling, EXAMPLES) for each in tables])
+    values = np.concatenate(
+        [
+            (each.rows * random.random(int(of_table.sum())) ** each.skew).astype(np.int64)
+            for each, of_table in zip(tables, np.split(lengths, len(tables)), strict=True)
+        ]
+    )
+    return SampleRequest(
+        num_examples=EXAMPLES,
+        request_dense=np.zeros(0, np.float32),
+        example_dense=np.zeros((EXAMPLES, 0), np.float32),
+        lengths=lengths.astype(np.int32),
+        values=values,
+        weights=np.zeros(0, np.float32),
+        outputs={},
+    )
+
+
+def export(tables: Sequence[DrawnTable], samples: Sequence[SampleRequest], out: Path) -> Package:
+    """The package of the model."""
+    schema = Schema(
+        dense=[],
+        sparse=[SparseInput(f"f_{each.name}", ids=Identity(each.rows)) for each in tables],
+    )
+    export_model(Model(tables), schema, out, samples=samples)
+    return Package.open(out)
+
+
+def plans(package: Package, machine: Machine) -> dict[str, Plan]:
+    """One a side."""
+    manifest, fleet = package.manifest, parse_fleet(DEVICES)
+    load = load_of(manifest.tables, manifest.sparse, package.samples(), source="samples")
+    ours = plan_package(
+        manifest.tables, fleet, load, machine, name="planner", batch_examples=EXAMPLES
+    )
+    rule = place_by_bytes(manifest.tables, fleet.devices, ids_of_tables(package))
+    return {
+        "planner": ours,
+        "by bytes": ours.model_copy(update={"name": "by-bytes", "shards": tuple(rule)}),
+        **{
+            name: make_plan(package, fleet.devices, name=name, strategy=name)
+            for name in ("table", "replicate")
+        },
+    }
+
+
+class Side:
+    """A server with one plan, asked over one connection."""
+
+    def __init__(self, stack: ExitStack, repository: Path, plan: str) -> None:
+        options = ServerOptions(port=0, threads=2, slots=1, plan=plan, tables="resident")
+        self._server = stack.enter_context(Server(repository, options=options))
+        channel = stack.enter_context(grpc.insecure_channel(self._server.address))
+        self._predict = channel.unary_unary(PREDICT)
+
+    def read(self) -> tuple[float, float, Mapping[str, float]]:
+        """Batches, seconds of lookups, and seconds of each device since the start."""
+        metrics = self._server.metrics()
+        lookups = metrics.histogram("embershard_lookup_seconds")
+        devices = metrics.by("embershard_device_lookup_seconds", "device")
+        return lookups.observations, lookups.sum, devices
+
+    def block(self, requests: Sequence[bytes]) -> tuple[float, Mapping[str, float]]:
+        """Seconds of a batch's lookups, whole and of each device."""
+        batches, whole, devices = self.read()
+        for each in requests:
+            self._predict(each, timeout=60, wait_for_ready=True)
+        after, whole_after, devices_after = self.read()
+        count = after - batches
+        return (whole_after - whole) / count, {
+            name: (devices_after[name] - seconds) / count for name, seconds in devices.items()
+        }
+
+
+def measure(seed: int, machine: Machine, blocks: int) -> list[str]:
+    """A row of the table."""
+    random = np.random.default_rng(seed)
+    tables = draw_tables(random)
+    planned = [draw_request(tables, random) for _ in range(PLANNED)]
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        out = Path(folder) / "model" / "1"
+        package = export(tables, planned, out)
+        fingerprint = int(package.manifest.fingerprint, 16)
+        requests = [message(draw_request(tables, random), fingerprint) for _ in range(MEASURED)]
+        made = plans(package, machine)
+        for plan in made.values():
+            add_plan(out, plan)
+        sides = {name: Side(stack, Path(folder), plan.name) for name, plan in made.items()}
+        for side in sides.values():
+            side.block(requests)
+        found = {name: list[float]() for name in sides}
+        devices = list[Mapping[str, float]]()
+        for block in range(blocks):
+            for name in sorted(sides, reverse=bool(block % 2)):
+                whole, of_devices = sides[name].block(requests)
+                found[name].append(whole)
+                if name == "planner":
+                    devices.append(of_devices)
+        load = load_of(
+            package.manifest.tables, package.manifest.sparse, package.samples(), source="samples"
+        )
+    seconds = {name: float(np.median([each[name] for each in devices])) for name in devices[0]}
+    compared = compare_devices(
+        made["planner"],
+        package.manifest.tables,
+        load,
+        machine,
+        ServedBatches(examples=EXAMPLES, batches=1.0, seconds=seconds),
+    )
+    ratio = paired_ratio(np.array(found["planner"]), np.array(found["by bytes"]))
+    assert ratio is not None
+    return [
+        str(seed),
+        str(len(tables)),
+        *(f"{np.median(found[name]) * 1e6:.0f}" for name in SIDES),
+        f"{ratio.ratio:.3f} ({ratio.low:.3f} .. {ratio.high:.3f})",
+        f"{max(seconds.values()) / min(seconds.values()):.3f}",
+        f"{compared.factor:.2f}",
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving_plans", description=__doc__)
+    parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
+    parser.add_argument("--models", type=int, default=10)
+    parser.add_argument("--blocks", type=int, default=11)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    machine = default_machine() if given.machine is None else read_machine(given.machine)
+    head = [
+        "model", "tables", *(f"{name}, us" for name in SIDES), "planner / by bytes",
+        "busiest / idlest device", "measured / estimated",
+    ]  # fmt: skip
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
+    for seed in range(given.models):
+        print(f"| {' | '.join(measure(seed, machine, given.blocks))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

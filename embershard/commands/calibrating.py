@@ -1,0 +1,43 @@
+"""`embershard calibrate`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from embershard.errors import InputError
+
+__all__ = ["add_calibrate"]
+
+
+def add_calibrate(commands: Any) -> None:
+    """Adds `calibrate` to the commands of a parser."""
+    command = commands.add_parser(
+        "calibrate",
+        help="measure this machine for the planner of sharded training",
+        description="Measures lookups, updates and messages of this machine, on one core and in "
+        "under two minutes when it is idle, and writes what they cost, for "
+        "`Topology(machine=read_machine(FILE))` and `embershard plan --machine`.",
+    )
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="JSON; replaced if it is there"
+    )
+    command.set_defaults(run=_calibrate)
+
+
+def _calibrate(given: argparse.Namespace) -> None:
+    from embershard.planner import calibrate
+
+    if not given.out.parent.is_dir():
+        raise InputError(f"--out: expected a file in a folder, got {given.out}")
+    started = time.monotonic()
+    machine = calibrate(progress=lambda text: print(text, file=sys.stderr, flush=True))
+    machine.save(given.out)
+    print(
+        f"{given.out}: {machine.processor}, in {time.monotonic() - started:.0f} s; "
+        f"two measurements differ by {machine.repeat_error:.0%}, costs from a measurement by "
+        f"{machine.fit_error:.0%}"
+    )

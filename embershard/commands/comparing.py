@@ -1,0 +1,63 @@
+"""`embershard plan --compare`: what a server measured of a plan beside the estimate."""
+
+from __future__ import annotations
+
+import argparse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embershard.errors import InputError
+
+if TYPE_CHECKING:
+    from embershard.package import Package
+    from embershard.planner import LookupLoad, Machine
+
+__all__ = ["compare"]
+
+TIMEOUT_SECONDS = 10
+BYTES_MAX = 64 << 20
+
+
+def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
+    """The comparison as text; writes the machine of `--recalibrate`.
+
+    Raises:
+        InputError: the package has no such plan, or the metrics cannot be read or do not fit it.
+    """
+    from embershard.planner.served_devices import compare_devices, read_batches
+
+    manifest = package.manifest
+    name = given.name or manifest.default_plan
+    if name not in manifest.plans:
+        known = ", ".join(manifest.plans)
+        raise InputError(f"compare: expected a plan of the package ({known}), got {name!r}")
+    measured = read_batches(
+        _metrics(given.compare),
+        model=manifest.model,
+        version=manifest.version,
+        source=given.compare,
+    )
+    found = compare_devices(package.plan(name), manifest.tables, load, machine, measured)
+    text = f"load of {load.source}\n{found.to_text()}"
+    if given.recalibrate is not None:
+        found.recalibrated(machine).save(given.recalibrate)
+        text += f"{given.recalibrate}: costs of lookups times {found.factor:.3f}\n"
+    return text
+
+
+def _metrics(source: str) -> str:
+    """Of a file, or of the port of metrics of a server."""
+    if Path(source).is_file():
+        return Path(source).read_text(encoding="utf-8", errors="replace")
+    address = source.removeprefix("http://").removesuffix("/metrics").rstrip("/")
+    host, colon, port = address.rpartition(":")
+    if not host or not colon or not port.isdecimal():
+        raise InputError(
+            f"--compare: expected a file, or HOST:PORT of a server's --metrics-port, got {source!r}"
+        )
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_SECONDS) as answer:
+            return bytes(answer.read(BYTES_MAX)).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        raise InputError(f"--compare: expected metrics at {address}, got {error}") from error

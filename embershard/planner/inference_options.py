@@ -1,0 +1,106 @@
+"""The ways in which a plan of serving may cut a table, each with its cost in the mean batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from embershard.errors import InputError
+from embershard.package.rectangles import Shard, cut_evenly
+from embershard.package.row_format import DIM_MULTIPLE
+from embershard.planner.cost import Option
+from embershard.planner.inference_cost import ServedTable, shard_bytes, shard_cost
+from embershard.planner.lookup_load import Batches
+
+__all__ = ["inference_options", "replica_option", "shards_of"]
+
+SECONDS_OF_BYTE = 1e-21
+"""Of stored rows: between equal loads the one with fewer bytes wins."""
+
+SECONDS_OF_SHARD = 1e-15
+"""Between equal cuts the one with fewer shards wins."""
+
+
+def inference_options(
+    table: ServedTable,
+    mean: Batches,
+    devices: int,
+    cuts: Sequence[str] | None,
+    *,
+    rows: bool,
+) -> list[Option]:
+    """Cuts without replicas.
+
+    Args:
+        table: to cut.
+        mean: one batch.
+        devices: of the plan.
+        cuts: to choose from. None: whole, and by columns.
+        rows: without ``cuts`` also by rows, which rounds sums elsewhere.
+
+    Raises:
+        InputError: none of the cuts is possible.
+    """
+    spec = table.spec
+    cuts = cuts or (("table", "column", "row") if rows else ("table", "column"))
+    found = list[Option]()
+    if "table" in cuts:
+        found.append(_option(table, mean, "table", 1, 1))
+    counts = sorted({*(1 << power for power in range(1, devices.bit_length() + 1)), devices})
+    for kind in ("column", "row"):
+        size = spec.rows if kind == "row" else -(-spec.dim // DIM_MULTIPLE)
+        if kind in cuts:
+            found += [
+                _option(table, mean, kind, *((count, 1) if kind == "row" else (1, count)))
+                for count in counts
+                if 1 < count <= size
+            ]
+    if not found and "replicate" not in cuts:
+        raise InputError(
+            f"constraint: table {spec.name!r}: expected a cut that is possible, got "
+            f"{', '.join(cuts)} of {spec.rows} rows and {spec.dim} columns over {devices} devices"
+        )
+    return found
+
+
+def replica_option(table: ServedTable, mean: Batches, devices: int) -> Option:
+    """Whole on every device, each with an equal part of the lookups."""
+    spec = table.spec
+    everywhere = Shard(
+        table=spec.name, rows=(0, spec.rows), columns=(0, spec.dim), devices=tuple(range(devices))
+    )
+    seconds, _ = shard_cost(everywhere, table, mean)
+    return Option(
+        "replicate",
+        ((everywhere.rows, everywhere.columns),) * devices,
+        np.full(devices, float(seconds[0]) / devices + SECONDS_OF_BYTE * spec.table_bytes),
+        np.full(devices, float(spec.table_bytes)),
+        host_columns=devices,
+    )
+
+
+def _option(table: ServedTable, mean: Batches, kind: str, rows: int, columns: int) -> Option:
+    spec = table.spec
+    spans = [
+        (row, column)
+        for column in cut_evenly(spec.dim, columns, DIM_MULTIPLE)
+        for row in cut_evenly(spec.rows, rows, 1)
+    ]
+    shards = [
+        Shard(table=spec.name, rows=row, columns=column, devices=(0,)) for row, column in spans
+    ]
+    memory = np.array([shard_bytes(each, spec) for each in shards])
+    seconds = np.array([float(shard_cost(each, table, mean)[0][0]) for each in shards])
+    return Option(kind, tuple(spans), seconds + SECONDS_OF_SHARD + SECONDS_OF_BYTE * memory, memory)
+
+
+def shards_of(name: str, option: Option, ranks: Sequence[int]) -> list[Shard]:
+    """The shards of a table on these devices."""
+    if option.sharding_type == "replicate":
+        row, column = option.spans[0]
+        return [Shard(table=name, rows=row, columns=column, devices=tuple(sorted(ranks)))]
+    return [
+        Shard(table=name, rows=row, columns=column, devices=(device,))
+        for (row, column), device in zip(option.spans, ranks, strict=True)
+    ]

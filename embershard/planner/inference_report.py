@@ -1,0 +1,159 @@
+"""``explained_plan``: a plan of serving with its ``PlanReport``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from embershard.package import Plan
+from embershard.package.manifest import FORMAT_VERSION, TableSpec
+from embershard.package.placement import check_plan_name
+from embershard.package.rectangles import Shard
+from embershard.planner.cost import Option
+from embershard.planner.fleet import Fleet
+from embershard.planner.inference import Layout, Problem, ServingPlanError, problem_of, solve
+from embershard.planner.inference_cost import ALONE_BYTES, ServedTable, device_seconds, shard_cost
+from embershard.planner.lookup_load import Batches, LookupLoad
+from embershard.planner.machine import Machine
+from embershard.planner.report import ConstraintCost, PlanReport, SizeLoad
+from embershard.planner.report_builder import ReportInput, build_report
+
+__all__ = ["BATCH_SIZES", "ExplainedPlan", "explained_plan", "size_load"]
+
+BATCH_SIZES = (1, 16, 64, 256, 1024)
+CONSTRAINTS_MAX = 20
+"""Of which the report says what they cost."""
+
+
+class ExplainedPlan(NamedTuple):
+    """A plan, and why."""
+
+    plan: Plan
+    report: PlanReport
+
+
+def explained_plan(
+    tables: Sequence[TableSpec],
+    fleet: Fleet,
+    load: LookupLoad,
+    machine: Machine,
+    *,
+    name: str,
+    batch_examples: int = 256,
+    constraints: Mapping[str, Sequence[str]] | None = None,
+    warnings: Sequence[str] = (),
+) -> ExplainedPlan:
+    """``plan_package``, with its report.
+
+    Args:
+        tables, fleet, load, machine, name, batch_examples, constraints: as there.
+        warnings: of what makes the costs doubtful.
+
+    Raises:
+        InputError: as there.
+        ServingPlanError: as there.
+    """
+    check_plan_name(name)
+    start = time.perf_counter()
+    problem = problem_of(tables, fleet, load, machine, batch_examples, constraints)
+    layout = solve(problem)
+    seconds = time.perf_counter() - start
+    devices = len(fleet.devices)
+    plan = Plan(
+        format_version=FORMAT_VERSION, name=name, devices=fleet.devices, shards=layout.shards
+    )
+    given = ReportInput(
+        tables=[("", each.spec.name) for each in problem.tables],
+        options=_with_shares(problem, layout),
+        placed=layout.placed,
+        ranks=fleet.devices,
+        speeds=np.ones(devices),
+        caps=np.full(devices, problem.cap),
+        memory_bytes_max=[fleet.memory_bytes] * devices,
+        local_world_size=devices,
+        seconds=seconds,
+    )
+    named = {each.spec.name: each for each in problem.tables}
+    sizes = [
+        size_load(plan.shards, named, load.batches(examples), devices)
+        for examples in sorted({*BATCH_SIZES, batch_examples})
+    ]
+    report = build_report(
+        given,
+        unit=f"batch of {problem.batches.examples:,.0f} examples",
+        sizes=sizes,
+        constraint_costs=_constraint_costs(problem),
+    )
+    return ExplainedPlan(plan, replace(report, warnings=tuple(warnings)))
+
+
+def size_load(
+    shards: Sequence[Shard],
+    tables: Mapping[str, ServedTable],
+    batches: Batches,
+    devices: int,
+) -> SizeLoad:
+    """Batches of one size under a plan.
+
+    Args:
+        shards: of the plan.
+        tables: by name.
+        batches: of that size.
+        devices: of the plan.
+    """
+    seconds, read = device_seconds(shards, tables, batches, devices)
+    alone = read.sum(1) < ALONE_BYTES
+    taken = np.where(alone, seconds.sum(1), seconds.max(1))
+    return SizeLoad(
+        examples=batches.examples,
+        seconds=float(taken.mean()),
+        work_seconds=float(seconds.sum(1).mean()),
+        alone=float(alone.mean()),
+    )
+
+
+def _with_shares(problem: Problem, layout: Layout) -> list[list[Option]]:
+    """The options, with the parts of replicas' lookups that each device gets in the mean batch."""
+    mean, devices = problem.mean, len(problem.fleet.devices)
+    tables = {each.spec.name: each for each in problem.tables}
+    single = [each for each in layout.shards if len(each.devices) == 1]
+    several = [each for each in layout.shards if len(each.devices) > 1]
+    fixed, _ = device_seconds(single, tables, mean, devices)
+    found, _ = device_seconds(layout.shards, tables, mean, devices)
+    work = sum(float(shard_cost(each, tables[each.table], mean)[0][0]) for each in several)
+    parts = (found - fixed)[0] / work if work else np.full(devices, 1 / devices)
+    options = list[list[Option]]()
+    for each, chosen in zip(layout.options, layout.placed.chosen, strict=True):
+        option = each[chosen]
+        if option.sharding_type == "replicate":
+            option = replace(option, seconds=option.total * parts)
+        options.append([*each[:chosen], option, *each[chosen + 1 :]])
+    return options
+
+
+def _constraint_costs(problem: Problem) -> list[ConstraintCost]:
+    """The plan without each constraint, and with as much memory as it wants."""
+    found = list[ConstraintCost]()
+    for name, cuts in list(problem.constraints.items())[:CONSTRAINTS_MAX]:
+        kept = {other: each for other, each in problem.constraints.items() if other != name}
+        found.append(_cost(f"{name}={','.join(cuts)}", replace(problem, constraints=kept)))
+    if problem.fleet.memory_bytes is not None:
+        free = replace(problem.fleet, memory_bytes=None)
+        found.append(
+            _cost(f"memory of {problem.fleet.memory_bytes:,} bytes", replace(problem, fleet=free))
+        )
+    return found
+
+
+def _cost(constraint: str, problem: Problem) -> ConstraintCost:
+    try:
+        layout = solve(problem)
+    except ServingPlanError:  # The search keeps to what is left: less may be feasible.
+        return ConstraintCost(constraint=constraint, busiest_seconds=float("inf"))
+    tables = {each.spec.name: each for each in problem.tables}
+    seconds, _ = device_seconds(layout.shards, tables, problem.mean, len(problem.fleet.devices))
+    return ConstraintCost(constraint=constraint, busiest_seconds=float(seconds.max()))

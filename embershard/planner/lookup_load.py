@@ -1,0 +1,199 @@
+"""``LookupLoad``: what requests look up in each table of a package, measured from requests.
+
+The share of lookups whose row lies in a cache follows from how often each id was seen. Ids seen
+once stand for all rows that were seen once or never: of a table of a million rows a sample shows a
+few. Source: I. J. Good, The Population Frequencies of Species, Biometrika 1953 (the share of
+lookups that go to unseen rows is about that of the ids seen once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.package import SampleRequest
+from embershard.package.manifest import TableSpec
+from embershard.package.manifest_inputs import SparseInputSpec
+from embershard.package.samples import SampleLists
+
+__all__ = ["Batches", "LookupLoad", "RowClass", "cached_parts", "load_of", "row_classes"]
+
+BATCHES = 32
+"""Drawn from the requests, to plan for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowClass:
+    """Rows of a table that are looked up alike."""
+
+    rows: float
+    share: float
+    """Of the table's lookups, all these rows together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batches:
+    """What batches look up: ``[batches, tables]`` each."""
+
+    ids: NDArray[np.float64]
+    bags: NDArray[np.float64]
+    """Vectors written: one a list, or an id of a sequence."""
+
+    examples: float
+    """Of a batch, in the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LookupLoad:
+    """What requests look up, ``[requests, tables]`` each, in the manifest's order of tables."""
+
+    ids: NDArray[np.float64]
+    bags: NDArray[np.float64]
+    examples: NDArray[np.float64]
+    """``[requests]``."""
+
+    classes: Sequence[tuple[RowClass, ...]]
+    """Of each table, together all its rows."""
+
+    source: str
+    """Where the requests come from, for people."""
+
+    def batches(self, examples: int, *, seed: int = 0) -> Batches:
+        """Batches of that size, of requests drawn at random; the same for the same seed.
+
+        A request of more examples counts for the part that fits a batch.
+
+        Args:
+            examples: of a batch.
+            seed: of the draw.
+        """
+        mean = float(self.examples.mean())
+        count = max(1, round(examples / max(mean, 1.0)))
+        drawn = np.random.default_rng(seed).integers(len(self.examples), size=(BATCHES, count))
+        found = self.examples[drawn].sum(1)
+        scale = np.minimum(1.0, examples / np.maximum(found, 1.0))[:, None]
+        return Batches(
+            self.ids[drawn].sum(1) * scale,
+            self.bags[drawn].sum(1) * scale,
+            float((found * scale[:, 0]).mean()),
+        )
+
+
+def load_of(
+    tables: Sequence[TableSpec],
+    inputs: Sequence[SparseInputSpec],
+    requests: Iterable[SampleRequest],
+    *,
+    source: str,
+) -> LookupLoad:
+    """Count what requests look up.
+
+    Args:
+        tables: of the package.
+        inputs: its sparse inputs.
+        requests: that fit it, as ``check_samples`` finds; at least one.
+        source: where they come from, for people.
+
+    Raises:
+        InputError: no request.
+    """
+    places = {table.name: at for at, table in enumerate(tables)}
+    seen = [list[NDArray[np.int64]]() for _ in places]
+    rows = list[tuple[NDArray[np.float64], NDArray[np.float64], int]]()
+    for request in requests:
+        ids, bags = np.zeros(len(places)), np.zeros(len(places))
+        for each, lists in zip(inputs, request.lists(inputs), strict=True):
+            kept = _kept(each, lists)
+            for lookup in each.lookups:
+                at = places[lookup.table]
+                ids[at] += len(kept)
+                bags[at] += len(kept) if lookup.output == "sequence" else len(lists.lengths)
+                seen[at].append(kept)
+        rows.append((ids, bags, request.num_examples))
+    if not rows:
+        raise InputError(f"{source}: expected at least one request, got none")
+    return LookupLoad(
+        ids=np.array([each[0] for each in rows]),
+        bags=np.array([each[1] for each in rows]),
+        examples=np.array([each[2] for each in rows], dtype=float),
+        classes=[
+            row_classes(np.concatenate(ids) if ids else np.zeros(0, np.int64), table.rows)
+            for ids, table in zip(seen, tables, strict=True)
+        ],
+        source=source,
+    )
+
+
+def _kept(spec: SparseInputSpec, lists: SampleLists) -> NDArray[np.int64]:
+    """The ids that count: of each list the first or the last ``max_ids``."""
+    if not spec.max_ids or not len(lists.values):
+        return lists.values
+    ends = np.cumsum(lists.lengths)
+    place = np.arange(len(lists.values)) - np.repeat(ends - lists.lengths, lists.lengths)
+    if spec.keep == "last":
+        place = np.repeat(lists.lengths, lists.lengths) - 1 - place
+    return lists.values[place < spec.max_ids]
+
+
+def row_classes(ids: NDArray[np.int64], rows: int) -> tuple[RowClass, ...]:
+    """Rows by how often they are looked up.
+
+    Args:
+        ids: that were looked up, int64; a row each.
+        rows: of the table.
+    """
+    if not len(ids):
+        return (RowClass(float(rows), 1.0),)
+    _, counts = np.unique(ids, return_counts=True)
+    often, number = np.unique(counts[counts > 1], return_counts=True)
+    once = len(ids) - int((often * number).sum())
+    left = max(rows - int(number.sum()), 1 if once else 0)
+    found = [
+        RowClass(float(many), float(many * times) / len(ids))
+        for times, many in zip(often, number, strict=True)
+    ]
+    return (*found, RowClass(float(left), once / len(ids)))
+
+
+def cached_parts(
+    ids: Mapping[int, float],
+    classes: Sequence[Sequence[RowClass]],
+    row_bytes: Sequence[int],
+    cache_bytes: float,
+) -> NDArray[np.float64]:
+    """The share of each table's lookups whose row lies in the cache, ``[tables]``.
+
+    Che's approximation, as ``cost.cached_shares``, over rows of different rates.
+
+    Args:
+        ids: of each table with lookups, by its place: how many in a unit of time.
+        classes: of each table.
+        row_bytes: likewise.
+        cache_bytes: of the cache.
+    """
+    flat = [
+        (at, each.rows, each.share, ids.get(at, 0.0) * each.share / each.rows, row_bytes[at])
+        for at, of_table in enumerate(classes)
+        for each in of_table
+        if each.rows > 0
+    ]
+    table, rows, share, rate, size = (
+        np.array(column, dtype=float) for column in zip(*flat, strict=True)
+    )
+    shares = np.zeros(len(classes))
+    wanted = rate > 0
+    time = np.inf
+    if (rows * size)[wanted].sum() > cache_bytes:
+        low, high = -60.0, 60.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            filled = (rows * size) @ -np.expm1(-rate * np.exp(middle))
+            low, high = (middle, high) if filled < cache_bytes else (low, middle)
+        time = float(np.exp(low))
+    held = np.where(wanted, -np.expm1(-np.where(wanted, rate, 1.0) * time), 0.0)
+    np.add.at(shares, table.astype(int), share * held)
+    return np.minimum(shares, 1.0)

@@ -1,0 +1,66 @@
+"""``measure_lookups``: what the lookups of a server cost on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from embershard.package.row_format import RowFormat, WeightType
+from embershard.planner.fit import Measured, fit
+from embershard.planner.machine import LookupCost, RowCost
+from embershard.serving.lookup_times import lookup_seconds
+
+__all__ = ["WEIGHTS", "measure_lookups"]
+
+WEIGHTS: Final[tuple[WeightType, ...]] = ("int8", "int4", "fp16", "fp32")
+TABLE_BYTES = {"cached": 1 << 21, "memory": 1 << 28}
+"""Of a table whose rows lie in the cache, and of one whose rows do not."""
+
+DIMS = (16, 64, 128, 256)
+SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
+"""Ids a bag, and bags."""
+
+REPEATS = 7
+
+
+def measure_lookups(progress: Callable[[str], None]) -> dict[str, LookupCost]:
+    """Measure lookups of each kind of rows, on this thread.
+
+    Args:
+        progress: told what is measured next.
+
+    Returns:
+        Costs by kind of rows.
+    """
+    found = dict[str, LookupCost]()
+    for weights in WEIGHTS:
+        costs = dict[str, RowCost]()
+        for place, size in TABLE_BYTES.items():
+            progress(f"lookups of a server, {weights} rows in {place}")
+            measured = list(_measure(weights, size))
+            costs[place], _ = fit(measured, np.array([min(each.forward) for each in measured]))
+        found[weights] = LookupCost(**costs)
+    return found
+
+
+def _measure(weights: WeightType, table_bytes: int) -> Iterator[Measured]:
+    random = np.random.default_rng(0)
+    for dim in DIMS:
+        row_bytes = RowFormat(weights, dim).row_bytes
+        rows = np.zeros((table_bytes // row_bytes, row_bytes), np.uint8)
+        rows[:] = 1  # The first write to a page maps it.
+        for length, bags in SIZES:
+            offsets = np.arange(0, bags * length + 1, length)
+            runs = list[float]()
+            for _ in range(2):
+                ids = random.integers(len(rows), size=(REPEATS, bags * length))
+                runs.append(min(lookup_seconds(rows, ids, offsets, weights=weights, dim=dim)))
+            yield Measured(
+                ids=bags * length,
+                bags=bags,
+                row_bytes=row_bytes,
+                forward=(runs[0], runs[1]),
+                backward=(runs[0], runs[1]),
+            )

@@ -1,0 +1,131 @@
+"""A ``PlanReport`` as one HTML page with inline SVG, without scripts or other files."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from embershard.formatting import megabytes_text
+
+if TYPE_CHECKING:
+    from embershard.planner.report import PlanReport, RankLoad
+
+__all__ = ["report_html"]
+
+COLOURS = (
+    *("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7"),
+    *("#a463f2", "#97bbf5", "#9c6b4e", "#2d6a80", "#b5651d", "#7a9e33"),
+)
+OTHER = "#9498a0"
+WIDTH, LABEL, BAR, STEP = 640, 110, 16, 22
+"""Pixels: of the bars, of the names beside them, of one bar, and from bar to bar."""
+
+STYLE = """
+body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; color: #1c1e21; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin-top: 1.8em; }
+table { border-collapse: collapse; } th, td { padding: 2px 12px 2px 0; text-align: left; }
+th { border-bottom: 1px solid #999; } td { border-bottom: 1px solid #e3e3e3; }
+svg text { font: 12px system-ui, sans-serif; fill: #1c1e21; }
+.key { display: inline-block; width: 10px; height: 10px; margin: 0 4px 0 14px; }
+"""
+
+
+def report_html(report: PlanReport, *, title: str) -> str:
+    """The page.
+
+    Args:
+        report: to show.
+        title: of the page.
+    """
+    colours = {each.name: colour for each, colour in zip(report.tables, COLOURS, strict=False)}
+    body = [f"<h1>{escape(title)}</h1>"]
+    body += [f"<p>{escape(line)}</p>" for line in report.summary()]
+    body.append(_legend(colours, len(report.tables)))
+    body.append(f"<h2>Load: ms a {escape(report.unit)}</h2>")
+    body.append(_bars(report, colours, memory=False))
+    body.append("<h2>Memory: MB</h2>")
+    body.append(_bars(report, colours, memory=True))
+    for head, rows in report.sections():
+        body.append(f"<h2>{escape(head[0].capitalize())}</h2>")
+        body.append(_table(head, rows))
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _legend(colours: dict[str, str], tables: int) -> str:
+    keys = [
+        f'<span class="key" style="background:{colour}"></span>{escape(name)}'
+        for name, colour in colours.items()
+    ]
+    if tables > len(colours):
+        keys.append(
+            f'<span class="key" style="background:{OTHER}"></span>'
+            f"{tables - len(colours):,} lighter tables"
+        )
+    return f"<p>{''.join(keys)}</p>"
+
+
+def _bars(report: PlanReport, colours: dict[str, str], *, memory: bool) -> str:
+    """A bar a rank, stacked by table; of load with the bound, of memory with the caps."""
+    caps = [each.memory_bytes_max or 0 for each in report.ranks]
+    marks = caps if memory else [report.bound_seconds] * len(report.ranks)
+    longest = max(*(_total(each, memory) for each in report.ranks), *marks, 1e-12)
+    height = STEP * len(report.ranks) + 4
+    shapes = list[str]()
+    for row, (rank, mark) in enumerate(zip(report.ranks, marks, strict=True)):
+        top = STEP * row + 4
+        total = _total(rank, memory)
+        shown = megabytes_text(total) if memory else f"{total * 1e3:.3f}"
+        shapes.append(f'<text x="0" y="{top + 12}">{escape(rank.name)}</text>')
+        left = 0.0
+        for name, size, colour in _stack(rank, colours, memory=memory):
+            wide = size / longest * WIDTH
+            value = f"{megabytes_text(size)} MB" if memory else f"{size * 1e3:.3f} ms"
+            shapes.append(
+                f'<rect x="{LABEL + left:.2f}" y="{top}" width="{wide:.2f}" height="{BAR}" '
+                f'fill="{colour}"><title>{escape(name)}: {value}</title></rect>'
+            )
+            left += wide
+        shapes.append(f'<text x="{LABEL + WIDTH + 8}" y="{top + 12}">{shown}</text>')
+        if mark:
+            at = LABEL + mark / longest * WIDTH
+            shapes.append(
+                f'<line x1="{at:.2f}" x2="{at:.2f}" y1="{top - 3}" y2="{top + BAR + 3}" '
+                f'stroke="#d00" stroke-width="2"><title>{"cap" if memory else "bound"}</title>'
+                "</line>"
+            )
+    wide = LABEL + WIDTH + 90
+    return (
+        f'<svg role="img" width="{wide}" height="{height}" viewBox="0 0 {wide} {height}">'
+        + "".join(shapes)
+        + "</svg>"
+    )
+
+
+def _total(rank: RankLoad, memory: bool) -> float:
+    return rank.memory_bytes if memory else rank.seconds
+
+
+def _stack(
+    rank: RankLoad, colours: dict[str, str], *, memory: bool
+) -> list[tuple[str, float, str]]:
+    """Name, size and colour of each piece: the heaviest tables, and all others together."""
+    found, other = dict[str, float](), 0.0
+    for part in rank.parts:
+        size = part.memory_bytes if memory else part.seconds
+        if part.table in colours:
+            found[part.table] = size
+        else:
+            other += size
+    pieces = [(name, found[name], colour) for name, colour in colours.items() if name in found]
+    return [*pieces, ("lighter tables", other, OTHER)] if other else pieces
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    cells = "".join(f"<th>{escape(each)}</th>" for each in head)
+    lines = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    return f"<table><tr>{cells}</tr>\n{chr(10).join(lines)}</table>"

@@ -1,0 +1,20 @@
+// lookup/lookup_times.h over buffers of Python.
+
+#ifndef EMBERSHARD_BINDING_LOOKUP_SECONDS_H_
+#define EMBERSHARD_BINDING_LOOKUP_SECONDS_H_
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <vector>
+
+namespace embershard {
+
+// Seconds of CPU time of each batch. `rows`: uint8; `ids` and `offsets`: int64, all contiguous.
+std::vector<double> LookupSeconds(const pybind11::buffer& rows, const std::string& weights,
+                                  size_t dim, const pybind11::buffer& ids,
+                                  const pybind11::buffer& offsets);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_BINDING_LOOKUP_SECONDS_H_

@@ -1,0 +1,33 @@
+// Measures lookups in one table on one thread, for the planner's costs.
+
+#ifndef EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_
+#define EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "package/row_layout.h"
+
+namespace embershard {
+
+// A table in memory, and lists to sum: bag b of a batch sums ids[offsets[b]] .. of that batch.
+struct MeasuredTable {
+  std::span<const std::byte> rows;  // Of RowBytes(weights, dim) each.
+  WeightType weights = WeightType::kInt8;
+  size_t dim = 0;
+};
+
+// CPU time of one lookup of each batch, as a device of a plan does it: `ids` holds the batches
+// concatenated, each of offsets.back() row numbers. kInvalidArgument where the sizes do not
+// fit; kInternal where a row is not one of the table.
+Result<std::vector<std::chrono::nanoseconds>> LookupTimes(const MeasuredTable& table,
+                                                          std::span<const int64_t> ids,
+                                                          std::span<const int64_t> offsets);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_LOOKUP_TIMES_H_

@@ -1,0 +1,228 @@
+"""`embershard plan`: plans by rule and by measured costs, their report, and a server's figures."""
+
+import shutil
+
+import pytest
+
+from embershard.cli import main
+from embershard.client import Client
+from embershard.package import Package, write_samples
+from embershard.planner import read_machine
+from embershard.planner.default_machine import default_machine
+from embershard.serving import Server, ServerOptions
+from embershard.serving.metrics import MetricsPort
+from tests.bench.recordings import call, write_recording
+from tests.serving.asking import named, packed, random_request
+
+
+@pytest.fixture
+def own(repository, tmp_path):
+    """A copy of the package."""
+    return shutil.copytree(repository / "ranker" / "1", tmp_path / "ranker" / "1")
+
+
+def test_plan_adds_a_plan_that_inspect_shows(own, capsys):
+    asked = ["--devices", "4xcpu", "--strategy", "column", "--name", "wide", "--default"]
+    assert main(["plan", str(own), *asked]) == 0
+    said = f"{own}: plan wide: 8 shards on 4 devices, by default\n"
+    first, *devices = capsys.readouterr().out.splitlines(keepends=True)
+    assert first == said
+    assert [line.split()[0] for line in devices] == ["cpu:0", "cpu:1", "cpu:2", "cpu:3"]
+    assert sum(float(line.split()[3].rstrip("%")) for line in devices) == pytest.approx(
+        100, abs=0.2
+    )
+    assert main(["inspect", str(own)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith("wide (default) cpu:0, cpu:1, cpu:2, cpu:3 8 ") for line in lines), (
+        lines
+    )
+
+
+def test_plan_warns_of_devices_that_no_server_has(own, capsys):
+    assert main(["plan", str(own), "--devices", "2xcuda:80GB", "--name", "gpus"]) == 0
+    assert capsys.readouterr().err == (
+        "embershard plan: warning: costs of lookups are those of a processor: --machine names "
+        "those of GPUs\n"
+        "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
+        "devices only, and refuse it\n"
+    )
+    assert main(["plan", str(own), "--devices", "2xcpu", "--name", "two"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_plan_refuses_a_name_that_is_taken(repository, capsys):
+    package = repository / "ranker" / "1"
+    assert main(["plan", str(package), "--devices", "2xcpu", "--name", "default"]) == 1
+    words = "InputError: plan: expected a name that is none of default, 2xcpu, got 'default'"
+    assert words in capsys.readouterr().err
+
+
+def test_auto_adds_a_plan_for_the_fleet_and_reports_it(own, tmp_path, capsys):
+    page = tmp_path / "plan.html"
+    asked = ["--devices", "4xcpu", "--report", str(page), "--explain", "items"]
+    assert main(["plan", str(own), *asked]) == 0
+    said = capsys.readouterr().out
+    plan = Package.open(own).plan("4xcpu")
+    assert plan.devices == ("cpu:0", "cpu:1", "cpu:2", "cpu:3")
+    assert f"{own}: plan 4xcpu: {len(plan.shards)} shards on 4 devices\n" in said
+    assert "load of the package's samples, 3 requests" in said
+    assert "\nlimit: " in said
+    assert "\nitems: " in said
+    assert "| other cut |" in said
+    assert page.read_text().count("<svg") == 2
+
+
+def test_a_dry_run_leaves_the_package_as_it_is(own, capsys):
+    before = (own / "manifest.json").read_bytes()
+    assert main(["plan", str(own), "--devices", "3xcpu", "--dry-run"]) == 0
+    assert "not added" in capsys.readouterr().out
+    assert (own / "manifest.json").read_bytes() == before
+
+
+def test_the_load_is_that_of_a_file_of_samples(own, tmp_path, capsys):
+    file = tmp_path / "more.safetensors"
+    samples = Package.open(own).samples()
+    write_samples(file, [*samples, *samples])
+    asked = ["--devices", "2xcpu", "--name", "more", "--samples", str(file)]
+    assert main(["plan", str(own), *asked]) == 0
+    assert f"load of {file}, {2 * len(samples)} requests" in capsys.readouterr().out
+
+
+def recording_of(own, path, **fields):
+    manifest = Package.open(own).manifest
+    schema = int(manifest.fingerprint, 16)
+    calls = [
+        call(named(random_request(3, seed=1)).SerializeToString(), 1),
+        call(b"", 2, code=3),
+        call(packed(random_request(5, seed=2), schema).SerializeToString(), 3),
+    ]
+    return write_recording(path, calls, **{"schema": schema, **fields})
+
+
+def test_the_load_is_that_of_recorded_requests(own, tmp_path, capsys):
+    file = recording_of(own, tmp_path / "recording")
+    asked = ["--devices", "2xcpu", "--name", "recorded", "--requests", str(file)]
+    assert main(["plan", str(own), *asked]) == 0
+    assert f"load of {file}, 2 requests" in capsys.readouterr().out
+
+
+def test_a_recording_of_another_schema_is_refused(own, tmp_path, capsys):
+    file = recording_of(own, tmp_path / "recording", schema=0xABC)
+    assert main(["plan", str(own), "--devices", "2xcpu", "--requests", str(file)]) == 1
+    words = "of the package, got 0000000000000abc\n"
+    assert capsys.readouterr().err.endswith(words)
+
+
+def test_samples_of_another_model_are_refused(own, tmp_path, capsys):
+    other = tmp_path / "other.safetensors"
+    samples = Package.open("tests/golden/format_0/tiny/1").samples()
+    write_samples(other, samples)
+    assert main(["plan", str(own), "--devices", "2xcpu", "--samples", str(other)]) == 1
+    assert f"PackageError: {other}: 0/" in capsys.readouterr().err
+
+
+def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
+    file = tmp_path / "machine.json"
+    default_machine().model_copy(update={"processor": "Z80"}).save(file)
+    asked = ["--devices", "2xcpu", "--name", "z80", "--machine", str(file)]
+    assert main(["plan", str(own), *asked]) == 0
+    told = capsys.readouterr()
+    words = f"warning: {file}: costs of 'Z80', this processor is "
+    assert words in told.err
+    assert words in told.out
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        pytest.param([], "plan: expected --devices, or --compare", id="no-devices"),
+        pytest.param(["--devices", "8xcuda"], "8xcuda: memory: expected bytes of one", id="gpu"),
+        pytest.param(["--devices", "2xtpu"], "expected like 2xcpu, cpu or cuda", id="unknown"),
+        pytest.param(
+            ["--devices", "2xcpu:1B"],
+            "plan: tables: expected at most 2 bytes on 2xcpu, got ",
+            id="short",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu:1B", "--strategy", "table"],
+            "expected at most 1 bytes of tables, got ",
+            id="rule-over-the-memory",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--constraint", "nobody=table"],
+            "constraint: expected a table of the package (",
+            id="no-table",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--constraint", "users=table", "--constraint", "users=row"],
+            "table 'users': table and row contradict each other",
+            id="contradiction",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--strategy", "rows"],
+            "strategy: expected one of table, row, column, replicate, auto, got 'rows'",
+            id="strategy",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--strategy", "row", "--explain", "users"],
+            "--explain: expected --strategy auto, got --strategy row",
+            id="rule-explained",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--dry-run", "--explain", "nobody"],
+            "explain: expected a table of the plan (",
+            id="explain",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--batch-examples", "0"],
+            "batch_examples: expected at least 1, got 0",
+            id="batch",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--report", "nowhere/plan.html"],
+            "--report: expected a file in a folder, got nowhere/plan.html",
+            id="report",
+        ),
+        pytest.param(
+            ["--devices", "2xcpu", "--machine", "nowhere.json"],
+            "nowhere.json: expected a calibration, got No such file",
+            id="machine",
+        ),
+        pytest.param(
+            ["--compare", "nowhere"], "expected a file, or HOST:PORT of a server's", id="compare"
+        ),
+        pytest.param(["--compare", "README.md"], "README.md: expected ", id="compare-other-text"),
+    ],
+)
+def test_bad_input_is_one_message_and_changes_nothing(own, capsys, asked, words):
+    before = (own / "manifest.json").read_bytes()
+    assert main(["plan", str(own), *asked]) == 1
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+    assert (own / "manifest.json").read_bytes() == before
+
+
+def test_a_servers_lookup_time_stands_beside_the_estimate(own, tmp_path, capsys):
+    options = ServerOptions(port=0, threads=2, plan="2xcpu")
+    out = tmp_path / "machine.json"
+    asked = random_request(30, 5)
+    inputs = {"dense": asked.dense, "sparse": asked.sparse, "weights": asked.weights}
+    with Server(own.parent.parent, options=options) as server, Client(server.address) as client:
+        for _ in range(5):
+            client.predict(**inputs, num_examples=30)
+        with MetricsPort() as port:
+            port.show(server)
+            address = port.url
+            told = ["--name", "2xcpu", "--compare", address, "--recalibrate", str(out)]
+            assert main(["plan", str(own), *told]) == 0
+            said = capsys.readouterr().out
+            assert main(["plan", str(own), "--name", "default", "--compare", address]) == 1
+    assert "plan 2xcpu: 5 batches of 30.0 examples" in said
+    rows = [line.split("|")[1:-1] for line in said.splitlines() if line.startswith("| cpu:")]
+    assert [name.strip() for name, *_ in rows] == ["cpu:0", "cpu:1"]
+    assert all(float(measured) > 0 for _, measured, *_ in rows)
+    measured, estimated = (sum(float(row[at]) for row in rows) for at in (1, 2))
+    before, after = default_machine().lookups["int8"], read_machine(out).lookups["int8"]
+    assert after.cached.id / before.cached.id == pytest.approx(measured / estimated, rel=0.05)
+    assert "expected lookups on cpu:0, the devices of plan default" in capsys.readouterr().err

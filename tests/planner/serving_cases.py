@@ -1,0 +1,37 @@
+"""Tables, load and costs for the tests of serving plans."""
+
+import numpy as np
+
+from embershard.planner.lookup_load import LookupLoad, row_classes
+from embershard.planner.machine import Link, LookupCost, Machine, RowCost
+
+LINK = Link(latency_seconds=0, bytes_per_second=1e9)
+
+
+def cost_of(*, id=0.0, id_byte=0.0, bag=0.0, start=0.0):
+    return RowCost(start=start, id=id, id_byte=id_byte, bag=bag, bag_byte=0)
+
+
+def machine_of(cached, memory=None, *, cache_bytes=1e12):
+    cost = LookupCost(cached=cached, memory=memory or cached)
+    return Machine(
+        processor="test",
+        versions={},
+        cache_bytes=cache_bytes,
+        kernels={},
+        lookups={"int8": cost},
+        host=LINK,
+        network=LINK,
+    )
+
+
+def load_of_ids(tables, ids, *, bags=1.0, requests=4):
+    """Every request looks up so many ids of each table, in as many lists."""
+    counts = np.tile(np.array(ids, float), (requests, 1))
+    return LookupLoad(
+        ids=counts,
+        bags=np.full_like(counts, bags),
+        examples=np.ones(requests),
+        classes=[row_classes(np.zeros(0, np.int64), each.rows) for each in tables],
+        source="a test",
+    )

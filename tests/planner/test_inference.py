@@ -1,0 +1,205 @@
+"""Plans of serving: by hand, against an exhaustive search, and what is refused."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embershard.errors import InputError
+from embershard.package.plan import Plan, parse_plan, plan_json
+from embershard.package.rectangles import Shard
+from embershard.planner import Fleet, ServingPlanError
+from embershard.planner.inference import problem_of, solve
+from embershard.planner.inference_cost import device_seconds, shard_bytes
+from embershard.planner.lookup_load import Batches
+from tests.package.building import table_spec
+from tests.planner.serving_cases import cost_of, load_of_ids, machine_of
+
+BY_ID = machine_of(cost_of(id=1e-6))
+"""A microsecond an id, whatever its bytes: a cut by columns repeats it."""
+
+BY_SHARD = machine_of(cost_of(id=1e-6, start=1e-6))
+"""More shards are more work."""
+
+BY_BYTE = machine_of(cost_of(id_byte=1e-9))
+
+
+def fleet_of(devices, memory_bytes=None):
+    names = tuple(f"cpu:{at}" for at in range(devices))
+    return Fleet(devices=names, memory_bytes=memory_bytes)
+
+
+def solved(tables, ids, devices, machine=BY_ID, *, memory=None, constraints=None, batch=1):
+    fleet = fleet_of(devices, memory)
+    load = load_of_ids(tables, ids)
+    return solve(problem_of(tables, fleet, load, machine, batch, constraints))
+
+
+def places(layout):
+    return {each.table: each.devices for each in layout.shards}
+
+
+def test_whole_tables_are_spread_by_seconds_and_not_by_bytes():
+    tables = [table_spec("vast", 10**6), table_spec("busy", 10), table_spec("idle", 10)]
+    found = solved(tables, [10, 20, 10], 2, constraints={each.name: ["table"] for each in tables})
+    assert places(found)["vast"] == places(found)["idle"] != places(found)["busy"]
+    assert found.batch_seconds == pytest.approx(20e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_placement_of_whole_tables_is_shorter(seed):
+    random = np.random.default_rng(seed)
+    ids = random.integers(1, 100, 7).tolist()
+    tables = [table_spec(f"t{at}", 100) for at in range(7)]
+    found = solved(tables, ids, 2)
+    best = min(
+        max(sum(n for n, on in zip(ids, homes, strict=True) if on == side) for side in (0, 1))
+        for homes in product((0, 1), repeat=7)
+    )
+    assert found.batch_seconds <= best * 1e-6 * 1.02
+
+
+def test_hot_tables_are_replicated_where_a_cut_by_columns_is_dearer():
+    tables = [table_spec("hot", 10), table_spec("cold", 10)]
+    found = solved(tables, [100, 1], 2)
+    assert places(found)["hot"] == (0, 1)
+    assert found.batch_seconds == pytest.approx(101e-6 / 2)
+
+
+def test_a_table_too_large_for_two_devices_is_cut_by_columns_where_that_repeats_no_work():
+    tables = [table_spec("hot", 1000, 16), table_spec("cold", 10, 16)]
+    memory = 1000 * 20 * 3 // 4
+    found = solved(tables, [100, 1], 2, BY_BYTE, memory=memory)
+    hot = [each for each in found.shards if each.table == "hot"]
+    assert [(each.columns, len(each.devices)) for each in hot] == [((0, 8), 1), ((8, 16), 1)]
+
+
+def test_rows_are_cut_only_if_memory_asks_for_it():
+    tables = [table_spec("narrow", 1000, 4)]
+    roomy = solved(tables, [100], 4, BY_SHARD, memory=1000 * 8)
+    assert all(each.rows == (0, 1000) for each in roomy.shards)
+    tight = solved(tables, [100], 4, BY_SHARD, memory=1000 * 8 // 3)
+    assert sorted(each.rows for each in tight.shards) == [
+        (0, 250), (250, 500), (500, 750), (750, 1000)
+    ]  # fmt: skip
+
+
+def test_replicas_keep_to_the_memory_of_a_device():
+    tables = [table_spec("hot", 100), table_spec("cold", 1000)]
+    memory = 100 * 12 + 1000 * 12 - 1
+    found = solved(tables, [100, 90], 2, memory=memory)
+    held = np.zeros(2)
+    for each in found.shards:
+        for device in each.devices:
+            held[device] += shard_bytes(each, tables[each.table == "cold"])
+    assert held.max() <= memory
+
+
+def test_a_constraint_is_kept_to():
+    tables = [table_spec("hot", 10, 16), table_spec("cold", 10, 16)]
+    constraints = {"hot": ["row"], "cold": ["replicate"]}
+    found = solved(tables, [100, 1], 2, BY_SHARD, constraints=constraints)
+    assert [each.rows for each in found.shards if each.table == "hot"] == [(0, 5), (5, 10)]
+    assert places(found)["cold"] == (0, 1)
+
+
+def test_without_lookups_tables_are_spread_by_bytes():
+    tables = [table_spec("large", 30), table_spec("small", 10), table_spec("tiny", 5)]
+    whole = {each.name: ["table"] for each in tables}
+    found = places(solved(tables, [0, 0, 0], 2, constraints=whole))
+    assert found["small"] == found["tiny"] != found["large"]
+
+
+def test_replicas_go_to_the_device_with_fewest_bytes_so_far():
+    tables = [table_spec("fixed", 10), table_spec("shared", 10)]
+    problem = problem_of(tables, fleet_of(2), load_of_ids(tables, [4, 12]), BY_ID, 1, None)
+    shards = [
+        Shard(table="fixed", rows=(0, 10), columns=(0, 8), devices=(0,)),
+        Shard(table="shared", rows=(0, 10), columns=(0, 8), devices=(0, 1)),
+    ]
+    named = {each.spec.name: each for each in problem.tables}
+    batches = Batches(np.array([[4.0, 12.0]]), np.zeros((1, 2)), 1.0)
+    seconds, read = device_seconds(shards, named, batches, 2)
+    # Chunks of 1.5 ids: 4 ids of fixed, then to 1, 1, 1, 0, 1, 0, 1, 0 by bytes.
+    assert seconds[0] == pytest.approx([8.5e-6, 7.5e-6])
+    assert read[0] == pytest.approx([8.5 * 12, 7.5 * 12])
+
+
+def test_memory_that_is_short_is_said_in_bytes():
+    tables = [table_spec("a", 100), table_spec("b", 50)]
+    with pytest.raises(
+        ServingPlanError,
+        match=r"at most 1,000 bytes on 2xcpu, got 1,800: 800 bytes short; 400 more",
+    ):
+        solved(tables, [1, 1], 2, memory=500)
+
+
+def test_a_table_that_may_not_be_cut_is_named():
+    tables = [table_spec("a", 100), table_spec("b", 10)]
+    with pytest.raises(
+        ServingPlanError, match=r"table 'a', which may be cut by table only: .* 200 bytes"
+    ):
+        solved(tables, [1, 1], 2, memory=1000, constraints={"a": ["table"]})
+
+
+@pytest.mark.parametrize(
+    ("constraints", "words"),
+    [
+        pytest.param(
+            {"users": ["table"]},
+            r"expected a table of the package \(a\), got 'users'",
+            id="no-table",
+        ),
+        pytest.param({"a": ["diagonal"]}, "table 'a': expected some of table, column", id="no-cut"),
+        pytest.param(
+            {"a": ["column"]},
+            "table 'a': expected a cut that is possible, got column of 10 rows and 4",
+            id="impossible",
+        ),
+    ],
+)
+def test_bad_constraints_are_refused(constraints, words):
+    with pytest.raises(InputError, match=words):
+        solved([table_spec("a", 10, 4)], [1], 2, constraints=constraints)
+
+
+def test_costs_of_other_rows_are_asked_for():
+    machine = BY_ID.model_copy(update={"lookups": {"int4": BY_ID.lookups["int8"]}})
+    with pytest.raises(
+        InputError, match="expected costs of int8 rows, got int4; `embershard calibrate`"
+    ):
+        solved([table_spec("a", 10)], [1], 2, machine)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_any_fleet_and_constraints_give_a_plan_within_the_memory_or_a_reason(data):
+    sizes = data.draw(
+        st.lists(
+            st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(0, 99)),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    devices = data.draw(st.integers(1, 5))
+    memory = data.draw(st.none() | st.integers(1, 4000))
+    tables = [table_spec(f"t{at}", rows, 4 * units) for at, (rows, units, _) in enumerate(sizes)]
+    cuts = st.lists(
+        st.sampled_from(["table", "column", "row", "replicate"]), min_size=1, unique=True
+    )
+    constraints = data.draw(st.dictionaries(st.sampled_from([each.name for each in tables]), cuts))
+    ids = [each for *_, each in sizes]
+    try:
+        found = solved(tables, ids, devices, memory=memory, constraints=constraints)
+    except InputError:
+        return
+    names = tuple(f"cpu:{at}" for at in range(devices))
+    plan = Plan(format_version=0, name="p", devices=names, shards=found.shards)
+    assert parse_plan(plan_json(plan), "p", tables) == plan
+    held = np.zeros(devices)
+    for each in found.shards:
+        for device in each.devices:
+            held[device] += shard_bytes(each, tables[int(each.table[1:])])
+    assert memory is None or held.max() <= memory + 1e-6

@@ -1,0 +1,64 @@
+"""What requests look up in each table, and the share of it that a cache holds."""
+
+import numpy as np
+import pytest
+
+from embershard.errors import InputError
+from embershard.package import Package
+from embershard.planner.lookup_load import RowClass, cached_parts, load_of, row_classes
+from tests.hostile.draft import GOLDEN
+
+
+def test_ids_are_counted_by_table_and_lists_by_scope():
+    package = Package.open(GOLDEN)
+    samples = package.samples()
+    load = load_of(package.manifest.tables, package.manifest.sparse, samples, source="samples")
+    names = [each.name for each in package.manifest.tables]
+    users, items, tags = (names.index(name) for name in ("users", "items", "tags"))
+    for place, sample in enumerate(samples):
+        # One list of users and one of tags a request, of which three ids count; a list of items an
+        # example.
+        assert load.ids[place, users] == sample.lengths[0]
+        assert load.ids[place, tags] == min(3, sample.lengths[1])
+        assert load.ids[place, items] == sample.lengths[2:].sum()
+        assert load.bags[place, [users, tags, items]].tolist() == [1, 1, sample.num_examples]
+    assert load.examples.tolist() == [each.num_examples for each in samples]
+
+
+def test_no_request_is_refused():
+    with pytest.raises(InputError, match="nothing: expected at least one request, got none"):
+        load_of([], [], [], source="nothing")
+
+
+def test_rows_seen_once_stand_for_all_that_were_not_seen():
+    # 7 is seen four times, 8 and 9 twice, two others once: of 10 lookups 0.4, 0.4 and 0.2.
+    ids = np.array([7, 7, 7, 7, 8, 8, 9, 9, 1, 2])
+    assert row_classes(ids, 100) == (RowClass(2, 0.4), RowClass(1, 0.4), RowClass(97, 0.2))
+
+
+def test_a_table_without_lookups_is_one_class():
+    assert row_classes(np.zeros(0, np.int64), 50) == (RowClass(50, 1.0),)
+
+
+def test_hot_rows_lie_in_the_cache_though_the_table_does_not():
+    skewed = (RowClass(10, 0.9), RowClass(1e6, 0.1))
+    even = (RowClass(1e6 + 10, 1.0),)
+    shares = cached_parts({0: 1000.0, 1: 1000.0}, [skewed, even], [64, 64], 64 * 1000)
+    assert 0.88 < shares[0] < 0.91
+    assert shares[1] < 0.01
+
+
+def test_all_lookups_hit_where_every_row_fits():
+    shares = cached_parts({0: 5.0}, [(RowClass(10, 1.0),)], [64], 640)
+    assert shares.tolist() == [1.0]
+
+
+def test_a_batch_has_the_examples_asked_for_of_requests_that_are_larger():
+    package = Package.open(GOLDEN)
+    load = load_of(
+        package.manifest.tables, package.manifest.sparse, package.samples(), source="samples"
+    )
+    batches = load.batches(1)
+    assert batches.examples == pytest.approx(1)
+    again = load.batches(1)
+    assert (batches.ids == again.ids).all()

@@ -1,0 +1,114 @@
+"""The report of a plan, of training and of serving."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from embershard.errors import InputError
+from embershard.planner.cost import Option
+from embershard.planner.report_builder import ReportInput, build_report
+from embershard.planner.search import Placement
+
+
+def option(kind, seconds, memory, host_columns=0):
+    spans = (((0, 1), (0, 4)),) * len(seconds)
+    return Option(kind, spans, np.array(seconds, float), np.array(memory, float), host_columns)
+
+
+def given_of(options, chosen, ranks, caps=(100.0, 100.0)):
+    return ReportInput(
+        tables=[("", f"t{at}") for at in range(len(options))],
+        options=options,
+        placed=Placement(chosen, ranks, np.zeros(2), np.zeros(2), 0.0),
+        ranks=["a", "b"],
+        speeds=np.ones(2),
+        caps=np.array(caps),
+        memory_bytes_max=[int(each) for each in caps],
+        local_world_size=2,
+        seconds=0.5,
+    )
+
+
+HEAVY = [option("table", [6], [60]), option("column", [4, 4], [30, 30])]
+LIGHT = [option("table", [3], [10])]
+
+
+def test_load_and_memory_of_a_rank_are_sums_over_tables():
+    report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
+    assert [each.seconds for each in report.ranks] == [4, 7]
+    assert [each.memory_bytes for each in report.ranks] == [30, 40]
+    assert [each.table for each in report.ranks[1].parts] == ["t0", "t1"]
+    assert report.busiest_seconds == 7
+
+
+def test_the_second_best_is_what_leaves_the_busiest_rank_least_busy():
+    report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
+    heavy, light = report.tables
+    assert [(each.sharding_type, each.busiest_seconds) for each in heavy.alternatives] == [
+        ("table", 6)
+    ]
+    assert list(light.alternatives) == []
+
+
+def test_another_cut_that_does_not_fit_the_memory_is_said_to():
+    options = [[*HEAVY, option("replicate", [2, 2], [60, 60], host_columns=2)], LIGHT]
+    report = build_report(given_of(options, [1, 0], [[0, 1], [1]], caps=(65.0, 65.0)))
+    text = report.explain("t0")
+    assert "| replicate x 2 | 4000.000 | over the memory |" in text
+    assert "t0: column x 2 on a, b; 8000.000 ms a step, 72.7% of all, 1 of 2" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "caps", "words"),
+    [
+        pytest.param(
+            [LIGHT, LIGHT], (100, 100), "the work of all tables, spread evenly", id="work"
+        ),
+        pytest.param(
+            [[option("table", [9], [1])], LIGHT],
+            (100, 100),
+            "table t0: no cut of it has a smaller largest shard than 9000.000 ms",
+            id="table",
+        ),
+        pytest.param(
+            [
+                [
+                    option("column", [4, 4], [9, 9]),
+                    option("table", [6], [20]),
+                    option("row", [9, 9], [5, 5]),
+                ]
+            ],
+            (5, 5),
+            "memory: with enough of it the bound would be 4000.000 ms",
+            id="memory",
+        ),
+    ],
+)
+def test_the_limit_is_named(options, caps, words):
+    chosen = [0] * len(options)
+    ranks = [[0] * len(each[0].spans) for each in options]
+    assert words in build_report(given_of(options, chosen, ranks, caps)).limit
+
+
+def test_the_page_is_whole_and_shows_every_rank():
+    options = [HEAVY, LIGHT]
+    given = given_of(options, [1, 0], [[0, 1], [1]])
+    page = build_report(given).to_html(title="<plan> & more")
+    assert "&lt;plan&gt; &amp; more" in page
+    assert not re.search(r"(src|href)=|<script|https?:", page.replace("http://www.w3.org", ""))
+    load, memory = (ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", page))
+    for picture in (load, memory):
+        assert [each.text for each in picture.iter("text")][::2] == ["a", "b"]
+        assert len(list(picture.iter("rect"))) == 3
+    widths = [float(each.get("width")) for each in load.iter("rect")]
+    assert widths == pytest.approx([640 * 4 / 7, 640 * 4 / 7, 640 * 3 / 7], abs=0.01)
+
+
+def test_a_table_that_is_not_planned_cannot_be_explained():
+    report = build_report(given_of([HEAVY, LIGHT], [0, 0], [[0], [1]]))
+    with pytest.raises(
+        InputError, match=r"explain: expected a table of the plan \(t0, t1\), got 'x'"
+    ):
+        report.explain("x")
