@@ -1,0 +1,70 @@
+"""Lookups that are measured for the planner."""
+
+import numpy as np
+import pytest
+
+from embershard.errors import InternalError, RequestError
+from embershard.package.row_format import RowFormat
+from embershard.planner.measured_lookups import WEIGHTS
+from embershard.serving.lookup_times import lookup_seconds
+
+OFFSETS = np.array([0, 2, 5])
+
+
+def rows_of(weights, dim, count=10):
+    return np.ones((count, RowFormat(weights, dim).row_bytes), np.uint8)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("dim", [1, 16, 130])
+def test_every_batch_has_its_time(weights, dim):
+    ids = np.zeros((3, 5), np.int64)
+    seconds = lookup_seconds(rows_of(weights, dim), ids, OFFSETS, weights=weights, dim=dim)
+    assert len(seconds) == 3
+    assert min(seconds) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        pytest.param({"dim": 0}, RequestError, "dim: expected at least 1", id="dim"),
+        pytest.param(
+            {"rows": np.ones(7, np.uint8)},
+            RequestError,
+            "rows: expected whole rows of 20 bytes, got 7",
+            id="rows",
+        ),
+        pytest.param(
+            {"offsets": np.array([1, 5])}, RequestError, "offsets: expected 0 first", id="first"
+        ),
+        pytest.param(
+            {"offsets": np.array([0, 3, 2])},
+            RequestError,
+            "offsets: expected 0 first",
+            id="descending",
+        ),
+        pytest.param(
+            {"ids": np.zeros(7, np.int64)},
+            RequestError,
+            "ids: expected whole batches of 5, got 7",
+            id="ids",
+        ),
+        pytest.param(
+            {"ids": np.zeros(5, np.int32)},
+            RequestError,
+            "ids: expected one contiguous dimension of 8",
+            id="dtype",
+        ),
+        pytest.param(
+            {"weights": "int2"},
+            RequestError,
+            "weights: expected int8, int4, fp16 or fp32, got 'int2'",
+            id="weights",
+        ),
+        pytest.param({"ids": np.full(5, 10, np.int64)}, InternalError, "10", id="row"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, error, words):
+    given = {"rows": rows_of("int8", 16), "ids": np.zeros(5, np.int64), "offsets": OFFSETS}
+    with pytest.raises(error, match=words):
+        lookup_seconds(**{**given, "weights": "int8", "dim": 16, **changes})
