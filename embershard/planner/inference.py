@@ -26,7 +26,7 @@ from embershard.planner.inference_options import inference_options, replica_opti
 from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine
 from embershard.planner.placement_constraints import check_constraints
-from embershard.planner.search import InfeasibleError, Placement, search
+from embershard.planner.search import InfeasibleError, Placement, lower_bound, search
 
 __all__ = ["Layout", "ServingPlanError", "plan_package", "solve"]
 
@@ -156,7 +156,14 @@ def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
     replicas = [replica_option(each, mean, devices) for each in problem.tables]
     always = [at for at, each in enumerate(cuts) if not each]
     best = _searched(problem, cuts, replicas, frozenset(always))
+    bound = lower_bound(
+        [[*each, copied] for each, copied in zip(cuts, replicas, strict=True)],
+        speeds=np.ones(devices),
+        caps=np.full(devices, problem.cap),
+    )
     for chosen in _replica_sets(problem, cuts, replicas, always):
+        if best.batch_seconds * GAIN <= bound:
+            break
         try:
             found = _searched(problem, cuts, replicas, chosen)
         except InfeasibleError:

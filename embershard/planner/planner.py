@@ -18,7 +18,7 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import Option, Table, Workload, cached_shares, options_of
-from embershard.planner.report import PlanReport
+from embershard.planner.report import ConstraintCost, PlanReport
 from embershard.planner.report_builder import ReportInput, build_report
 from embershard.planner.search import InfeasibleError, Placement, search
 from embershard.planner.topology import ParameterConstraints, Topology
@@ -38,6 +38,8 @@ __all__ = ["EmbeddingShardingPlanner", "PlannerError"]
 BATCH_SIZE = 512
 ROW_STATE_BYTES = 4
 STORAGE_RESERVATION = 0.15
+CONSTRAINTS_MAX = 20
+"""Of which a report says what they cost."""
 UNCONSTRAINED = ParameterConstraints()
 
 
@@ -84,7 +86,7 @@ class EmbeddingShardingPlanner:
         self._topology, self._batch_size = topology, batch_size
         self._constraints = dict(constraints or {})
         self._reservation = storage_reservation
-        self._planned: ReportInput | None = None
+        self._planned: tuple[ReportInput, list[Table]] | None = None
 
     @property
     def report(self) -> PlanReport:
@@ -95,7 +97,8 @@ class EmbeddingShardingPlanner:
         """
         if self._planned is None:
             raise InputError("planner: report: expected a plan before it, got none")
-        return build_report(self._planned)
+        given, tables = self._planned
+        return build_report(given, constraint_costs=self._constraint_costs(given, tables))
 
     def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:
         """The plan of every collection that one of the sharders shards.
@@ -125,7 +128,8 @@ class EmbeddingShardingPlanner:
             chosen, ranks = options[at][placed.chosen[at]], placed.ranks[at]
             plan.plan[collection.path][table.name] = _sharding(table, chosen, ranks)
         if placed is not None:
-            self._planned = self._report_input(named, options, placed, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self._planned = self._report_input(named, options, placed, seconds), tables
         return plan
 
     def collective_plan(
@@ -241,6 +245,29 @@ class EmbeddingShardingPlanner:
             f"{megabytes_text(error.missing_bytes)} MB short ({kept}); allow further sharding "
             "types or a smaller min_partition, or give a rank more memory"
         )
+
+    def _constraint_costs(
+        self, given: ReportInput, tables: Sequence[Table]
+    ) -> list[ConstraintCost]:
+        """The plan with any cut of one constrained table, for each in turn."""
+        found = list[ConstraintCost]()
+        for at, table in enumerate(tables):
+            if table.sharding_types is None and table.min_partition is None:
+                continue
+            free = replace(table, sharding_types=None, min_partition=None)
+            options = [*given.options[:at], self._options([free])[0], *given.options[at + 1 :]]
+            try:
+                busiest = float(self._search(tables, options).load.max())
+            except PlannerError:  # The search is no proof: it may miss what the constraint allowed.
+                busiest = float("inf")
+            asked = ", ".join(table.sharding_types or ("any cut",))
+            least = f", at least {table.min_partition} columns" if table.min_partition else ""
+            found.append(
+                ConstraintCost(constraint=f"{table.name}: {asked}{least}", busiest_seconds=busiest)
+            )
+            if len(found) == CONSTRAINTS_MAX:
+                break
+        return found
 
     def _report_input(
         self,

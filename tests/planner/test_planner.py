@@ -328,6 +328,19 @@ def test_the_default_machine_prices_every_optimizer():
         assert 0 < cached < kernel.forward_memory.seconds(ids=1e4, bags=1e3, row_bytes=256)
 
 
+def test_the_report_says_what_a_constraint_costs():
+    constraints = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
+    planner = planner_of(2, constraints=constraints)
+    planner.plan(model_of((1000, 64)), sharders())
+    (cost,) = planner.report.constraint_costs
+    assert cost.constraint == "t0: table_wise"
+    free = planner_of(2)
+    free.plan(model_of((1000, 64)), sharders())
+    assert cost.busiest_seconds == pytest.approx(free.report.busiest_seconds)
+    assert not free.report.constraint_costs
+    assert planner.report.busiest_seconds > 1.5 * cost.busiest_seconds
+
+
 def test_the_report_lists_ranks_and_the_heaviest_tables_first():
     planner = planner_of(2)
     with pytest.raises(InputError, match="report: expected a plan before it"):
