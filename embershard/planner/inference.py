@@ -157,7 +157,7 @@ def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
     always = [at for at, each in enumerate(cuts) if not each]
     best = _searched(problem, cuts, replicas, frozenset(always))
     bound = lower_bound(
-        [[*each, copied] for each, copied in zip(cuts, replicas, strict=True)],
+        _all_options(problem, cuts, replicas),
         speeds=np.ones(devices),
         caps=np.full(devices, problem.cap),
     )
@@ -171,6 +171,21 @@ def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
         if found.batch_seconds < best.batch_seconds * GAIN:
             best = found
     return best
+
+
+def _all_options(
+    problem: Problem, cuts: Sequence[Sequence[Option]], replicas: Sequence[Option]
+) -> list[list[Option]]:
+    """The cuts of each table, replicas last if they are allowed."""
+    return [
+        [*cuts[at], replicas[at]] if _may_replicate(problem, at) else list(cuts[at])
+        for at in range(len(cuts))
+    ]
+
+
+def _may_replicate(problem: Problem, at: int) -> bool:
+    allowed = problem.constraints.get(problem.tables[at].spec.name)
+    return "replicate" in allowed if allowed is not None else len(problem.fleet.devices) > 1
 
 
 def _replica_sets(
@@ -188,14 +203,11 @@ def _replica_sets(
     )
     for at in hot:
         spec = problem.tables[at].spec
-        allowed = problem.constraints.get(spec.name)
-        if at in always or (allowed is not None and "replicate" not in allowed):
+        if at in always or not _may_replicate(problem, at):
             continue
         if spec.table_bytes <= free:
             free -= spec.table_bytes
             able.append(at)
-    if len(problem.fleet.devices) < 2:
-        return
     count = 1
     while count < len(able):
         yield frozenset([*always, *able[:count]])
@@ -218,7 +230,7 @@ def _searched(
     devices = len(problem.fleet.devices)
     held = float(sum(replicas[at].memory[0] for at in replicated))
     rest = [at for at in range(len(cuts)) if at not in replicated]
-    options = [[*each, replicas[at]] for at, each in enumerate(cuts)]
+    options = _all_options(problem, cuts, replicas)
     placed = Placement(
         [len(each) - 1 for each in options], [], np.zeros(devices), np.zeros(devices), 0.0
     )
