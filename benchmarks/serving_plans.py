@@ -81,9 +81,9 @@ class Model(nn.Module):
         )
 
     def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
-        """Scores ``[B]``."""
+        """Scores ``[B]``; ``dense`` has no columns."""
         pooled: torch.Tensor = self.tables(sparse).values()
-        return pooled.sum(1) + 0 * dense.sum(1)
+        return pooled.sum(1)
 
 
 def draw_tables(random: np.random.Generator) -> list[DrawnTable]:

@@ -87,8 +87,9 @@ def explained_plan(
         unit=f"batch of {problem.batches.examples:,.0f} examples",
         sizes=sizes,
         constraint_costs=_constraint_costs(problem),
+        warnings=warnings,
     )
-    return ExplainedPlan(plan, replace(report, warnings=tuple(warnings)))
+    return ExplainedPlan(plan, report)
 
 
 def size_load(

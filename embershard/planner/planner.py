@@ -98,7 +98,11 @@ class EmbeddingShardingPlanner:
         if self._planned is None:
             raise InputError("planner: report: expected a plan before it, got none")
         given, tables = self._planned
-        return build_report(given, constraint_costs=self._constraint_costs(given, tables))
+        return build_report(
+            given,
+            constraint_costs=self._constraint_costs(given, tables),
+            warnings=self._topology.warnings,
+        )
 
     def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:
         """The plan of every collection that one of the sharders shards.

@@ -55,6 +55,7 @@ def build_report(
     unit: str = "step",
     sizes: Sequence[SizeLoad] = (),
     constraint_costs: Sequence[ConstraintCost] = (),
+    warnings: Sequence[str] = (),
 ) -> PlanReport:
     """The report.
 
@@ -63,6 +64,7 @@ def build_report(
         unit: what takes the seconds of the options.
         sizes: of serving: batches of several sizes.
         constraint_costs: plans without one constraint each.
+        warnings: of what makes the costs doubtful.
     """
     bound = lower_bound(given.options, speeds=given.speeds, caps=given.caps)
     choices = [_choice(given, at) for at in range(len(given.tables))]
@@ -75,6 +77,7 @@ def build_report(
         unit=unit,
         sizes=sizes,
         constraint_costs=constraint_costs,
+        warnings=tuple(warnings),
     )
 
 

@@ -204,7 +204,7 @@ def test_bad_input_is_one_message_and_changes_nothing(own, capsys, asked, words)
 
 
 def test_a_servers_lookup_time_stands_beside_the_estimate(own, tmp_path, capsys):
-    options = ServerOptions(port=0, threads=2, plan="2xcpu")
+    options = ServerOptions(port=0, threads=2, slots=1, plan="2xcpu")
     out = tmp_path / "machine.json"
     asked = random_request(30, 5)
     inputs = {"dense": asked.dense, "sparse": asked.sparse, "weights": asked.weights}
