@@ -17,9 +17,9 @@ template <class T>
 std::span<const T> SpanOf(const char* name, const py::buffer_info& info) {
   const bool dense = info.ndim == 1 && info.strides[0] == info.itemsize;
   if (!dense || info.itemsize != static_cast<py::ssize_t>(sizeof(T))) {
-    RaiseIfFailed({StatusCode::kInvalidArgument,
-                   std::string(name) + ": expected one contiguous dimension of " +
-                       std::to_string(sizeof(T)) + " bytes a value"});
+    RaiseIfFailed({StatusCode::kInvalidArgument, std::string(name) +
+                                                     ": expected one contiguous dimension of " +
+                                                     std::to_string(sizeof(T)) + " bytes a value"});
   }
   return {static_cast<const T*>(info.ptr), static_cast<size_t>(info.size)};
 }
