@@ -7,7 +7,7 @@ from typing import Literal
 
 from embershard.errors import ConfigError
 from embershard.serving.option import check_options, native_options, option
-from embershard.serving.traffic_split import parse_traffic
+from embershard.serving.traffic_split import parse_traffic, parse_weights
 
 __all__ = [
     "ServerOptions",
@@ -153,6 +153,15 @@ class ServerOptions:
         zero="one a thread",
         change="Lower it if one request is so large that it needs more threads to be in time",
         most=1024,
+        group="batches",
+    )
+    model_weights: str = option(
+        "",
+        "parts of the time that models get while several have requests queued, as ranker=2,ads=1; "
+        "a model that is not named has 1",
+        unit="NAME=WEIGHT,...",
+        zero="equal parts",
+        is_native=False,
         group="batches",
     )
     max_batch_examples: int = option(
@@ -381,9 +390,15 @@ class ServerOptions:
         if self.tls_client_ca and not self.tls_certificate:
             raise ConfigError("tls_client_ca: expected tls_certificate and tls_key with it")
         parse_traffic(self.traffic)
+        parse_weights(self.model_weights)
 
 
 def native_keywords(options: ServerOptions) -> dict[str, object]:
-    """What the extension takes; traffic in its two parts."""
+    """What the extension takes; traffic in its two parts, weights by model."""
     split = parse_traffic(options.traffic)
-    return {**native_options(options), "traffic_label": split.label, "traffic_share": split.share}
+    return {
+        **native_options(options),
+        "traffic_label": split.label,
+        "traffic_share": split.share,
+        "model_weights": parse_weights(options.model_weights),
+    }

@@ -1,4 +1,4 @@
-"""``--traffic canary=5``: which share of the requests goes to which label."""
+"""``--traffic canary=5``: which share of the requests goes to which label; ``--model-weights``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from embershard.errors import ConfigError
 
-__all__ = ["TrafficSplit", "parse_traffic"]
+__all__ = ["TrafficSplit", "parse_traffic", "parse_weights"]
 
 LABELS: Final = ("canary", "stable")
 """Not ``shadow``: nobody gets its answers."""
@@ -61,3 +61,24 @@ def _parse_part(part: str) -> tuple[str, float]:
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?", number) or float(number) > 100:
         raise ConfigError(f"traffic: {label}: expected a number of 0..100, got {number!r:.60}")
     return label, float(number)
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """``NAME=WEIGHT,...``; empty: every model has weight 1.
+
+    Raises:
+        ConfigError: another form, a model twice, a weight that is not 0.001 to 1000.
+    """
+    if not isinstance(text, str):
+        raise ConfigError(f"model_weights: expected NAME=WEIGHT,..., got {text!r:.60}")
+    weights: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        name, _, number = part.rpartition("=")
+        if not name or not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", number):
+            raise ConfigError(f"model_weights: expected NAME=WEIGHT, as ranker=2, got {part!r:.60}")
+        if name in weights:
+            raise ConfigError(f"model_weights: duplicate model {name!r:.60} in {text!r:.60}")
+        weights[name] = float(number)
+        if not 0.001 <= weights[name] <= 1000:
+            raise ConfigError(f"model_weights: {name}: expected 0.001 to 1000, got {number}")
+    return weights

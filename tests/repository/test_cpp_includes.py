@@ -93,8 +93,7 @@ def is_grpc_library(header: str) -> bool:
 
 # What the Triton backend takes of the engine: Triton has queues and versions of its own.
 ENGINE_IN_TRITON = {
-    "engine/batch_runner.h",
-    "engine/rerun.h",
+    "engine/batch_executor.h",
     "engine/self_check.h",
 }
 

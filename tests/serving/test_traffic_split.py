@@ -1,6 +1,7 @@
 """`--traffic canary=50`: which version answers the requests that name none."""
 
 import asyncio
+import re
 import subprocess
 from collections import Counter
 
@@ -11,11 +12,12 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from embershard.client import AsyncClient, Client
-from embershard.errors import InputError, NotFoundError
+from embershard.errors import ConfigError, InputError, NotFoundError
 from embershard.export import export_model
 from embershard.package import DenseInput, Identity, Schema, SparseInput
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
+from embershard.serving.traffic_split import parse_weights
 from tests.serving.open_inference.tensors import infer_inputs
 from tests.serving.test_torchrec import PREDICT, floats, lists, number
 from tests.serving.versions import ROWS, STEP, Telling, publish
@@ -200,3 +202,25 @@ def test_a_canary_with_another_schema_gets_no_request_that_names_no_version(publ
 def test_a_traffic_key_is_a_text_of_bounded_size(client, key, words):
     with pytest.raises(InputError, match=words):
         client.predict("ranker", **INPUTS, traffic_key=key)
+
+
+def test_weights_are_named_by_model():
+    assert parse_weights("") == {}
+    assert parse_weights("ranker=2,a=b=0.5") == {"ranker": 2.0, "a=b": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ranker", "expected NAME=WEIGHT, as ranker=2, got 'ranker'"),
+        ("=2", "expected NAME=WEIGHT, as ranker=2, got '=2'"),
+        ("ranker=-1", "expected NAME=WEIGHT, as ranker=2, got 'ranker=-1'"),
+        ("ranker=2,ranker=3", "duplicate model 'ranker' in 'ranker=2,ranker=3'"),
+        ("ranker=0", "ranker: expected 0.001 to 1000, got 0"),
+        ("ranker=1001", "ranker: expected 0.001 to 1000, got 1001"),
+    ],
+    ids=["no weight", "no name", "negative", "twice", "zero", "too large"],
+)
+def test_other_weights_are_refused(text, message):
+    with pytest.raises(ConfigError, match=re.escape(f"model_weights: {message}")):
+        parse_weights(text)

@@ -38,9 +38,11 @@ void TakeFrom(BatchSize* sum, const BatchSize& size) {
   sum->ids -= size.ids;
 }
 
-// A forecast errs to both sides, and the answer has its way to go: a quarter more.
-Clock::time_point Latest(Clock::time_point foreseen, Clock::time_point now) {
-  return foreseen + (foreseen - now) / 4;
+// A forecast errs to both sides, and the answer has its way to go: a quarter more. With a part of
+// the slots the same takes as many times as long.
+Clock::time_point Latest(Clock::time_point foreseen, Clock::time_point now, double share) {
+  const std::chrono::duration<double, std::nano> time = foreseen - now;
+  return now + std::chrono::duration_cast<Clock::duration>(time * 1.25 / share);
 }
 
 void AddTo(QueueSize* sum, const QueueSize& size) {
@@ -78,11 +80,11 @@ BatchFormer::BatchFormer(const BatchingOptions& options) : options_(options) {
 }
 
 Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& forecast,
-                           Clock::time_point now) {
+                           Clock::time_point now, double share) {
   if (const Admission room = RoomFor(*request); room != Admission::kAccepted) return room;
   if (IsExpired(*request, now)) return Admission::kExpired;
   const bool next = empty() && !forecast.is_full();
-  if (!next && EndOf(*request, forecast, now) > request->deadline) return Admission::kNoTime;
+  if (!next && EndOf(*request, forecast, now, share) > request->deadline) return Admission::kNoTime;
   const Request& added = *request;
   LineOf(added).Add(request);
   Count(added);
@@ -116,7 +118,7 @@ bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
 }
 
 Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& forecast,
-                                     Clock::time_point now) const {
+                                     Clock::time_point now, double share) const {
   const bool is_batch = request.priority == Priority::kBatch;
   BatchSize work = WorkOf(queued_);
   AddTo(&work, SizeLeft(request));
@@ -128,32 +130,32 @@ Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& for
     // As much as it has may come between its pieces.
     if (request.pieces != nullptr) AddTo(&work, SizeLeft(request));
   }
-  if (is_batch || queued_batch_.examples == 0) return Latest(forecast.EndOf(work, now), now);
+  if (is_batch || queued_batch_.examples == 0) return Latest(forecast.EndOf(work, now), now, share);
   const BatchSize others = WorkOf(queued_batch_);
   TakeFrom(&work, others);
   // Of the others those that fill its batches up, and those whose turn comes meanwhile.
   const uint64_t batches = (std::max(work.examples, uint64_t{1}) - 1) / options_.merge_examples + 1;
   const uint64_t turns = (static_cast<uint64_t>(passed_over_) + batches) / (kPassedOver + 1);
   const uint64_t room = (batches + turns) * options_.merge_examples - work.examples;
-  const uint64_t share = std::min<uint64_t>(others.examples, room);
-  work.requests += others.requests * share / others.examples;
-  work.examples += share;
-  work.ids += others.ids * share / others.examples;
-  return Latest(forecast.EndOf(work, now), now);
+  const uint64_t added = std::min<uint64_t>(others.examples, room);
+  work.requests += others.requests * added / others.examples;
+  work.examples += added;
+  work.ids += others.ids * added / others.examples;
+  return Latest(forecast.EndOf(work, now), now, share);
 }
 
 std::chrono::nanoseconds BatchFormer::RetryAfter(const Request& refused, const Forecast& forecast,
-                                                 Clock::time_point now) const {
-  const Clock::time_point end = EndOf(refused, forecast, now);
+                                                 Clock::time_point now, double share) const {
+  const Clock::time_point end = EndOf(refused, forecast, now, share);
   if (end > refused.deadline) return end - refused.deadline;  // It will state as much time again.
   const QueueSize size = SizeOf(refused);
   return forecast.EndOf(WorkOf(size), now) - now;
 }
 
-Due BatchFormer::Take(Clock::time_point now) {
+Due BatchFormer::Take(Clock::time_point now, size_t most_examples) {
   Due due;
   QueueSize room;
-  room.examples = options_.merge_examples;
+  room.examples = std::min(options_.merge_examples, most_examples);
   room.ids = options_.max_batch_ids;
   WaitingLine* first = &interactive_;
   WaitingLine* second = &batch_;

@@ -13,6 +13,7 @@
 #include "batching/forecast.h"
 #include "batching/request.h"
 #include "batching/waiting_line.h"
+#include "batching/worker_pool.h"
 
 namespace embershard {
 
@@ -23,11 +24,12 @@ enum class Admission {
   kExpired,    // Its deadline has passed.
   kNoTime,     // Its deadline would pass before it has run. Retry after a pause.
   kStopped,    // Retry on another replica.
+  kWithdrawn,  // A batch of the version did not end.
 };
 
 // What leaves the queue at one moment. Each of the requests is still to be answered.
 struct Due {
-  size_t slot = 0;                  // In which the batch runs, where it is a queue's.
+  SlotLease lease;                  // Of a slot, where the batch is a queue's.
   Batch batch;                      // To run.
   Batch expired;                    // Not worth running: the deadline has passed.
   Batch abandoned;                  // Not worth running: the client has left.
@@ -53,8 +55,9 @@ class BatchFormer {
   // is before is accepted whatever `forecast` says: how else would it learn that it was wrong?
   // Those of priority kBatch take at most half of the queue, but for one that nothing of its
   // kind is before.
+  // `share`: which part of the slots its model has beside others.
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
-                              Clock::time_point now);
+                              Clock::time_point now, double share = 1);
 
   // kAccepted where there is room for it, as Add() sees that; else why it would be refused.
   Admission RoomFor(const Request& request) const;
@@ -69,8 +72,9 @@ class BatchFormer {
   // interactive ones wait; the request itself stays until it is answered. At least one request or
   // piece leaves. What is no longer worth running takes no room in a batch. Never
   // throws.
+  // `most_examples`: the budget is no larger, while another model waits for a slot.
   // REQUIRES: can_take().
-  Due Take(Clock::time_point now);
+  Due Take(Clock::time_point now, size_t most_examples = SIZE_MAX);
 
   // Whether anything may leave: not where all that waits is cut and its pieces have left.
   bool can_take() const;
@@ -84,9 +88,9 @@ class BatchFormer {
   // After how long there will be room and time for one that Add() has refused, if nothing else
   // comes. Zero where nothing is known.
   std::chrono::nanoseconds RetryAfter(const Request& refused, const Forecast& forecast,
-                                      Clock::time_point now) const;
+                                      Clock::time_point now, double share = 1) const;
 
-  // One whose deadline has passed; null where there is none.
+  // One whose deadline has passed, `now` at max() any one; null where there is none.
   std::unique_ptr<Request> TakeExpired(Clock::time_point now);
 
   // One that waits here, out of its turn.
@@ -104,8 +108,8 @@ class BatchFormer {
   WaitingLine& LineOf(const Request& request);
   bool HasRoom(const Request& request, const QueueSize& size) const;
   // When a request will have run, at the latest.
-  Clock::time_point EndOf(const Request& request, const Forecast& forecast,
-                          Clock::time_point now) const;
+  Clock::time_point EndOf(const Request& request, const Forecast& forecast, Clock::time_point now,
+                          double share) const;
   // Whether the next batch begins with a kBatch request, or with a piece of an interactive one.
   bool IsTurnOfBatch() const;
   bool IsTurnOfLarge() const;

@@ -8,9 +8,6 @@
 namespace embershard {
 namespace {
 
-// So far ahead a condition variable can count.
-constexpr std::chrono::hours kLongestSleep{1};
-
 BatchSize SizeOf(const Batch& batch) {
   BatchSize size = {.requests = batch.size()};
   for (const auto& request : batch) {
@@ -23,91 +20,88 @@ BatchSize SizeOf(const Batch& batch) {
 }  // namespace
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
-                             AnswerLate answer_late, Now now, std::shared_ptr<SlotThreads> threads)
+                             AnswerLate answer_late, Now now, std::shared_ptr<WorkerPool> pool,
+                             QueueOwner owner)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
       answer_late_(std::move(answer_late)),
       now_(std::move(now)),
-      threads_(std::move(threads)),
-      mutex_(threads_->mutex()),
+      owner_(std::move(owner)),
+      pool_(std::move(pool)),
+      mutex_(pool_->mutex()),
       former_(options),
       running_(options.slots),
-      free_(options.slots),
-      forecast_(options),
-      wake_(Clock::time_point::min()) {
-  std::iota(free_.rbegin(), free_.rend(), size_t{0});
-  {
-    const std::lock_guard lock(mutex_);
-    threads_->Add(this);
-  }
-  try {
-    watch_ = std::thread([this] { Watch(); });
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    threads_->Remove(this);
-    throw;
-  }
+      forecast_(options) {
+  const MutexLock lock(mutex_);
+  pool_->Add(this, owner_.model, owner_.weight);
 }
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
                              AnswerLate answer_late, Now now)
     : BatchingQueue(options, std::move(run_batch), std::move(answer_late), std::move(now),
-                    std::make_shared<SlotThreads>(options.slots)) {}
+                    std::make_shared<WorkerPool>(options.slots)) {}
 
 BatchingQueue::~BatchingQueue() { Stop(); }
 
 Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
+  if (withdrawn_) return Admission::kWithdrawn;
   if (stopping_) return Admission::kStopped;
   Request* const submitted = request.get();
   const bool may_run_inline = submitted->may_run_inline;
-  const Admission admission = former_.Add(request, forecast_, now_());
+  const Admission admission = former_.Add(request, forecast_, now_(), Share());
   if (admission != Admission::kAccepted) return admission;
   if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
   if (submitted->pieces != nullptr) submitted->pieces->waiting = submitted;
-  const Clock::time_point deadline = submitted->deadline;
+  WakeTimerBy(submitted->deadline);
   if (may_run_inline && ShouldRunInline()) {
-    WakeWatchBy(deadline);
     const Clock::time_point end = now_() + max_inline_;
-    RunOne(&lock);
-    // What came meanwhile, too, while there is time: to wake a thread for it takes longer.
-    while (CanRun() && IsInline(end - now_())) RunOne(&lock);
+    RunOne();
+    // What came meanwhile, too, while there is time: to wake a worker for it takes longer.
+    while (CanRun() && IsInline(end - now_())) RunOne();
     TellIfDone();
-    WakeForRest();
-    return Admission::kAccepted;
+    pool_->WakeForOthers(this);
   }
-  WakeWatchBy(deadline);
   WakeForRest();
   return Admission::kAccepted;
 }
 
 Admission BatchingQueue::RoomFor(const Request& request) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
+  if (withdrawn_) return Admission::kWithdrawn;
   return stopping_ ? Admission::kStopped : former_.RoomFor(request);
 }
 
-size_t BatchingQueue::SlotsFor(const Request& request) const {
-  const std::lock_guard lock(mutex_);
-  if (free_.size() < 2 || !former_.empty()) return 1;
+size_t BatchingQueue::ChunksFor(const Request& request) const {
+  const MutexLock lock(mutex_);
   const auto work =
       forecast_.OfBatch({.requests = 1, .examples = request.num_examples, .ids = request.num_ids});
-  return std::clamp<size_t>(static_cast<size_t>(work / kWorthAPiece), 1, free_.size());
+  const auto fair = Share() < 1 ? static_cast<size_t>(work / FairShare::kChunk) : 0;
+  const bool idle = former_.empty() && request.priority == Priority::kInteractive;
+  const size_t free = idle ? std::max<size_t>(FreeSlots(), 1) : 1;
+  return std::max(fair, std::clamp<size_t>(static_cast<size_t>(work / kWorthAChunk), 1, free));
 }
 
 std::chrono::nanoseconds BatchingQueue::RetryAfter(const Request& refused) const {
-  const std::lock_guard lock(mutex_);
-  return former_.RetryAfter(refused, forecast_, now_());
+  const MutexLock lock(mutex_);
+  return former_.RetryAfter(refused, forecast_, now_(), Share());
 }
 
 bool BatchingQueue::CanRun() const {
-  if (free_.empty() || !former_.can_take()) return false;
+  mutex_.AssertHeld();
+  if (withdrawn_ || FreeSlots() == 0 || !former_.can_take()) return false;
   return IsIdle() || Dispatches(Question());
+}
+
+Clock::time_point BatchingQueue::next_deadline() const {
+  mutex_.AssertHeld();
+  return former_.next_deadline();
 }
 
 DispatchQuestion BatchingQueue::Question() const {
   const Clock::time_point now = now_();
   return {.slots = running_.size(),
-          .free = free_.size(),
+          .free = FreeSlots(),
           .has_piece = former_.has_piece(),
           .fills_batch = former_.fills_batch(),
           .requests = former_.queued().pieces,
@@ -118,18 +112,16 @@ DispatchQuestion BatchingQueue::Question() const {
 }
 
 Clock::time_point BatchingQueue::LooksAgain() const {
-  if (free_.empty() || IsIdle() || !former_.can_take()) return Clock::time_point::max();
+  if (FreeSlots() == 0 || IsIdle() || !former_.can_take()) return Clock::time_point::max();
   return AsksAgain(Question());
 }
 
-void BatchingQueue::WakeWatchBy(Clock::time_point time) {
-  if (time >= wake_) return;
-  wake_ = time;
-  deadline_.notify_one();
+void BatchingQueue::WakeTimerBy(Clock::time_point time) {
+  if (time != Clock::time_point::max()) pool_->WakeTimerIn(time - now_());
 }
 
 bool BatchingQueue::ShouldRunInline() const {
-  return IsIdle() && former_.queued().pieces == 1 && IsInline(max_inline_);
+  return IsIdle() && FreeSlots() > 0 && former_.queued().pieces == 1 && IsInline(max_inline_);
 }
 
 bool BatchingQueue::IsInline(std::chrono::nanoseconds time) const {
@@ -143,44 +135,60 @@ std::chrono::nanoseconds BatchingQueue::ForecastOfAll() const {
       {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids});
 }
 
-void BatchingQueue::RunOne(std::unique_lock<std::mutex>* lock) {
-  Due due = former_.Take(now_());
+size_t BatchingQueue::MostExamples() const {
+  if (Share() == 1) return SIZE_MAX;
+  const QueueSize& queued = former_.queued();
+  return forecast_.ExamplesWithin(
+      FairShare::kChunk,
+      {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids});
+}
+
+void BatchingQueue::RunOne() {
+  Due due = former_.Take(now_(), MostExamples());
   for (Batch* part : {&due.expired, &due.abandoned}) {
     for (const auto& request : *part) Unlink(request.get());
   }
   if (due.failed != nullptr) Unlink(due.failed.get());
-  const size_t slot = due.slot = free_.back();
-  free_.pop_back();
-  running_[slot].Begin(due.batch);
-  forecast_.RunBegins(slot, SizeOf(due.batch), now_());
-  WakeForRest();  // Who brought a request that is cut has woken one for all pieces.
-  lock->unlock();
+  const BatchSize size = SizeOf(due.batch);
+  const SlotLease lease = due.lease = pool_->Lease(this, forecast_.OfBatch(size));
+  ++runs_;
+  running_[lease.number].Begin(due.batch);
+  forecast_.RunBegins(lease.number, size, now_());
+  WakeForRest();  // Whoever submitted a request that is split has woken one worker for all chunks.
+  mutex_.Unlock();
   run_batch_(std::move(due), this);
-  lock->lock();
-  free_.push_back(slot);
-  forecast_.RunEnds(slot, now_());  // The next batch waits for the answers, too.
+  mutex_.Lock();
+  --runs_;
+  pool_->GiveBack(lease);
+  forecast_.RunEnds(lease.number, now_());  // The next batch waits for the answers, too.
 }
 
 void BatchingQueue::WakeForRest() {
   if (CanRun()) {
-    threads_->WakeOne();
+    pool_->WakeWorker();
   } else {
-    WakeWatchBy(LooksAgain());
+    WakeTimerBy(LooksAgain());
   }
 }
 
 void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
-  std::unique_lock lock(mutex_);
-  Request* const request = ticket->request;
-  if (request == nullptr) return;
-  Late late = request->runs ? Late(request, why) : Late(former_.Take(*request), why);
-  TellIfDone();
-  lock.unlock();
-  answer_late_(std::move(late));
+  std::optional<Late> late;
+  {
+    const MutexLock lock(mutex_);
+    Request* const request = ticket->request;
+    if (request == nullptr) return;
+    if (request->runs) {
+      late.emplace(request, why);
+    } else {
+      late.emplace(former_.Take(*request), why);
+    }
+    TellIfDone();
+  }
+  answer_late_(std::move(*late));
 }
 
 std::unique_ptr<Request> BatchingQueue::Take(const RequestPieces& pieces) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (pieces.waiting == nullptr) return nullptr;
   std::unique_ptr<Request> whole = former_.Take(*pieces.waiting);
   Unlink(whole.get());
@@ -189,74 +197,67 @@ std::unique_ptr<Request> BatchingQueue::Take(const RequestPieces& pieces) {
 }
 
 bool BatchingQueue::IsWanted(const Request& request) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return request.answer && request.deadline > now_();
 }
 
-void BatchingQueue::EndRun(size_t slot) {
-  const std::lock_guard lock(mutex_);
-  running_[slot].End();
+void BatchingQueue::EndRun(const SlotLease& lease) {
+  const MutexLock lock(mutex_);
+  running_[lease.number].End();
 }
 
 void BatchingQueue::Stop() {
   std::call_once(stopped_once_, [this] {
-    {
-      std::unique_lock lock(mutex_);
-      stopping_ = true;
-      done_.wait(lock, [this] { return IsDone(); });
-      threads_->Remove(this);
-      stopped_ = true;
-    }
-    deadline_.notify_one();
-    watch_.join();
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    while (!IsDone()) done_.Wait(mutex_);
+    pool_->Remove(this);
   });
 }
 
 QueueSize BatchingQueue::queued() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return former_.queued();
 }
 
-bool BatchingQueue::RunIfAny(std::unique_lock<std::mutex>* lock) {
-  if (!CanRun()) {
-    WakeWatchBy(LooksAgain());
-    return false;
-  }
-  threads_->WakeForOthers(this);
-  RunOne(lock);
+void BatchingQueue::RunNext() {
+  mutex_.AssertHeld();
+  pool_->WakeForOthers(this);
+  RunOne();
   TellIfDone();
+}
+
+bool BatchingQueue::AnswerOneEarly() {
+  mutex_.AssertHeld();
+  std::optional<Late> late = TakeExpired(now_());
+  if (!late.has_value()) return false;
+  late->withdrawn = withdrawn_;
+  TellIfDone();
+  AnswerUnlocked(std::move(*late));
   return true;
 }
 
-void BatchingQueue::Watch() {
-  std::unique_lock lock(mutex_);
-  while (!stopped_) {
-    const Clock::time_point now = now_();
-    if (std::optional<Late> late = TakeExpired(now); late.has_value()) {
-      wake_ = Clock::time_point::min();  // It looks again anyhow.
-      TellIfDone();
-      lock.unlock();
-      answer_late_(std::move(*late));
-      late.reset();
-      lock.lock();
-      continue;
-    }
-    wake_ = former_.next_deadline();
-    for (RunningBatch& batch : running_) wake_ = std::min(wake_, batch.next_deadline());
-    if (CanRun()) {
-      threads_->WakeOne();
-    } else {
-      wake_ = std::min(wake_, LooksAgain());
-    }
-    if (wake_ < now + kLongestSleep) {
-      deadline_.wait_for(lock, wake_ - now);
-    } else {
-      deadline_.wait_for(lock, kLongestSleep);
-    }
-  }
+void BatchingQueue::AnswerUnlocked(Late late) {
+  mutex_.Unlock();
+  answer_late_(std::move(late));  // By value: its end is unlocked, too.
+  mutex_.Lock();
+}
+
+Clock::duration BatchingQueue::NextLook() {
+  mutex_.AssertHeld();
+  Clock::time_point next = former_.next_deadline();
+  for (RunningBatch& batch : running_) next = std::min(next, batch.next_deadline());
+  if (!CanRun()) next = std::min(next, LooksAgain());
+  return next == Clock::time_point::max() ? Clock::duration::max() : next - now_();
+}
+
+void BatchingQueue::Withdraw() {
+  mutex_.AssertHeld();
+  withdrawn_ = true;
 }
 
 std::optional<Late> BatchingQueue::TakeExpired(Clock::time_point now) {
+  if (withdrawn_) now = Clock::time_point::max();
   for (RunningBatch& batch : running_) {
     if (Request* const expired = batch.FirstExpired(now); expired != nullptr) {
       return Late(expired, StatusReason::kUnstated);

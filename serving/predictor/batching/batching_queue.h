@@ -1,54 +1,60 @@
-// Feeds a BatchFormer the real time, from any thread, and has as many batches run at a time as
-// there are slots. An idle model runs what there is at once, and a further slot does but for a
-// little that another will soon be free for; else requests gather.
+// The request queue of one version: feeds a BatchFormer the real time, from any thread, and runs
+// its batches in the slots of a WorkerPool, which several queues share.
 //
-//   thread         what it does
-//   any            Submit(): leaves a request here; where the model is idle and has little to do
-//                  for it, runs it
-//   a slot's       one of SlotThreads, as many as slots: run batches of what has gathered
-//   the watch's    answers those whose deadline passes while they wait, or while they run; begins a
-//                  further slot where a batch is late
+//   thread      what it does
+//   any         Submit(): queues a request; leases a slot and runs it if the version is idle and
+//               the request short
+//   a worker    runs batches of what is queued
+//   the timer   answers requests whose deadline passes while they are queued or run; wakes a worker
+//               if a batch is overdue
 
 #ifndef EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
 #define EMBERSHARD_BATCHING_BATCHING_QUEUE_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "batching/batch_former.h"
 #include "batching/dispatch_policy.h"
 #include "batching/forecast.h"
 #include "batching/late.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"
-#include "batching/slot_threads.h"
+#include "batching/worker_pool.h"
 
 namespace embershard {
 
+// Whose queue it is.
+struct QueueOwner {
+  std::string model;  // Its versions share its time.
+  double weight = 1;  // Beside other models.
+  std::function<void(bool pool_exhausted)> on_withdrawn = [](bool) {};  // Once; on the timer.
+};
+
 // Thread-safe. Every accepted request is answered exactly once, at shutdown too.
-class BatchingQueue final : private SlotWork {
+class BatchingQueue final : private PooledQueue {
  public:
-  // Called one batch at a time in each slot, with at least one request, on one of the threads
-  // or from Submit(). Must answer every request in it that has an `answer` when
-  // EndRun(due.slot) has returned, which it must call in between: what is in
-  // due.batch is not to be answered, and must not go, before that. Must not throw.
+  // Called one batch at a time in each slot, with at least one request, on a worker or from
+  // Submit(). Must answer every request in it that has an `answer` when EndRun(due.lease) has
+  // returned, which it must call in between: what is in due.batch is not to be answered, and must
+  // not go, before that. Must not throw.
   using RunBatch = std::function<void(Due due, BatchingQueue* queue)>;
-  // Answers one that is late. Any thread, at any time; must not throw.
+  // Answers one that is answered early. Any thread, at any time; must not throw.
   using AnswerLate = std::function<void(Late late)>;
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
-  // `threads` run the batches, and may run those of others. REQUIRES: options as CompleteOptions()
-  // gives them; as many threads as slots.
+  // `pool` runs the batches, and may run those of others. REQUIRES: options as CompleteOptions()
+  // gives them; a pool of as many slots.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late, Now now,
-                std::shared_ptr<SlotThreads> threads);
-  // With threads of its own.
+                std::shared_ptr<WorkerPool> pool, QueueOwner owner = {});
+  // With a pool of its own.
   BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
                 Now now = Clock::now);
   BatchingQueue(const BatchingQueue&) = delete;
@@ -62,9 +68,10 @@ class BatchingQueue final : private SlotWork {
   // As BatchFormer::RoomFor(), of the moment: before a request is cut, which costs.
   Admission RoomFor(const Request& request) const;
 
-  // In how many slots the request would run at once if it came cut, as far as that is worth it: one
-  // unless others stand idle, nothing waits, and it is known to take long.
-  size_t SlotsFor(const Request& request) const;
+  // Into how many chunks the request is worth splitting: one for each idle slot if nothing waits
+  // and it is known to take long; at least one for each FairShare::kChunk of its time while another
+  // model is active.
+  size_t ChunksFor(const Request& request) const;
 
   // As BatchFormer::RetryAfter(), of the moment.
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
@@ -80,8 +87,8 @@ class BatchingQueue final : private SlotWork {
   // For RunBatch: whether a request of the batch has not been answered, and has time left.
   bool IsWanted(const Request& request) const;
 
-  // For RunBatch: the model has done with the batch of this slot.
-  void EndRun(size_t slot);
+  // For RunBatch: the model has done with the batch of this lease.
+  void EndRun(const SlotLease& lease);
 
   // Refuses new requests, runs the accepted ones, and returns when the last has
   // been answered. Safe to call more than once, but not from `run_batch`.
@@ -91,60 +98,69 @@ class BatchingQueue final : private SlotWork {
   QueueSize queued() const;
 
  private:
-  bool RunIfAny(std::unique_lock<std::mutex>* lock) override;
-  void Watch();
-  // Has the watch look at this time at the latest. REQUIRES: mutex_ is held.
-  void WakeWatchBy(Clock::time_point time);
-  // Has a thread run what waits, if it can be; else the watch look when it may be. Who is busy
-  // looks for more by itself. REQUIRES: mutex_ is held.
-  void WakeForRest();
-  // Forms a batch and runs it. REQUIRES: `lock` holds mutex_, which it also does behind it, and
-  // CanRun().
-  void RunOne(std::unique_lock<std::mutex>* lock);
-  // What a piece of a request takes, and no less, that is cut because slots stand idle.
-  static constexpr std::chrono::microseconds kWorthAPiece{500};
+  // What a chunk takes, and no less, of a request that is split because slots are idle.
+  static constexpr std::chrono::microseconds kWorthAChunk{500};
 
-  // Whether a slot is free, and there is enough for it. REQUIRES: mutex_ is held.
   bool CanRun() const override;
-  // REQUIRES: mutex_ is held; a slot is free, another runs, and something can be taken.
-  DispatchQuestion Question() const;
+  Clock::time_point next_deadline() const override;
+  void RunNext() override;
+  bool AnswerOneEarly() override;
+  Clock::duration NextLook() override;
+  void Withdraw() override;
+  void OnWithdrawn(bool pool_exhausted) override { owner_.on_withdrawn(pool_exhausted); }
+
+  // Has the timer look at this time at the latest.
+  void WakeTimerBy(Clock::time_point time) REQUIRES(mutex_);
+  // Has a worker run what waits, if it can be; else the timer look when it may be. A worker that is
+  // busy looks for more by itself.
+  void WakeForRest() REQUIRES(mutex_);
+  // Forms a batch and runs it. The mutex is not held meanwhile. REQUIRES: CanRun().
+  void RunOne() REQUIRES(mutex_);
+  // REQUIRES: a slot is free, another runs, and something can be taken.
+  DispatchQuestion Question() const REQUIRES(mutex_);
   // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.
-  Clock::time_point LooksAgain() const;
-  bool IsIdle() const { return free_.size() == running_.size(); }
+  Clock::time_point LooksAgain() const REQUIRES(mutex_);
+  // Which slots are neither taken by this queue's batches nor by those of others.
+  size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
+  bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
   // How long what waits will take as one batch; zero where that is not known.
-  std::chrono::nanoseconds ForecastOfAll() const;
-  // Whether all has been run, and no more will come. REQUIRES: mutex_ is held.
-  bool IsDone() const { return stopping_ && former_.empty() && IsIdle(); }
-  // For Stop(). REQUIRES: mutex_ is held.
-  void TellIfDone() {
-    if (IsDone()) done_.notify_all();
+  std::chrono::nanoseconds ForecastOfAll() const REQUIRES(mutex_);
+  // How many examples of what waits take FairShare::kChunk; no limit while no other model is
+  // active.
+  size_t MostExamples() const REQUIRES(mutex_);
+  // Which part of the slots the model has beside others that are active.
+  double Share() const REQUIRES(mutex_) { return pool_->ShareOf(this); }
+  // Whether all has been run, and no more will come.
+  bool IsDone() const REQUIRES(mutex_) { return stopping_ && former_.empty() && IsIdle(); }
+  // For Stop().
+  void TellIfDone() REQUIRES(mutex_) {
+    if (IsDone()) done_.NotifyAll();
   }
-  // Whether all that waits is better run at once by who brings it. REQUIRES: mutex_ is held.
-  bool ShouldRunInline() const;
-  // Whether all that waits is known to take no longer than `time`. REQUIRES: mutex_ is held.
-  bool IsInline(std::chrono::nanoseconds time) const;
-  // One whose deadline has passed. REQUIRES: mutex_ is held.
-  std::optional<Late> TakeExpired(Clock::time_point now);
+  // Whether all that waits is better run at once by the thread that submits it.
+  bool ShouldRunInline() const REQUIRES(mutex_);
+  // Whether all that waits is known to take no longer than `time`.
+  bool IsInline(std::chrono::nanoseconds time) const REQUIRES(mutex_);
+  void AnswerUnlocked(Late late) REQUIRES(mutex_);
+  // One whose deadline has passed, or any if the version is withdrawn.
+  std::optional<Late> TakeExpired(Clock::time_point now) REQUIRES(mutex_);
 
   const std::chrono::nanoseconds max_inline_;
   const RunBatch run_batch_;
   const AnswerLate answer_late_;
   const Now now_;
+  const QueueOwner owner_;
 
-  const std::shared_ptr<SlotThreads> threads_;
-  std::mutex& mutex_;                  // That of the threads.
-  std::condition_variable deadline_;   // Signalled when wake_ becomes earlier, or to stop.
-  std::condition_variable done_;       // Signalled when IsDone() becomes true.
-  BatchFormer former_;                 // Guarded by mutex_.
-  std::vector<RunningBatch> running_;  // Guarded by mutex_. By slot.
-  std::vector<size_t> free_;  // Guarded by mutex_. Slots in which none is run, or answered.
-  Forecast forecast_;         // Guarded by mutex_.
-  Clock::time_point wake_;    // Guarded by mutex_. When the watch looks next.
-  bool stopping_ = false;     // Guarded by mutex_.
-  bool stopped_ = false;      // Guarded by mutex_. All have been answered.
+  const std::shared_ptr<WorkerPool> pool_;
+  Mutex& mutex_;  // The pool's.
+  CondVar done_;  // Signalled when IsDone() becomes true.
+  BatchFormer former_ GUARDED_BY(mutex_);
+  std::vector<RunningBatch> running_ GUARDED_BY(mutex_);  // By slot.
+  size_t runs_ GUARDED_BY(mutex_) = 0;                    // Batches that run.
+  Forecast forecast_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  bool withdrawn_ GUARDED_BY(mutex_) = false;
 
   std::once_flag stopped_once_;
-  std::thread watch_;  // Last, so that Watch() sees every field built.
 };
 
 }  // namespace embershard

@@ -29,6 +29,19 @@ void Forecast::RunEnds(size_t slot, Clock::time_point now) {
 
 bool Forecast::is_full() const { return std::ranges::all_of(running_, IsRun); }
 
+size_t Forecast::ExamplesWithin(std::chrono::nanoseconds time, const BatchSize& work) const {
+  if (work.examples == 0) return SIZE_MAX;
+  const uint64_t examples = std::min<uint64_t>(work.examples, options_.merge_examples);
+  const std::chrono::nanoseconds took =
+      OfBatch({.requests = work.requests * examples / work.examples,
+               .examples = examples,
+               .ids = work.ids * examples / work.examples});
+  if (took <= time) return SIZE_MAX;
+  const auto most =
+      examples * static_cast<uint64_t>(time.count()) / static_cast<uint64_t>(took.count());
+  return std::max<uint64_t>(most, 1);
+}
+
 Clock::time_point Forecast::FirstEnd(Clock::time_point now) const {
   Clock::time_point first = Clock::time_point::max();
   for (const Running& each : running_) {

@@ -32,6 +32,10 @@ class Forecast {
     return costs_.Predict(size, Clock::time_point::min());
   }
 
+  // How many examples of `work` one batch can have and take no longer than `time`, at least 1; no
+  // limit if a batch of all, or of as much as is merged, is not known to take longer.
+  size_t ExamplesWithin(std::chrono::nanoseconds time, const BatchSize& work) const;
+
   // When `work` will have run if it is next: behind what runs now, in as many batches as it makes
   // where all its requests are of one size, each in the slot that is free first. Judged by batches
   // of late; `now` where there are none.

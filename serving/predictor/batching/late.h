@@ -44,6 +44,7 @@ struct Late {
   }
 
   StatusReason why = StatusReason::kUnstated;  // kUnstated: the deadline; kAbandoned: the client.
+  bool withdrawn = false;                      // Neither: its version was withdrawn.
   bool runs = false;
   Clock::time_point arrival;
   uint64_t num_ids = 0;

@@ -19,7 +19,8 @@ void RunningBatch::End() {
 }
 
 Request* RunningBatch::FirstExpired(Clock::time_point now) {
-  return next_deadline() <= now ? batch_[first_].get() : nullptr;
+  const bool has_expired = next_deadline() <= now && first_ < batch_.size();
+  return has_expired ? batch_[first_].get() : nullptr;
 }
 
 Clock::time_point RunningBatch::next_deadline() {

@@ -39,6 +39,7 @@ void Read(Keywords& keywords, EngineOptions* to) {
   keywords.Read("max_queued_ids", &to->batching.max_queued_ids);
   keywords.Read("max_queued_bytes", &to->batching.max_queued_bytes);
   keywords.ReadMicroseconds("max_inline_us", &to->batching.max_inline);
+  keywords.Read("model_weights", &to->model_weights);
 }
 
 using LoadReport = std::function<void(const std::string& what, const std::string& model,

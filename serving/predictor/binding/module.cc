@@ -101,10 +101,13 @@ class Server {
   explicit Server(const ServerArguments& arguments) : parts_(std::make_shared<ServerParts>()) {
     parts_->served =
         std::make_shared<ServedModels>(arguments.slow_request, arguments.shadow, arguments.traffic);
+    using Pool = Result<std::shared_ptr<WorkerPool>>;
+    ModelLoaderOptions loader = arguments.loader;
+    loader.engine.workers = ValueOrRaise(OrExhausted<Pool>(
+        [&]() -> Pool { return std::make_shared<WorkerPool>(SlotCount(arguments.model)); }));
     parts_->control = std::make_unique<ModelControl>(
         parts_->served.get(),
-        std::make_unique<RepositorySource>(arguments.repository, arguments.model),
-        arguments.loader);
+        std::make_unique<RepositorySource>(arguments.repository, arguments.model), loader);
     const Status loaded = Released(
         [this] { return OrExhausted<Status>([this] { return parts_->control->Start(); }); });
     if (!loaded.ok()) End();

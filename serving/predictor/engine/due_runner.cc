@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/out_of_memory.h"
-#include "engine/rerun.h"
+#include "engine/engine.h"
 
 namespace embershard {
 namespace {
@@ -42,7 +42,7 @@ void DueRunner::Run(Due due, BatchingQueue* held) {
     if (!due.batch.empty()) RunBatch(&due, &held);
   } catch (const std::exception&) {  // Memory has run out, so none is left for its story.
   }
-  if (held != nullptr) held->EndRun(due.slot);
+  if (held != nullptr) held->EndRun(due.lease);
   for (Batch* part : {&due.expired, &due.abandoned, &due.batch}) {
     for (auto& request : *part) AnswerFailed(request);
   }
@@ -52,14 +52,12 @@ void DueRunner::Run(Due due, BatchingQueue* held) {
 void DueRunner::RunBatch(Due* due, BatchingQueue** held) {
   Batch* const batch = &due->batch;
   BatchTimes times;
-  Result<std::vector<Result<Response>>> responses = runner_->Run(*batch, &times);
-  if (!responses.ok() && batch->size() > 1) {
-    const IsWanted wanted = [queue = *held](const Request& request) {
-      return queue == nullptr || queue->IsWanted(request);
-    };
-    responses = RunInHalves(runner_, *batch, responses.status(), wanted, &times);
-  }
-  if (*held != nullptr) std::exchange(*held, nullptr)->EndRun(due->slot);
+  const IsWanted wanted = [queue = *held](const Request& request) {
+    return queue == nullptr || queue->IsWanted(request);
+  };
+  Result<std::vector<Result<Response>>> responses =
+      executor_->Run(*batch, wanted, due->lease.buffers.get(), &times);
+  if (*held != nullptr) std::exchange(*held, nullptr)->EndRun(due->lease);
   CountRun(*batch, responses, times);
   for (size_t i = 0; i < batch->size(); ++i) {
     Status status = responses.ok() ? (*responses)[i].status() : responses.status();
@@ -113,7 +111,8 @@ void DueRunner::AnswerLate(Late late) {
   response.num_ids = late.num_ids;
   Status status;
   try {
-    status = {StatusCode::kDeadlineExceeded, LateText(late), late.why};
+    status = late.withdrawn ? VersionWithdrawn()
+                            : Status(StatusCode::kDeadlineExceeded, LateText(late), late.why);
   } catch (const std::exception&) {
     status = OutOfMemory();
   }

@@ -11,7 +11,7 @@
 #include "batching/batching_queue.h"
 #include "batching/late.h"
 #include "batching/request.h"
-#include "engine/batch_runner.h"
+#include "engine/batch_executor.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {
@@ -20,10 +20,12 @@ namespace embershard {
 class DueRunner {
  public:
   // Owns neither; both must outlive it.
-  DueRunner(BatchRunner* runner, Telemetry* telemetry) : runner_(runner), telemetry_(telemetry) {}
+  DueRunner(BatchExecutor* executor, Telemetry* telemetry)
+      : executor_(executor), telemetry_(telemetry) {}
 
-  // Runs due.batch, whose requests have been checked, and answers every request of `due`. `held`:
-  // where the batch runs for a queue, which is told when it has run; else null. Never throws.
+  // Runs due.batch, whose requests have been checked, in the buffers of due.lease, and answers
+  // every request of `due`. `held`: the queue whose batch it is, which is told when it has run;
+  // null: none. Never throws.
   void Run(Due due, BatchingQueue* held);
 
   // Never throws.
@@ -37,7 +39,7 @@ class DueRunner {
                 const BatchTimes& times);
   void AnswerLeft(Batch* late, StatusReason why);
 
-  BatchRunner* const runner_;
+  BatchExecutor* const executor_;
   Telemetry* const telemetry_;
 };
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
-#include <future>
 #include <limits>
 #include <string>
 #include <utility>
@@ -15,7 +14,7 @@
 #include "batching/batching_queue.h"
 #include "batching/door.h"
 #include "batching/request_pieces.h"
-#include "engine/batch_runner.h"
+#include "engine/batch_executor.h"
 #include "engine/due_runner.h"
 #include "engine/merged_runner.h"
 
@@ -47,6 +46,10 @@ TelemetryOptions TelemetryOptionsOf(const Model& model, const BatchingOptions& b
 
 }  // namespace
 
+Status VersionWithdrawn() {
+  return {StatusCode::kUnavailable, "the version was withdrawn: one of its batches does not end"};
+}
+
 Status ShuttingDown() { return {StatusCode::kUnavailable, "the server is shutting down"}; }
 
 struct Engine::State {
@@ -58,8 +61,8 @@ struct Engine::State {
         names(model->manifest().schema),
         tensors(&model->manifest().schema, &names, &limits),
         telemetry(TelemetryOptionsOf(*model, batching)),
-        batch_runner(model.get()),
-        due_runner(&batch_runner, &telemetry) {}
+        executor(model.get()),
+        due_runner(&executor, &telemetry) {}
 
   // The door.
   Status Admit(Request* request);
@@ -71,13 +74,9 @@ struct Engine::State {
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
-  // Returns when each of the threads that will run batches has run a full one of the samples;
-  // where they are another's, these have.
-  Status StartThreads(const EngineOptions& options, ReadControl* control);
-  Status MakeThreads(const EngineOptions& options, ReadControl* control);
-  // On a thread that will run batches.
-  Status WarmUp(float tolerance, ReadControl* control);
-  Status RunFullBatch(float tolerance, BatchRunner* runner, ReadControl* control) const;
+  // Warms up, then starts the queue.
+  Status StartQueue(const EngineOptions& options, const LoadContext& context);
+  Status RunFullBatch(float tolerance, Slot* buffers, ReadControl* control);
 
   std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
@@ -86,11 +85,13 @@ struct Engine::State {
   const SchemaNames names;
   const TensorMap tensors;
   Telemetry telemetry;
-  BatchRunner batch_runner;
+  BatchExecutor executor;
   DueRunner due_runner;
   std::unique_ptr<MergedRunner> merged_runner;
-  std::shared_ptr<SlotThreads> threads;    // Not null before a queue is.
-  std::vector<DeviceLoad> loads_at_start;  // What the samples cost the devices.
+  std::shared_ptr<WorkerPool> workers;  // Not null before a queue is.
+  Mutex hook_mutex;
+  WithdrawnHook hook GUARDED_BY(hook_mutex);  // May be null.
+  std::vector<DeviceLoad> loads_at_start;     // What the samples cost the devices.
   std::atomic<bool> stopping = false;
 
   // Last, so that its threads see every field built and look at none when it has stopped.
@@ -120,8 +121,6 @@ Status Engine::State::Accept(std::unique_ptr<Request>& request) {
 }
 
 PieceBudget Engine::State::CutOf(const Request& request) const {
-  // Those of priority batch have time.
-  if (request.priority == Priority::kBatch || IsLarger(request, budget)) return budget;
   const Schema& schema = model->manifest().schema;
   const auto of_examples = [&schema](size_t output) {
     return schema.outputs[output].scope == Scope::kExample;
@@ -131,7 +130,7 @@ PieceBudget Engine::State::CutOf(const Request& request) const {
   for (size_t i = 0; i < schema.sparse.size(); ++i) {
     if (schema.sparse[i].scope == Scope::kRequest) request_ids += request.sparse[i].num_kept;
   }
-  uint64_t pieces = queue->SlotsFor(request);
+  uint64_t pieces = queue->ChunksFor(request);
   if (request_ids > 0) pieces = DivideUp(pieces * (request.num_ids - request_ids), request.num_ids);
   const uint64_t share = DivideUp(request.num_examples, std::max<uint64_t>(pieces, 1));
   return {.examples = static_cast<uint32_t>(std::clamp<uint64_t>(share, 1, budget.examples)),
@@ -158,81 +157,72 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
               StatusReason::kNoTime};
     case Admission::kExpired:
       return {StatusCode::kDeadlineExceeded, "the deadline had passed when the request arrived"};
+    case Admission::kWithdrawn:
+      return VersionWithdrawn();
     case Admission::kStopped:
       break;
   }
   return ShuttingDown();
 }
 
-Status Engine::State::StartThreads(const EngineOptions& options, ReadControl* control) {
+Status Engine::State::StartQueue(const EngineOptions& options, const LoadContext& context) {
+  const float tolerance = options.sample_tolerance;
+  Status checked = RunIn(context.background, [&] {
+    Slot buffers;
+    Status alike = CheckSamples(*model, tolerance, &executor, &buffers, context.control);
+    if (!alike.ok()) return alike;
+    return executor.RunInEachSlot(
+        [&] { return RunFullBatch(tolerance, &buffers, context.control); });
+  });
+  if (!checked.ok()) return checked;
   merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
                                                  options.only_merged ? batching.slots : 1);
-  const Status merged =
-      merged_runner->WarmUp([&] { return WarmUp(options.sample_tolerance, control); });
-  Status made = merged.ok() && threads == nullptr ? MakeThreads(options, control) : merged;
-  if (!made.ok()) return made;
+  checked = merged_runner->WarmUp(
+      [&](Slot* buffers) { return RunFullBatch(tolerance, buffers, context.control); });
+  if (!checked.ok()) return checked;
+  const bool fits = options.workers != nullptr && options.workers->slots() == batching.slots;
+  workers = fits ? options.workers : std::make_shared<WorkerPool>(batching.slots);
+  const std::string& name = model->manifest().model;
+  const auto weight = options.model_weights.find(name);
   queue = std::make_unique<BatchingQueue>(
       batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
-      [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now, threads);
+      [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now, workers,
+      QueueOwner{.model = name,
+                 .weight = weight != options.model_weights.end() ? weight->second : 1,
+                 .on_withdrawn = [this](bool exhausted) {
+                   WithdrawnHook told;
+                   {
+                     const MutexLock lock(hook_mutex);
+                     told = hook;
+                   }
+                   if (told) told(exhausted);
+                 }});
   return {};
 }
 
-Status Engine::State::RunFullBatch(float tolerance, BatchRunner* runner,
-                                   ReadControl* control) const {
+Status Engine::State::RunFullBatch(float tolerance, Slot* buffers, ReadControl* control) {
   // As much as is merged: a larger request is rare.
   const PieceBudget full = {
       .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
       .ids = budget.ids};
-  return CheckFullBatch(*model, full, tolerance, runner, control);
-}
-
-Status Engine::State::WarmUp(float tolerance, ReadControl* control) {
-  return RunIn(nullptr, [&] { return RunFullBatch(tolerance, &batch_runner, control); });
-}
-
-Status Engine::State::MakeThreads(const EngineOptions& options, ReadControl* control) {
-  const size_t to_warm = options.only_merged ? 0 : batching.slots;
-  const auto warmed = std::make_shared<std::vector<std::promise<Status>>>(to_warm);
-  threads = std::make_shared<SlotThreads>(
-      batching.slots, [this, tolerance = options.sample_tolerance, control, warmed](size_t thread) {
-        if (thread >= warmed->size()) return;
-        (*warmed)[thread].set_value(WarmUp(tolerance, control));
-      });
-  Status first_bad;
-  for (std::promise<Status>& one : *warmed) {
-    Status status = one.get_future().get();
-    if (first_bad.ok()) first_bad = std::move(status);
-  }
-  return first_bad;
+  return CheckFullBatch(*model, full, tolerance, &executor, buffers, control);
 }
 
 Result<std::unique_ptr<Engine>> Engine::Start(std::unique_ptr<Model> model,
                                               const EngineOptions& options,
-                                              const LoadContext& context,
-                                              std::shared_ptr<SlotThreads> threads) {
+                                              const LoadContext& context) {
   if (Status status = CheckTolerance(options.sample_tolerance); !status.ok()) return status;
   BatchingOptions asked = options.batching;
   asked.slots = model->slots();
   const Result<BatchingOptions> batching = CompleteOptions(asked, model->manifest().limits);
   if (!batching.ok()) return batching.status();
   auto state = std::make_unique<State>(std::move(model), *batching);
-  State* const running = state.get();
-  if (threads != nullptr && threads->size() == batching->slots) running->threads = threads;
-  const float tolerance = options.sample_tolerance;
-  Status checked = RunIn(context.background, [running, tolerance, control = context.control] {
-    // Not the one that serves: whoever frees memory of a thread that gives way may wait for it.
-    BatchRunner runner(running->model.get());
-    Status alike = CheckSamples(*running->model, tolerance, &runner, control);
-    if (!alike.ok() || running->threads == nullptr) return alike;
-    return running->RunFullBatch(tolerance, &runner, control);
-  });
-  if (checked.ok()) checked = running->StartThreads(options, context.control);
-  if (!checked.ok()) {
+  if (Status status = state->StartQueue(options, context); !status.ok()) {
     (void)RunIn(context.background, [&state] {  // What it holds takes time to give back.
       state.reset();
       return Status();
     });
-    return checked;
+    return status;
   }
   state->loads_at_start = state->model->device_loads();
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
@@ -303,7 +293,12 @@ void Engine::Stop() {
   state_->queue->Stop();
 }
 
-const std::shared_ptr<SlotThreads>& Engine::threads() const { return state_->threads; }
+const std::shared_ptr<WorkerPool>& Engine::workers() const { return state_->workers; }
+
+void Engine::OnWithdrawn(WithdrawnHook hook) {
+  const MutexLock lock(state_->hook_mutex);
+  state_->hook = std::move(hook);
+}
 
 Telemetry& Engine::telemetry() { return state_->telemetry; }
 

@@ -4,14 +4,16 @@
 #define EMBERSHARD_ENGINE_ENGINE_H_
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "batching/batching_options.h"
 #include "batching/request.h"
-#include "batching/slot_threads.h"
+#include "batching/worker_pool.h"
 #include "engine/engine_snapshot.h"
 #include "engine/load_context.h"
 #include "engine/self_check.h"
@@ -30,10 +32,17 @@ struct EngineOptions {
   // Raise it where this machine's arithmetic differs from the exporter's more than that.
   float sample_tolerance = kSampleTolerance;
 
-  // Only PredictMerged() will be called, which then has a thread for each slot. The queue's are
-  // not warmed up: one that has run a dense program of several threads keeps as many for itself,
-  // and where these are more than the cores, OpenMP has each layer wake them anew.
+  // Only PredictMerged() will be called, which then has a thread for each slot, warmed up at
+  // Start().
   bool only_merged = false;
+
+  // Runs the batches, with those of other engines. Null, or not of as many slots as the model has:
+  // the engine has a pool of its own.
+  std::shared_ptr<WorkerPool> workers = nullptr;
+
+  // Which part of the time each model gets while several have requests queued: in proportion to
+  // these, by name; one that is not named has 1.
+  std::map<std::string, double, std::less<>> model_weights = {};
 
   // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
   // backwards. For tests, which bring their own.
@@ -42,27 +51,28 @@ struct EngineOptions {
 
 // What is answered from Engine::Stop() on.
 Status ShuttingDown();
+// What is answered once a batch of the version does not end.
+Status VersionWithdrawn();
 
 // Thread-safe.
 class Engine {
  public:
-  // Runs the model's samples first (warm-up), alone and merged, and compares their
-  // outputs: kBadPackage when they differ by more than the tolerance. That is done in
-  // `context.background`, unless that is null; then as a full batch on each thread that will run
-  // batches, whose first one takes longer (unless options.only_merged). Refuses options out of
-  // range (kInvalidArgument).
-  //
-  // `threads`: those of the version that leaves for this one, which then run the batches of both;
-  // the full batch is run in `context.background`, too, since they have run others. Null, or not as
-  // many as the model has slots: it has threads of its own.
+  // Runs the model's samples first (warm-up), alone and merged, then a full batch, and compares
+  // their outputs: kBadPackage when they differ by more than the tolerance. That is done in
+  // `context.background`, unless that is null. Refuses options out of range (kInvalidArgument).
   static Result<std::unique_ptr<Engine>> Start(std::unique_ptr<Model> model,
                                                const EngineOptions& options,
-                                               const LoadContext& context = {},
-                                               std::shared_ptr<SlotThreads> threads = nullptr);
+                                               const LoadContext& context = {});
   ~Engine();  // Calls Stop().
 
-  // Those that run its batches, for the version that follows it.
-  const std::shared_ptr<SlotThreads>& threads() const;
+  // Runs its batches, and those of others.
+  const std::shared_ptr<WorkerPool>& workers() const;
+
+  // Called once if a batch does not end, after which every request is refused (kUnavailable): see
+  // WorkerPool. `exhausted`: no more workers will be replaced. At most one hook; on the pool's
+  // timer.
+  using WithdrawnHook = std::function<void(bool exhausted)>;
+  void OnWithdrawn(WithdrawnHook hook);
 
   // Ends an engine, and gives back its model: what takes long to end.
   static std::unique_ptr<Model> End(std::unique_ptr<Engine> engine);

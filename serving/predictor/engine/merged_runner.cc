@@ -24,16 +24,19 @@ uint64_t ExamplesOf(const Request& request) { return std::max<uint64_t>(request.
 MergedRunner::MergedRunner(const Schema* schema, const PieceBudget& budget, DueRunner* runner,
                            size_t threads)
     : schema_(schema), budget_(budget), runner_(runner) {
+  for (size_t thread = 0; thread < threads; ++thread) {
+    buffers_.push_back(std::make_shared<Slot>());
+  }
   for (size_t thread = 1; thread < threads; ++thread) {
     others_.push_back(std::make_unique<TaskThread>([this, thread] { (*work_)(thread); }));
   }
 }
 
-Status MergedRunner::WarmUp(const std::function<Status()>& work) {
+Status MergedRunner::WarmUp(const std::function<Status(Slot* buffers)>& work) {
   const MutexLock lock(mutex_);
   std::vector<Status> statuses(1 + others_.size());
   OnThreads(statuses.size(), [&](size_t thread) {
-    if (thread > 0) statuses[thread] = work();
+    if (thread > 0) statuses[thread] = work(buffers_[thread].get());
   });
   const auto bad = std::ranges::find_if(statuses, [](const Status& each) { return !each.ok(); });
   return bad == statuses.end() ? Status() : *bad;
@@ -48,6 +51,7 @@ void MergedRunner::Run(Batch requests) {
     OnThreads(shares.size(), [&](size_t thread) {
       for (Batch& batch : shares[thread].batches) {
         Due due;
+        due.lease.buffers = buffers_[thread];
         due.batch = std::move(batch);
         runner_->Run(std::move(due), nullptr);
       }

@@ -16,6 +16,7 @@
 #include "batching/request.h"
 #include "batching/request_pieces.h"
 #include "engine/due_runner.h"
+#include "model/slot.h"
 #include "package/manifest.h"
 
 namespace embershard {
@@ -30,8 +31,8 @@ class MergedRunner {
   // `schema` and `runner` must outlive this.
   MergedRunner(const Schema* schema, const PieceBudget& budget, DueRunner* runner, size_t threads);
 
-  // Runs `work` on each thread but the caller's. The first that fails.
-  Status WarmUp(const std::function<Status()>& work);
+  // Runs `work` in the buffers of each thread but the caller's. The first that fails.
+  Status WarmUp(const std::function<Status(Slot* buffers)>& work);
 
   // Answers all, which have passed the door: in batches of at most the budget, on each thread of
   // about as many examples, as far as they are given in such an order. A request that is larger
@@ -56,6 +57,7 @@ class MergedRunner {
   const Schema* const schema_;
   const PieceBudget budget_;
   DueRunner* const runner_;
+  std::vector<std::shared_ptr<Slot>> buffers_;  // By thread.
 
   Mutex mutex_;
   const std::function<void(size_t)>* work_ = nullptr;  // Guarded by mutex_, and by Start(), Wait().

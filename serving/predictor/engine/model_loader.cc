@@ -13,9 +13,6 @@ constexpr std::chrono::seconds kGiveWayMax{60};
 // How often a wait looks whether the loader is to stop.
 constexpr std::chrono::milliseconds kLookEvery{100};
 
-// No batch takes so long: a program that does not end, or a disk that does not answer.
-constexpr std::chrono::seconds kStuck{10};
-
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -92,6 +89,12 @@ Status ModelLoader::Load(const std::string& model, int64_t version, Swap swap,
       return Failed(model, version, NotFound(words));
     }
     also_[model].insert(version);
+  }
+  DropWithdrawn(model);
+  if (version == 0) {
+    withdrawn_.erase(model);
+  } else {
+    withdrawn_[model].erase(version);
   }
   Status status = swap == Swap::kReplace && held_.contains(model)
                       ? Replace(model, found->second, unserved_seconds)
@@ -170,6 +173,7 @@ Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& 
                           bool gently) {
   const Result<VersionChoice> choice = Choose(model, there);
   if (!choice.ok()) return Failed(model, 0, choice.status());
+  DropWithdrawn(model);
   const auto held = held_.find(model);
   Versions versions = held != held_.end() ? held->second : Versions();
   Status status = LoadMissing(model, *choice, gently, &versions);
@@ -198,7 +202,7 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
     // What was served comes back, if it can.
     found.default_version = default_before;
     if (!versions.contains(default_before)) {
-      Result<LoadedVersion> old = LoadOne(model, default_before, /*gently=*/false, nullptr);
+      Result<LoadedVersion> old = LoadOne(model, default_before, /*gently=*/false);
       if (old.ok()) versions.emplace(default_before, std::move(*old));
     }
   }
@@ -215,30 +219,26 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
 Status ModelLoader::LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                                 Versions* versions) {
   Status first;
-  const auto load = [&](int64_t version, std::shared_ptr<SlotThreads> threads) {
-    if (versions->contains(version)) return;
-    Result<LoadedVersion> loaded = LoadOne(model, version, gently, std::move(threads));
+  for (const int64_t version : choice.versions) {
+    if (versions->contains(version)) continue;
+    if (withdrawn_[model].contains(version)) {
+      if (first.ok()) first = VersionWithdrawn();
+      continue;
+    }
+    Result<LoadedVersion> loaded = LoadOne(model, version, gently);
     if (loaded.ok()) {
       versions->emplace(version, std::move(*loaded));
     } else if (first.ok()) {
       first = loaded.status();
     }
-  };
-  // Last, the one that takes over the old default's threads: if another fails, the old default may
-  // stay for its label, and needs its threads for itself.
-  const std::shared_ptr<SlotThreads> threads = ThreadsThatBecomeFree(model, choice);
-  for (const int64_t version : choice.versions) {
-    if (threads == nullptr || version != choice.default_version) load(version, nullptr);
   }
-  if (threads != nullptr) load(choice.default_version, first.ok() ? threads : nullptr);
   return first;
 }
 
-Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t version, bool gently,
-                                           std::shared_ptr<SlotThreads> threads) {
+Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t version, bool gently) {
   const Clock::time_point start = Clock::now();
   states_.Set(model, version, VersionState::kLoading, "");
-  Result<LoadedVersion> loaded = loads_.Load(model, version, gently, std::move(threads));
+  Result<LoadedVersion> loaded = loads_.Load(model, version, gently);
   const Status& status = loaded.status();
   LoadEvent event = {.what = status.ok() ? "loaded" : "load_failed",
                      .model = model,
@@ -251,14 +251,6 @@ Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t ver
   if (status.ok()) return loaded;
   return Status(status.code(), VersionText(model, version) + ": " + status.message(),
                 status.reason());
-}
-
-std::shared_ptr<SlotThreads> ModelLoader::ThreadsThatBecomeFree(const std::string& model,
-                                                                const VersionChoice& choice) const {
-  const std::optional<ServedModel> served = served_->Model(model);
-  if (!served || choice.versions.contains(served->default_version)) return nullptr;
-  const auto threads = served->versions.at(served->default_version)->threads();
-  return threads->is_stuck(kStuck) ? nullptr : threads;
 }
 
 void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
@@ -328,6 +320,21 @@ void ModelLoader::WaitForEnds(size_t most, Clock::time_point deadline) const {
   }
 }
 
+void ModelLoader::DropWithdrawn(const std::string& model) {
+  const auto all = served_->withdrawn();
+  const auto withdrawn = all.find(model);
+  const auto held = held_.find(model);
+  if (withdrawn == all.end() || held == held_.end()) return;
+  std::erase_if(held->second, [&](const auto& loaded) {
+    if (!withdrawn->second.contains(loaded.first)) return false;
+    loads_.LetGo(loaded.second);
+    withdrawn_[model].insert(loaded.first);
+    states_.Set(model, loaded.first, VersionState::kFailed, VersionWithdrawn().message());
+    (void)Failed(model, loaded.first, VersionWithdrawn());
+    return true;
+  });
+}
+
 size_t ModelLoader::HeldEngines() const {
   size_t engines = 0;
   for (const auto& [model, versions] : held_) engines += versions.size();
@@ -335,6 +342,11 @@ size_t ModelLoader::HeldEngines() const {
 }
 
 Result<std::vector<ServedVersion>> ModelLoader::Index() const {
+  for (const auto& [model, versions] : served_->withdrawn()) {
+    for (const int64_t version : versions) {
+      states_.Set(model, version, VersionState::kFailed, VersionWithdrawn().message());
+    }
+  }
   if (reads_.hung() > 0) {
     const MutexLock lock(listed_mutex_);
     return states_.List(listed_, served_->List());

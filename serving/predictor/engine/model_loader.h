@@ -83,13 +83,8 @@ class ModelLoader {
   // Loads what is missing into `versions`; the first failure.
   Status LoadMissing(const std::string& model, const VersionChoice& choice, bool gently,
                      Versions* versions);
-  // `threads`: as in Engine::Start(). Sets the version's state and reports.
-  Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently,
-                                std::shared_ptr<SlotThreads> threads);
-  // Those of the version that answers who names none, where it leaves for another that does; null
-  // where it stays, or where they would be of no use to that.
-  std::shared_ptr<SlotThreads> ThreadsThatBecomeFree(const std::string& model,
-                                                     const VersionChoice& choice) const;
+  // Sets the version's state and reports.
+  Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
   // Serves `choice` as far as it is loaded, what was served before where it is not.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
   // Lets go of all versions of the model but those in `kept`, and waits until they have ended.
@@ -99,6 +94,8 @@ class ModelLoader {
   // Until no more engines live than `most`, until `deadline`, or until Stop().
   void WaitForEnds(size_t most, Clock::time_point deadline) const;
   size_t HeldEngines() const;
+  // Lets go of versions of the model that were withdrawn because a batch of theirs does not end.
+  void DropWithdrawn(const std::string& model);
 
   ServedModels* const served_;
   const std::shared_ptr<ModelSource> source_;
@@ -109,11 +106,12 @@ class ModelLoader {
   VersionLoader loads_;
 
   std::map<std::string, Versions> held_;
-  std::map<std::string, std::set<int64_t>> also_;  // Versions that somebody asked for.
-  std::set<std::string> unloaded_;                 // Models that somebody unloaded.
-  std::map<std::string, int64_t> serving_;         // Default versions, as last reported.
+  std::map<std::string, std::set<int64_t>> also_;       // Versions that somebody asked for.
+  std::set<std::string> unloaded_;                      // Models that somebody unloaded.
+  std::map<std::string, std::set<int64_t>> withdrawn_;  // Not loaded again unless somebody asks.
+  std::map<std::string, int64_t> serving_;              // Default versions, as last reported.
 
-  VersionStates states_;  // Thread-safe.
+  mutable VersionStates states_;  // Thread-safe.
 
   mutable Mutex listed_mutex_;
   RepositoryModels listed_ GUARDED_BY(listed_mutex_);  // As the repository was last.

@@ -76,7 +76,8 @@ Status Compare(const OutputSpec& output, const std::vector<float>& expected,
 // What runs samples, and who is told of it.
 struct Check {
   float tolerance;
-  BatchRunner* runner;
+  BatchExecutor* executor;
+  Slot* buffers;
   ReadControl* control;
 };
 
@@ -86,7 +87,8 @@ Status CheckBatch(const Model& model, std::span<const std::unique_ptr<Request>> 
                   size_t first, const Check& check) {
   const Manifest& manifest = model.manifest();
   BatchTimes times;
-  const Result<std::vector<Result<Response>>> responses = check.runner->Run(requests, &times);
+  const Result<BatchExecutor::Responses> responses =
+      check.executor->RunOnce(requests, check.buffers, &times);
   if (!responses.ok()) return responses.status();
   if (check.control != nullptr) {
     if (Status status = check.control->Advance(); !status.ok()) return status;
@@ -149,13 +151,15 @@ float AllowedOf(const Model& model, float tolerance) {
 
 }  // namespace
 
-Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner,
+Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor, Slot* buffers,
                     ReadControl* control) {
   const Result<Requests> requests = RequestsOfSamples(model, {.examples = 0, .ids = 0});
   if (!requests.ok()) return requests.status();
   const std::span<const std::unique_ptr<Request>> all(*requests);
-  const Check check = {
-      .tolerance = AllowedOf(model, tolerance), .runner = runner, .control = control};
+  const Check check = {.tolerance = AllowedOf(model, tolerance),
+                       .executor = executor,
+                       .buffers = buffers,
+                       .control = control};
   for (size_t i = 0; i < all.size(); ++i) {
     Status status = CheckBatch(model, all.subspan(i, 1), i, check);
     if (!status.ok()) return status;
@@ -165,13 +169,15 @@ Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner,
 }
 
 Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
-                      BatchRunner* runner, ReadControl* control) {
+                      BatchExecutor* executor, Slot* buffers, ReadControl* control) {
   const Result<Requests> requests = RequestsOfSamples(model, most);
   if (!requests.ok()) return requests.status();
   if (requests->empty()) return {};
-  return CheckBatch(
-      model, *requests, 0,
-      {.tolerance = AllowedOf(model, tolerance), .runner = runner, .control = control});
+  return CheckBatch(model, *requests, 0,
+                    {.tolerance = AllowedOf(model, tolerance),
+                     .executor = executor,
+                     .buffers = buffers,
+                     .control = control});
 }
 
 }  // namespace embershard

@@ -6,7 +6,7 @@
 #include "base/read_control.h"
 #include "base/status.h"
 #include "batching/request_pieces.h"
-#include "engine/batch_runner.h"
+#include "engine/batch_executor.h"
 #include "model/model.h"
 
 namespace embershard {
@@ -19,15 +19,15 @@ inline constexpr float kSampleTolerance = 1e-5F;
 // further than tolerance * max(1, |expected|) from what is expected (100 times that where the
 // dense program is in bfloat16, 1000 times where its layers' outputs are rounded too), or when the
 // door refuses a sample; a model that fails gives its own status. `control`: counts each batch as a
-// step, and ends the check where it was stopped. Null: nobody does.
-Status CheckSamples(const Model& model, float tolerance, BatchRunner* runner,
+// step, and ends the check where it was stopped. Null: nobody does. `buffers`: those of the
+// batches.
+Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor, Slot* buffers,
                     ReadControl* control = nullptr);
 
 // The same of one batch, of all samples again and again as long as `most` has room, at least once:
-// for a thread whose first batch it is, so that it has the memory of such a one before anybody
-// waits for it.
+// for warm-up, before the version is published.
 Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
-                      BatchRunner* runner, ReadControl* control = nullptr);
+                      BatchExecutor* executor, Slot* buffers, ReadControl* control = nullptr);
 
 }  // namespace embershard
 

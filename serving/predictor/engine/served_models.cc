@@ -66,13 +66,27 @@ std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_v
 
 }  // namespace
 
+struct ServedModels::Hooks {
+  Mutex mutex;
+  ServedModels* served GUARDED_BY(mutex) = nullptr;
+};
+
 ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow,
                            TrafficOptions traffic)
     : retirement_(&background_),
       telemetry_({.slow_request = slow_request}),
       traffic_(std::move(traffic)),
+      hooks_(std::make_shared<Hooks>()),
       models_(std::make_shared<const Models>()),
-      shadow_(this, shadow) {}
+      shadow_(this, shadow) {
+  const MutexLock lock(hooks_->mutex);
+  hooks_->served = this;
+}
+
+ServedModels::~ServedModels() {
+  const MutexLock lock(hooks_->mutex);
+  hooks_->served = nullptr;
+}
 
 std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
                                                Clock::duration slow_request) {
@@ -87,6 +101,10 @@ std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
 
 std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine,
                                           std::shared_ptr<const void> claim) {
+  engine->OnWithdrawn([hooks = hooks_, withdrawn = engine.get()](bool exhausted) {
+    const MutexLock lock(hooks->mutex);
+    if (hooks->served != nullptr) hooks->served->WithdrawFailed(withdrawn, exhausted);
+  });
   return retirement_.Own(std::move(engine), std::move(claim));
 }
 
@@ -94,9 +112,41 @@ void ServedModels::Serve(ServedModel model) {
   const MutexLock lock(changing_);
   auto models = std::make_shared<Models>(*Now());
   const std::string name = model.name;
+  for (const auto& [version, engine] : model.versions) withdrawn_[name].erase(version);
   models->insert_or_assign(name, std::move(model));
   Exchange(std::move(models));
-  if (watcher_) watcher_(name, true);
+  if (watcher_) watcher_(name, !exhausted_);
+}
+
+void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
+  const std::string name = engine->manifest().model;
+  const int64_t version = engine->manifest().version;
+  const MutexLock lock(changing_);
+  auto models = std::make_shared<Models>(*Now());
+  const auto found = models->find(name);
+  if (found != models->end()) {
+    ServedModel& model = found->second;
+    const auto held = model.versions.find(version);
+    if (held != model.versions.end() && held->second.get() == engine) {
+      withdrawn_[name].insert(version);
+      model.versions.erase(held);
+      std::erase_if(model.labels, [version](const auto& label) { return label.second == version; });
+    }
+    if (model.versions.empty()) {
+      models->erase(found);
+      if (watcher_) watcher_(name, false);
+    } else if (model.default_version == version) {
+      model.default_version = model.versions.rbegin()->first;
+    }
+  }
+  exhausted_ = exhausted_ || exhausted;
+  if (watcher_ && exhausted_) watcher_("", false);
+  Exchange(std::move(models));
+}
+
+std::map<std::string, std::set<int64_t>> ServedModels::withdrawn() const {
+  const MutexLock lock(changing_);
+  return withdrawn_;
 }
 
 void ServedModels::Withdraw(const std::string& model) {
@@ -111,7 +161,7 @@ void ServedModels::Watch(Watcher changed) {
   const MutexLock lock(changing_);
   watcher_ = std::move(changed);
   if (!watcher_) return;
-  for (const auto& [name, model] : *Now()) watcher_(name, true);
+  for (const auto& [name, model] : *Now()) watcher_(name, !exhausted_);
 }
 
 std::shared_ptr<const ServedModels::Models> ServedModels::Now() const {

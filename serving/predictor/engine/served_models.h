@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,15 +59,20 @@ class ServedModels {
   ServedModels& operator=(const ServedModels&) = delete;
 
   // Waits until every engine has ended. REQUIRES: whoever else holds one lets go of it meanwhile.
-  ~ServedModels() = default;
+  ~ServedModels();
 
   // One that serves the engine alone, without a label.
   static std::shared_ptr<ServedModels> Of(std::unique_ptr<Engine> engine,
                                           Clock::duration slow_request = {});
 
-  // The engine, for ServedModel::versions. `claim`: as in Retirement::Own().
+  // The engine, for ServedModel::versions. `claim`: as in Retirement::Own(). If a batch of it does
+  // not end it is withdrawn as failed, and the highest version that is left becomes the default in
+  // its place. If the pool replaces no more workers, the watcher is told that nothing is served.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
+
+  // Versions that were withdrawn as failed and have not been served again, by model.
+  std::map<std::string, std::set<int64_t>> withdrawn() const;
 
   // Puts `model` in the place of the one of its name, if there is one, in one moment.
   void Serve(ServedModel model);
@@ -105,7 +111,8 @@ class ServedModels {
   }
 
   // `changed` is told, one call at a time, of every model that is served now, and of each that is
-  // served from some moment on, or is not any more. Null: nobody is, as soon as this returns.
+  // served from some moment on, or is not any more. Empty `model`: all of the server. Null: nobody
+  // is, as soon as this returns.
   using Watcher = std::function<void(const std::string& model, bool served)>;
   void Watch(Watcher changed);
 
@@ -127,16 +134,23 @@ class ServedModels {
   std::shared_ptr<const Models> Now() const;
   static Result<const ServedModel*> FindModel(const Models& models, std::string_view model);
   void Exchange(std::shared_ptr<const Models> models) REQUIRES(changing_);
+  void WithdrawFailed(const Engine* engine, bool exhausted);
+  // What engines call back, while this lives.
+  struct Hooks;
 
   Background background_;  // First: engines end there,
   Retirement retirement_;  // when this says so.
   Telemetry telemetry_;
   const TrafficSplit traffic_;
 
-  Mutex changing_;                         // Held while a model is changed.
+  mutable Mutex changing_;                 // Held while a model is changed.
   Watcher watcher_ GUARDED_BY(changing_);  // May be null.
 
   // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
+  std::map<std::string, std::set<int64_t>> withdrawn_ GUARDED_BY(changing_);
+  bool exhausted_ GUARDED_BY(changing_) = false;  // No worker is replaced any more.
+  const std::shared_ptr<Hooks> hooks_;
+
   mutable Mutex copying_;
   std::shared_ptr<const Models> models_ GUARDED_BY(copying_);  // Never null.
 

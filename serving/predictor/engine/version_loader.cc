@@ -27,8 +27,7 @@ void VersionLoader::Stop() {
   runner_.Stop();
 }
 
-Result<LoadedVersion> VersionLoader::Load(const std::string& model, int64_t version, bool gently,
-                                          std::shared_ptr<SlotThreads> threads) {
+Result<LoadedVersion> VersionLoader::Load(const std::string& model, int64_t version, bool gently) {
   const LoadTask task = {.name = VersionText(model, version),
                          .in_background = gently,
                          .bytes_per_second = options_->load_bytes_per_second};
@@ -49,11 +48,11 @@ Result<LoadedVersion> VersionLoader::Load(const std::string& model, int64_t vers
   using Started = Result<std::unique_ptr<Engine>>;
   Started engine = runner_.Run<std::unique_ptr<Engine>>(
       task,
-      [source = source_, model, version, options = options_->engine, claim = *claim,
-       threads = std::move(threads)](const LoadContext& context) -> Started {
+      [source = source_, model, version, options = options_->engine,
+       claim = *claim](const LoadContext& context) -> Started {
         Result<std::unique_ptr<Model>> opened = source->Load(model, version, context);
         if (!opened.ok()) return opened.status();
-        return Engine::Start(std::move(*opened), options, context, threads);
+        return Engine::Start(std::move(*opened), options, context);
       });
   if (engine.ok()) return LoadedVersion{served_->Own(std::move(*engine), *claim), *claim};
   memory_.SetHolder(*claim, MemoryBudget::Holder::kGivenUp);  // Until its thread lets go of it.

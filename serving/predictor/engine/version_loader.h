@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "batching/slot_threads.h"
 #include "engine/load_options.h"
 #include "engine/load_runner.h"
 #include "engine/memory_budget.h"
@@ -41,10 +40,9 @@ class VersionLoader {
         runner_(options->load),
         memory_(options->memory_budget) {}
 
-  // `gently`: with idle scheduling priority, and paced. `threads`: as in Engine::Start(). Fails as
-  // LoadRunner::Run() and MemoryBudget::Take() do.
-  Result<LoadedVersion> Load(const std::string& model, int64_t version, bool gently,
-                             std::shared_ptr<SlotThreads> threads);
+  // `gently`: with idle scheduling priority, and paced. Fails as LoadRunner::Run() and
+  // MemoryBudget::Take() do.
+  Result<LoadedVersion> Load(const std::string& model, int64_t version, bool gently);
 
   // The version is served no more. Its memory counts until its last request has been answered.
   void LetGo(const LoadedVersion& loaded);

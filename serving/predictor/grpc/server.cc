@@ -106,8 +106,13 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   auto* const health = state->server->GetHealthCheckService();
   health->SetServingStatus("embershard.v1.Predictor", true);
   health->SetServingStatus("inference.GRPCInferenceService", true);
-  state->served->Watch(
-      [health](const std::string& model, bool served) { health->SetServingStatus(model, served); });
+  state->served->Watch([health](const std::string& model, bool served) {
+    if (model.empty()) {
+      health->SetServingStatus(served);
+    } else {
+      health->SetServingStatus(model, served);
+    }
+  });
   state->listener->Start([acceptor = state->acceptor.get(), open = &state->connections](
                              int listening, File connection) {
     if (!open->Add(connection, Clock::now())) return;  // Closes it.

@@ -30,11 +30,12 @@ class Model {
   // were made with.
   virtual bool rounds_layers() const { return false; }
 
-  // How many batches run at once, each in a slot of another number. At least 1.
+  // How many batches run at once, each in a slot of another number: each has lookups and scratch
+  // memory of its own. At least 1.
   virtual size_t slots() const { return 1; }
 
   // Runs the batch in `slot`: reads what the builder filled, fills the rest. One
-  // call at a time in each slot. Never throws.
+  // call at a time for each Slot::number. Never throws.
   virtual Status Run(Slot& slot) = 0;
 
   // What its devices hold and have done since it was loaded. Any thread, at any time.
@@ -62,6 +63,9 @@ struct ModelOptions {
   // own threads are started by that one in either case.
   Background* background = nullptr;
 };
+
+// How many batches of a model with these options run at once.
+size_t SlotCount(const ModelOptions& options);
 
 // Opens and checks the package and makes it runnable. Its samples are run by the
 // engine, which has the builder that requests go through.

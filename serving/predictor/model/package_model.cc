@@ -178,6 +178,10 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
 
 }  // namespace
 
+size_t SlotCount(const ModelOptions& options) {
+  return static_cast<size_t>(SharesOf(options).slots);
+}
+
 Result<std::unique_ptr<Model>> LoadPackageModel(const std::filesystem::path& folder,
                                                 const ModelOptions& options) {
   std::unique_ptr<Package> package;

@@ -1,4 +1,4 @@
-// Every buffer of one batch. Filled by the builder, run by the model, cut into
+// Every buffer of one batch, of any model. Filled by the builder, run by the model, split into
 // answers; its memory is kept from batch to batch.
 //
 // R requests, B examples. "Bags" of a sparse input: R in request scope, B in
@@ -26,7 +26,7 @@ struct SlotOutput {
 };
 
 struct Slot {
-  // Which of the model's slots this is, below Model::slots(): always the same.
+  // In which of the model's slots the batch runs, below Model::slots().
   size_t number = 0;
 
   // Filled by the builder.

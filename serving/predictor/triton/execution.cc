@@ -4,7 +4,6 @@
 
 #include "batching/door.h"
 #include "batching/request_pieces.h"
-#include "engine/rerun.h"
 #include "triton/batch_budget.h"
 #include "triton/errors.h"
 
@@ -69,17 +68,15 @@ void Execution::RunBatch(Batch* batch) {
   if (batch->empty()) return;
   moments_.ran = SteadyNanoseconds();
   BatchTimes times;
-  Result<std::vector<Result<Response>>> responses = shared_->runner()->Run(*batch, &times);
-  if (!responses.ok() && batch->size() > 1) {
-    const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
-    responses = RunInHalves(shared_->runner(), *batch, responses.status(), wanted, &times);
-  }
+  const IsWanted wanted = [](const Request& request) { return !IsAbandoned(request); };
+  Result<BatchExecutor::Responses> responses =
+      shared_->executor()->Run(*batch, wanted, buffers_, &times);
   moments_.done = SteadyNanoseconds();
   AnswerBatch(batch, &responses);
   batch->clear();
 }
 
-void Execution::AnswerBatch(Batch* batch, Result<std::vector<Result<Response>>>* responses) {
+void Execution::AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses) {
   uint64_t answered = 0;
   uint64_t examples = 0;
   for (size_t i = 0; i < batch->size(); ++i) {

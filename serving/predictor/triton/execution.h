@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "batching/request.h"
-#include "engine/batch_runner.h"
+#include "engine/batch_executor.h"
 #include "triton/triton_model.h"
 #include "triton/triton_request.h"
 
@@ -17,9 +17,9 @@ namespace embershard {
 
 class Execution {
  public:
-  // Owns neither; both must outlive it.
-  Execution(TRITONBACKEND_ModelInstance* instance, TritonModel* shared)
-      : instance_(instance), shared_(shared) {}
+  // Owns none; all must outlive it. `buffers`: the instance's, for its batches.
+  Execution(TRITONBACKEND_ModelInstance* instance, TritonModel* shared, Slot* buffers)
+      : instance_(instance), shared_(shared), buffers_(buffers) {}
 
   // Answers all of them, unless memory runs out, which it throws.
   void Run(std::span<TritonRequest> all);
@@ -30,13 +30,14 @@ class Execution {
 
   // Runs what is still wanted as one batch, and answers all of it.
   void RunBatch(Batch* batch);
-  void AnswerBatch(Batch* batch, Result<std::vector<Result<Response>>>* responses);
+  void AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses);
 
   // Runs what is larger than a batch.
   void RunInPieces(std::unique_ptr<Request> whole);
 
   TRITONBACKEND_ModelInstance* const instance_;
   TritonModel* const shared_;
+  Slot* const buffers_;
   BatchMoments moments_{.begun = SteadyNanoseconds()};  // Of the batch that runs.
 };
 

@@ -30,9 +30,11 @@ Status CheckKind(TRITONBACKEND_ModelInstance* instance) {
 Result<std::unique_ptr<TritonInstance>> TritonInstance::Start(TRITONBACKEND_ModelInstance* instance,
                                                               TritonModel* shared) {
   if (Status status = CheckKind(instance); !status.ok()) return status;
-  Status status = CheckSamples(shared->model(), kSampleTolerance, shared->runner());
+  std::unique_ptr<TritonInstance> started(new TritonInstance(instance, shared));
+  Status status =
+      CheckSamples(shared->model(), kSampleTolerance, shared->executor(), &started->buffers_);
   if (!status.ok()) return status;
-  return std::unique_ptr<TritonInstance>(new TritonInstance(instance, shared));
+  return started;
 }
 
 Status TritonInstance::Execute(std::span<TRITONBACKEND_Request* const> requests) {
@@ -45,7 +47,7 @@ Status TritonInstance::Execute(std::span<TRITONBACKEND_Request* const> requests)
   for (TRITONBACKEND_Request* const request : requests) {
     all.emplace_back(instance_, request, shared_);
   }
-  Execution execution(instance_, shared_);
+  Execution execution(instance_, shared_, &buffers_);
   try {
     execution.Run(all);
   } catch (const std::exception&) {  // Memory has run out: the rest is answered below.

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "model/slot.h"
 #include "triton/api.h"
 #include "triton/triton_model.h"
 
@@ -31,6 +32,7 @@ class TritonInstance {
 
   TRITONBACKEND_ModelInstance* const instance_;
   TritonModel* const shared_;
+  Slot buffers_;  // The slot that its batches lease.
 };
 
 }  // namespace embershard

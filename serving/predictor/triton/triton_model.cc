@@ -143,7 +143,7 @@ Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* mode
 
 TritonModel::TritonModel(std::unique_ptr<Model> model, const PieceBudget& budget)
     : model_(std::move(model)),
-      runner_(model_.get()),
+      executor_(model_.get()),
       budget_(budget),
       names_(schema()),
       tensors_(&schema(), &names_, &limits()) {}

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "batching/request_pieces.h"
-#include "engine/batch_runner.h"
+#include "engine/batch_executor.h"
 #include "model/model.h"
 #include "package/schema_names.h"
 #include "tensors/tensor_map.h"
@@ -42,7 +42,7 @@ class TritonModel {
   // One model for all instances, with a slot for each instance that there was at loading. If Triton
   // adds instances later, an instance waits for a free slot.
   const Model& model() const { return *model_; }
-  BatchRunner* runner() { return &runner_; }
+  BatchExecutor* executor() { return &executor_; }
 
   // What is loaded, for the log.
   std::string Describe() const;
@@ -51,7 +51,7 @@ class TritonModel {
   TritonModel(std::unique_ptr<Model> model, const PieceBudget& budget);
 
   const std::unique_ptr<Model> model_;
-  BatchRunner runner_;
+  BatchExecutor executor_;
   const PieceBudget budget_;
   const SchemaNames names_;
   const TensorMap tensors_;

@@ -39,7 +39,7 @@ class Gate {
         running_.count_down();
         open_.wait();
       }
-      queue->EndRun(due.slot);
+      queue->EndRun(due.lease);
     };
   }
   BatchingQueue::AnswerLate late() {
@@ -114,7 +114,7 @@ TEST(BatchingQueue, WhoRunsBatchesDoesNotHoldUpWhoReadsRequests) {
       Small(1, 1),
       [&turn](const Due& due, BatchingQueue* of) {
         turn = TurnOfThisThread();
-        of->EndRun(due.slot);
+        of->EndRun(due.lease);
       },
       gate.late());
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
@@ -260,7 +260,7 @@ class Runs {
     return [this](const Due& due, BatchingQueue* queue) {
       Note(due.batch.size());
       during_(due);
-      queue->EndRun(due.slot);
+      queue->EndRun(due.lease);
     };
   }
   static void Answer(const Late& late) { late.answer({}, {}); }

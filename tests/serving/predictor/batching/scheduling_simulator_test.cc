@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "batching/batch_former.h"
 #include "batching/dispatch_policy.h"
+#include "batching/fair_share.h"
 #include "batching/forecast.h"
 #include "batching/request_pieces.h"
 
@@ -288,6 +290,138 @@ TEST(SchedulingSimulator, Row14RefusesBeyondTheQueueAndBackgroundBeyondHalfOfIt)
   simulator.admissions.clear();
   for (int i = 0; i < 200; ++i) simulator.Arrive(256);
   EXPECT_EQ(simulator.admissions[Admission::kQueueFull], 200 - 128);
+}
+
+// Models that share one slot.
+class SharedSlot {
+ public:
+  struct Queue {
+    Cost cost;
+    FairShare::Model* share;
+    BatchFormer former{Options(1)};
+    Forecast forecast{Options(1)};
+    Clock::duration busy{0};  // What its batches took.
+    Clock::duration longest_batch{0};
+    Clock::duration longest_wait{0};  // Of requests that ran.
+  };
+
+  // The forecast has seen a batch of each power of two.
+  Queue* Add(const std::string& name, double weight, const Cost& cost) {
+    queues_.push_back(std::make_unique<Queue>(Queue{cost, shares_.Add(name, weight)}));
+    Queue* const queue = queues_.back().get();
+    for (uint32_t examples = 1; examples <= kBatch.examples; examples *= 2) {
+      queue->forecast.RunBegins(0, {.requests = 1, .examples = examples}, now_);
+      now_ += cost.fixed + examples * cost.each;
+      queue->forecast.RunEnds(0, now_);
+    }
+    return queue;
+  }
+
+  Admission Arrive(Queue* queue, uint32_t examples, Clock::duration timeout = kNoDeadline) {
+    auto request = std::make_unique<Request>();
+    request->num_examples = examples;
+    request->arrival = now_;
+    request->deadline = now_ + timeout;
+    return queue->former.Add(request, queue->forecast, now_, shares_.ShareOf(*queue->share, now_));
+  }
+
+  // One batch of the model whose turn it is. False: nothing waits.
+  bool RunOne() {
+    Queue* next = nullptr;
+    for (const auto& each : queues_) {
+      if (!each->former.can_take()) continue;
+      if (next == nullptr || shares_.IsBefore(*each->share, *next->share)) next = each.get();
+    }
+    if (next == nullptr) return false;
+    const QueueSize& queued = next->former.queued();
+    const bool shared = shares_.ShareOf(*next->share, now_) < 1;
+    const BatchSize work = {.requests = queued.pieces, .examples = queued.examples};
+    Due due = next->former.Take(
+        now_, shared ? next->forecast.ExamplesWithin(FairShare::kChunk, work) : SIZE_MAX);
+    BatchSize size = {.requests = due.batch.size()};
+    for (const auto& request : due.batch) {
+      size.examples += request->num_examples;
+      next->longest_wait = std::max(next->longest_wait, now_ - request->arrival);
+    }
+    const auto expected = next->forecast.OfBatch(size);
+    shares_.Begin(next->share, expected, now_);
+    next->forecast.RunBegins(0, size, now_);
+    const Clock::duration took = next->cost.fixed + size.examples * next->cost.each;
+    now_ += took;
+    next->forecast.RunEnds(0, now_);
+    shares_.End(next->share, expected, took);
+    next->busy += took;
+    next->longest_batch = std::max(next->longest_batch, took);
+    return true;
+  }
+
+  Clock::time_point now() const { return now_; }
+
+ private:
+  FairShare shares_;
+  std::vector<std::unique_ptr<Queue>> queues_;
+  Clock::time_point now_{std::chrono::hours(1)};
+};
+
+TEST(SchedulingSimulator, Row15DividesTheTimeOfBusyModelsByTheirWeights) {
+  SharedSlot slot;
+  const auto cheap = slot.Add("cheap", 1, {.fixed = microseconds(100), .each = microseconds(10)});
+  const auto dear = slot.Add("dear", 2, {.fixed = microseconds(1000), .each = microseconds(100)});
+  const Clock::time_point end = slot.now() + seconds(2);
+  while (slot.now() < end) {
+    for (SharedSlot::Queue* const queue : {cheap, dear}) {
+      while (queue->former.queued().requests < 64) slot.Arrive(queue, 8);
+    }
+    ASSERT_TRUE(slot.RunOne());
+  }
+  const std::chrono::duration<double> of_cheap = cheap->busy;
+  const std::chrono::duration<double> of_dear = dear->busy;
+  EXPECT_NEAR(of_dear / of_cheap, 2, 0.05);
+}
+
+TEST(SchedulingSimulator, Row15GivesAnIdleModelNoCreditAndNoWait) {
+  SharedSlot slot;
+  const auto rare = slot.Add("rare", 1, {.fixed = microseconds(100), .each = microseconds(10)});
+  const auto busy = slot.Add("busy", 1, {.fixed = microseconds(1000), .each = microseconds(100)});
+  for (int i = 0; i < 200; ++i) {
+    while (busy->former.queued().requests < 64) slot.Arrive(busy, 8);
+    if (i % 10 == 0) slot.Arrive(rare, 1);
+    ASSERT_TRUE(slot.RunOne());
+  }
+  EXPECT_EQ(rare->longest_wait, microseconds(0));  // It is next whenever it has a request.
+}
+
+TEST(SchedulingSimulator, Row16CutsBatchesToFiveMillisecondsWhileAnotherModelIsActive) {
+  SharedSlot slot;
+  const auto small = slot.Add("small", 1, {.fixed = microseconds(100), .each = microseconds(10)});
+  const auto large = slot.Add("large", 1, {.fixed = microseconds(0), .each = microseconds(100)});
+  for (int i = 0; i < 32; ++i) slot.Arrive(large, 8);
+  ASSERT_TRUE(slot.RunOne());
+  EXPECT_EQ(large->longest_batch, microseconds(25'600));  // Alone.
+  large->longest_batch = {};
+  for (int i = 0; i < 100; ++i) {
+    slot.Arrive(small, 1);
+    while (large->former.queued().requests < 32) slot.Arrive(large, 8);
+    if (i == 0) slot.RunOne();  // The small one: from here on both are active.
+    ASSERT_TRUE(slot.RunOne());
+  }
+  EXPECT_GT(large->longest_batch, milliseconds(3));
+  EXPECT_LE(large->longest_batch, milliseconds(5));
+}
+
+TEST(SchedulingSimulator, Row17CountsOnlyTheShareOfItsModelForADeadline) {
+  SharedSlot slot;
+  const auto one = slot.Add("one", 1, {.fixed = microseconds(0), .each = microseconds(100)});
+  const auto other = slot.Add("other", 1, {.fixed = microseconds(0), .each = microseconds(100)});
+  ASSERT_EQ(slot.Arrive(one, 64, milliseconds(12)), Admission::kAccepted);
+  // Two requests of 6.4 ms each, and a quarter more: 16 ms alone, 32 ms with half of the slot.
+  ASSERT_EQ(slot.Arrive(one, 64, milliseconds(20)), Admission::kAccepted);
+  while (slot.RunOne()) continue;
+  slot.Arrive(other, 1);
+  ASSERT_TRUE(slot.RunOne());
+  ASSERT_EQ(slot.Arrive(one, 64, milliseconds(12)), Admission::kAccepted);
+  EXPECT_EQ(slot.Arrive(one, 64, milliseconds(20)), Admission::kNoTime);
+  EXPECT_EQ(slot.Arrive(one, 64, milliseconds(40)), Admission::kAccepted);
 }
 
 }  // namespace

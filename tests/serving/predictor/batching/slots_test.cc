@@ -54,13 +54,14 @@ class Held {
     return [this](const Due& due, BatchingQueue* queue) {
       {
         const std::lock_guard lock(mutex_);
-        std::vector<uint32_t>& batch = runs_.emplace_back(due.slot, std::vector<uint32_t>()).second;
+        std::vector<uint32_t>& batch =
+            runs_.emplace_back(due.lease.number, std::vector<uint32_t>()).second;
         for (const auto& request : due.batch) batch.push_back(request->num_examples);
         ++begun_;
       }
-      EXPECT_TRUE(WaitFor([&] { return open_[due.slot].load(); }));
+      EXPECT_TRUE(WaitFor([&] { return open_[due.lease.number].load(); }));
       clock_.Pass(3000);
-      queue->EndRun(due.slot);
+      queue->EndRun(due.lease);
     };
   }
 
@@ -121,7 +122,7 @@ class Taught {
               largest = std::max(largest.load(), due.batch.size());
               clock.Pass(takes);
               EXPECT_TRUE(WaitFor([this] { return !holds; }));
-              running->EndRun(due.slot);
+              running->EndRun(due.lease);
               ++ended;
             },
             AnswerLate, clock.now()) {}
@@ -263,13 +264,13 @@ TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {
   const std::unique_ptr<Request> request = Waiting(1);
   for (const auto& [microseconds, slots] : {std::pair(700, 1U), {1100, 2U}, {60'000, 2U}}) {
     Taught taught(/*slots=*/2);
-    EXPECT_EQ(taught.queue.SlotsFor(*request), 1U);  // Nothing is known.
+    EXPECT_EQ(taught.queue.ChunksFor(*request), 1U);  // Nothing is known.
     taught.Teach(microseconds);
-    EXPECT_TRUE(WaitFor([&] { return taught.queue.SlotsFor(*request) == slots; })) << microseconds;
+    EXPECT_TRUE(WaitFor([&] { return taught.queue.ChunksFor(*request) == slots; })) << microseconds;
     taught.holds = true;
     Submit(&taught.queue, 1);
     taught.WaitUntilBegun(3);
-    EXPECT_EQ(taught.queue.SlotsFor(*request), 1U);
+    EXPECT_EQ(taught.queue.ChunksFor(*request), 1U);
     taught.holds = false;
   }
 }
@@ -330,14 +331,14 @@ TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
     BatchingQueue queue(
         options,
         [&in_slot](const Due& due, BatchingQueue* running) {
-          EXPECT_EQ(++in_slot[due.slot], 1);
-          running->EndRun(due.slot);
+          EXPECT_EQ(++in_slot[due.lease.number], 1);
+          running->EndRun(due.lease);
           for (const Batch* part : {&due.batch, &due.expired}) {
             for (const auto& request : *part) {
               if (request->answer) request->answer({}, {});
             }
           }
-          --in_slot[due.slot];
+          --in_slot[due.lease.number];
         },
         [](const Late& late) { late.answer({}, {}); });
     std::vector<std::thread> threads;

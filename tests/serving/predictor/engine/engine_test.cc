@@ -39,21 +39,19 @@ TEST(Engine, RefusesABadRequestAndAnswersItsNeighbours) {
   ExpectGood(after.get());
 }
 
-TEST(Engine, RunsOnTheThreadsOfAnotherWhereTheyAreAsManyAsItsSlots) {
-  auto before = Engine::Start(std::make_unique<FakeModel>(), {});
-  ASSERT_TRUE(before.ok());
-  const auto threads = (*before)->threads();
-  auto after = Engine::Start(std::make_unique<FakeModel>(), {}, {}, threads);
-  ASSERT_TRUE(after.ok());
-  EXPECT_EQ((*after)->threads(), threads);
-  ExpectGood(Predict(before->get(), GoodInputs()).get());
-  before->reset();
-  ExpectGood(Predict(after->get(), GoodInputs()).get());
-  const auto others = std::make_shared<SlotThreads>(threads->size() + 1);
-  auto apart = Engine::Start(std::make_unique<FakeModel>(), {}, {}, others);
-  ASSERT_TRUE(apart.ok());
-  EXPECT_NE((*apart)->threads(), others);
-  ExpectGood(Predict(apart->get(), GoodInputs()).get());
+TEST(Engine, SharesAPoolThatHasAsManySlotsAsItsModel) {
+  EngineOptions options;
+  options.workers = std::make_shared<WorkerPool>(1);
+  const auto before = StartWith(std::make_unique<FakeModel>(), options);
+  const auto after = StartWith(std::make_unique<FakeModel>(), options);
+  EXPECT_EQ(before->workers(), options.workers);
+  EXPECT_EQ(after->workers(), options.workers);
+  ExpectGood(Predict(before.get(), GoodInputs()).get());
+  ExpectGood(Predict(after.get(), GoodInputs()).get());
+  options.workers = std::make_shared<WorkerPool>(2);
+  const auto apart = StartWith(std::make_unique<FakeModel>(), options);
+  EXPECT_NE(apart->workers(), options.workers);
+  ExpectGood(Predict(apart.get(), GoodInputs()).get());
 }
 
 TEST(Engine, AnswersAFailedBatchWithTheModelsStatusAndGoesOn) {

@@ -1,7 +1,5 @@
 // A model that fails for a batch fails only the requests for which it fails.
 
-#include "engine/rerun.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "engine/asking.h"
+#include "engine/batch_executor.h"
 #include "testing/wait_for.h"
 
 namespace embershard {
@@ -107,7 +106,7 @@ TEST(Rerun, EndsWhereEverythingFails) {
   }
   engine->PredictMerged(std::move(batch));
   for (auto& answer : answers) EXPECT_EQ(answer.get().status.message(), "broken");
-  EXPECT_EQ(runs, 1 + kRerunsInVain);
+  EXPECT_EQ(runs, 1 + BatchExecutor::kRerunsInVain);
 }
 
 TEST(Rerun, EndsWhereTooManyAreGuilty) {
@@ -138,7 +137,7 @@ TEST(Rerun, EndsWhereTooManyAreGuilty) {
     }
   }
   EXPECT_GT(good, 0U);
-  EXPECT_EQ(runs, 1 + kRerunsMax);
+  EXPECT_EQ(runs, 1 + BatchExecutor::kRerunsMax);
 }
 
 TEST(Rerun, WhatIsTooMuchForMemoryAtOnceRunsInParts) {
@@ -165,16 +164,19 @@ TEST(Rerun, WhatHasNoTimeLeftOrNoClientIsNotRunAgain) {
   std::vector<size_t> runs;
   model.before_run = [&runs](const Slot& slot) {
     runs.push_back(slot.requests);
-    return Status();
+    return runs.size() == 1 ? Internal("broken") : Status();
   };
-  BatchRunner runner(&model);
+  BatchExecutor executor(&model);
+  Slot buffers;
   std::vector<std::unique_ptr<Request>> batch;
   for (int i = 0; i < 6; ++i) batch.push_back(FakeRequest(GoodInputs()));
   const IsWanted wanted = [&batch](const Request& request) {
     return &request != batch[0].get() && &request != batch[1].get() && &request != batch[5].get();
   };
-  const auto responses = RunInHalves(&runner, batch, Internal("broken"), wanted, &times);
-  EXPECT_EQ(runs, (std::vector<size_t>{1, 2}));
+  const auto ran = executor.Run(batch, wanted, &buffers, &times);
+  ASSERT_TRUE(ran.ok());
+  const BatchExecutor::Responses& responses = *ran;
+  EXPECT_EQ(runs, (std::vector<size_t>{6, 1, 2}));
   EXPECT_EQ(times.reruns, 2);
   EXPECT_EQ(times.dense_us, 44U);
   for (const size_t late : {0U, 1U, 5U}) {

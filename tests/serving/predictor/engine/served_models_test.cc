@@ -4,6 +4,8 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -245,6 +247,74 @@ TEST(ServedModels, WhatIsFoundWhileVersionsChangeIsWhole) {
   EXPECT_TRUE(WaitFor([&answered] { return answered >= 100; }));
   done = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+// Two models on a pool that replaces a worker after a second, and a canary whose batches stand
+// still until they are let go.
+class LoopingCanary {
+ public:
+  explicit LoopingCanary(size_t slots) {
+    options_.workers = std::make_shared<WorkerPool>(
+        slots, WorkerPoolOptions{.stuck_after = std::chrono::seconds(1)});
+    ServedModel ranker = {.name = "ranker",
+                          .versions = {{1, Own("ranker", 1, slots)}},
+                          .default_version = 1,
+                          .labels = {{"canary", 2}}};
+    auto looping = Version("ranker", 2);
+    looping->num_slots = slots;
+    looping->before_run = [this](const Slot&) {
+      EXPECT_TRUE(!loops_ || WaitFor([this] { return open_.load(); }));
+      return Status();
+    };
+    ranker.versions.emplace(2, served.Own(StartWith(std::move(looping), options_)));
+    served.Serve(std::move(ranker));
+    served.Serve(
+        {.name = "other", .versions = {{1, Own("other", 1, slots)}}, .default_version = 1});
+    served.Watch([this](const std::string& model, bool is_served) { told[model] = is_served; });
+    loops_ = true;
+  }
+  ~LoopingCanary() { open_ = true; }
+
+  std::future<Answer> Send(const char* model, const char* label = "") {
+    return Predict(served.Find(model, 0, label)->get(), GoodInputs());
+  }
+  // A request to the canary, which is answered when the canary is withdrawn.
+  Status Withdraw() { return Send("ranker", "canary").get().status; }
+
+  std::map<std::string, bool> told;  // By the watcher.
+
+ private:
+  std::shared_ptr<Engine> Own(const std::string& model, int64_t version, size_t slots) {
+    auto made = Version(model, version);
+    made->num_slots = slots;
+    return served.Own(StartWith(std::move(made), options_));
+  }
+
+  EngineOptions options_;
+  std::atomic<bool> loops_ = false;
+  std::atomic<bool> open_ = false;
+
+ public:
+  ServedModels served;
+};
+
+TEST(ServedModels, ALoopingCanaryIsWithdrawnAndTheOthersRecover) {
+  LoopingCanary two(/*slots=*/2);
+  EXPECT_EQ(two.Withdraw().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(WaitFor([&] { return two.served.withdrawn()["ranker"].contains(2); }));
+  EXPECT_EQ(two.served.Find("ranker", 0, "canary").status().code(), StatusCode::kNotFound);
+  ExpectGood(two.Send("other").get());
+  ExpectGood(two.Send("ranker").get());
+  EXPECT_FALSE(two.told.contains(""));  // One replacement of two: the server serves.
+}
+
+TEST(ServedModels, NothingIsServedToHealthOnceAsManyWorkersAsSlotsWereReplaced) {
+  LoopingCanary one(/*slots=*/1);
+  EXPECT_EQ(one.Withdraw().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(WaitFor([&] { return one.served.withdrawn()["ranker"].contains(2); }));
+  one.served.Watch(nullptr);
+  EXPECT_TRUE(one.told.contains("") && !one.told.at(""));
+  ExpectGood(one.Send("other").get());  // What is served is answered all the same.
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/rerun.h"
+#include "engine/batch_executor.h"
 #include "triton/backend_fixture.h"
 #include "triton/triton_request.h"
 
@@ -245,7 +245,7 @@ TEST_F(ExecutionTest, AModelThatAlwaysFailsIsNotRunForEach) {
   for (const Fate& fate : Execute(std::vector<TRITONBACKEND_Request>(100, GoodRequest()))) {
     ExpectFailed(fate, TRITONSERVER_ERROR_INTERNAL, "broken");
   }
-  EXPECT_EQ(runs_.size(), 1 + size_t{kRerunsInVain});
+  EXPECT_EQ(runs_.size(), 1 + size_t{BatchExecutor::kRerunsInVain});
   EXPECT_EQ(BatchSizes(), std::vector<uint64_t>{});
 }
 

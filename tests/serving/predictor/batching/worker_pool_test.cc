@@ -1,4 +1,4 @@
-#include "batching/slot_threads.h"
+#include "batching/worker_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 #include <latch>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,63 +17,6 @@
 
 namespace embershard {
 namespace {
-
-// Runs as often as it is told to, and says so.
-class Counted final : public SlotWork {
- public:
-  Counted(char name, int runs, std::vector<char>* log) : name_(name), runs_(runs), log_(log) {}
-
-  bool CanRun() const override { return runs_ > 0; }
-  bool RunIfAny(std::unique_lock<std::mutex>* /*lock*/) override {
-    if (!CanRun()) return false;
-    --runs_;
-    log_->push_back(name_);
-    return true;
-  }
-
- private:
-  const char name_;
-  int runs_;
-  std::vector<char>* const log_;
-};
-
-TEST(SlotThreads, WorkHasItsTurnInTurn) {
-  std::vector<char> log;
-  Counted a('a', 3, &log);
-  Counted b('b', 2, &log);
-  SlotThreads threads(1);
-  {
-    const std::lock_guard lock(threads.mutex());
-    threads.Add(&a);
-    threads.Add(&b);
-    threads.WakeOne();
-  }
-  EXPECT_TRUE(WaitFor([&] {
-    const std::lock_guard lock(threads.mutex());
-    return log.size() == 5;
-  }));
-  const std::lock_guard lock(threads.mutex());
-  EXPECT_EQ(log, (std::vector<char>{'b', 'a', 'b', 'a', 'a'}));
-  threads.Remove(&a);
-  threads.Remove(&b);
-}
-
-TEST(SlotThreads, WhoBeginsIsNumbered) {
-  std::mutex mutex;
-  std::set<size_t> begun;
-  {
-    SlotThreads threads(3, [&](size_t thread) {
-      const std::lock_guard lock(mutex);
-      begun.insert(thread);
-    });
-    EXPECT_EQ(threads.size(), 3U);
-    EXPECT_TRUE(WaitFor([&] {
-      const std::lock_guard lock(mutex);
-      return begun.size() == 3;
-    }));
-  }
-  EXPECT_EQ(begun, (std::set<size_t>{0, 1, 2}));
-}
 
 BatchingOptions OneByOne(size_t slots) {
   return {.max_batch_examples = 1,
@@ -99,12 +41,12 @@ void Submit(BatchingQueue* queue) {
   EXPECT_EQ(queue->Submit(request), Admission::kAccepted);
 }
 
-TEST(SlotThreads, AreThoseOfTheQueueBeforeAndGoOnWhenThatHasStopped) {
-  const auto threads = std::make_shared<SlotThreads>(1);
+TEST(WorkerPool, RunsAQueueAfterAnotherHasStopped) {
+  const auto threads = std::make_shared<WorkerPool>(1);
   std::vector<std::thread::id> ran_on;  // One thread runs all.
   const auto run = [&ran_on](const Due& due, BatchingQueue* queue) {
     ran_on.push_back(std::this_thread::get_id());
-    queue->EndRun(due.slot);
+    queue->EndRun(due.lease);
   };
   auto before =
       std::make_unique<BatchingQueue>(OneByOne(1), run, NobodyIsLate, Clock::now, threads);
@@ -136,7 +78,7 @@ class Occupied {
     return [this](const Due& due, BatchingQueue* queue) {
       runs_.count_down();
       open_.wait();
-      queue->EndRun(due.slot);
+      queue->EndRun(due.lease);
     };
   }
 
@@ -144,13 +86,13 @@ class Occupied {
   std::latch open_{1};
 
  public:
-  const std::shared_ptr<SlotThreads> threads = std::make_shared<SlotThreads>(1);
+  const std::shared_ptr<WorkerPool> threads = std::make_shared<WorkerPool>(1);
   std::atomic<int> late = 0;  // Of `other`.
   BatchingQueue busy{OneByOne(1), Stand(), NobodyIsLate, Clock::now, threads};
   BatchingQueue other{OneByOne(1), Stand(), [this](const Late&) { ++late; }, Clock::now, threads};
 };
 
-TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestLeaves) {
+TEST(WorkerPool, AQueueStopsWithoutAWorkerWhenItsLastRequestIsCancelled) {
   Occupied occupied;
   BatchingQueue* const other = &occupied.other;
   Ticket ticket;
@@ -168,7 +110,7 @@ TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestLeaves) {
   EXPECT_EQ(occupied.late, 1);
 }
 
-TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestExpires) {
+TEST(WorkerPool, AQueueStopsWithoutAWorkerWhenItsLastRequestExpires) {
   Occupied occupied;
   BatchingQueue* const other = &occupied.other;
   auto request = OneExample();
@@ -179,18 +121,9 @@ TEST(SlotThreads, AQueueStopsWithoutThemWhereItsLastRequestExpires) {
   EXPECT_EQ(occupied.late, 1);
 }
 
-TEST(SlotThreads, AreStuckWhileOneIsInABatchForLongerThanAsked) {
-  Occupied occupied;
-  EXPECT_TRUE(occupied.threads->is_stuck(std::chrono::nanoseconds(0)));
-  EXPECT_FALSE(occupied.threads->is_stuck(std::chrono::hours(1)));
-  occupied.Open();
-  occupied.busy.Stop();
-  EXPECT_TRUE(WaitFor([&] { return !occupied.threads->is_stuck(std::chrono::nanoseconds(0)); }));
-}
-
-TEST(SlotThreads, ABatchOfOneQueueRunsBesideABatchOfAnother) {
+TEST(WorkerPool, RunsBatchesOfTwoQueuesAtOnce) {
   constexpr int kRounds = 100;
-  const auto threads = std::make_shared<SlotThreads>(2);
+  const auto threads = std::make_shared<WorkerPool>(2);
   std::atomic<int> begun_of_a = 0;
   std::atomic<int> begun_of_b = 0;
   // Each stands still until the other has begun.
@@ -198,14 +131,14 @@ TEST(SlotThreads, ABatchOfOneQueueRunsBesideABatchOfAnother) {
     return [own, other](const Due& due, BatchingQueue* queue) {
       const int round = ++*own;
       EXPECT_TRUE(WaitFor([&] { return *other >= round; }));
-      queue->EndRun(due.slot);
+      queue->EndRun(due.lease);
     };
   };
   BatchingQueue a(OneByOne(2), run(&begun_of_a, &begun_of_b), NobodyIsLate, Clock::now, threads);
   BatchingQueue b(OneByOne(2), run(&begun_of_b, &begun_of_a), NobodyIsLate, Clock::now, threads);
   for (int round = 1; round <= kRounds; ++round) {
     // In some rounds both requests are there before the thread that the first one wakes has looked.
-    std::unique_lock held(threads->mutex());
+    MutexLock held(threads->mutex());
     std::atomic<int> about = 0;
     std::vector<std::thread> clients;
     for (BatchingQueue* const queue : {&a, &b}) {
@@ -215,10 +148,103 @@ TEST(SlotThreads, ABatchOfOneQueueRunsBesideABatchOfAnother) {
       });
     }
     EXPECT_TRUE(WaitFor([&about] { return about == 2; }));
-    held.unlock();
+    held.Unlock();
     for (std::thread& client : clients) client.join();
     ASSERT_TRUE(WaitFor([&] { return begun_of_a == round && begun_of_b == round; }));
   }
+}
+
+// Counts the batches that run at once, over several queues.
+class Counting {
+ public:
+  BatchingQueue::RunBatch run() {
+    return [this](const Due& due, BatchingQueue* queue) {
+      const int running = ++running_;
+      int most = most_;
+      while (running > most && !most_.compare_exchange_weak(most, running)) continue;
+      std::this_thread::yield();
+      --running_;
+      ++runs;
+      queue->EndRun(due.lease);
+    };
+  }
+  int most() const { return most_; }
+  std::atomic<int> runs = 0;
+
+ private:
+  std::atomic<int> running_ = 0;
+  std::atomic<int> most_ = 0;
+};
+
+TEST(WorkerPool, RunsNoMoreBatchesAtOnceThanSlotsWithInlineCallersToo) {
+  constexpr int kClients = 6;
+  constexpr int kEach = 200;
+  const auto pool = std::make_shared<WorkerPool>(2);
+  BatchingOptions options = OneByOne(2);
+  options.max_queued_examples = kClients * kEach;
+  options.max_inline = std::chrono::seconds(1);  // A client whose queue is idle runs it inline.
+  Counting counting;
+  std::vector<std::unique_ptr<BatchingQueue>> queues;
+  for (const char* const model : {"a", "b", "b"}) {
+    queues.push_back(std::make_unique<BatchingQueue>(options, counting.run(), NobodyIsLate,
+                                                     Clock::now, pool, QueueOwner{.model = model}));
+  }
+  std::vector<std::thread> clients;
+  for (int client = 0; client < kClients; ++client) {
+    clients.emplace_back([queue = queues[client % queues.size()].get()] {
+      for (int i = 0; i < kEach; ++i) Submit(queue);
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  for (const auto& queue : queues) queue->Stop();
+  EXPECT_EQ(counting.runs, kClients * kEach);
+  EXPECT_LE(counting.most(), 2);
+}
+
+TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
+  const auto pool =
+      std::make_shared<WorkerPool>(1, WorkerPoolOptions{.stuck_after = std::chrono::seconds(1)});
+  std::latch end{1};
+  std::atomic<int> early = 0;
+  std::atomic<bool> exhausted = false;
+  std::latch withdrawn{1};
+  const auto stand = [&end](const Due& due, BatchingQueue* queue) {
+    end.wait();
+    queue->EndRun(due.lease);
+  };
+  const auto count = [&early](const Late& late) {
+    EXPECT_TRUE(late.withdrawn);
+    ++early;
+  };
+  BatchingQueue looping(OneByOne(1), stand, count, Clock::now, pool,
+                        {.model = "canary", .on_withdrawn = [&](bool last) {
+                           exhausted = last;
+                           withdrawn.count_down();
+                         }});
+  std::atomic<int> runs = 0;
+  BatchingQueue other(OneByOne(1),
+                      [&runs](const Due& due, BatchingQueue* queue) {
+                        ++runs;
+                        queue->EndRun(due.lease);
+                      },
+                      NobodyIsLate, Clock::now, pool, {.model = "other"});
+  auto running = OneExample();
+  running->answer = [](const Status&, const Response&) {};
+  ASSERT_EQ(looping.Submit(running), Admission::kAccepted);
+  auto queued = OneExample();
+  queued->answer = [](const Status&, const Response&) {};
+  ASSERT_EQ(looping.Submit(queued), Admission::kAccepted);
+  Submit(&other);  // Waits for the only slot.
+  withdrawn.wait();
+  EXPECT_TRUE(WaitFor([&] { return runs == 1 && early == 2; }));
+  EXPECT_TRUE(exhausted);  // As many replacements as slots.
+  auto refused = OneExample();
+  EXPECT_EQ(looping.Submit(refused), Admission::kWithdrawn);
+  Submit(&other);
+  EXPECT_TRUE(WaitFor([&] { return runs == 2; }));
+  end.count_down();
+  other.Stop();
+  looping.Stop();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "base/long_turns.h"
+#include "base/time_slice.h"
 
 #include <cstdint>
 
@@ -18,7 +18,7 @@ struct SchedulerAttributes {
   uint64_t flags = 0;
   int32_t nice = 0;
   uint32_t priority = 0;
-  uint64_t runtime = 0;  // Nanoseconds; of a thread of no special kind, its turn.
+  uint64_t runtime = 0;  // Nanoseconds; of a thread of no special kind, its time slice.
   uint64_t deadline = 0;
   uint64_t period = 0;
 };
@@ -26,15 +26,15 @@ static_assert(sizeof(SchedulerAttributes) == 48);
 
 }  // namespace
 
-bool TakeLongTurns(std::chrono::nanoseconds turn) {
+bool SetTimeSlice(std::chrono::nanoseconds slice) {
 #if defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
   constexpr pid_t kThisThread = 0;
   SchedulerAttributes attributes;
   if (syscall(SYS_sched_getattr, kThisThread, &attributes, sizeof(attributes), 0) != 0) {
     return false;
   }
-  if (attributes.policy != SCHED_OTHER) return false;  // Whoever chose another meant it.
-  attributes.runtime = static_cast<uint64_t>(turn.count());
+  if (attributes.policy != SCHED_OTHER) return false;  // Another was chosen on purpose.
+  attributes.runtime = static_cast<uint64_t>(slice.count());
   return syscall(SYS_sched_setattr, kThisThread, &attributes, 0) == 0;
 #else
   return false;

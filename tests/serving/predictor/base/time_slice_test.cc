@@ -1,4 +1,4 @@
-#include "base/long_turns.h"
+#include "base/time_slice.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -16,13 +16,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(LongTurns, TheThreadAndThoseItStartsHaveThemAndOthersDoNot) {
+TEST(TimeSlice, TheThreadAndThoseItStartsHaveThemAndOthersDoNot) {
   const uint64_t before = TurnOfThisThread();
   if (before == 0) GTEST_SKIP() << "needs Linux 6.12 or newer, which knows turns of a thread";
   uint64_t of_thread = 0;
   uint64_t of_started = 0;
   std::thread([&] {
-    EXPECT_TRUE(TakeLongTurns(milliseconds(20)));
+    EXPECT_TRUE(SetTimeSlice(milliseconds(20)));
     of_thread = TurnOfThisThread();
     std::thread([&] { of_started = TurnOfThisThread(); }).join();
   }).join();
@@ -31,18 +31,18 @@ TEST(LongTurns, TheThreadAndThoseItStartsHaveThemAndOthersDoNot) {
   EXPECT_EQ(TurnOfThisThread(), before);
 }
 
-TEST(LongTurns, AThreadThatGivesWayGoesOnGivingWay) {
+TEST(TimeSlice, AThreadThatGivesWayGoesOnGivingWay) {
   std::thread([] {
     ASSERT_TRUE(GiveWayToOthers());
-    EXPECT_FALSE(TakeLongTurns(milliseconds(20)));
+    EXPECT_FALSE(SetTimeSlice(milliseconds(20)));
     EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
   }).join();
 }
 
-TEST(LongTurns, NicenessStaysWhatItIs) {
+TEST(TimeSlice, NicenessStaysWhatItIs) {
   std::thread([] {
-    const int lowered = nice(5);            // Of this thread alone.
-    (void)TakeLongTurns(milliseconds(20));  // Some systems refuse.
+    const int lowered = nice(5);           // Of this thread alone.
+    (void)SetTimeSlice(milliseconds(20));  // Some systems refuse.
     EXPECT_EQ(nice(0), lowered);
   }).join();
 }
