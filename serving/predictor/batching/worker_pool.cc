@@ -1,5 +1,7 @@
 #include "batching/worker_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 #include <numeric>
@@ -53,6 +55,7 @@ void WorkerPool::StartWorker() {
 }
 
 void WorkerPool::Work(size_t number) {
+  (void)pthread_setname_np(pthread_self(), "batch-worker");
   (void)SetTimeSlice(kTimeSlice);  // Where the system allows none, others wait for it longer.
   this_worker = number;
   this_pool = this;

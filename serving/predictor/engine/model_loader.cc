@@ -179,7 +179,7 @@ Status ModelLoader::Align(const std::string& model, const std::vector<int64_t>& 
   Status status = LoadMissing(model, *choice, gently, &versions);
   Publish(model, *choice, std::move(versions));
   const std::optional<ServedModel> now = served_->Model(model);
-  if (status.ok() || !now) return status;
+  if (status.ok() || !now || !now->versions.contains(now->default_version)) return status;
   return {status.code(),
           status.message() + "; " + VersionText(model, now->default_version) + " serves on",
           status.reason()};
@@ -191,7 +191,8 @@ Status ModelLoader::Replace(const std::string& model, const std::vector<int64_t>
   if (!choice.ok()) return Failed(model, 0, choice.status());
   const int64_t default_before = [&] {
     const std::optional<ServedModel> served = served_->Model(model);  // Holds engines.
-    return served ? served->default_version : 0;
+    return served && served->versions.contains(served->default_version) ? served->default_version
+                                                                        : 0;
   }();
   const Clock::time_point start = Clock::now();
   GiveWay(model, choice->versions);
@@ -272,7 +273,8 @@ void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
     next.labels.emplace(label, labelled);
     kept.insert(labelled);
   }
-  if (!versions.contains(next.default_version)) {
+  const bool has_default = versions.contains(next.default_version);
+  if (!has_default && !withdrawn_[model].contains(next.default_version)) {
     served_->Withdraw(model);
     LetGo(model, {}, &versions);
     held_.erase(model);
@@ -284,7 +286,7 @@ void ModelLoader::Publish(const std::string& model, const VersionChoice& choice,
   }
   const int64_t answers = next.default_version;
   served_->Serve(std::move(next));
-  if (std::exchange(serving_[model], answers) != answers) {
+  if (has_default && std::exchange(serving_[model], answers) != answers) {
     options_.report({.what = "serving", .model = model, .version = answers, .message = {}});
   }
   LetGo(model, kept, &versions);

@@ -11,6 +11,7 @@ namespace {
 
 // For example "'a' version 3" or "'a' version 1, 2".
 std::string VersionsText(const ServedModel& model) {
+  if (model.versions.empty()) return "'" + model.name + "' without a version";
   std::string text = "'" + model.name + "' version ";
   const size_t begin = text.size();
   for (const auto& [version, engine] : model.versions) {
@@ -48,6 +49,12 @@ Result<std::shared_ptr<Engine>> FindVersion(const ServedModel& model, int64_t ve
   }
   const auto found = model.versions.find(version == 0 ? model.default_version : version);
   if (found != model.versions.end()) return found->second;
+  if (version == 0) {
+    return Status(StatusCode::kUnavailable,
+                  "model '" + model.name + "': the default version " +
+                      std::to_string(model.default_version) +
+                      " was withdrawn as failed, and no stable version is left");
+  }
   return NotFound("version " + std::to_string(version) + " is not served here, expected " +
                   VersionsText(model));
 }
@@ -57,11 +64,29 @@ std::shared_ptr<Engine> FindSplitVersion(const ServedModel& model, std::string_v
   const auto labelled = model.labels.find(label);
   if (labelled == model.labels.end() || labelled->second == model.default_version) return nullptr;
   const auto found = model.versions.find(labelled->second);
-  const auto by_default = model.versions.find(model.default_version);
-  if (found == model.versions.end() || by_default == model.versions.end()) return nullptr;
-  const bool same_schema = found->second->manifest().schema.fingerprint ==
-                           by_default->second->manifest().schema.fingerprint;
+  if (found == model.versions.end()) return nullptr;
+  const bool same_schema = found->second->manifest().schema.fingerprint == model.default_schema;
   return same_schema ? found->second : nullptr;
+}
+
+// The fingerprint of its default version's schema, if that is served.
+void SetDefaultSchema(ServedModel* model) {
+  const auto found = model->versions.find(model->default_version);
+  if (found == model->versions.end()) return;
+  model->default_schema = found->second->manifest().schema.fingerprint;
+}
+
+// The next version below its default that is neither canary nor shadow. 0: there is none.
+int64_t PreviousStable(const ServedModel& model) {
+  int64_t previous = 0;
+  for (const auto& [version, engine] : model.versions) {
+    const auto is_other = [version](const auto& label) {
+      return label.second == version && label.first != kStableLabel;
+    };
+    const bool is_stable = std::ranges::none_of(model.labels, is_other);
+    if (is_stable && version < model.default_version) previous = version;
+  }
+  return previous;
 }
 
 }  // namespace
@@ -113,9 +138,11 @@ void ServedModels::Serve(ServedModel model) {
   auto models = std::make_shared<Models>(*Now());
   const std::string name = model.name;
   for (const auto& [version, engine] : model.versions) withdrawn_[name].erase(version);
+  SetDefaultSchema(&model);
+  const bool has_default = model.versions.contains(model.default_version);
   models->insert_or_assign(name, std::move(model));
   Exchange(std::move(models));
-  if (watcher_) watcher_(name, !exhausted_);
+  if (watcher_) watcher_(name, has_default && !exhausted_);
 }
 
 void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
@@ -132,11 +159,11 @@ void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
       model.versions.erase(held);
       std::erase_if(model.labels, [version](const auto& label) { return label.second == version; });
     }
-    if (model.versions.empty()) {
-      models->erase(found);
-      if (watcher_) watcher_(name, false);
-    } else if (model.default_version == version) {
-      model.default_version = model.versions.rbegin()->first;
+    if (!model.versions.contains(model.default_version)) {
+      const int64_t previous = PreviousStable(model);
+      if (previous != 0) model.default_version = previous;
+      if (previous == 0 && watcher_) watcher_(name, false);
+      SetDefaultSchema(&model);
     }
   }
   exhausted_ = exhausted_ || exhausted;
@@ -161,7 +188,9 @@ void ServedModels::Watch(Watcher changed) {
   const MutexLock lock(changing_);
   watcher_ = std::move(changed);
   if (!watcher_) return;
-  for (const auto& [name, model] : *Now()) watcher_(name, !exhausted_);
+  for (const auto& [name, model] : *Now()) {
+    watcher_(name, model.versions.contains(model.default_version) && !exhausted_);
+  }
 }
 
 std::shared_ptr<const ServedModels::Models> ServedModels::Now() const {
@@ -212,14 +241,14 @@ ShadowVersion ServedModels::FindShadow(std::string_view model) const {
   const std::shared_ptr<const Models> models = Now();
   const auto found = models->find(model);
   if (found == models->end()) return {};
-  const auto& [name, versions, default_version, labels] = found->second;
-  const auto labelled = labels.find(kShadowLabel);
-  if (labelled == labels.end()) return {};
+  const ServedModel& served = found->second;
+  const auto labelled = served.labels.find(kShadowLabel);
+  if (labelled == served.labels.end()) return {};
   const int64_t version = labelled->second;
   const auto labels_of_it = std::ranges::count_if(
-      labels, [version](const auto& label) { return label.second == version; });
-  return {.engine = versions.at(version),
-          .only_shadow = version != default_version && labels_of_it == 1};
+      served.labels, [version](const auto& label) { return label.second == version; });
+  return {.engine = served.versions.at(version),
+          .only_shadow = version != served.default_version && labels_of_it == 1};
 }
 
 std::optional<ServedModel> ServedModels::Model(std::string_view name) const {

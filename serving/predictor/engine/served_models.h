@@ -29,9 +29,12 @@ namespace embershard {
 // One model as requests find it.
 struct ServedModel {
   std::string name;
-  std::map<int64_t, std::shared_ptr<Engine>> versions;   // By number; at least one.
-  int64_t default_version = 0;                           // What answers who states none.
+  std::map<int64_t, std::shared_ptr<Engine>> versions;  // By number.
+  // Of requests without a version. Not in `versions`: it was withdrawn as failed, and no stable
+  // version is left.
+  int64_t default_version = 0;
   std::map<std::string, int64_t, std::less<>> labels{};  // To numbers of `versions`.
+  uint64_t default_schema = 0;  // Fingerprint of the default version's schema; set by ServedModels.
 };
 
 enum class VersionState { kUnloaded, kLoading, kReady, kFailed };
@@ -66,8 +69,9 @@ class ServedModels {
                                           Clock::duration slow_request = {});
 
   // The engine, for ServedModel::versions. `claim`: as in Retirement::Own(). If a batch of it does
-  // not end it is withdrawn as failed, and the highest version that is left becomes the default in
-  // its place. If the pool replaces no more workers, the watcher is told that nothing is served.
+  // not end, its version is withdrawn as failed. The next lower version that is neither canary nor
+  // shadow becomes the default in its place; without one, requests for the default get
+  // kUnavailable. If the pool replaces no more workers, the watcher is told that nothing is served.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
 
@@ -80,7 +84,8 @@ class ServedModels {
   void Withdraw(const std::string& model);
 
   // What answers a request. Empty model: the only one there. Version 0 and no label: the model's
-  // default. kNotFound, with what is served; kInvalidArgument where version and label are given.
+  // default, kUnavailable if that was withdrawn. kNotFound, with what is served; kInvalidArgument
+  // where version and label are given.
   // Whoever takes it keeps it until it has been answered.
   Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
                                        std::string_view label) const;

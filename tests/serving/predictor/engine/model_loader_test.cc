@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/asking.h"
 #include "engine/fake_source.h"
 #include "engine/model_control.h"
 #include "testing/wait_for.h"
@@ -141,6 +144,40 @@ TEST_F(ModelLoaderTest, StartsWithALabelledVersionThatIsPublishedWhileAnotherMod
   Start();
   EXPECT_EQ(Found("finder"), 1);
   EXPECT_EQ(Found("ranker"), 2);
+}
+
+TEST_F(ModelLoaderTest, WithdrawnDefaultVersionLeavesTheCanaryUntilAnotherIsStable) {
+  source_.there["ranker"] = {1, 2};
+  source_.labels["ranker"] = {{"stable", 1}, {"canary", 2}};
+  std::atomic<bool> loops = false;
+  std::atomic<bool> open = false;
+  source_.made = [&](FakeModel* model) {
+    if (model->manifest().version != 1) return;
+    model->before_run = [&](const Slot&) {
+      EXPECT_TRUE(!loops || WaitFor([&] { return open.load(); }));
+      return Status();
+    };
+  };
+  ModelLoaderOptions options;
+  options.engine.workers =
+      std::make_shared<WorkerPool>(1, WorkerPoolOptions{.stuck_after = std::chrono::seconds(1)});
+  Start(options);
+  loops = true;
+  const Answer answer = Predict(served_.Find("ranker", 0, "")->get(), GoodInputs()).get();
+  EXPECT_EQ(answer.status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(WaitFor([&] { return served_.withdrawn()["ranker"].contains(1); }));
+  for (int look = 0; look < 2; ++look) {
+    EXPECT_EQ(loader_->Refresh().code(), StatusCode::kUnavailable);
+    EXPECT_EQ(served_.Find("ranker", 0, "").status().code(), StatusCode::kUnavailable);
+    EXPECT_EQ(Found("ranker", 0, "canary"), 2);
+  }
+  source_.there["ranker"] = {1, 2, 3};
+  source_.labels["ranker"] = {{"stable", 3}, {"canary", 2}};
+  EXPECT_TRUE(loader_->Refresh().ok());
+  EXPECT_EQ(Found("ranker"), 3);
+  EXPECT_EQ(source_.loaded(), (std::vector<int64_t>{1, 2, 3}));  // 1 was not loaded again.
+  open = true;
+  EXPECT_TRUE(served_.WaitForEnds(2, Clock::now() + std::chrono::seconds(30)));
 }
 
 TEST_F(ModelLoaderTest, AModelIsUnloadedVersionByVersion) {

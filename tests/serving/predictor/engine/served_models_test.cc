@@ -249,48 +249,64 @@ TEST(ServedModels, WhatIsFoundWhileVersionsChangeIsWhole) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Two models on a pool that replaces a worker after a second, and a canary whose batches stand
-// still until they are let go.
-class LoopingCanary {
+// Models ranker and other on a pool that replaces a worker after a second. Batches of one version
+// of ranker do not end before the test does.
+struct LoopingOptions {
+  size_t slots = 2;
+  int64_t looping = 2;
+  std::vector<int64_t> versions = {1, 2};
+  int64_t default_version = 1;
+  int64_t canary = 2;
+};
+
+class Looping {
  public:
-  explicit LoopingCanary(size_t slots) {
-    options_.workers = std::make_shared<WorkerPool>(
-        slots, WorkerPoolOptions{.stuck_after = std::chrono::seconds(1)});
+  explicit Looping(const LoopingOptions& options)
+      : options_(options), served({}, {}, {.label = "canary", .share = 0.5}) {
+    engine_options_.workers = std::make_shared<WorkerPool>(
+        options.slots, WorkerPoolOptions{.stuck_after = std::chrono::seconds(1)});
     ServedModel ranker = {.name = "ranker",
-                          .versions = {{1, Own("ranker", 1, slots)}},
-                          .default_version = 1,
-                          .labels = {{"canary", 2}}};
-    auto looping = Version("ranker", 2);
-    looping->num_slots = slots;
-    looping->before_run = [this](const Slot&) {
-      EXPECT_TRUE(!loops_ || WaitFor([this] { return open_.load(); }));
-      return Status();
-    };
-    ranker.versions.emplace(2, served.Own(StartWith(std::move(looping), options_)));
+                          .versions = {},
+                          .default_version = options.default_version,
+                          .labels = {{"canary", options.canary}}};
+    for (const int64_t version : options.versions) {
+      ranker.versions.emplace(version, Own("ranker", version));
+    }
     served.Serve(std::move(ranker));
-    served.Serve(
-        {.name = "other", .versions = {{1, Own("other", 1, slots)}}, .default_version = 1});
+    served.Serve({.name = "other", .versions = {{1, Own("other", 1)}}, .default_version = 1});
     served.Watch([this](const std::string& model, bool is_served) { told[model] = is_served; });
     loops_ = true;
   }
-  ~LoopingCanary() { open_ = true; }
+  ~Looping() { open_ = true; }
 
   std::future<Answer> Send(const char* model, const char* label = "") {
     return Predict(served.Find(model, 0, label)->get(), GoodInputs());
   }
-  // A request to the canary, which is answered when the canary is withdrawn.
-  Status Withdraw() { return Send("ranker", "canary").get().status; }
+  // Sends a request to the version, which is answered when the version is withdrawn.
+  void Withdraw() {
+    const auto found = served.Find("ranker", options_.looping, "");
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(Predict(found->get(), GoodInputs()).get().status.code(), StatusCode::kUnavailable);
+    EXPECT_TRUE(WaitFor([&] { return served.withdrawn()["ranker"].contains(options_.looping); }));
+  }
 
   std::map<std::string, bool> told;  // By the watcher.
 
  private:
-  std::shared_ptr<Engine> Own(const std::string& model, int64_t version, size_t slots) {
+  std::shared_ptr<Engine> Own(const std::string& model, int64_t version) {
     auto made = Version(model, version);
-    made->num_slots = slots;
-    return served.Own(StartWith(std::move(made), options_));
+    made->num_slots = options_.slots;
+    if (model == "ranker" && version == options_.looping) {
+      made->before_run = [this](const Slot&) {
+        EXPECT_TRUE(!loops_ || WaitFor([this] { return open_.load(); }));
+        return Status();
+      };
+    }
+    return served.Own(StartWith(std::move(made), engine_options_));
   }
 
-  EngineOptions options_;
+  const LoopingOptions options_;
+  EngineOptions engine_options_;
   std::atomic<bool> loops_ = false;
   std::atomic<bool> open_ = false;
 
@@ -299,19 +315,44 @@ class LoopingCanary {
 };
 
 TEST(ServedModels, ALoopingCanaryIsWithdrawnAndTheOthersRecover) {
-  LoopingCanary two(/*slots=*/2);
-  EXPECT_EQ(two.Withdraw().code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(WaitFor([&] { return two.served.withdrawn()["ranker"].contains(2); }));
+  Looping two({.slots = 2});
+  two.Withdraw();
   EXPECT_EQ(two.served.Find("ranker", 0, "canary").status().code(), StatusCode::kNotFound);
   ExpectGood(two.Send("other").get());
   ExpectGood(two.Send("ranker").get());
   EXPECT_FALSE(two.told.contains(""));  // One replacement of two: the server serves.
 }
 
+TEST(ServedModels, WithdrawnDefaultVersionIsReplacedByThePreviousStableVersion) {
+  Looping ranker({.looping = 5, .versions = {2, 3, 4, 5, 6}, .default_version = 5, .canary = 4});
+  ranker.Withdraw();
+  EXPECT_EQ(Found(ranker.served, "ranker", 0, ""), "ranker 3");  // 4 is the canary, 6 is later.
+  EXPECT_EQ(Found(ranker.served, "ranker", 0, "canary"), "ranker 4");
+  EXPECT_TRUE(ranker.told.at("ranker"));
+}
+
+TEST(ServedModels, WithdrawnDefaultVersionSendsNoRequestToTheCanary) {
+  Looping ranker({.looping = 1});
+  ranker.Withdraw();
+  const auto found = ranker.served.Find("ranker", 0, "");
+  EXPECT_EQ(found.status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(found.status().message(),
+            "model 'ranker': the default version 1 was withdrawn as failed, and no stable version "
+            "is left");
+  EXPECT_FALSE(ranker.told.at("ranker"));
+  EXPECT_EQ(Found(ranker.served, "ranker", 0, "canary"), "ranker 2");
+  int canary = 0;
+  for (int user = 0; user < 100; ++user) {
+    const auto routed = ranker.served.Route("ranker", 0, "", "user-" + std::to_string(user));
+    EXPECT_TRUE(routed.ok() || routed.status().code() == StatusCode::kUnavailable);
+    canary += routed.ok() ? 1 : 0;
+  }
+  EXPECT_NEAR(canary, 50, 25);  // The share of the traffic that is configured, and no more.
+}
+
 TEST(ServedModels, NothingIsServedToHealthOnceAsManyWorkersAsSlotsWereReplaced) {
-  LoopingCanary one(/*slots=*/1);
-  EXPECT_EQ(one.Withdraw().code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(WaitFor([&] { return one.served.withdrawn()["ranker"].contains(2); }));
+  Looping one({.slots = 1});
+  one.Withdraw();
   one.served.Watch(nullptr);
   EXPECT_TRUE(one.told.contains("") && !one.told.at(""));
   ExpectGood(one.Send("other").get());  // What is served is answered all the same.
