@@ -18,6 +18,7 @@ from embershard.export.scopes import split
 from embershard.export.torchscript import compile_program
 from embershard.export.tracing import trace
 from embershard.export.trials import check_program
+from embershard.modules import FeatureProcessedEmbeddingBagCollection
 from embershard.package.manifest import DenseDtype
 from embershard.package.schema import Schema
 
@@ -95,6 +96,11 @@ def _check_modules(module: nn.Module) -> None:
             raise ExportError(
                 f"{path or 'module'}: expected a module without nn.{kind}, got one in it; "
                 f"write {path or 'module'}.module"
+            )
+        if isinstance(each, FeatureProcessedEmbeddingBagCollection):
+            raise ExportError(
+                f"{path or 'module'}: expected embedding collections without feature processors, "
+                "got a FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
             )
     halved = [f"{path}.{name}".lstrip(".") for path, name in half_tables(module)]
     for name, parameter in module.named_parameters():

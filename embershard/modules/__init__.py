@@ -4,9 +4,16 @@ from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingCo
 from embershard.modules.cross_net import LowRankCrossNet
 from embershard.modules.embedding_bags import EmbeddingBagCollection
 from embershard.modules.embeddings import EmbeddingCollection
+from embershard.modules.feature_processed_bags import FeatureProcessedEmbeddingBagCollection
 from embershard.modules.fused_embedding_bags import FusedEmbeddingBagCollection
 from embershard.modules.fused_embeddings import FusedEmbeddingCollection
 from embershard.modules.mlp import MLP, Perceptron
+from embershard.modules.position_weights import (
+    FeatureProcessor,
+    FeatureProcessorsCollection,
+    PositionWeightedModule,
+    PositionWeightedModuleCollection,
+)
 from embershard.modules.scope import to_examples
 
 __all__ = [
@@ -16,10 +23,15 @@ __all__ = [
     "EmbeddingBagConfig",
     "EmbeddingCollection",
     "EmbeddingConfig",
+    "FeatureProcessedEmbeddingBagCollection",
+    "FeatureProcessor",
+    "FeatureProcessorsCollection",
     "FusedEmbeddingBagCollection",
     "FusedEmbeddingCollection",
     "LowRankCrossNet",
     "Perceptron",
     "PoolingType",
+    "PositionWeightedModule",
+    "PositionWeightedModuleCollection",
     "to_examples",
 ]

@@ -4,6 +4,7 @@ from embershard.sharding.checkpoint import AsyncStateWriter, load_state, save_st
 from embershard.sharding.embedding import ShardedEmbeddingCollection
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.feature_processed import ShardedFeatureProcessedEmbeddingBagCollection
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.optimizers import (
     LAMB,
@@ -27,7 +28,11 @@ from embershard.sharding.plan import (
     table_row_wise,
     table_wise,
 )
-from embershard.sharding.sharders import EmbeddingBagCollectionSharder, EmbeddingCollectionSharder
+from embershard.sharding.sharders import (
+    EmbeddingBagCollectionSharder,
+    EmbeddingCollectionSharder,
+    FeatureProcessedEmbeddingBagCollectionSharder,
+)
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -51,6 +56,7 @@ __all__ = [
     "EmbeddingComputeKernel",
     "EmbeddingModuleShardingPlan",
     "EvalPipelineSparseDist",
+    "FeatureProcessedEmbeddingBagCollectionSharder",
     "ParameterSharding",
     "ParameterShardingGenerator",
     "PartialRowWiseAdam",
@@ -58,6 +64,7 @@ __all__ = [
     "RowWiseAdagrad",
     "ShardedEmbeddingBagCollection",
     "ShardedEmbeddingCollection",
+    "ShardedFeatureProcessedEmbeddingBagCollection",
     "ShardingEnv",
     "ShardingPlan",
     "ShardingType",

@@ -40,6 +40,7 @@ class CollectionShards:
         seed: of new weights.
         is_weighted: whether the features' weights are sent.
         pooled: whether bags are summed, or every id keeps its vector.
+        max_lengths: feature -> most ids of a bag, if their positions are sent in place of weights.
     """
 
     def __init__(
@@ -53,11 +54,20 @@ class CollectionShards:
         seed: int,
         is_weighted: bool,
         pooled: bool,
+        max_lengths: Mapping[str, int] | None = None,
     ) -> None:
+        self.plan = plan
+        """Of each table."""
         sharded, replicated = split_replicated(tables, plan)
         self._env, self._replicated = env, replicated
         self.layout = build_layout(sharded, plan, optimizers, env.world_size, pooled=pooled)
-        sorter = Sorter(self.layout, is_weighted=is_weighted, replicated=replicated, pooled=pooled)
+        sorter = Sorter(
+            self.layout,
+            is_weighted=is_weighted,
+            replicated=replicated,
+            pooled=pooled,
+            max_lengths=max_lengths,
+        )
         self.receiver = Receiver(self.layout, sorter, env.rank)
         self.tables = ShardedTables(self.layout, env.rank, pooled=pooled)
         for local in self.tables.shards:

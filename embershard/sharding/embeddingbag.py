@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
+    FeatureProcessorsCollection,
     FusedEmbeddingBagCollection,
 )
 from embershard.modules.tables import TableDict, embedding_names
@@ -22,6 +24,7 @@ from embershard.sharding.collection import CollectionShards, fill_replicas, spli
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming
 from embershard.sharding.output_dist import OutputDist, distribute
+from embershard.sharding.position_weights import PositionWeights
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ParameterSharding
 from embershard.sharding.vector_exchange import QCommsConfig
@@ -45,6 +48,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
         optimizers: of each table that is not data_parallel.
         seed: of new weights.
         comms: as what vectors and gradients travel between ranks.
+        processors: make the weights of ids. None: they are the input's.
+        position_weights: those of ``processors``, by feature.
     """
 
     def __init__(
@@ -56,6 +61,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
         *,
         seed: int = 0,
         comms: QCommsConfig | None = None,
+        processors: FeatureProcessorsCollection | None = None,
+        position_weights: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
         configs = module.embedding_bag_configs()
@@ -71,6 +78,14 @@ class ShardedEmbeddingBagCollection(nn.Module):
             seed=seed,
             is_weighted=self._is_weighted,
             pooled=True,
+            max_lengths={name: len(each) for name, each in position_weights.items()}
+            if position_weights
+            else None,
+        )
+        # In a tuple: the parameters are those of the module that holds this one.
+        self._processors = tuple([processors] if processors else [])
+        self._positions = (
+            PositionWeights(position_weights, self.shards.layout, env) if position_weights else None
         )
         self._exchange = OutputDist(self.shards.layout, env, comms or QCommsConfig())
         # In a tuple: its parameters are those of `embedding_bags`, under TorchRec's keys.
@@ -121,6 +136,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
         names = [feature for table in self._configs for feature in table.feature_names]
         parts = list[Tensor]()
         if self.shards.layout.lookups:
+            if self._positions is not None:
+                incoming = replace(incoming, weights=self._positions.weights(incoming))
             pooled = self.shards.tables.lookup(incoming)
             parts.append(
                 distribute(pooled, self._exchange, incoming.examples, outgoing.bag_lengths)
@@ -129,6 +146,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
             values = expand_pooled(parts[0], features, names, self._dims)
             return KeyedTensor(self._names, self._dims, values)
         # Side by side are the sharded lookups, then the replicated ones; each to its place.
+        for processor in self._processors:
+            padded = processor(padded)
         parts.append(self._replicas[0](padded).values())
         replicated = set(self._replicas[0].embedding_bags)
         owners = [table for table in self._configs for _ in table.feature_names]

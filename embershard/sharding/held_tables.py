@@ -50,7 +50,7 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
         for path, sharded in model.sharded_modules().items():
             local = sharded.local_shards()
             for table in tables_of(sharded):
-                sharding = model.plan.plan[path][table.name]
+                sharding = sharded.shards.plan[table.name]
                 if sharding.sharding_type != ShardingType.DATA_PARALLEL.value:
                     found.append(
                         HeldTable(

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
 from embershard.optim import CombinedOptimizer
 from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.model_inputs import ModelInputs
@@ -21,6 +20,7 @@ from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import (
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,
+    FeatureProcessedEmbeddingBagCollectionSharder,
     ShardedCollection,
     Sharder,
 )
@@ -64,7 +64,11 @@ class DistributedModelParallel(nn.Module):
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
         self._env, self._plan, self._counts_accesses = env, plan, count_accesses
         if sharders is None:
-            sharders = [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
+            sharders = [
+                EmbeddingBagCollectionSharder(),
+                EmbeddingCollectionSharder(),
+                FeatureProcessedEmbeddingBagCollectionSharder(),
+            ]
         chosen = agree(
             env.process_group,
             lambda: _checked(module, plan, sharders, env.world_size),
@@ -226,9 +230,15 @@ def _checked(
         sharder.optimizers(modules[path], cut, where=where)
         chosen[path] = sharder
     for path, each in modules.items():
-        if path not in plan.plan and any(sharder.can_shard(each) for sharder in sharders):
+        if any(path == outer or _is_within(path, outer) for outer in plan.plan):
+            continue
+        if any(sharder.can_shard(each) for sharder in sharders):
             raise InputError(f"plan: module {path!r}: expected a plan of its tables, got none")
     return chosen
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path.startswith(f"{outer}." if outer else "")
 
 
 def _digest(
@@ -246,8 +256,7 @@ def _digest(
             said.append(f"{table.name} {table.num_embeddings} {table.embedding_dim}")
             said.append(f"{table.feature_names} {getattr(table, 'pooling', None)}")
         said.append(type(collection).__name__)
-        if isinstance(collection, EmbeddingBagCollection | FusedEmbeddingBagCollection):
-            said.append(f"weighted={collection.is_weighted()}")
+        said.append(f"weighted={getattr(collection, 'is_weighted', bool)()}")
         said.append(str(sharder.comms))
         said.append(str(sharder.optimizers(collection, plan.plan[path], where=path)))
     said += [

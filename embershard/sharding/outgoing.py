@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import permute_segments
 from embershard.modules import EmbeddingConfig
 from embershard.modules.bags import read_lists
+from embershard.modules.position_weights import check_positions, positions_of
 from embershard.modules.variable_batch import pad_variable_batch
 from embershard.sharding.layout import Layout
 
@@ -53,6 +54,7 @@ class Sorter:
         is_weighted: whether the features' weights are sent.
         replicated: tables that every rank holds; their features are checked and stay.
         pooled: whether bags are summed; if not, the positions of ids are kept.
+        max_lengths: feature -> most ids of a bag, if positions are sent in place of weights.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class Sorter:
         is_weighted: bool,
         replicated: Sequence[EmbeddingConfig],
         pooled: bool = True,
+        max_lengths: Mapping[str, int] | None = None,
     ) -> None:
-        self._pooled = pooled
+        self._pooled, self._max_lengths = pooled, max_lengths
         self._layout, self._is_weighted, self._replicated = layout, is_weighted, replicated
         self._features = [lookup.feature for lookup in layout.lookups]
         self._rows = torch.tensor([each.table.num_embeddings for each in layout.lookups]).long()
@@ -93,6 +96,7 @@ class Sorter:
         for table in self._replicated:
             for feature in table.feature_names:
                 read_lists(features, feature, table)
+        self._check_positions(features)
         ids, lengths, weights = self._select(features)
         examples = lengths.shape[1]
         counts = lengths.sum(1)
@@ -138,11 +142,15 @@ class Sorter:
 
     def _select(self, features: KeyedJaggedTensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """int64 ids, int64 lengths ``(lookups, B)`` and weights, lookup after lookup."""
-        weights = features.weights_or_none() if self._is_weighted else None
-        if self._is_weighted and weights is None:
+        is_read = self._is_weighted and self._max_lengths is None
+        weights = features.weights_or_none() if is_read else None
+        if is_read and weights is None:
             raise InputError(f"features {features.keys()}: expected weights, got none")
         if weights is not None and weights.requires_grad:
-            raise InputError("weights: expected none that require a gradient in sharded training")
+            raise InputError(
+                "weights: expected none that require a gradient in sharded training, where they "
+                "get none; FeatureProcessedEmbeddingBagCollection trains position weights"
+            )
         keys = features.index_per_key()
         for lookup in self._layout.lookups:
             if lookup.feature not in keys:
@@ -159,7 +167,14 @@ class Sorter:
         if features.keys() != self._features:
             order = torch.tensor([keys[name] for name in self._features], dtype=torch.int32)
             lengths, ids, weights = permute_segments(order, lengths, ids, weights)
+        if self._max_lengths is not None:
+            weights = positions_of(lengths.flatten(), len(ids)).float()
         return ids, lengths, weights
+
+    def _check_positions(self, features: KeyedJaggedTensor) -> None:
+        for feature, most in (self._max_lengths or {}).items():
+            if feature in features.keys():  # noqa: SIM118  not a dict
+                check_positions(f"feature {feature!r}: ", features[feature].lengths(), most)
 
     def _check(self, ids: Tensor, lookup_of_id: Tensor) -> None:
         outside = (ids < -1) | (ids >= self._rows[lookup_of_id])

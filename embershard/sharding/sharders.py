@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias, final
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingCollection,
+    FeatureProcessedEmbeddingBagCollection,
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
 )
@@ -20,6 +21,7 @@ from embershard.modules.tables import TableDict
 from embershard.sharding.embedding import ShardedEmbeddingCollection
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv
+from embershard.sharding.feature_processed import ShardedFeatureProcessedEmbeddingBagCollection
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from embershard.sharding.types import (
     EmbeddingModuleShardingPlan,
@@ -36,6 +38,7 @@ from embershard.sharding.vector_exchange import (
 __all__ = [
     "EmbeddingBagCollectionSharder",
     "EmbeddingCollectionSharder",
+    "FeatureProcessedEmbeddingBagCollectionSharder",
     "ShardedCollection",
     "Sharder",
 ]
@@ -69,12 +72,12 @@ class Sharder(Protocol):
         *,
         where: str,
         seed: int,
-    ) -> ShardedCollection:
+    ) -> nn.Module:
         """The sharded collection in place of ``module``."""
 
 
-class EmbeddingBagCollectionSharder:
-    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``.
+class CollectionSharder:
+    """Of one kind of collections.
 
     Args:
         fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
@@ -87,6 +90,10 @@ class EmbeddingBagCollectionSharder:
         InputError: a setting that cannot be used.
     """
 
+    _kinds: ClassVar[tuple[type[nn.Module], ...]]
+    _sharded: ClassVar[Any]
+    _exchange: ClassVar[str]
+
     def __init__(
         self,
         fused_params: Mapping[str, Any] | None = None,
@@ -97,7 +104,7 @@ class EmbeddingBagCollectionSharder:
 
     def can_shard(self, module: nn.Module) -> bool:
         """Whether this sharder shards such modules."""
-        return isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+        return isinstance(module, self._kinds)
 
     def optimizers(
         self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
@@ -105,11 +112,15 @@ class EmbeddingBagCollectionSharder:
         """Of each table that is not data_parallel.
 
         Raises:
-            InputError: a table has none.
+            InputError: a table has none, or weights of ids are made of other things than positions.
         """
-        assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
-        own = module.optimizer if isinstance(module, FusedEmbeddingBagCollection) else None
-        return _optimizers(module.embedding_bags, plan, own, self._default, where)
+        if isinstance(module, FeatureProcessedEmbeddingBagCollection):
+            module.position_weights()
+            module = module.split()[1]
+        own: FusedOptimizer | None = None
+        if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
+            own = module.optimizer
+        return _optimizers(tables_in(module), plan, own, self._default, where)
 
     def shard(
         self,
@@ -119,63 +130,63 @@ class EmbeddingBagCollectionSharder:
         *,
         where: str,
         seed: int,
-    ) -> ShardedEmbeddingBagCollection:
+    ) -> nn.Module:
         """The sharded collection in place of ``module``."""
-        assert isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+        assert self.can_shard(module)
         optimizers = self.optimizers(module, plan, where=where)
-        comms = self.comms[POOLED]
-        return ShardedEmbeddingBagCollection(module, plan, env, optimizers, seed=seed, comms=comms)
+        comms = self.comms[self._exchange]
+        sharded: nn.Module = self._sharded(module, plan, env, optimizers, seed=seed, comms=comms)
+        return sharded
 
 
-class EmbeddingCollectionSharder:
-    """Shards ``EmbeddingCollection`` and ``FusedEmbeddingCollection``.
+@final
+class EmbeddingBagCollectionSharder(CollectionSharder):
+    """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``; for arguments see
+    ``CollectionSharder``."""
+
+    _kinds = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
+    _sharded = ShardedEmbeddingBagCollection
+    _exchange = POOLED
+
+
+@final
+class EmbeddingCollectionSharder(CollectionSharder):
+    """Shards ``EmbeddingCollection`` and ``FusedEmbeddingCollection``; for arguments see
+    ``CollectionSharder``."""
+
+    _kinds = (EmbeddingCollection, FusedEmbeddingCollection)
+    _sharded = ShardedEmbeddingCollection
+    _exchange = SEQUENCE
+
+
+@final
+class FeatureProcessedEmbeddingBagCollectionSharder(CollectionSharder):
+    """Shards ``FeatureProcessedEmbeddingBagCollection``.
 
     Args:
-        fused_params: as of ``EmbeddingBagCollectionSharder``.
-        qcomm_codecs_registry: likewise.
-
-    Raises:
-        InputError: a setting that cannot be used.
+        ebc_sharder: whose ``fused_params`` and, unless given, ``qcomm_codecs_registry`` to use.
+        qcomm_codecs_registry: see ``CollectionSharder``.
     """
+
+    _kinds = (FeatureProcessedEmbeddingBagCollection,)
+    _sharded = ShardedFeatureProcessedEmbeddingBagCollection
+    _exchange = POOLED
 
     def __init__(
         self,
-        fused_params: Mapping[str, Any] | None = None,
+        ebc_sharder: EmbeddingBagCollectionSharder | None = None,
         qcomm_codecs_registry: Mapping[str, QCommsConfig] | None = None,
     ) -> None:
-        self.comms = registered_comms(qcomm_codecs_registry)
-        self._default = None if fused_params is None else optimizer_of_params(fused_params)
+        ebc_sharder = ebc_sharder or EmbeddingBagCollectionSharder()
+        super().__init__(None, qcomm_codecs_registry or ebc_sharder.comms)
+        self._default = ebc_sharder._default
 
-    def can_shard(self, module: nn.Module) -> bool:
-        """Whether this sharder shards such modules."""
-        return isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
 
-    def optimizers(
-        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
-    ) -> dict[str, FusedOptimizer]:
-        """Of each table that is not data_parallel.
-
-        Raises:
-            InputError: a table has none.
-        """
-        assert isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
-        own = module.optimizer if isinstance(module, FusedEmbeddingCollection) else None
-        return _optimizers(module.embeddings, plan, own, self._default, where)
-
-    def shard(
-        self,
-        module: nn.Module,
-        plan: EmbeddingModuleShardingPlan,
-        env: ShardingEnv,
-        *,
-        where: str,
-        seed: int,
-    ) -> ShardedEmbeddingCollection:
-        """The sharded collection in place of ``module``."""
-        assert isinstance(module, EmbeddingCollection | FusedEmbeddingCollection)
-        optimizers = self.optimizers(module, plan, where=where)
-        comms = self.comms[SEQUENCE]
-        return ShardedEmbeddingCollection(module, plan, env, optimizers, seed=seed, comms=comms)
+def tables_in(module: Any) -> TableDict:
+    """The tables of a collection that pools, or of one that does not."""
+    is_pooled = isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
+    tables: TableDict = module.embedding_bags if is_pooled else module.embeddings
+    return tables
 
 
 def _optimizers(

@@ -90,7 +90,9 @@ class ShardedTables:
             if examples
         ]
         if not pooled:
-            return self._anchor.new_zeros(examples, self._columns) + self._anchor.sum()
+            # Weights of no ids are part of the sum: those that train get a gradient of 0.
+            nothing = self._anchor.sum() + (0 if weights is None else weights.sum())
+            return self._anchor.new_zeros(examples, self._columns) + nothing
         return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
     def gather(self, incoming: Incoming) -> Tensor:

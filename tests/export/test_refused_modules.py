@@ -6,7 +6,12 @@ from torch import nn
 
 from embershard.errors import ExportError
 from embershard.export.program_builder import build_program
-from embershard.modules import to_examples
+from embershard.modules import (
+    EmbeddingBagCollection,
+    FeatureProcessedEmbeddingBagCollection,
+    PositionWeightedModuleCollection,
+    to_examples,
+)
 from tests.export.expanding import Forward
 from tests.export.models import SCHEMA, collection
 
@@ -40,6 +45,18 @@ def loop(m, d, s):
 
 def number(m, d, s):
     return d.sum(1) + float(m.embeddings(s)["user"][0, 0])
+
+
+def test_position_weights_are_refused_with_the_module():
+    bags = EmbeddingBagCollection(collection().embedding_bag_configs()[:1], is_weighted=True)
+    (table,) = bags.embedding_bag_configs()
+    weights = PositionWeightedModuleCollection(dict.fromkeys(table.feature_names, 3))
+    processed = FeatureProcessedEmbeddingBagCollection(bags, weights)
+    message = refusal_of(lambda m, d, s: m.fp(s)["user"].sum(1), fp=processed)
+    assert message == (
+        "fp: expected embedding collections without feature processors, got a "
+        "FeatureProcessedEmbeddingBagCollection: packages hold no position weights"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+"""``FeatureProcessedEmbeddingBagCollection``: weights of ids from modules, then pooled lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.jagged import KeyedJaggedTensor, KeyedTensor
+from embershard.modules.configs import EmbeddingBagConfig
+from embershard.modules.embedding_bags import EmbeddingBagCollection
+from embershard.modules.fused_embedding_bags import FusedEmbeddingBagCollection
+from embershard.modules.position_weights import (
+    FeatureProcessor,
+    FeatureProcessorsCollection,
+    HasPositionWeights,
+    check_names,
+    with_weights,
+)
+
+__all__ = ["FeatureProcessedEmbeddingBagCollection"]
+
+
+class FeatureProcessedEmbeddingBagCollection(nn.Module):
+    """A weighted collection whose weights feature processors make: position weights, say.
+
+    State dict keys begin with ``_embedding_bag_collection`` and ``_feature_processors``, as
+    TorchRec's.
+
+    Args:
+        embedding_bag_collection: weighted.
+        feature_processors: one for each feature of its tables, or one for all of them.
+
+    Raises:
+        InputError: a collection that is not weighted, features without a processor, or one whose
+            name torch's state dicts cannot hold.
+    """
+
+    def __init__(
+        self,
+        embedding_bag_collection: EmbeddingBagCollection | FusedEmbeddingBagCollection,
+        feature_processors: Mapping[str, FeatureProcessor] | FeatureProcessorsCollection,
+    ) -> None:
+        super().__init__()
+        if not embedding_bag_collection.is_weighted():
+            raise InputError(
+                "embedding_bag_collection: expected is_weighted=True with feature processors, "
+                "got False"
+            )
+        tables = embedding_bag_collection.embedding_bag_configs()
+        features = {feature for table in tables for feature in table.feature_names}
+        if isinstance(feature_processors, FeatureProcessorsCollection):
+            self._feature_processors: FeatureProcessorsCollection = feature_processors
+        elif features == feature_processors.keys():
+            self._feature_processors = _Processors(feature_processors)
+        else:
+            raise InputError(
+                f"feature_processors: expected one for each of {sorted(features)}, "
+                f"got {sorted(feature_processors)}"
+            )
+        self._embedding_bag_collection = embedding_bag_collection
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Make weights, look up and pool; see ``EmbeddingBagCollection.forward``. Weights of the
+        input are not read."""
+        pooled: KeyedTensor = self._embedding_bag_collection(self._feature_processors(features))
+        return pooled
+
+    def split(
+        self,
+    ) -> tuple[FeatureProcessorsCollection, EmbeddingBagCollection | FusedEmbeddingBagCollection]:
+        """The processors, and the collection that looks up."""
+        return self._feature_processors, self._embedding_bag_collection
+
+    def position_weights(self) -> dict[str, nn.Parameter]:
+        """Feature -> ``(max_feature_length,)``.
+
+        Raises:
+            InputError: processors that make weights of other things than positions.
+        """
+        found = dict[str, nn.Parameter]()
+        for table in self.embedding_bag_configs():
+            for feature in table.feature_names:
+                weight = None
+                if isinstance(self._feature_processors, HasPositionWeights):
+                    weight = self._feature_processors.position_weights_of(feature)
+                if weight is None:
+                    raise InputError(
+                        f"feature_processors: feature {feature!r}: expected position weights, "
+                        "got none"
+                    )
+                found[feature] = weight
+        return found
+
+    def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
+        """The tables, in order."""
+        return self._embedding_bag_collection.embedding_bag_configs()
+
+    def embedding_names(self) -> list[str]:
+        """As of ``EmbeddingBagCollection``."""
+        return self._embedding_bag_collection.embedding_names()
+
+    def is_weighted(self) -> bool:
+        """Whether rows are multiplied by weights: yes."""
+        return True
+
+
+class _Processors(FeatureProcessorsCollection):
+    """One for each feature, under TorchRec's keys: the feature."""
+
+    def __init__(self, processors: Mapping[str, FeatureProcessor]) -> None:
+        super().__init__()
+        check_names(processors)
+        self._modules.update(processors)
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        found = [torch.empty(0, device=features.device())]
+        for feature, jagged in features.to_dict().items():
+            processor = self._modules.get(feature)
+            if processor is None:
+                found.append(torch.ones(len(jagged.values()), device=features.device()))
+                continue
+            try:
+                found.append(processor(jagged).weights())
+            except InputError as error:
+                raise InputError(f"feature {feature!r}: {error}") from error
+        return with_weights(features, torch.cat(found))
+
+    def position_weights_of(self, feature: str) -> nn.Parameter | None:
+        processor = self._modules.get(feature)
+        return (
+            processor.position_weights_of(feature)
+            if isinstance(processor, HasPositionWeights)
+            else None
+        )

@@ -1,0 +1,218 @@
+"""Weights of ids by their position in the bag, trained with the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Protocol, final, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.jagged import JaggedTensor, KeyedJaggedTensor
+
+__all__ = [
+    "FeatureProcessor",
+    "FeatureProcessorsCollection",
+    "HasPositionWeights",
+    "PositionWeightedModule",
+    "PositionWeightedModuleCollection",
+    "check_names",
+    "check_positions",
+    "positions_of",
+    "with_weights",
+]
+
+POSITIONS_MAX = 1 << 24
+"""Positions that float32, as which they travel between ranks, counts exactly."""
+
+
+class FeatureProcessor(nn.Module, ABC):
+    """Gives the ids of one feature weights."""
+
+    @abstractmethod
+    def forward(self, features: JaggedTensor) -> JaggedTensor:
+        """The same lists, with weights."""
+
+
+class FeatureProcessorsCollection(nn.Module, ABC):
+    """Gives the ids of several features weights."""
+
+    @abstractmethod
+    def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """The same features, with weights."""
+
+
+@runtime_checkable
+class HasPositionWeights(Protocol):
+    """Weights by position alone: what sharded collections look up with."""
+
+    def position_weights_of(self, feature: str) -> nn.Parameter | None:
+        """``(max_feature_length,)`` of a feature. None: it has none."""
+
+
+@final
+class PositionWeightedModule(FeatureProcessor):
+    """The weight of an id is a parameter of its position in the bag: ``position_weight``, 1 at
+    first.
+
+    Args:
+        max_feature_length: most ids of a bag, 1 .. 2**24.
+        device: of the parameter. None: torch's default.
+
+    Raises:
+        InputError: another length.
+    """
+
+    def __init__(self, max_feature_length: int, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        self.position_weight = _new_weight("", max_feature_length, device)
+
+    def forward(self, features: JaggedTensor) -> JaggedTensor:
+        """The same lists; weights float32 ``(total,)``. Weights that were there are left out.
+
+        Raises:
+            InputError: a bag of more ids than there are weights.
+        """
+        check_positions("", features.lengths(), len(self.position_weight))
+        weights = self.position_weight[positions_of(features.lengths(), len(features.values()))]
+        return JaggedTensor(features.values(), weights, features.lengths())
+
+    def position_weights_of(self, feature: str) -> nn.Parameter:
+        """``(max_feature_length,)``."""
+        return self.position_weight
+
+    def reset_parameters(self) -> None:
+        """All weights 1."""
+        nn.init.ones_(self.position_weight)
+
+
+@final
+class PositionWeightedModuleCollection(FeatureProcessorsCollection):
+    """As ``PositionWeightedModule``, of several features. State dict keys are
+    ``position_weights.<feature>``.
+
+    Args:
+        max_feature_lengths: feature -> most ids of a bag, 1 .. 2**24.
+        device: of the parameters. None: torch's default.
+
+    Raises:
+        InputError: another length, or a feature whose name torch's state dicts cannot hold.
+    """
+
+    def __init__(
+        self,
+        max_feature_lengths: Mapping[str, int],
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        check_names(max_feature_lengths)
+        self.max_feature_lengths = dict(max_feature_lengths)
+        self.position_weights = _Weights(
+            {
+                feature: _new_weight(f"feature {feature!r}: ", length, device)
+                for feature, length in max_feature_lengths.items()
+            }
+        )
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """The same features; weights float32 ``(total,)``, 1 of a feature without position weights.
+        Weights that were there are left out.
+
+        Raises:
+            InputError: a bag of more ids than there are weights.
+        """
+        found = [torch.empty(0, device=features.device())]
+        for feature, jagged in features.to_dict().items():
+            total = len(jagged.values())
+            weight = self.position_weights_of(feature)
+            if weight is None:
+                found.append(torch.ones(total, device=features.device()))
+                continue
+            check_positions(f"feature {feature!r}: ", jagged.lengths(), len(weight))
+            found.append(weight[positions_of(jagged.lengths(), total)])
+        return with_weights(features, torch.cat(found))
+
+    def position_weights_of(self, feature: str) -> nn.Parameter | None:
+        """``(max_feature_lengths[feature],)``. None: it has none."""
+        return self.position_weights.get(feature)
+
+    def reset_parameters(self) -> None:
+        """All weights 1."""
+        for weight in self.position_weights.parameters():
+            nn.init.ones_(weight)
+
+
+class _Weights(nn.Module):
+    """Parameters by name; not a ParameterDict, which refuses features like ``keys``."""
+
+    def __init__(self, weights: Mapping[str, nn.Parameter]) -> None:
+        super().__init__()
+        self._parameters.update(weights)
+
+    def get(self, name: str) -> nn.Parameter | None:
+        return self._parameters.get(name)
+
+
+def check_names(features: Iterable[str]) -> None:
+    """Refuse names that cannot be part of a key of torch's state dicts.
+
+    Raises:
+        InputError: there is one.
+    """
+    for feature in features:
+        if "." in feature:
+            raise InputError(
+                f"feature {feature!r}: expected a name without '.' with a feature processor"
+            )
+
+
+def with_weights(features: KeyedJaggedTensor, weights: Tensor) -> KeyedJaggedTensor:
+    """The same features with other weights, ``(total,)``."""
+    is_variable = features.variable_stride_per_key()
+    return KeyedJaggedTensor(
+        features.keys(),
+        features.values(),
+        weights,
+        features.lengths(),
+        stride=None if is_variable else features.stride(),
+        length_per_key=features.length_per_key(),
+        stride_per_key_per_rank=features.stride_per_key_per_rank() if is_variable else None,
+        inverse_indices=features.inverse_indices_or_none(),
+        repeated_keys=True,
+    )
+
+
+def positions_of(lengths: Tensor, total: int) -> Tensor:
+    """Position of each id in its bag.
+
+    Args:
+        lengths: integers ``(B,)``, none below 0.
+        total: their sum.
+
+    Returns:
+        int64 ``(total,)``.
+    """
+    lengths = lengths.long()
+    firsts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=total)
+    return torch.arange(total, device=lengths.device) - firsts
+
+
+def check_positions(where: str, lengths: Tensor, most: int) -> None:
+    """Refuse bags that position weights do not reach to the end of.
+
+    Raises:
+        InputError: there is one.
+    """
+    if lengths.numel() and int(lengths.max()) > most:
+        raise InputError(
+            f"{where}expected at most {most} ids a bag, as many as position weights; got "
+            f"{int(lengths.max())} in example {int(lengths.argmax())}"
+        )
+
+
+def _new_weight(where: str, length: int, device: torch.device | str | None) -> nn.Parameter:
+    if not 1 <= length <= POSITIONS_MAX:
+        raise InputError(f"{where}max_feature_length: expected 1 .. {POSITIONS_MAX}, got {length}")
+    return nn.Parameter(torch.ones(length, device=device))

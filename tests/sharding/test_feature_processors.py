@@ -1,0 +1,111 @@
+"""Position weights train with sharded tables as with whole ones."""
+
+import pytest
+import torch
+
+from embershard.modules import (
+    EmbeddingBagConfig,
+    FeatureProcessedEmbeddingBagCollection,
+    FeatureProcessor,
+)
+from embershard.sharding.sharders import FeatureProcessedEmbeddingBagCollectionSharder
+from tests.sharding.cases import collection_of
+from tests.sharding.processor_cases import (
+    MAX_LENGTHS,
+    bad_batch,
+    initial_positions,
+    train,
+    train_pipelined,
+)
+from tests.sharding.reference import LEARNING_RATE, loss_of, make_case, pool
+from tests.sharding.test_embeddingbag import KINDS, SIZES, check_close, plan_of
+
+STEPS = 5
+
+
+def case_of(world_size):
+    return make_case(world_size, is_weighted=True, sizes=SIZES[world_size], steps=STEPS)
+
+
+def run_reference(case):
+    """Outputs of each step and rank, tables and position weights in the end; SGD, float64."""
+    tables = {name: each.double() for name, each in case.weights.items()}
+    positions = {name: each.double() for name, each in initial_positions().items()}
+    outputs = []
+    for step, ranks in enumerate(case.batches):
+        leaves = [
+            {name: each.clone().requires_grad_() for name, each in of.items()}
+            for of in (tables, positions)
+        ]
+        pooled = []
+        for batch in ranks:
+            weighted = {
+                feature: (ids, lengths, leaves[1][feature][_positions(lengths)])
+                for feature, (ids, lengths, _) in batch.items()
+            }
+            pooled.append(pool(case, leaves[0], weighted))
+        outputs.append([each.detach() for each in pooled])
+        (sum(loss_of(each, step) for each in pooled) / len(ranks)).backward()
+        for values, of in zip((tables, positions), leaves, strict=True):
+            for name, leaf in of.items():
+                values[name] = values[name] - LEARNING_RATE * leaf.grad
+    return outputs, tables, positions
+
+
+def _positions(lengths):
+    return torch.tensor([at for length in lengths.tolist() for at in range(length)]).long()
+
+
+@pytest.mark.parametrize("is_dict", [False, True], ids=["collection", "module-a-feature"])
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_five_steps_with_position_weights_equal_unsharded_training(
+    workers, kind, world_size, is_dict
+):
+    case = case_of(world_size)
+    outputs, tables, positions = run_reference(case)
+    found = workers.run(world_size, train, case, plan_of(case, kind, world_size), is_dict)
+    for rank, (given, shards, replicas, weights) in enumerate(found):
+        for step, expected in enumerate(outputs):
+            check_close(given[step], expected[rank])
+        for name, weight in replicas.items():
+            check_close(weight, tables[name])
+        for shard, weight, _ in shards:
+            rows, columns = slice(*shard.rows), slice(*shard.columns)
+            check_close(weight, tables[shard.table][rows, columns])
+        assert weights.keys() == positions.keys()
+        for feature, weight in weights.items():
+            check_close(weight, positions[feature])
+
+
+def test_a_pipelined_step_looks_up_with_the_position_weights_of_its_step(workers):
+    case = case_of(2)
+    for plain, pipelined in workers.run(2, train_pipelined, case, plan_of(case, "row_wise", 2)):
+        for one, other in zip(plain, pipelined, strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["row_wise", "data_parallel"])
+def test_a_bag_longer_than_the_position_weights_is_one_message_on_all_ranks(workers, kind):
+    case = case_of(2)
+    message = (
+        f"rank 1: feature 'i': expected at most {MAX_LENGTHS['i']} ids a bag, as many as position "
+        "weights; got 7 in example 1"
+    )
+    assert workers.run(2, bad_batch, case, plan_of(case, kind, 2)) == [message, message]
+
+
+class Ones(FeatureProcessor):
+    def forward(self, features):
+        return features
+
+
+def test_sharding_other_processors_than_position_weights_is_refused():
+    case = case_of(1)
+    features = {name for *_, names, _ in case.tables for name in names}
+    module = FeatureProcessedEmbeddingBagCollection(
+        collection_of(case), {feature: Ones() for feature in features}
+    )
+    assert isinstance(module.embedding_bag_configs()[0], EmbeddingBagConfig)
+    with pytest.raises(ValueError, match="feature_processors: feature 'u': expected position"):
+        FeatureProcessedEmbeddingBagCollectionSharder().optimizers(module, {}, where="here")
