@@ -10,12 +10,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from embershard.jagged.segments import stride_of
+
 __all__ = [
     "jagged_fault",
     "keyed_fault",
     "keyed_jagged_fault",
     "keys_fault",
     "positions_fault",
+    "segments_fault",
+    "stride_fault",
     "strides_fault",
     "totals_fault",
 ]
@@ -112,6 +116,34 @@ def strides_fault(
         if len(length_per_key) != len(keys):
             return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
         return totals_fault(keys, length_per_key, values.size(0))
+    return ""
+
+
+def stride_fault(
+    keys: list[str],
+    values: Tensor,
+    lengths: Tensor | None,
+    offsets: Tensor | None,
+    stride: int | None,
+    strides: list[int] | None,
+    length_per_key: list[int] | None,
+) -> tuple[str, int]:
+    """Contradictions of a batch, and its examples. ``strides``: of each key of a variable one."""
+    if strides is not None:
+        fault = strides_fault(keys, values, lengths, offsets, stride, strides, length_per_key)
+        return fault, max(strides) if len(strides) != 0 else 0
+    examples = stride_of(len(keys), stride, lengths, offsets)
+    fault = keyed_jagged_fault(keys, values, lengths, offsets, examples, length_per_key)
+    return fault, examples
+
+
+def segments_fault(counts: list[int], num_keys: int) -> str:
+    """Of numbers of consecutive keys."""
+    for place, count in enumerate(counts):
+        if count < 0:
+            return f"expected at least 0 keys at {place}, got {count}"
+    if sum(counts) != num_keys:
+        return f"expected numbers that sum to {num_keys} keys, got {sum(counts)}"
     return ""
 
 

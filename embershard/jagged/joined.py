@@ -7,9 +7,29 @@ from embershard.errors import InputError
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 
-__all__ = ["concat_keyed", "empty_like_keyed", "from_features"]
+__all__ = ["concat_keyed", "empty_keyed", "empty_like_keyed", "from_features"]
 
 # These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
+
+
+@torch.fx.wrap
+def empty_keyed(
+    is_weighted: bool,
+    device: torch.device | None,
+    values_dtype: torch.dtype | None,
+    weights_dtype: torch.dtype | None,
+    lengths_dtype: torch.dtype,
+) -> KeyedJaggedTensor:
+    weights: Tensor | None = None
+    if is_weighted:
+        weights = torch.empty(0, dtype=weights_dtype, device=device)
+    keys: list[str] = []
+    return KeyedJaggedTensor(
+        keys,
+        torch.empty(0, dtype=values_dtype, device=device),
+        weights,
+        torch.empty(0, dtype=lengths_dtype, device=device),
+    )
 
 
 @torch.fx.wrap

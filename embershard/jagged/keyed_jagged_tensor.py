@@ -11,27 +11,10 @@ import torch
 from torch import Tensor
 
 from embershard.errors import InputError, MissingKeyError
-from embershard.jagged.checks import (
-    jagged_fault,
-    keyed_jagged_fault,
-    keys_fault,
-    positions_fault,
-    strides_fault,
-    totals_fault,
-)
+from embershard.jagged import checks, segments
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
 from embershard.jagged.rendering import keyed_jagged_repr, keyed_jagged_text
-from embershard.jagged.segments import (
-    counts_at,
-    counts_of_lengths,
-    counts_of_offsets,
-    gather_slices,
-    lengths_to_offsets,
-    offsets_to_lengths,
-    running_sums,
-    stride_of,
-)
 from embershard.jagged.tracing import TraceableMeta
 
 __all__ = ["KeyedJaggedTensor"]
@@ -87,22 +70,24 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         repeated_keys: bool = False,
     ) -> None:
         names = list(keys)
-        fault = "" if repeated_keys else keys_fault(names)
-        if fault == "" and isinstance(lengths, Tensor) and lengths.dim() == 2:
+        if isinstance(lengths, Tensor) and lengths.dim() == 2:
             if lengths.size(0) != len(names):
-                fault = f"lengths: expected {len(names)} rows, one a key, got {lengths.size(0)}"
+                raise InputError(
+                    f"KeyedJaggedTensor lengths: expected {len(names)} rows, one a key, "
+                    f"got {lengths.size(0)}"
+                )
             lengths = lengths.reshape(-1)
-        if fault == "":
-            fault = jagged_fault(values, weights, lengths, offsets)
-        examples = 0
-        strides: list[int] = []
-        if fault == "" and stride_per_key_per_rank is not None:
+        strides: list[int] | None = None
+        if stride_per_key_per_rank is not None:
             strides = [sum(each) for each in stride_per_key_per_rank]
-            fault = strides_fault(names, values, lengths, offsets, stride, strides, length_per_key)
-            examples = max(strides) if len(strides) != 0 else 0
-        elif fault == "":
-            examples = stride_of(len(names), stride, lengths, offsets)
-            fault = keyed_jagged_fault(names, values, lengths, offsets, examples, length_per_key)
+        fault = "" if repeated_keys else checks.keys_fault(names)
+        if fault == "":
+            fault = checks.jagged_fault(values, weights, lengths, offsets)
+        examples = 0
+        if fault == "":
+            fault, examples = checks.stride_fault(
+                names, values, lengths, offsets, stride, strides, length_per_key
+            )
         if fault != "":
             raise InputError(f"KeyedJaggedTensor {fault}")
 
@@ -145,7 +130,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
     @staticmethod
     def concat(kjt_list: list["KeyedJaggedTensor"]) -> "KeyedJaggedTensor":
         """All keys, in order. Raises InputError for none, another stride, or a key twice."""
-        return concat_keyed(kjt_list)
+        return joined.concat_keyed(kjt_list)
 
     @staticmethod
     def empty(
@@ -156,26 +141,17 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         lengths_dtype: torch.dtype = torch.int32,
     ) -> "KeyedJaggedTensor":
         """No keys and no examples. dtypes left out are torch's default one."""
-        weights: Tensor | None = None
-        if is_weighted:
-            weights = torch.empty(0, dtype=weights_dtype, device=device)
-        keys: list[str] = []
-        return KeyedJaggedTensor(
-            keys,
-            torch.empty(0, dtype=values_dtype, device=device),
-            weights,
-            torch.empty(0, dtype=lengths_dtype, device=device),
-        )
+        return joined.empty_keyed(is_weighted, device, values_dtype, weights_dtype, lengths_dtype)
 
     @staticmethod
     def empty_like(kjt: "KeyedJaggedTensor") -> "KeyedJaggedTensor":
         """No keys, but stride, dtypes, device and weightedness of ``kjt``."""
-        return empty_like_keyed(kjt)
+        return joined.empty_like_keyed(kjt)
 
     @staticmethod
     def from_jt_dict(jt_dict: dict[str, JaggedTensor]) -> "KeyedJaggedTensor":
         """One key from each entry, in order. Raises InputError for other examples or weights."""
-        return from_features(jt_dict)
+        return joined.from_features(jt_dict)
 
     def keys(self) -> list[str]:
         """The F names. Not to be changed."""
@@ -204,7 +180,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         if lengths is None:
             offsets = self._offsets
             assert offsets is not None
-            lengths = offsets_to_lengths(offsets)
+            lengths = segments.offsets_to_lengths(offsets)
             self._lengths = lengths
         return lengths
 
@@ -218,7 +194,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         if offsets is None:
             lengths = self._lengths
             assert lengths is not None
-            offsets = lengths_to_offsets(lengths, self._values.size(0))
+            offsets = segments.lengths_to_offsets(lengths, self._values.size(0))
             self._offsets = offsets
         return offsets
 
@@ -286,12 +262,12 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         if known is not None:
             return known
         if self._strides is not None:
-            counts = counts_at(self.offsets(), self.lengths_offset_per_key())
+            counts = segments.counts_at(self.offsets(), self.lengths_offset_per_key())
         elif self._by_offsets:
-            counts = counts_of_offsets(self.offsets(), len(self._keys))
+            counts = segments.counts_of_offsets(self.offsets(), len(self._keys))
         else:
-            counts = counts_of_lengths(self.lengths(), len(self._keys))
-        fault = totals_fault(self._keys, counts, self._values.size(0))
+            counts = segments.counts_of_lengths(self.lengths(), len(self._keys))
+        fault = checks.totals_fault(self._keys, counts, self._values.size(0))
         if fault != "":
             raise InputError(f"KeyedJaggedTensor {fault}")
         self._length_per_key = counts
@@ -303,18 +279,18 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
 
     def offset_per_key(self) -> list[int]:
         """Where each key's values begin, and at the end the total: F + 1 numbers."""
-        return running_sums(self.length_per_key())
+        return segments.running_sums(self.length_per_key())
 
     def offset_per_key_or_none(self) -> list[int] | None:
         """``offset_per_key`` if it needs no waiting."""
         known = self._length_per_key
         if known is None:
             return None
-        return running_sums(known)
+        return segments.running_sums(known)
 
     def lengths_offset_per_key(self) -> list[int]:
         """Where each key's lengths begin, and at the end their number: F + 1 numbers."""
-        return running_sums(self.stride_per_key())
+        return segments.running_sums(self.stride_per_key())
 
     def index_per_key(self) -> dict[str, int]:
         """Position of each key."""
@@ -329,13 +305,9 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         Raises:
             InputError: a negative number, or numbers that do not sum to the number of keys.
         """
-        for position, segment in enumerate(segments):
-            if segment < 0:
-                raise InputError(f"split: expected at least 0 keys at {position}, got {segment}")
-        if sum(segments) != len(self._keys):
-            raise InputError(
-                f"split: expected segments that sum to {len(self._keys)} keys, got {sum(segments)}"
-            )
+        fault = checks.segments_fault(segments, len(self._keys))
+        if fault != "":
+            raise InputError(f"split: {fault}")
         groups: list[KeyedJaggedTensor] = []
         first = 0
         for segment in segments:
@@ -349,7 +321,7 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         Raises:
             InputError: an index that is no key's position.
         """
-        fault = positions_fault(indices, len(self._keys))
+        fault = checks.positions_fault(indices, len(self._keys))
         if fault != "":
             raise InputError(f"permute: {fault}")
         counts = self.length_per_key()
@@ -357,12 +329,12 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
         strides = self._strides
         weights = self._weights
         if weights is not None:
-            weights = gather_slices(weights, bounds, indices)
+            weights = segments.gather_slices(weights, bounds, indices)
         return KeyedJaggedTensor(
             [self._keys[i] for i in indices],
-            gather_slices(self._values, bounds, indices),
+            segments.gather_slices(self._values, bounds, indices),
             weights,
-            gather_slices(self.lengths(), self.lengths_offset_per_key(), indices),
+            segments.gather_slices(self.lengths(), self.lengths_offset_per_key(), indices),
             None,
             None if strides is not None else self._stride,
             [counts[i] for i in indices],
@@ -425,6 +397,37 @@ class KeyedJaggedTensor(metaclass=TraceableMeta):
             self._strides,
             inverse_indices,
             True,
+        )
+
+    @torch.jit.unused
+    def dist_labels(self) -> list[str]:
+        """Names of ``dist_tensors()``: lengths, values, strides if variable, weights if any."""
+        return exchange.labels_to_send(self)
+
+    @torch.jit.unused
+    def dist_splits(self, key_splits: list[int]) -> list[list[int]]:
+        """Elements of each of ``dist_tensors()`` for each rank, which gets the next ``key_splits``
+        keys. Raises InputError for a negative number, or a sum that is not that of the keys."""
+        return exchange.splits_to_send(self, key_splits)
+
+    @torch.jit.unused
+    def dist_tensors(self) -> list[Tensor]:
+        """What is sent, cut by ``dist_splits()``."""
+        return exchange.tensors_to_send(self)
+
+    @staticmethod
+    def dist_init(
+        keys: list[str],
+        tensors: list[Tensor],
+        variable_stride_per_key: bool,
+        num_workers: int,
+        recat: Tensor | None,
+        stride_per_rank: list[int] | None,
+        stagger: int = 1,
+    ) -> "KeyedJaggedTensor":
+        """The keys of one rank, from ``dist_tensors()`` of all ranks; see ``exchange.received``."""
+        return exchange.received(
+            keys, tensors, variable_stride_per_key, num_workers, recat, stride_per_rank, stagger
         )
 
     @torch.jit.unused
@@ -493,7 +496,4 @@ register_pytree(
 )
 
 # Last: they build objects of this class.
-from embershard.jagged.joined import concat_keyed, empty_like_keyed, from_features  # noqa: E402
-
-for each in ("concat_keyed", "empty_like_keyed", "from_features"):
-    torch.fx.wrap(each)
+from embershard.jagged import exchange, joined  # noqa: E402

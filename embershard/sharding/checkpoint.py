@@ -30,6 +30,7 @@ from embershard.sharding.counters import (
     counters_of_shard,
     saved_replica_accesses,
 )
+from embershard.sharding.dense_state import dense_state, read_dense_state
 from embershard.sharding.environment import agree
 from embershard.sharding.held_tables import HeldTable, held_tables, inner_module, whole_tensors
 from embershard.sharding.model_parallel import DistributedModelParallel
@@ -128,6 +129,7 @@ def state_blocks(
                 for each in counters_of_shard(table, local)
                 if columns[0] == 0 and (rows[0] == 0 or each.tensor is local.accesses)
             )
+            blocks += dense_state(table, local, optimizer)
             momentum = local.momentum
             if momentum is None:
                 continue
@@ -228,6 +230,12 @@ class _Reads:
         self._check(type(inner_module(model)).__name__, tables, whole)
         for table in tables:
             self._add_table(table)
+            for local in table.local:
+                if local.parameter is not None and optimizer is not None:
+                    found = read_dense_state(table, local, optimizer, saved)
+                    self.blocks += found
+                    if optimizer.state.get(local.parameter) and not found:
+                        self._said.append(_unsaved(table))
         for name, tensor in whole.items():
             self.blocks.append(Block.whole(self._keys[name], tensor))
         for block in counters_of_replicas(model):
@@ -267,7 +275,7 @@ class _Reads:
             if momentum is None:
                 continue
             if state is None:
-                self._said.append(f"table {table.name!r}: no optimizer state is saved; it is kept")
+                self._said.append(_unsaved(table))
             elif momentum.dim() == 1:
                 read = RowWiseRead(
                     table.momentum_key,
@@ -300,8 +308,9 @@ class _Reads:
 
     def _add_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        whole = dict(whole_tensors(model))
         for name, parameter in inner_module(model).named_parameters():
-            if id(parameter) not in own:
+            if id(parameter) not in own or name not in whole:
                 continue
             prefix = f"{STATE}{name}."
             for key, saved in self._saved.items():
@@ -384,6 +393,10 @@ def _few(names: list[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+def _unsaved(table: HeldTable) -> str:
+    return f"table {table.name!r}: no optimizer state is saved; it is kept"
+
+
 def _of_shard(table: HeldTable, key: str, shard: Any, tensor: Tensor) -> Block:
     return Block(key=key, size=table.size, offsets=(shard.rows[0], shard.columns[0]), tensor=tensor)
 
@@ -393,7 +406,10 @@ def _optimizer_state(
 ) -> Iterator[tuple[str, Tensor]]:
     if optimizer is None:
         return
+    whole = dict(whole_tensors(model))
     for name, parameter in inner_module(model).named_parameters():
+        if name not in whole:
+            continue
         for field, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 yield f"{STATE}{name}.{field}", value

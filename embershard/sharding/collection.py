@@ -12,7 +12,7 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingConfig
-from embershard.modules.tables import TableDict
+from embershard.modules.tables import Table, TableDict
 from embershard.optim import FusedKeyedOptimizer
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
@@ -116,6 +116,8 @@ class CollectionShards:
         """
         params, state = dict[str, Tensor](), dict[Tensor, dict[str, Tensor]]()
         for local in self.tables.shards:
+            if local.parameter is not None:
+                continue
             table = local.shard.table
             name = f"{prefix}.{table}.weight"
             further = sum(each.split(".weight")[0] == f"{prefix}.{table}" for each in params)
@@ -127,6 +129,27 @@ class CollectionShards:
                 }
         groups = self.tables.param_groups
         return FusedKeyedOptimizer(params, state, groups, self.tables.apply_learning_rates)
+
+    def parameters(self, replicas: TableDict) -> TableDict:
+        """What the caller's optimizer trains, by table.
+
+        Args:
+            replicas: the data_parallel tables.
+
+        Returns:
+            These, and the shards of this rank of the dense kernel: ``weight``, and ``weight_1`` and
+            so on of further shards of a table.
+        """
+        tables = {name: replicas[name] for name in replicas}
+        for local in self.tables.shards:
+            if local.parameter is None:
+                continue
+            if local.shard.table not in tables:
+                tables[local.shard.table] = Table(local.parameter)
+            else:
+                further = tables[local.shard.table]
+                further.register_parameter(f"weight_{len(further._parameters)}", local.parameter)
+        return TableDict(tables)
 
     def _count_replicas(self, features: KeyedJaggedTensor, accesses: AccessCounts) -> None:
         names = [feature for table in self._replicated for feature in table.feature_names]

@@ -68,8 +68,9 @@ class ShardedEmbeddingCollection(nn.Module):
         self._replicated = {table.name for table in replicated}
         # In a tuple: its parameters are those of `embeddings`, under TorchRec's keys.
         self._replicas = tuple([EmbeddingCollection(replicated)] if replicated else [])
-        self.embeddings = self._replicas[0].embeddings if replicated else TableDict({})
-        fill_replicas(replicated, module.embeddings, seed, into=self.embeddings)
+        replicas = self._replicas[0].embeddings if replicated else TableDict({})
+        fill_replicas(replicated, module.embeddings, seed, into=replicas)
+        self.embeddings = self.shards.parameters(replicas)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up; see ``EmbeddingCollection.forward``.

@@ -92,7 +92,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
         self._replicas = tuple(
             _replicas(configs, plan, module.embedding_bags, self._is_weighted, seed)
         )
-        self.embedding_bags = self._replicas[0].embedding_bags if self._replicas else TableDict({})
+        replicas = self._replicas[0].embedding_bags if self._replicas else TableDict({})
+        self.embedding_bags = self.shards.parameters(replicas)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.

@@ -19,7 +19,7 @@ __all__ = ["HeldTable", "held_tables", "inner_module", "weight_key", "whole_tens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTable:
-    """A table that trains in backward, and the shards of it that lie here."""
+    """A table that trains in backward or is sharded, and the shards of it that lie here."""
 
     name: str
 
@@ -44,7 +44,8 @@ def inner_module(model: nn.Module) -> nn.Module:
 
 
 def held_tables(model: nn.Module) -> list[HeldTable]:
-    """The tables that train in backward, of a sharded model or one in a single process."""
+    """The tables that train in backward or are sharded, of a model on several ranks or in a single
+    process."""
     found = list[HeldTable]()
     if isinstance(model, DistributedModelParallel):
         for path, sharded in model.sharded_modules().items():
@@ -69,9 +70,11 @@ def held_tables(model: nn.Module) -> list[HeldTable]:
 
 
 def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and persistent buffers that every process holds whole, by name: all but tables
-    that train in backward."""
-    trained = {table.weight_key for table in held_tables(model)}
+    """Parameters and persistent buffers that every process holds whole, by name: all but
+    ``held_tables``."""
+    tables = held_tables(model)
+    trained = {table.weight_key for table in tables}
+    shards = {id(local.parameter) for table in tables for local in table.local}
     for path, module in inner_module(model).named_modules():
         prefix = f"{path}." if path else ""
         buffers = (
@@ -80,7 +83,9 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             if name not in module._non_persistent_buffers_set
         )
         for name, tensor in (*module._parameters.items(), *buffers):
-            if tensor is not None and prefix + name not in trained:
+            if tensor is None or id(tensor) in shards:
+                continue
+            if prefix + name not in trained:
                 yield prefix + name, tensor
 
 

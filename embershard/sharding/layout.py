@@ -61,8 +61,8 @@ class Bucket:
 class Part:
     """A bucket that is looked up in a shard."""
 
-    group: FusedOptimizer
-    """That trains the shard."""
+    group: FusedOptimizer | None
+    """That trains the shard in backward. None: the dense kernel."""
 
     shard: Shard
     stream: int
@@ -79,7 +79,7 @@ class Part:
         """Columns."""
         return self.shard.columns[1] - self.shard.columns[0]
 
-    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer, DataType, int]:
+    def kernel(self, *, pooled: bool) -> tuple[FusedOptimizer | None, DataType, int]:
         """Equal for parts of one call of a kernel; one that does not pool takes one width."""
         return self.group, self.data_type, 0 if pooled else self.width
 
@@ -132,7 +132,7 @@ def build_layout(
     Args:
         tables: in the collection's order.
         plan: of each table at least, checked.
-        optimizers: of each table.
+        optimizers: of each table whose kernel is not dense.
         world_size: number of ranks.
         pooled: whether kernels sum bags, or return every row.
     """
@@ -156,7 +156,7 @@ def build_layout(
         received = list(dict.fromkeys(place for place, _ in held))
         own = [
             Part(
-                group=optimizers[shard.table],
+                group=optimizers.get(shard.table),
                 shard=shard,
                 stream=received.index(place),
                 row=buckets[place].rows.first - shard.rows[0],

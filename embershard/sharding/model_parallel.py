@@ -159,19 +159,28 @@ class DistributedModelParallel(nn.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Those of the model, under the model's names; fused shards are none."""
+        """Those of the model, under its names; of the dense kernel this rank's shards. Fused shards
+        are none."""
         return self.module.named_parameters(prefix, recurse, remove_duplicate)
 
 
 class _DenseGradients:
-    """Averages the gradients of replicated parameters at the end of each backward pass."""
+    """Averages the gradients of replicated parameters at the end of each backward pass. Those of
+    dense shards are averages over the batches of all ranks already."""
 
     def __init__(self, module: nn.Module, env: ShardingEnv) -> None:
         self._env = env
-        self._parameters = [each for each in module.parameters() if each.requires_grad]
+        shards = {
+            local.parameter
+            for each in module.modules()
+            if isinstance(each, ShardedCollection)
+            for local in each.local_shards()
+        }
+        replicas = [each for each in module.parameters() if each not in shards]
+        self._parameters = [each for each in replicas if each.requires_grad]
         self._is_queued = False
         with torch.no_grad():
-            for tensor in [*module.parameters(), *module.buffers()]:
+            for tensor in [*replicas, *module.buffers()]:
                 dist.broadcast(tensor, group=env.process_group, group_src=0)
         parameter: Any
         for parameter in self._parameters:

@@ -1,4 +1,7 @@
-"""Plans by sharding type: ``construct_module_sharding_plan`` and a helper for each type."""
+"""Plans by sharding type: ``construct_module_sharding_plan`` and a helper for each type.
+
+``compute_kernel`` of the helpers is a value of ``EmbeddingComputeKernel``. None: fused.
+"""
 
 from __future__ import annotations
 
@@ -76,16 +79,20 @@ def data_parallel() -> ParameterShardingGenerator:
     return cut
 
 
-def table_wise(rank: int) -> ParameterShardingGenerator:
+def table_wise(rank: int, *, compute_kernel: str | None = None) -> ParameterShardingGenerator:
     """The whole table on one rank."""
 
     def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
-        return _fused(ShardingType.TABLE_WISE, table, [(_rows(table), _dim(table), rank)])
+        return _sharded(
+            ShardingType.TABLE_WISE, table, [(_rows(table), _dim(table), rank)], compute_kernel
+        )
 
     return cut
 
 
-def row_wise(sizes: Sequence[int] | None = None) -> ParameterShardingGenerator:
+def row_wise(
+    sizes: Sequence[int] | None = None, *, compute_kernel: str | None = None
+) -> ParameterShardingGenerator:
     """Row ranges over all ranks.
 
     Args:
@@ -95,21 +102,21 @@ def row_wise(sizes: Sequence[int] | None = None) -> ParameterShardingGenerator:
     def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
         placed = range(ranks.world_size)
         spans = _cut_rows(table, len(placed)) if sizes is None else _spans(sizes)
-        return _fused(
-            ShardingType.ROW_WISE,
-            table,
-            [
-                (span, _dim(table), rank)
-                for rank, span in zip(placed, spans, strict=False)
-                if span[0] < span[1]
-            ],
-        )
+        shards = [
+            (span, _dim(table), rank)
+            for rank, span in zip(placed, spans, strict=False)
+            if span[0] < span[1]
+        ]
+        return _sharded(ShardingType.ROW_WISE, table, shards, compute_kernel)
 
     return cut
 
 
 def column_wise(
-    ranks: Sequence[int] | None = None, size_per_rank: Sequence[int] | None = None
+    ranks: Sequence[int] | None = None,
+    size_per_rank: Sequence[int] | None = None,
+    *,
+    compute_kernel: str | None = None,
 ) -> ParameterShardingGenerator:
     """Column ranges, one for each of ``ranks``.
 
@@ -130,36 +137,42 @@ def column_wise(
                 f"rank, got {len(spans)}"
             )
         shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=True)]
-        return _fused(ShardingType.COLUMN_WISE, table, shards)
+        return _sharded(ShardingType.COLUMN_WISE, table, shards, compute_kernel)
 
     return cut
 
 
-def table_row_wise(host_index: int) -> ParameterShardingGenerator:
+def table_row_wise(
+    host_index: int, *, compute_kernel: str | None = None
+) -> ParameterShardingGenerator:
     """Row ranges over the ranks of one host."""
 
     def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_row_wise")
         spans = _cut_rows(table, len(placed))
         shards = [(span, _dim(table), rank) for span, rank in zip(spans, placed, strict=False)]
-        return _fused(ShardingType.TABLE_ROW_WISE, table, shards)
+        return _sharded(ShardingType.TABLE_ROW_WISE, table, shards, compute_kernel)
 
     return cut
 
 
-def table_column_wise(host_index: int) -> ParameterShardingGenerator:
+def table_column_wise(
+    host_index: int, *, compute_kernel: str | None = None
+) -> ParameterShardingGenerator:
     """Column ranges over the ranks of one host, at most one for each 4 columns."""
 
     def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_column_wise")
         spans = _cut_columns(table, len(placed))
         shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=False)]
-        return _fused(ShardingType.TABLE_COLUMN_WISE, table, shards)
+        return _sharded(ShardingType.TABLE_COLUMN_WISE, table, shards, compute_kernel)
 
     return cut
 
 
-def grid_shard(host_indexes: Sequence[int]) -> ParameterShardingGenerator:
+def grid_shard(
+    host_indexes: Sequence[int], *, compute_kernel: str | None = None
+) -> ParameterShardingGenerator:
     """Column ranges, one for each of the hosts, each cut by rows over the ranks of its host."""
 
     def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
@@ -176,7 +189,7 @@ def grid_shard(host_indexes: Sequence[int]) -> ParameterShardingGenerator:
             placed = ranks.of_host(host, where=f"table {table.name!r}: grid_shard")
             rows = _cut_rows(table, len(placed))
             shards += [(each, span, rank) for each, rank in zip(rows, placed, strict=False)]
-        return _fused(ShardingType.GRID_SHARD, table, shards)
+        return _sharded(ShardingType.GRID_SHARD, table, shards, compute_kernel)
 
     return cut
 
@@ -233,12 +246,15 @@ def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
     raise InputError(f"module: expected a collection of tables, got {type(module).__name__}")
 
 
-def _fused(
-    kind: ShardingType, table: TableShape, shards: Sequence[tuple[Span, Span, int]]
+def _sharded(
+    kind: ShardingType,
+    table: TableShape,
+    shards: Sequence[tuple[Span, Span, int]],
+    compute_kernel: str | None,
 ) -> ParameterSharding:
     return ParameterSharding(
         sharding_type=kind.value,
-        compute_kernel=EmbeddingComputeKernel.FUSED.value,
+        compute_kernel=compute_kernel or EmbeddingComputeKernel.FUSED.value,
         sharding_spec=tuple(
             Shard.model_construct(table=table.name, rows=rows, columns=columns, devices=(rank,))
             for rows, columns, rank in shards

@@ -24,9 +24,9 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.feature_processed import ShardedFeatureProcessedEmbeddingBagCollection
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from embershard.sharding.types import (
+    EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
     ParameterSharding,
-    ShardingType,
 )
 from embershard.sharding.vector_exchange import (
     POOLED,
@@ -58,7 +58,7 @@ class Sharder(Protocol):
     def optimizers(
         self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
     ) -> dict[str, FusedOptimizer]:
-        """Of each table that is not data_parallel.
+        """Of each table whose kernel is not dense.
 
         Raises:
             InputError: a table has none.
@@ -109,7 +109,7 @@ class CollectionSharder:
     def optimizers(
         self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
     ) -> dict[str, FusedOptimizer]:
-        """Of each table that is not data_parallel.
+        """Of each table whose kernel is not dense.
 
         Raises:
             InputError: a table has none, or weights of ids are made of other things than positions.
@@ -196,7 +196,7 @@ def _optimizers(
     default: FusedOptimizer | None,
     where: str,
 ) -> dict[str, FusedOptimizer]:
-    """Of each table that is not data_parallel.
+    """Of each table whose kernel is not dense.
 
     Args:
         tables: by name.
@@ -210,11 +210,11 @@ def _optimizers(
     """
     found = dict[str, FusedOptimizer]()
     for name, sharding in plan.items():
-        if sharding.sharding_type == ShardingType.DATA_PARALLEL.value:
+        if sharding.compute_kernel == EmbeddingComputeKernel.DENSE.value:
             if tables[name].weight.dtype == torch.float16:
                 raise InputError(
-                    f"{where}: table {name!r}: data_type: expected FP32 with data_parallel, "
-                    "got FP16"
+                    f"{where}: table {name!r}: data_type: expected FP32 with "
+                    f"{sharding.sharding_type} and the dense kernel, got FP16"
                 )
             continue
         columns = (0, tables[name].weight.shape[1])

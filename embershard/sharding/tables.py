@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules import DataType, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
+from embershard.sharding.dense_tables import DenseTables
 from embershard.sharding.input_dist import Incoming
 from embershard.sharding.layout import Layout, Part
 
@@ -39,6 +40,9 @@ class LocalShard:
     """The optimizer's, likewise, by name: ``momentum``, ``momentum2``, ``steps``; see
     ``embershard.kernels.FusedTables.states``."""
 
+    parameter: nn.Parameter | None = None
+    """Of the dense kernel: what the caller's optimizer trains; ``weight`` is a view of it."""
+
     accesses: Tensor | None = None
     """int64 ``(rows,)``: lookups of each row in training, likewise. None: not counted."""
 
@@ -52,10 +56,11 @@ class LocalShard:
 class _Group:
     """Shards of one kernel."""
 
-    tables: AnyFusedTables
+    tables: AnyFusedTables | DenseTables
     lookups: list[int]
     """Of each part: its shard, by position in the group."""
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+    """As of an optimizer of torch. Empty: the dense kernel."""
     accesses: AccessCounts | None = None
 
 
@@ -104,7 +109,9 @@ class ShardedTables:
         ]
         return torch.cat([self._anchor, *found]) if len(found) != 1 else found[0]
 
-    def _calls(self, incoming: Incoming) -> Iterator[tuple[AnyFusedTables, slice, Tensor]]:
+    def _calls(
+        self, incoming: Incoming
+    ) -> Iterator[tuple[AnyFusedTables | DenseTables, slice, Tensor]]:
         """Of each kernel: its ids, and the offsets of their bags."""
         examples = sum(incoming.examples)
         counts = incoming.counts.sum(1).tolist()
@@ -124,18 +131,19 @@ class ShardedTables:
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """Settings of each kernel, as of an optimizer of torch. Lookups read ``lr``."""
-        return [group.settings for group in self._groups]
+        return [group.settings for group in self._groups if group.settings]
 
     def apply_learning_rates(self) -> None:
         """Pass ``lr`` of ``param_groups`` to the kernels."""
         for group in self._groups:
-            group.tables.set_learning_rate(float(group.settings["lr"]))
+            if not isinstance(group.tables, DenseTables):
+                group.tables.set_learning_rate(float(group.settings["lr"]))
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size in all tables from the next backward on."""
-        for group in self._groups:
-            group.tables.set_learning_rate(learning_rate)
-            group.settings["lr"] = learning_rate
+        for settings in self.param_groups:
+            settings["lr"] = learning_rate
+        self.apply_learning_rates()
 
     def count_accesses(self) -> None:
         """From now on count the lookups of each row in training."""
@@ -151,12 +159,23 @@ class ShardedTables:
         self.shards = counted
 
     def _add_group(
-        self, optimizer: FusedOptimizer, data_type: DataType, parts: Sequence[Part]
+        self, optimizer: FusedOptimizer | None, data_type: DataType, parts: Sequence[Part]
     ) -> None:
         shards = list(dict.fromkeys(part.shard for part in parts))
         lookups = [shards.index(part.shard) for part in parts]
+        shapes = [
+            (each.rows[1] - each.rows[0], each.columns[1] - each.columns[0]) for each in shards
+        ]
+        if optimizer is None:
+            dense = DenseTables(shapes, lookups)
+            self._groups.append(_Group(tables=dense, lookups=lookups))
+            self.shards += [
+                LocalShard(shard=shard, weight=each.detach(), state={}, parameter=each)
+                for shard, each in zip(shards, dense.weights, strict=True)
+            ]
+            return
         tables = build_fused_tables(
-            [(each.rows[1] - each.rows[0], each.columns[1] - each.columns[0]) for each in shards],
+            shapes,
             lookups,
             optimizer=optimizer,
             device=torch.device("cpu"),

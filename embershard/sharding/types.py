@@ -60,10 +60,11 @@ class EmbeddingComputeKernel(Enum):
     """What looks up and trains a table's shards."""
 
     DENSE = "dense"
-    """Plain torch, trained by the caller's optimizer: tables of ``data_parallel``."""
+    """Plain torch, trained by the caller's optimizer: shards of any type, those of
+    ``data_parallel`` always."""
 
     FUSED = "fused"
-    """FBGEMM, with the optimizer in the backward pass: all others."""
+    """FBGEMM, with the optimizer in the backward pass: not with ``data_parallel``."""
 
     FUSED_UVM = "fused_uvm"
     """The same with weights in unified memory. Needs CUDA: refused for shards, which lie on CPU."""
@@ -196,10 +197,13 @@ def _check_names(sharding: ParameterSharding, at: str) -> None:
             f"{at}: sharding_type: expected one of {expected}, got {sharding.sharding_type!r}"
         )
     replicated = sharding.sharding_type == ShardingType.DATA_PARALLEL.value
-    kernel = EmbeddingComputeKernel.DENSE if replicated else EmbeddingComputeKernel.FUSED
-    if sharding.compute_kernel != kernel.value:
+    kernels = [EmbeddingComputeKernel.DENSE.value]
+    if not replicated:
+        kernels.append(EmbeddingComputeKernel.FUSED.value)
+    if sharding.compute_kernel not in kernels:
+        expected = " or ".join(map(repr, kernels))
         raise InputError(
-            f"{at}: compute_kernel: expected {kernel.value!r} with {sharding.sharding_type} "
+            f"{at}: compute_kernel: expected {expected} with {sharding.sharding_type} "
             f"on cpu, got {sharding.compute_kernel!r}"
         )
 

@@ -8,6 +8,7 @@ from embershard.errors import ExportError
 from embershard.export.program_builder import build_program
 from embershard.modules import (
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     FeatureProcessedEmbeddingBagCollection,
     PositionWeightedModuleCollection,
     to_examples,
@@ -48,8 +49,8 @@ def number(m, d, s):
 
 
 def test_position_weights_are_refused_with_the_module():
-    bags = EmbeddingBagCollection(collection().embedding_bag_configs()[:1], is_weighted=True)
-    (table,) = bags.embedding_bag_configs()
+    table = EmbeddingBagConfig(name="t", num_embeddings=4, embedding_dim=4, feature_names=["user"])
+    bags = EmbeddingBagCollection([table], is_weighted=True)
     weights = PositionWeightedModuleCollection(dict.fromkeys(table.feature_names, 3))
     processed = FeatureProcessedEmbeddingBagCollection(bags, weights)
     message = refusal_of(lambda m, d, s: m.fp(s)["user"].sum(1), fp=processed)

@@ -118,7 +118,8 @@ def train(env, case, plan, variable=None):
         outputs.append(output.detach())
     shards = [(each.shard, each.weight, each.momentum) for each in module.local_shards()]
     tables = module.embeddings if case.is_sequence else module.embedding_bags
-    replicas = {name: tables[name].weight.detach() for name in tables}
+    cut = {shard.table for shard, *_ in shards}
+    replicas = {name: tables[name].weight.detach() for name in tables if name not in cut}
     return outputs, shards, replicas
 
 

@@ -19,8 +19,9 @@ from embershard.sharding import (
     TrainPipelineSparseDist,
 )
 from tests.sharding.cases import collection_of, features_of
-from tests.sharding.reference import LEARNING_RATE, loss_of
+from tests.sharding.reference import loss_of
 
+RATE = 0.01
 MAX_LENGTHS = {"u": 4, "v": 5, "i": 6, "v2": 4}
 
 
@@ -54,7 +55,7 @@ class Model(nn.Module):
 
 
 def shard(env, case, plan, is_dict=False):
-    settings = {"optimizer": "sgd", "learning_rate": LEARNING_RATE}
+    settings = {"optimizer": "sgd", "learning_rate": RATE}
     bags = EmbeddingBagCollectionSharder(fused_params=settings)
     return DistributedModelParallel(
         Model(case, is_dict),
@@ -67,7 +68,7 @@ def shard(env, case, plan, is_dict=False):
 def train(env, case, plan, is_dict):
     """Outputs of each step; shards, replicas and position weights of this rank in the end."""
     parallel = shard(env, case, plan, is_dict)
-    optimizer = torch.optim.SGD(parallel.parameters(), lr=LEARNING_RATE)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE)
     outputs = []
     for step, ranks in enumerate(case.batches):
         output = parallel.module.sparse(features_of(case, ranks[env.rank])).values()
@@ -92,7 +93,7 @@ def train_pipelined(env, case, plan):
     results = []
     for kind in (TrainPipelineBase, TrainPipelineSparseDist):
         parallel = shard(env, case, plan)
-        optimizer = torch.optim.SGD(parallel.parameters(), lr=LEARNING_RATE / 10)
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE / 10)
         pipeline = kind(parallel, optimizer, torch.device("cpu"))
         batches = iter([features_of(case, ranks[env.rank]) for ranks in case.batches])
         outputs = [pipeline.progress(batches) for _ in case.batches]

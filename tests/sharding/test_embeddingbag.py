@@ -20,27 +20,27 @@ SIZES = {1: [6], 2: [5, 3], 4: [5, 3, 0, 4]}
 """Examples of each rank."""
 
 
-def generators(kind, world_size):
+def generators(kind, world_size, **kernel):
     """A generator for each table."""
     hosts = max(world_size // 2, 1)
     last = world_size - 1
     by_kind = {
         "data_parallel": [data_parallel()] * 3,
-        "table_wise": [table_wise(rank=last), table_wise(rank=0), table_wise(rank=0)],
-        "row_wise": [row_wise()] * 3,
-        "column_wise": [column_wise([last, 0]), column_wise([0, last]), column_wise([last, 0])],
-        "table_row_wise": [table_row_wise(hosts - 1), table_row_wise(0), table_row_wise(0)],
-        "table_column_wise": [table_column_wise(hosts - 1)] * 3,
-        "grid_shard": [grid_shard(range(hosts))] * 3,
-        "mixed": [data_parallel(), grid_shard(range(hosts)), row_wise()],
+        "table_wise": [table_wise(rank, **kernel) for rank in (last, 0, 0)],
+        "row_wise": [row_wise(**kernel)] * 3,
+        "column_wise": [column_wise(at, **kernel) for at in ([last, 0], [0, last], [last, 0])],
+        "table_row_wise": [table_row_wise(host, **kernel) for host in (hosts - 1, 0, 0)],
+        "table_column_wise": [table_column_wise(hosts - 1, **kernel)] * 3,
+        "grid_shard": [grid_shard(range(hosts), **kernel)] * 3,
+        "mixed": [data_parallel(), grid_shard(range(hosts), **kernel), row_wise()],
     }
     return dict(zip(["users", "items", "words"], by_kind[kind], strict=True))
 
 
-def plan_of(case, kind, world_size):
+def plan_of(case, kind, world_size, **kernel):
     return construct_module_sharding_plan(
         collection_of(case, "meta"),
-        generators(kind, world_size),
+        generators(kind, world_size, **kernel),
         world_size=world_size,
         local_size=min(world_size, 2),
     )

@@ -12,12 +12,13 @@ from embershard.sharding.sharders import FeatureProcessedEmbeddingBagCollectionS
 from tests.sharding.cases import collection_of
 from tests.sharding.processor_cases import (
     MAX_LENGTHS,
+    RATE,
     bad_batch,
     initial_positions,
     train,
     train_pipelined,
 )
-from tests.sharding.reference import LEARNING_RATE, loss_of, make_case, pool
+from tests.sharding.reference import loss_of, make_case, pool
 from tests.sharding.test_embeddingbag import KINDS, SIZES, check_close, plan_of
 
 STEPS = 5
@@ -48,7 +49,7 @@ def run_reference(case):
         (sum(loss_of(each, step) for each in pooled) / len(ranks)).backward()
         for values, of in zip((tables, positions), leaves, strict=True):
             for name, leaf in of.items():
-                values[name] = values[name] - LEARNING_RATE * leaf.grad
+                values[name] = values[name] - RATE * leaf.grad
     return outputs, tables, positions
 
 

@@ -166,8 +166,8 @@ def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
     [
         pytest.param(made_up("rowwise"), "expected one of data_parallel", id="type"),
         pytest.param(
-            made_up(compute_kernel="dense"),
-            "compute_kernel: expected 'fused' with table_wise on cpu, got 'dense'",
+            made_up(compute_kernel="quant"),
+            "compute_kernel: expected 'dense' or 'fused' with table_wise on cpu, got 'quant'",
             id="kernel",
         ),
         pytest.param(

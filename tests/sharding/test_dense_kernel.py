@@ -1,0 +1,98 @@
+"""Shards of the dense kernel train with the caller's optimizer as whole tables do."""
+
+import pytest
+import torch
+
+from embershard.errors import InputError
+from embershard.sharding import (
+    EmbeddingBagCollectionSharder,
+    column_wise,
+    construct_module_sharding_plan,
+    load_state,
+    row_wise,
+)
+from tests.sharding.cases import collection_of, load_and_read, save_and_read, train
+from tests.sharding.reference import make_case
+from tests.sharding.test_embeddingbag import KINDS, POOLINGS, SIZES, check_equal, plan_of
+
+CUTS = [kind for kind in KINDS if kind != "data_parallel"]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
+@pytest.mark.parametrize("kind", CUTS)
+def test_five_steps_equal_unsharded_training(
+    workers, kind, pooling, is_weighted, optimizer, world_size
+):
+    case = make_case(
+        world_size,
+        pooling=pooling,
+        is_weighted=is_weighted,
+        optimizer=optimizer,
+        sizes=SIZES[world_size],
+    )
+    plan = plan_of(case, kind, world_size, compute_kernel="dense")
+    check_equal(case, plan, workers.run(world_size, train, case, plan))
+
+
+@pytest.mark.parametrize("kind", CUTS)
+def test_sequences_equal_unsharded_training(workers, kind):
+    case = make_case(2, is_sequence=True, optimizer="adagrad", sizes=SIZES[2])
+    plan = plan_of(case, kind, 2, compute_kernel="dense")
+    check_equal(case, plan, workers.run(2, train, case, plan))
+
+
+def whole(case, results):
+    """Weights and Adagrad's sums of each table, from what each rank holds."""
+    found = {}
+    for name, rows, dim, *_ in case.tables:
+        for key in ("weight", "weight sum"):
+            found[name, key] = torch.full((rows, dim), torch.nan)
+    for shards, state in results:
+        for shard, *_ in shards:
+            for key in ("weight", "weight sum"):
+                into = found[shard.table, key][slice(*shard.rows), slice(*shard.columns)]
+                into.copy_(state[f"sparse.embedding_bags.{shard.table}.{key}"])
+    return found
+
+
+def test_weights_and_optimizer_state_load_under_another_cut_and_unsharded(workers, tmp_path):
+    case = make_case(4, sizes=[3, 2, 4, 1], steps=3)
+    plans = [
+        construct_module_sharding_plan(
+            collection_of(case, "meta"),
+            dict.fromkeys(case.weights, cut),
+            world_size=world_size,
+        )
+        for cut, world_size in (
+            (row_wise(compute_kernel="dense"), 4),
+            (column_wise(compute_kernel="dense"), 2),
+        )
+    ]
+    saved = whole(case, workers.run(4, save_and_read, case, plans[0], tmp_path / "state"))
+    loaded = workers.run(2, load_and_read, case, plans[1], tmp_path / "state")
+    assert [said for _, said, _ in loaded] == [[], []]
+    read = whole(case, [(shards, state) for shards, _, state in loaded])
+    model = torch.nn.ModuleDict({"sparse": collection_of(case)})
+    optimizer = torch.optim.Adagrad(model.parameters())
+    assert load_state(model, tmp_path / "state", optimizer=optimizer) == []
+    for name, *_ in case.tables:
+        weight = model["sparse"].embedding_bags[name].weight
+        assert optimizer.state[weight]["step"] == 3
+        for key, value in (("weight", weight), ("weight sum", optimizer.state[weight]["sum"])):
+            assert not saved[name, key].isnan().any()
+            assert torch.equal(read[name, key], saved[name, key])
+            assert torch.equal(value, saved[name, key])
+
+
+def test_half_precision_is_refused_with_the_dense_kernel():
+    case = make_case(1, sizes=[1], steps=1)
+    module = collection_of(case)
+    module.embedding_bags["users"].weight.data = module.embedding_bags["users"].weight.half()
+    plan = plan_of(case, "row_wise", 1, compute_kernel="dense")
+    with pytest.raises(InputError) as raised:
+        EmbeddingBagCollectionSharder().optimizers(module, plan, where="here")
+    assert str(raised.value) == (
+        "here: table 'users': data_type: expected FP32 with row_wise and the dense kernel, got FP16"
+    )
