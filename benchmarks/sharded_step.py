@@ -20,6 +20,7 @@ __all__ = [
     "DENSE",
     "DENSE_LAYERS",
     "DIM",
+    "EXAMPLES",
     "OVER_LAYERS",
     "ROWS",
     "Case",
@@ -31,17 +32,29 @@ __all__ = [
 ROWS, DIM, EXAMPLES, DENSE = 100_000, 64, 512, 13
 DENSE_LAYERS: Final = [512, 256, DIM]
 OVER_LAYERS: Final = [512, 512, 256, 1]
+SMALL_ROWS: Final = 1000
 BATCHES: Final = 4
 FIRST_STEPS: Final = 3
 """Before the blocks: the first steps allocate."""
+
+PARTS: Final = {
+    "step": "a whole DLRM",
+    "pipelined": "the same with the inputs of the next steps on their way",
+    "sparse": "the collection alone, forward and backward",
+    "counted": "the same with access counts",
+    "fp16": "the same with vectors and gradients in fp16 between ranks",
+    "bf16": "the same in bf16",
+    "int8": "the same in int8",
+    "fused": "small tables alone, Adagrad in backward",
+    "dense": "small tables alone, Adagrad of torch",
+}
 
 
 class Case(NamedTuple):
     """What a side trains, from its command line."""
 
     part: str
-    """``step``: a whole DLRM; ``sparse``: the collection alone, forward and backward; ``counted``:
-    the same with access counts."""
+    """One of ``PARTS``."""
 
     plan: str
     """``table_wise``, ``row_wise`` or ``column_wise``."""
@@ -52,8 +65,18 @@ class Case(NamedTuple):
     def from_arguments() -> Case:
         """``PART PLAN TABLES``."""
         part, plan, tables = sys.argv[1:]
-        assert part in ("step", "sparse", "counted")
+        assert part in PARTS
         return Case(part, plan, int(tables))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model is a DLRM."""
+        return self.part in ("step", "pipelined")
+
+    @property
+    def rows(self) -> int:
+        """Of each table."""
+        return SMALL_ROWS if self.part in ("fused", "dense") else ROWS
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +90,7 @@ class Case(NamedTuple):
         return [
             (
                 torch.randn(EXAMPLES, DENSE, generator=generator),
-                torch.randint(ROWS, (total,), generator=generator),
+                torch.randint(self.rows, (total,), generator=generator),
                 torch.ones(total, dtype=torch.int32),
             )
             for _ in range(BATCHES)
@@ -93,7 +116,12 @@ class Pooled(nn.Module):
 
 
 def serve_steps(
-    case: Case, model: nn.Module, jagged: Callable[[list[str], Tensor, Tensor], object]
+    case: Case,
+    model: nn.Module,
+    jagged: Callable[[list[str], Tensor, Tensor], object],
+    *,
+    step: Callable[[Tensor, object], object] | None = None,
+    counted: Callable[[], float] = float,
 ) -> None:
     """Serves blocks of steps: rank 0 reads the lines of `benchmarks.child` and tells the others
     how many steps come. The figures are of all ranks.
@@ -103,15 +131,19 @@ def serve_steps(
         model: sharded; ``(features)`` to vectors for ``sparse``, else ``(dense, features)`` to
             logits.
         jagged: a KeyedJaggedTensor of keys, values and lengths.
+        step: of dense values and features. None: SGD on what is not trained in backward.
+        counted: bytes of vectors that this rank has sent.
     """
     batches = [
         (dense, jagged(case.names, ids, lengths))
         for dense, ids, lengths in case.batches(dist.get_rank())
     ]
-    step = _whole(model) if case.part == "step" else _sparse(case, model)
+    step = step or (_whole(model) if case.is_whole else _sparse(case, model))
 
     def timed(steps: int) -> dict[str, float]:
-        return _timed(lambda number: step(*batches[number % len(batches)]), steps)
+        before = counted()
+        found = _timed(lambda number: step(*batches[number % len(batches)]), steps)
+        return {**found, "vector_bytes_a_step": (counted() - before) / steps}
 
     timed(FIRST_STEPS)
     last = timed(FIRST_STEPS)
@@ -161,7 +193,7 @@ def _told(steps: int) -> int:
     return int(said)
 
 
-def _timed(step: Callable[[int], None], steps: int) -> dict[str, float]:
+def _timed(step: Callable[[int], object], steps: int) -> dict[str, float]:
     dist.barrier()
     started, used = time.perf_counter(), time.process_time()
     for number in range(steps):

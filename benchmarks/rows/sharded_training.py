@@ -21,20 +21,6 @@ def measure(bench: Bench) -> None:
     for part in ("step", "sparse"):
         for plan in PLANS:
             compare(bench, part, plan)
-    one = Ranks(part="step", plan="table_wise", tables=TABLES, ranks=1)
-    two = Ranks(part="step", plan="table_wise", tables=TABLES, ranks=2)
-    bench.compare(
-        "the step, table_wise",
-        {"two ranks": two, "one rank": one},
-        [Ratio("ranks", "examples_per_second", "two ranks", "one rank")],
-    )
-    counted = Ranks(part="counted", plan="row_wise", tables=TABLES, ranks=2)
-    plain = Ranks(part="sparse", plan="row_wise", tables=TABLES, ranks=2)
-    bench.compare(
-        "the sparse part of a step, row_wise, 2 ranks, with access counts",
-        {"counted": counted, "not counted": plain},
-        [Ratio("access_counts", "examples_per_cpu_second", "counted", "not counted")],
-    )
 
 
 def compare(bench: Bench, part: str, plan: str) -> None:

@@ -1,0 +1,44 @@
+"""Options of sharded training beside each other: ranks, pipeline, quantized communication, access
+counts. The model is that of `sharded_training`."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Bench, Ratio
+from benchmarks.torchrun import Ranks
+
+__all__ = ["measure"]
+
+TABLES = 26
+COMMS = ("fp16", "bf16", "int8")
+
+
+def measure(bench: Bench) -> None:
+    def ranks(part: str, ranks: int = 2) -> Ranks:
+        return Ranks(part=part, plan="row_wise", tables=TABLES, ranks=ranks)
+
+    step = ranks("step")
+    bench.compare(
+        "the step, row_wise",
+        {
+            "two ranks": step,
+            "one rank": ranks("step", ranks=1),
+            "pipeline": ranks("pipelined"),
+        },
+        [
+            Ratio("ranks", "examples_per_second", "two ranks", "one rank"),
+            Ratio("pipeline", "examples_per_second", "pipeline", "two ranks"),
+        ],
+    )
+    bench.compare(
+        "the sparse part of a step, row_wise, 2 ranks",
+        {
+            "fp32": ranks("sparse"),
+            "counted": ranks("counted"),
+            **{each: ranks(each) for each in COMMS},
+        },
+        [
+            Ratio("access_counts", "examples_per_cpu_second", "counted", "fp32"),
+            *(Ratio(f"{each}_bytes", "vector_bytes_a_step", each, "fp32") for each in COMMS),
+            *(Ratio(f"{each}_cpu", "examples_per_cpu_second", each, "fp32") for each in COMMS),
+        ],
+    )
