@@ -107,6 +107,7 @@ bench: benchmark-programs tritonserver
 # Against TorchRec, in a virtual environment of its own.
 bench-peers: benchmark-programs tritonserver
 	scripts/bench_peers.sh
+	REQUIRE_PEERS=1 $(bin)/python -m pytest -m needs_peers -q
 	$(bin)/python -m benchmarks --peers $(BENCH)
 
 # From a wheel that holds a whole Triton.

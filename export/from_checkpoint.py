@@ -17,9 +17,12 @@ from torch import Tensor, nn
 from embershard.errors import DataError, ExportError
 from embershard.export.compiled_modules import uncompiled_name
 from embershard.export.exporter import ExportProgress, export_model
+from embershard.export.pruning import PrunedTable, prune_rows
 from embershard.export.weights import Weights
 from embershard.package.schema import Schema
+from embershard.sharding.counters import read_access_counts
 from embershard.training import check_state, latest_checkpoint, load_checkpoint, load_state
+from embershard.training.checkpoint import STATE
 
 __all__ = ["export_checkpoint"]
 
@@ -35,6 +38,8 @@ def export_checkpoint(
     devices: str = "1xcpu",
     plan: str = "table",
     model: str | None = None,
+    min_accesses: int | None = None,
+    pruned: Callable[[Mapping[str, PrunedTable]], None] = lambda _: None,
     progress: Callable[[ExportProgress], None] | None = None,
 ) -> Path:
     """Export what a checkpoint holds; see `export_model`.
@@ -50,6 +55,9 @@ def export_checkpoint(
         plan: how, as in ``export_model``.
         model: ``package.module:factory``; ``factory()`` gives the module, whose weights are then
             replaced by those at ``path``, and its schema. None: the checkpoint tells.
+        min_accesses: rows that training looked up less often are left out; see ``prune_rows``.
+            The checkpoint has counts then (``training.count_accesses``). None: all rows stay.
+        pruned: called with what was left out, by table.
         progress: called as rows are written.
 
     Returns:
@@ -69,6 +77,11 @@ def export_checkpoint(
         else:
             (module, schema), samples = _made_by(model), None
             _load_weights(module, path)
+        if min_accesses is not None:
+            found = _access_counts(path)
+            kept = prune_rows(module, schema, found, min_accesses=min_accesses)
+            module, schema = kept.module, kept.schema
+            pruned(kept.tables)
         return export_model(
             module,
             schema,
@@ -80,6 +93,16 @@ def export_checkpoint(
             samples=samples,
             progress=progress,
         )
+
+
+def _access_counts(path: Path) -> dict[str, Tensor]:
+    counts = {} if path.is_file() else read_access_counts(latest_checkpoint(path) / STATE)
+    if not counts:
+        raise ExportError(
+            f"{path}: expected access counts with min_accesses (training.count_accesses = true), "
+            "got none"
+        )
+    return counts
 
 
 def _near(out: str | Path) -> Path:

@@ -4,6 +4,7 @@
 `needs_triton` and REQUIRE_TRITON=1: tritonserver.
 `needs_proxy` and REQUIRE_PROXY=1: HAProxy.
 `needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
+`needs_peers` and REQUIRE_PEERS=1: TorchRec in .venv-peers.
 And `file_limit`, a stand-in for a full disk.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.checkout import PEER_PYTHON
 from benchmarks.tritonserver import find_tritonserver
 from tests.attack.proxy import is_installed as proxy_installed
 from tests.serving.metrics.browser import is_installed as browser_installed
@@ -33,6 +35,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("needs_proxy"):
         words = "no haproxy is installed: `scripts/install.sh proxy` installs it"
         _need("REQUIRE_PROXY", proxy_installed, words)
+    if item.get_closest_marker("needs_peers"):
+        words = "no TorchRec is installed in .venv-peers: `scripts/bench_peers.sh` installs it"
+        _need("REQUIRE_PEERS", PEER_PYTHON.exists, words)
     if item.get_closest_marker("needs_runtime"):
         _need(
             "REQUIRE_RUNTIME",

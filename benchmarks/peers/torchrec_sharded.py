@@ -36,7 +36,7 @@ from benchmarks.sharded_step import (
 )
 from benchmarks.training_step import RATE
 
-__all__: list[str] = []
+__all__ = ["cut_by"]
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     ranks = dist.get_world_size()
     plan = construct_module_sharding_plan(
         tables,
-        {config.name: _cut(case.plan, at, ranks) for at, config in enumerate(configs)},
+        {config.name: cut_by(case.plan, at, ranks) for at, config in enumerate(configs)},
         sharder=sharder,
         local_size=ranks,
         world_size=ranks,
@@ -80,7 +80,8 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def _cut(plan: str, table: int, ranks: int) -> Any:
+def cut_by(plan: str, table: int, ranks: int) -> Any:
+    """TorchRec's helper of a plan, of the table with that number."""
     cuts = {
         "table_wise": table_wise(rank=table % ranks),
         "row_wise": row_wise(),

@@ -144,6 +144,13 @@ def add_export(commands: Any) -> None:
         "(default: the model that CHECKPOINT names)",
     )
     add(
+        "--min-accesses",
+        type=int,
+        metavar="N",
+        help="leave out rows that training looked up fewer than N times; their ids become unknown "
+        "ones; for checkpoints with training.count_accesses (default: keep all)",
+    )
+    add(
         "--triton",
         action="store_true",
         help="also have NVIDIA Triton serve it: write config.pbtxt beside the versions, as "
@@ -154,7 +161,7 @@ def add_export(commands: Any) -> None:
 
 def _export(given: argparse.Namespace) -> None:
     from embershard.console import export_bar
-    from embershard.export import dense_report, export_checkpoint, parse_weights
+    from embershard.export import PrunedTable, dense_report, export_checkpoint, parse_weights
     from embershard.package import Package, describe_package
     from embershard.training import latest_checkpoint
 
@@ -162,6 +169,7 @@ def _export(given: argparse.Namespace) -> None:
         sys.path.insert(0, os.getcwd())  # It names what lies here, as `python -m` would.
     is_file = given.model is not None and given.checkpoint.is_file()
     source = given.checkpoint if is_file else latest_checkpoint(given.checkpoint)
+    pruned = dict[str, PrunedTable]()
     with export_bar(str(given.out)) as progress:
         out = export_checkpoint(
             source,
@@ -171,10 +179,17 @@ def _export(given: argparse.Namespace) -> None:
             devices=given.devices,
             plan=given.plan,
             model=given.model,
+            min_accesses=given.min_accesses,
+            pruned=pruned.update,
             progress=progress,
         )
     print(describe_package(Package.open(out)), end="")
     print(dense_report(out), end="")
+    for name, table in pruned.items():
+        print(
+            f"table {name}: left out {table.rows_dropped:,} of "
+            f"{table.rows_kept + table.rows_dropped:,} rows, {table.lookups_lost:.2%} of lookups"
+        )
     print(f"wrote {out} from {source}")
     if given.triton:
         write_config(out)

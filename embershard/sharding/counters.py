@@ -7,17 +7,26 @@ training.accesses.<weight>               int64 (rows,), of all ranks
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from embershard.sharding.block_files import Block
+from embershard.sharding.block_files import Block, read_blocks, read_saved
 from embershard.sharding.held_tables import HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.tables import LocalShard
 
-__all__ = ["counters_of_replicas", "counters_of_shard", "saved_replica_accesses"]
+__all__ = [
+    "counters_of_replicas",
+    "counters_of_shard",
+    "read_access_counts",
+    "saved_replica_accesses",
+]
+
+ACCESSES = "training.accesses."
 
 
 def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
@@ -53,6 +62,26 @@ def saved_replica_accesses(model: nn.Module, group: Any) -> list[Block]:
     ]
 
 
+def read_access_counts(folder: Path) -> dict[str, Tensor]:
+    """What a folder holds of accesses.
+
+    Returns:
+        ``<path of the collection>.<table>`` -> int64 ``(num_embeddings,)``, as of
+        ``DistributedModelParallel.access_counts``. Empty: they were not counted.
+    """
+    found, blocks = dict[str, Tensor](), list[Block]()
+    for key, saved in read_saved(folder).items():
+        if saved is None or not key.startswith(ACCESSES):
+            continue
+        # training.accesses.<path>.embedding_bags.<table>.weight
+        *path, _, table, _ = key.removeprefix(ACCESSES).split(".")
+        name = ".".join([*path, table])
+        found[name] = torch.zeros(saved.size, dtype=saved.dtype)
+        blocks.append(Block.whole(key, found[name]))
+    read_blocks(blocks, folder)
+    return found
+
+
 def _summed(counts: Tensor, group: Any) -> Tensor:
     total = counts.clone()
     if group is not None:
@@ -61,4 +90,4 @@ def _summed(counts: Tensor, group: Any) -> Tensor:
 
 
 def _accesses_key(weight: str) -> str:
-    return f"training.accesses.{weight}"
+    return f"{ACCESSES}{weight}"

@@ -89,6 +89,16 @@ class TrainingConfig(Section):
 
     dense_learning_rate: Rate = 0.02
 
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps over which both learning rates rise linearly to their values. 0: none."""
+
+    warmup_start: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Part of the learning rates that the first step takes, with ``warmup_steps``."""
+
+    count_accesses: bool = False
+    """Whether lookups of each row are counted and kept in checkpoints, 8 bytes a row, so that
+    ``embershard export --min-accesses`` can leave out seldom used rows. Under torchrun."""
+
     id_dropout: dict[str, Annotated[float, Field(ge=0, le=1)]] = {}
     """Per sparse input, the share of its ids that training treats as unknown, so that the model
     learns to do without them. For inputs whose ids are mostly new when served."""

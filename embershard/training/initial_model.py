@@ -73,6 +73,13 @@ def new_model(
         name=settings.table_optimizer, learning_rate=settings.table_learning_rate
     )
     if env is None:
+        if settings.count_accesses:
+            raise config.refusal(
+                "training",
+                "count_accesses",
+                problem="expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
+                "alone",
+            )
         for path, module in collections.items():
             _replace(model, path, _whole(module, optimizer, settings.seed))
         return model
@@ -93,7 +100,12 @@ def new_model(
         plan = plan_of(config, collections, env.world_size)
     try:
         return DistributedModelParallel(
-            model, env, plan=plan, sharders=sharders, seed=settings.seed
+            model,
+            env,
+            plan=plan,
+            sharders=sharders,
+            seed=settings.seed,
+            count_accesses=settings.count_accesses,
         )
     except ConfigError:
         raise

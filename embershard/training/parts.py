@@ -1,4 +1,4 @@
-"""What a run is put together from: the model's arguments and the dense optimizer."""
+"""What a run is put together from: the model's arguments, the dense optimizer, learning rates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from embershard.data.base import Dataset
 from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import ModelConfig
-from embershard.modules import EmbeddingBagConfig, PoolingType
+from embershard.modules import (
+    EmbeddingBagConfig,
+    FusedEmbeddingBagCollection,
+    FusedEmbeddingCollection,
+    PoolingType,
+)
+from embershard.optim import WarmupStage
+from embershard.sharding import ShardedEmbeddingBagCollection, ShardedEmbeddingCollection
 from embershard.training.config import TrainingConfig
 
-__all__ = ["dense_optimizer", "model_arguments"]
+__all__ = ["dense_optimizer", "model_arguments", "set_learning_rates"]
 
 
 def model_arguments(
@@ -63,3 +70,30 @@ def dense_optimizer(module: nn.Module, settings: TrainingConfig) -> torch.optim.
             return torch.optim.Adam(parameters, lr=rate)
         case "sgd":
             return torch.optim.SGD(parameters, lr=rate)
+
+
+def set_learning_rates(
+    module: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainingConfig, step: int
+) -> None:
+    """Those of a step, by the number of steps before it: a resumed run needs nothing else.
+
+    Args:
+        module: whose tables train in backward.
+        optimizer: of the rest.
+        settings: of the run.
+        step: counted from 0.
+    """
+    if step > settings.warmup_steps or not settings.warmup_steps:
+        return
+    stage = WarmupStage(max_iters=settings.warmup_steps, value=settings.warmup_start)
+    for group in optimizer.param_groups:
+        group["lr"] = settings.dense_learning_rate * stage.factor(step)
+    for each in module.modules():
+        if isinstance(
+            each,
+            FusedEmbeddingBagCollection
+            | FusedEmbeddingCollection
+            | ShardedEmbeddingBagCollection
+            | ShardedEmbeddingCollection,
+        ):
+            each.set_learning_rate(settings.table_learning_rate * stage.factor(step))

@@ -27,7 +27,7 @@ from embershard.training.checkpoint import STATE, Contents, checkpoints_in, save
 from embershard.training.config import RunConfig
 from embershard.training.initial_model import new_model
 from embershard.training.metrics import Evaluation, evaluate_logits
-from embershard.training.parts import dense_optimizer, model_arguments
+from embershard.training.parts import dense_optimizer, model_arguments, set_learning_rates
 from embershard.training.resuming import LastCheckpoints, RunState, Trained
 
 __all__ = [
@@ -138,6 +138,10 @@ class Run:
         self._folder = folder_of(config)
         self._train, self._valid = to_rows(dataset.train), to_rows(dataset.valid)
         self._check_dropout()
+        if "warmup_start" in self._settings.model_fields_set and not self._settings.warmup_steps:
+            raise config.refusal(
+                "training", "warmup_start", problem="expected warmup_steps with it, got none"
+            )
         self._planned = planned
         self._plan_report: PlanReport | None = None
         self._model, self._module = self._new_model()
@@ -268,6 +272,7 @@ class Run:
     def _fit_batch(self, dense: Tensor, sparse: KeyedJaggedTensor, labels: Tensor) -> None:
         size, at = self._settings.batch_size, self._step % self._per_epoch
         examples = min(size, len(self._train) - at * size)
+        set_learning_rates(self._module, self._optimizer, self._settings, self._step)
         self._optimizer.zero_grad()
         logits = self._module(dense, sparse).squeeze(1)
         total = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")

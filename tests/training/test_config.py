@@ -57,6 +57,9 @@ def test_every_key_is_read(tmp_path):
         id_dropout = { user = 0.25 }
         evaluate_every_steps = 9
         patience = 3
+        warmup_steps = 4
+        warmup_start = 0.5
+        count_accesses = true
         seed = 11
         threads = 1
         [checkpoint]
@@ -86,6 +89,9 @@ def test_every_key_is_read(tmp_path):
             "table_learning_rate": 1.0,
             "dense_optimizer": "adam",
             "dense_learning_rate": 0.5,
+            "warmup_steps": 4,
+            "warmup_start": 0.5,
+            "count_accesses": True,
             "id_dropout": {"user": 0.25},
             "evaluate_every_steps": 9,
             "patience": 3,
@@ -121,6 +127,27 @@ def test_the_example_that_the_demo_trains_is_read():
             "run.toml:8: key 'training.batchsize': expected one of batch_size, epochs, "
             ".*threads; did you mean 'batch_size'[?]$",
             id="unknown-key",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\nwarmup_steps = -1\n",
+            "run.toml:8: key 'training.warmup_steps': expected greater than or equal to 0.*, "
+            "got -1",
+            id="negative-warmup",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\nwarmup_steps = 5\nwarmup_start = 0.0\n",
+            "run.toml:9: key 'training.warmup_start': .* greater than 0, got 0.0",
+            id="warmup-from-0",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\nwarmup_start = 1.5\n",
+            "run.toml:8: key 'training.warmup_start': .* less than or equal to 1, got 1.5",
+            id="warmup-from-above",
+        ),
+        pytest.param(
+            SMALLEST + "[training]\ncount_accesses = 1\n",
+            "run.toml:8: key 'training.count_accesses': .* boolean, got 1",
+            id="no-boolean",
         ),
         pytest.param(
             '[data]\nname = "netflix"\n',

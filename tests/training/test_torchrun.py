@@ -17,8 +17,12 @@ from embershard import Client, Server, ServerOptions
 from embershard.client import Lists
 from embershard.data import SyntheticConfig, planted_click_log, to_rows
 from embershard.data.requests import client_requests
+from embershard.errors import ExportError
 from embershard.export import export_checkpoint
-from embershard.training import load_checkpoint, score
+from embershard.package import Package
+from embershard.sharding.counters import read_access_counts
+from embershard.training import latest_checkpoint, load_checkpoint, score, train
+from tests.training.runs import config
 
 DEADLINE_SECONDS = 100
 FILE = """
@@ -33,6 +37,8 @@ over_layers = [8, 1]
 batch_size = 128
 epochs = 2
 evaluate_every_steps = 40
+warmup_steps = 50
+count_accesses = true
 threads = 1
 [checkpoint]
 folder = "{folder}"
@@ -124,6 +130,42 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
         for each in (folder, tmp_path / "killed")
     ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    counts = [
+        read_access_counts(each / "run" / best / "state") for each in (folder, tmp_path / "killed")
+    ]
+    assert counts[0].keys() == counts[1].keys()
+    assert all(torch.equal(counts[0][name], counts[1][name]) for name in counts[0])
+
+
+def test_an_export_leaves_out_rows_that_training_seldom_looked_up(uninterrupted, tmp_path):
+    folder, _, _ = uninterrupted
+    counts = read_access_counts(latest_checkpoint(folder / "run") / "state")
+    pruned = {}
+    out = tmp_path / "ranker/1"
+    export_checkpoint(folder / "run", out, min_accesses=40, pruned=pruned.update)
+    assert pruned.keys() == counts.keys()
+    for name, each in counts.items():
+        known = each[:-1]  # The last row is that of unknown ids.
+        assert pruned[name].rows_kept == int((known >= 40).sum())
+        assert pruned[name].rows_dropped == int((known < 40).sum())
+    assert sum(each.rows_dropped for each in pruned.values()) > 0
+    tables = {each.name: each.rows for each in Package.open(out).manifest.tables}
+    for name, each in pruned.items():
+        assert tables[name.rpartition(".")[2]] == each.rows_kept + 1
+
+
+def test_every_lookup_of_training_is_counted_once(uninterrupted):
+    folder, _, _ = uninterrupted
+    best = latest_checkpoint(folder / "run")
+    (items,) = (each for name, each in read_access_counts(best / "state").items() if "item" in name)
+    assert int(items.sum()) == int(best.name) * 128  # one id an example
+
+
+def test_pruning_without_counts_is_refused(tmp_path):
+    data = planted_click_log(SyntheticConfig(examples=2000)).dataset
+    result = train(config(tmp_path / "run"), data)
+    with pytest.raises(ExportError, match="expected access counts with min_accesses"):
+        export_checkpoint(result.checkpoint, tmp_path / "ranker/1", min_accesses=2)
 
 
 @pytest.mark.parametrize("signaled", [signal.SIGINT, signal.SIGTERM])

@@ -1,5 +1,6 @@
 """A run: it learns, repeats itself, keeps the best, and looks at the test split once."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from embershard.errors import ConfigError
 from embershard.models import build_model
 from embershard.training import evaluate_logits, load_checkpoint, read_config, score, train
 from embershard.training import run as run_module
-from embershard.training.parts import model_arguments
+from embershard.training.parts import model_arguments, set_learning_rates
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
 
@@ -82,6 +83,49 @@ def test_the_result_is_that_of_the_checkpoint(tmp_path):
     assert evaluate_logits(logits, torch.from_numpy(DATA.valid.labels)) == result.valid
     assert kept.metrics["valid_auc"] == result.valid.auc
     assert kept.schema == DATA.schema
+
+
+def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
+    rates = []
+
+    def recorded(module, optimizer, settings, step):
+        set_learning_rates(module, optimizer, settings, step)
+        (tables,) = (each for each in module.modules() if hasattr(each, "set_learning_rate"))
+        rates.append((optimizer.param_groups[0]["lr"], tables.optimizer.learning_rate))
+
+    monkeypatch.setattr(run_module, "set_learning_rates", recorded)
+    settings = {"warmup_steps": 4, "warmup_start": 0.5, "epochs": 1}
+    train(config(tmp_path, dense_learning_rate=0.08, table_learning_rate=0.4, **settings), DATA)
+    factors = [0.5, 0.625, 0.75, 0.875, 1, 1]
+    for (dense, tables), factor in zip(rates, factors, strict=False):
+        assert (dense, tables) == pytest.approx((0.08 * factor, 0.4 * factor))
+    assert len(rates) > len(factors)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        pytest.param(
+            "warmup_start = 0.5",
+            "run.toml:4: key 'training.warmup_start': expected warmup_steps with it, got none",
+            id="start-without-steps",
+        ),
+        pytest.param(
+            "count_accesses = true",
+            "run.toml:4: key 'training.count_accesses': expected ranks of torchrun "
+            "(--nproc-per-node 1 will do), got a process alone",
+            id="counts-of-a-process-alone",
+        ),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused_with_their_line(line, message, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f'[data]\nname = "synthetic"\n[training]\n{line}\n[checkpoint]\nfolder = "{tmp_path}/run"\n'
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        train(read_config(file), DATA)
+    assert not (tmp_path / "run").exists()
 
 
 class Looks:

@@ -1,0 +1,88 @@
+"""A rank of TorchRec that loads a checkpoint of ours, under ``torchrun``:
+
+python -m benchmarks.peers.torchrec_loads TABLES.json CHECKPOINT OUT
+
+TABLES.json: a list of {name, rows, dim, features, plan}. OUT gets ``<rank>.pt``: a list of key,
+offsets and values of the shards that the rank holds then. Weights are NaN before.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict_loader import load
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.model_parallel import DistributedModelParallel
+from torchrec.distributed.sharding_plan import construct_module_sharding_plan
+from torchrec.distributed.types import ShardingEnv, ShardingPlan
+from torchrec.optim import RowWiseAdagrad
+from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+
+from benchmarks.peers.torchrec_sharded import cut_by
+from benchmarks.sharded_step import start_rank
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """Builds the model, loads, and writes what the rank holds."""
+    tables, checkpoint, out = sys.argv[1:]
+    start_rank()
+    given = json.loads(Path(tables).read_text())
+    configs = [
+        EmbeddingBagConfig(
+            name=each["name"],
+            num_embeddings=each["rows"],
+            embedding_dim=each["dim"],
+            feature_names=each["features"],
+        )
+        for each in given
+    ]
+    collection = EmbeddingBagCollection(tables=configs, device=torch.device("meta"))
+    apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": 0.1})
+    sharder, ranks = EmbeddingBagCollectionSharder(), dist.get_world_size()
+    plan = construct_module_sharding_plan(
+        collection,
+        {each["name"]: cut_by(each["plan"], 0, ranks) for each in given},
+        sharder=sharder,
+        local_size=ranks,
+        world_size=ranks,
+        device_type="cpu",
+    )
+    model = DistributedModelParallel(
+        nn.ModuleDict({"sparse": collection}),
+        device=torch.device("cpu"),
+        env=ShardingEnv.from_process_group(dist.group.WORLD),
+        plan=ShardingPlan(plan={"sparse": plan}),
+        sharders=[sharder],
+    )
+    state = {**model.state_dict(), "optimizer": model.fused_optimizer.state_dict()}
+    held = list(_shards("", state))
+    for _, _, values in held:
+        values.fill_(torch.nan)
+    load(state, checkpoint_id=checkpoint)
+    torch.save(list(_shards("", state)), Path(out) / f"{dist.get_rank()}.pt")
+    dist.destroy_process_group()
+
+
+def _shards(key: str, value: Any) -> Any:
+    """Key, offsets and values of each local shard within a state dict."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _shards(f"{key}.{name}" if key else name, each)
+    elif hasattr(value, "local_shards"):
+        for shard in value.local_shards():
+            yield key, tuple(shard.metadata.shard_offsets), shard.tensor.detach()
+    elif isinstance(value, torch.Tensor):
+        yield key, (0,) * value.dim(), value.detach()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""TorchRec loads what we save, in an environment of its own (`make bench-peers`)."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.checkout import PEER_PYTHON, ROOT
+from embershard.sharding import (
+    column_wise,
+    construct_module_sharding_plan,
+    row_wise,
+    table_wise,
+)
+from tests.sharding.cases import collection_of, save_and_read
+from tests.sharding.reference import make_case
+
+NAMES = {"users": "users", "items": "ads", "words": "words"}
+"""TorchRec has no table named items: it is a method of its containers."""
+CUTS = {"users": row_wise(), "ads": column_wise(), "words": table_wise(0)}
+PLANS = {"users": "row_wise", "ads": "column_wise", "words": "table_wise"}
+
+
+@pytest.mark.needs_peers
+def test_torchrec_loads_weights_and_stacked_row_wise_state(workers, tmp_path):
+    case = make_case(2, sizes=[3, 2], steps=3, optimizer="rowwise_adagrad")
+    case = replace(
+        case,
+        tables=[(NAMES[name], *rest) for name, *rest in case.tables],
+        weights={NAMES[name]: each for name, each in case.weights.items()},
+    )
+    plan = construct_module_sharding_plan(collection_of(case, "meta"), CUTS, world_size=2)
+    saved = workers.run(2, save_and_read, case, plan, tmp_path / "state")
+    tables = [
+        {"name": name, "rows": rows, "dim": dim, "features": features, "plan": PLANS[name]}
+        for name, rows, dim, features, _ in case.tables
+    ]
+    (tmp_path / "tables.json").write_text(json.dumps(tables))
+    launch = "-W ignore -m torch.distributed.run --standalone --nproc-per-node 2 -m"
+    given = [tmp_path / "tables.json", tmp_path / "state", tmp_path]
+    done = subprocess.run(
+        [PEER_PYTHON, *launch.split(), "benchmarks.peers.torchrec_loads", *given],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows_of = {each["name"]: each["rows"] for each in tables}
+    for rank, (shards, _) in enumerate(saved):
+        loaded = {
+            (key, offsets): values for key, offsets, values in torch.load(tmp_path / f"{rank}.pt")
+        }
+        for shard, weight, momentum in shards:
+            key = f"sparse.embedding_bags.{shard.table}.weight"
+            assert torch.equal(loaded.pop((key, (shard.rows[0], shard.columns[0]))), weight)
+            # One number a row; the column ranges one after the other.
+            place = shard.rows[0] + rows_of[shard.table] * (shard.columns[0] > 0)
+            state = loaded.pop((f"optimizer.state.{key}.{shard.table}.momentum1", (place,)))
+            assert torch.equal(state.flatten(), momentum)
+        assert not loaded
