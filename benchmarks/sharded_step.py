@@ -27,6 +27,7 @@ __all__ = [
     "Pooled",
     "serve_steps",
     "start_rank",
+    "told",
 ]
 
 ROWS, DIM, EXAMPLES, DENSE = 100_000, 64, 512, 13
@@ -148,17 +149,17 @@ def serve_steps(
     timed(FIRST_STEPS)
     last = timed(FIRST_STEPS)
     if dist.get_rank():
-        while steps := _told(0):
+        while steps := told(0):
             timed(steps)
         return
 
     def block(seconds: float) -> Mapping[str, float]:
         nonlocal last
-        last = timed(_told(max(1, round(seconds / last["seconds_a_step"]))))
+        last = timed(told(max(1, round(seconds / last["seconds_a_step"]))))
         return last
 
     serve_blocks(block)
-    _told(0)
+    told(0)
 
 
 def _whole(model: nn.Module) -> Callable[[Tensor, object], None]:
@@ -186,7 +187,7 @@ def _sparse(case: Case, model: nn.Module) -> Callable[[Tensor, object], None]:
     return step
 
 
-def _told(steps: int) -> int:
+def told(steps: int) -> int:
     """Number of steps that rank 0 tells the other ranks. 0: no more."""
     said = torch.tensor([steps])
     dist.broadcast(said, src=0)

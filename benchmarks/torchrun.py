@@ -9,10 +9,16 @@ from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Block, Session
 from benchmarks.processes import child_process
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "launch"]
 
 WORKER: Final = "benchmarks.workers.sharded_training"
 PEER_WORKER: Final = "benchmarks.peers.torchrec_sharded"
+
+
+def launch(ranks: int) -> list[str]:
+    """Arguments of Python that start a module on several ranks."""
+    started = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
+    return started.split()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +37,9 @@ class Ranks:
         python, folder = checkout.python, checkout.root
         if self.is_peer:
             python, folder = str(PEER_PYTHON), ROOT
-        launch = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m"
         case = (self.part, self.plan, str(self.tables))
         worker = PEER_WORKER if self.is_peer else WORKER
-        command = Command((python, *launch.split(), worker, *case), folder)
+        command = Command((python, *launch(self.ranks), worker, *case), folder)
         return session.enter(
             child_process(command, environment={"OMP_NUM_THREADS": "1"}, seconds=self.seconds)
         )

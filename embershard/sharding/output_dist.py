@@ -45,6 +45,11 @@ class OutputDist:
             for rank, columns in enumerate(self._routes.direct)
             for copy in columns.copies
         )
+        # If every rank has a part of each sum and nothing else, as of tables in row ranges.
+        whole = (Copy(0, 0, layout.dim),)
+        self._is_whole = len(layout.parts) > 1 and all(
+            columns.copies == whole for columns in self._routes.direct
+        )
         self._means = [lookup for lookup in layout.lookups if lookup.is_mean]
         self._mean_places = [at for at, lookup in enumerate(layout.lookups) if lookup.is_mean]
 
@@ -66,6 +71,13 @@ class OutputDist:
             output = torch.cat(pieces, dim=1)
             self._divide(output, divisors)
             return output
+        if self._is_whole:
+            (first, *_), (second, *_), *others = blocks
+            output = first + second
+            for block, *_ in others:
+                output += block
+            self._divide(output, divisors)
+            return output
         output = torch.zeros(examples[rank], self.layout.dim)
         # In the order of ranks: the sums do not depend on which one answers first.
         for (block, *_), columns in zip(blocks, routes.direct, strict=True):
@@ -84,9 +96,8 @@ class OutputDist:
 
     def backward(self, gradient: Tensor, examples: Sequence[int], divisors: Tensor) -> Tensor:
         """Of ``forward``'s output to that of ``pooled``, as the mean over ranks."""
-        if self._means:
-            gradient = gradient.clone()
-            self._divide(gradient, divisors)
+        gradient = gradient / self.env.world_size
+        self._divide(gradient, divisors)
         rank, routes = self.env.rank, self._routes
         relayed = list[Tensor]()
         if self._is_two_level:
@@ -101,7 +112,6 @@ class OutputDist:
                 parts += [(block, routes.shared[to]) for block in relayed]
         theirs, ours = self._first_blocks(examples)
         sent = _gather(parts)
-        sent /= self.env.world_size
         flat = self._exchange(sent, ours, theirs, self.env.output_group, is_backward=True)
         own = routes.direct[rank], routes.shared[rank]
         if not own[1].widths:
