@@ -143,6 +143,12 @@ def add_export(commands: Any) -> None:
         "weights are those of CHECKPOINT; imported from the current folder or what is installed "
         "(default: the model that CHECKPOINT names)",
     )
+    _add_choices(add)
+    command.set_defaults(run=_export)
+
+
+def _add_choices(add: Any) -> None:
+    """What an export leaves out, and writes beside."""
     add(
         "--min-accesses",
         type=int,
@@ -156,7 +162,6 @@ def add_export(commands: Any) -> None:
         help="also have NVIDIA Triton serve it: write config.pbtxt beside the versions, as "
         "`embershard triton-config` does",
     )
-    command.set_defaults(run=_export)
 
 
 def _export(given: argparse.Namespace) -> None:

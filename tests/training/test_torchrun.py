@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from embershard.data import SyntheticConfig, planted_click_log, to_rows
 from embershard.data.requests import client_requests
 from embershard.errors import ExportError
 from embershard.export import export_checkpoint
-from embershard.package import Package
+from embershard.package import Identity, Package, Schema
 from embershard.sharding.counters import read_access_counts
 from embershard.training import latest_checkpoint, load_checkpoint, score, train
 from tests.training.runs import config
@@ -137,21 +138,32 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
     assert all(torch.equal(counts[0][name], counts[1][name]) for name in counts[0])
 
 
-def test_an_export_leaves_out_rows_that_training_seldom_looked_up(uninterrupted, tmp_path):
-    folder, _, _ = uninterrupted
-    counts = read_access_counts(latest_checkpoint(folder / "run") / "state")
-    pruned = {}
-    out = tmp_path / "ranker/1"
-    export_checkpoint(folder / "run", out, min_accesses=40, pruned=pruned.update)
+def with_unknown_ids():
+    """The model, and its schema with a row of unknown ids in place of the last one."""
+    checkpoint = load_checkpoint(os.environ["TRAINED"])
+    sparse = [
+        replace(each, ids=Identity(rows=each.ids.rows - 1, unknown="oov"))
+        for each in checkpoint.schema.sparse
+    ]
+    return checkpoint.module, Schema(dense=checkpoint.schema.dense, sparse=sparse)
+
+
+def test_an_export_leaves_out_rows_that_training_seldom_looked_up(
+    uninterrupted, tmp_path, monkeypatch
+):
+    best = latest_checkpoint(uninterrupted[0] / "run")
+    monkeypatch.setenv("TRAINED", str(best))
+    counts, pruned, out = read_access_counts(best / "state"), {}, tmp_path / "ranker/1"
+    given = {"min_accesses": 5, "pruned": pruned.update}
+    export_checkpoint(best, out, model=f"{__name__}:with_unknown_ids", **given)
     assert pruned.keys() == counts.keys()
+    rows = {each.name: each.rows for each in Package.open(out).manifest.tables}
     for name, each in counts.items():
         known = each[:-1]  # The last row is that of unknown ids.
-        assert pruned[name].rows_kept == int((known >= 40).sum())
-        assert pruned[name].rows_dropped == int((known < 40).sum())
+        assert pruned[name].rows_kept == int((known >= 5).sum())
+        assert pruned[name].rows_dropped == int((known < 5).sum())
+        assert rows[name.rpartition(".")[2]] == pruned[name].rows_kept + 1
     assert sum(each.rows_dropped for each in pruned.values()) > 0
-    tables = {each.name: each.rows for each in Package.open(out).manifest.tables}
-    for name, each in pruned.items():
-        assert tables[name.rpartition(".")[2]] == each.rows_kept + 1
 
 
 def test_every_lookup_of_training_is_counted_once(uninterrupted):
