@@ -9,6 +9,7 @@ alternate A B C D, D C B A. Planned by some requests, measured on others.
 from __future__ import annotations
 
 import argparse
+import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -120,14 +121,13 @@ def draw_request(tables: Sequence[DrawnTable], random: np.random.Generator) -> S
     )
 
 
-def export(tables: Sequence[DrawnTable], samples: Sequence[SampleRequest], out: Path) -> Package:
-    """The package of the model."""
+def export(tables: Sequence[DrawnTable], samples: Sequence[SampleRequest], out: Path) -> None:
+    """Write the package of the model."""
     schema = Schema(
         dense=[],
         sparse=[SparseInput(f"f_{each.name}", ids=Identity(each.rows)) for each in tables],
     )
     export_model(Model(tables), schema, out, samples=samples)
-    return Package.open(out)
 
 
 def plans(package: Package, machine: Machine) -> dict[str, Plan]:
@@ -176,14 +176,20 @@ class Side:
         }
 
 
-def measure(seed: int, machine: Machine, blocks: int) -> list[str]:
+def measure(seed: int, machine: Machine, blocks: int, packages: Path) -> list[str]:
     """A row of the table."""
     random = np.random.default_rng(seed)
     tables = draw_tables(random)
     planned = [draw_request(tables, random) for _ in range(PLANNED)]
+    kept = packages / str(seed) / "model" / "1"
+    if not kept.exists():
+        export(tables, planned, kept)
+    if not blocks:
+        return [str(seed), str(len(tables)), "exported"]
     with TemporaryDirectory() as folder, ExitStack() as stack:
         out = Path(folder) / "model" / "1"
-        package = export(tables, planned, out)
+        shutil.copytree(kept, out)
+        package = Package.open(out)
         fingerprint = int(package.manifest.fingerprint, 16)
         requests = [message(draw_request(tables, random), fingerprint) for _ in range(MEASURED)]
         made = plans(package, machine)
@@ -228,7 +234,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving_plans", description=__doc__)
     parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
     parser.add_argument("--models", type=int, default=10)
-    parser.add_argument("--blocks", type=int, default=11)
+    parser.add_argument("--blocks", type=int, default=11, help="0: only export the packages")
+    parser.add_argument("--packages", type=Path, required=True, help="folder that keeps packages")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     machine = default_machine() if given.machine is None else read_machine(given.machine)
@@ -238,7 +245,7 @@ def main() -> None:
     ]  # fmt: skip
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for seed in range(given.models):
-        print(f"| {' | '.join(measure(seed, machine, given.blocks))} |", flush=True)
+        print(f"| {' | '.join(measure(seed, machine, given.blocks, given.packages))} |", flush=True)
 
 
 if __name__ == "__main__":

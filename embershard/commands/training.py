@@ -6,13 +6,16 @@ import argparse
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.commands.triton import write_config
+from embershard.errors import InputError
 
 if TYPE_CHECKING:
     from embershard.data.registry import DataConfig
+    from embershard.planner import PlanReport
     from embershard.training import RunConfig
     from embershard.training.ranks import Ranks
 
@@ -45,11 +48,18 @@ def add_train(commands: Any) -> None:
         help="go on from the last checkpoint in checkpoint.folder, if there is one (default: only "
         "after a restart by torchrun --max-restarts)",
     )
+    command.add_argument(
+        "--plan-report",
+        type=Path,
+        metavar="FILE.html",
+        help='with sharding.plan = "auto": write the report of the plan there, besides printing it',
+    )
     command.set_defaults(run=_train)
 
 
 def _train(given: argparse.Namespace) -> None:
     from embershard.training import read_config
+    from embershard.training.config import AUTO
     from embershard.training.ranks import ranks_of_torchrun
 
     config = read_config(given.config)
@@ -57,8 +67,20 @@ def _train(given: argparse.Namespace) -> None:
     if data.path and not given.data and not data.path.expanduser().is_dir():
         absolute = data.path.expanduser().absolute()
         raise config.refusal("data", "path", problem=f"expected a folder, found none at {absolute}")
+    if given.plan_report is not None:
+        if not given.plan_report.parent.is_dir():
+            raise InputError(f"--plan-report: expected a file in a folder, got {given.plan_report}")
+        if config.sharding.plan != AUTO:
+            problem = f'expected "{AUTO}" with --plan-report, got {config.sharding.plan}'
+            raise config.refusal("sharding", "plan", problem=problem)
     with ranks_of_torchrun() as ranks:
         _train_on(ranks, config, data, given)
+
+
+def _show_plan(report: PlanReport, *, page: Path | None) -> None:
+    print(report.to_text(), flush=True)
+    if page is not None:
+        page.write_text(report.to_html(title="Plan of training"), encoding="utf-8")
 
 
 def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse.Namespace) -> None:
@@ -77,7 +99,7 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
             resume=given.resume or ranks.is_restarted,
             env=ranks.env,
             progress=progress,
-            planned=lambda report: print(report.to_text(), flush=True),
+            planned=partial(_show_plan, page=given.plan_report),
         )
     if ranks.rank:
         return

@@ -1,0 +1,49 @@
+"""The plan of a package that is being written."""
+
+import pytest
+
+from embershard.errors import InputError
+from embershard.export.placing import check_strategy, place
+from embershard.package import STRATEGIES, Package
+from embershard.planner import load_of, parse_fleet, plan_package
+from embershard.planner.default_machine import default_machine
+from tests.hostile.draft import GOLDEN
+
+PACKAGE = Package.open(GOLDEN)
+
+
+def placed(devices, strategy):
+    manifest = PACKAGE.manifest
+    return place(
+        manifest.tables,
+        manifest.inputs,
+        PACKAGE.samples(),
+        parse_fleet(devices),
+        strategy=strategy,
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_rule_places_as_the_command_does(strategy):
+    plan = placed("2xcpu", strategy)
+    assert plan.name == "default"
+    assert list(plan.shards) == [*STRATEGIES[strategy](PACKAGE.manifest.tables, plan.devices)]
+
+
+def test_auto_is_the_planner_with_the_load_of_the_samples():
+    manifest, fleet = PACKAGE.manifest, parse_fleet("2xcpu:4KiB")
+    load = load_of(manifest.tables, manifest.sparse, PACKAGE.samples(), source="samples")
+    expected = plan_package(manifest.tables, fleet, load, default_machine(), name="default")
+    assert placed("2xcpu:4KiB", "auto") == expected
+
+
+def test_a_rule_that_goes_over_the_memory_is_refused():
+    words = r"device cpu:0: expected at most 10 bytes of tables, got .*; the strategy auto"
+    with pytest.raises(InputError, match=words):
+        placed("1xcpu:10B", "table")
+
+
+def test_an_unknown_strategy_is_refused():
+    words = "plan: expected one of table, row, column, replicate, auto, got 'rows'"
+    with pytest.raises(InputError, match=words):
+        check_strategy("rows")
