@@ -146,18 +146,7 @@ def add_export(commands: Any) -> None:
         help="what linear layers of the dense program take; bf16 is faster where the processor has "
         "it (AVX-512 BF16), and the export says what it does to scores (default: %(default)s)",
     )
-    add(
-        "--devices",
-        default="1xcpu",
-        help="what the package's plan spreads the tables over: 2xcpu (default: %(default)s)",
-    )
-    add(
-        "--plan",
-        default="table",
-        metavar="STRATEGY",
-        help="how: table (whole tables), row, column, replicate, or auto, by measured costs and "
-        "what the package's samples look up; `embershard plan` adds more (default: %(default)s)",
-    )
+    _add_plan(command)
     add(
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
@@ -183,6 +172,22 @@ def _add_choices(add: Any) -> None:
         action="store_true",
         help="also have NVIDIA Triton serve it: write config.pbtxt beside the versions, as "
         "`embershard triton-config` does",
+    )
+
+
+def _add_plan(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add(
+        "--devices",
+        default="1xcpu",
+        help="what the package's plan spreads the tables over: 2xcpu (default: %(default)s)",
+    )
+    add(
+        "--plan",
+        default="table",
+        metavar="STRATEGY",
+        help="how: table (whole tables), row, column, replicate, or auto, by measured costs and "
+        "what the package's samples look up; `embershard plan` adds more (default: %(default)s)",
     )
 
 
