@@ -21,15 +21,12 @@
 #include "base/bus_error.h"
 #include "base/clock.h"
 #include "base/core_count.h"
-#include "base/freed_memory.h"
 #include "binding/arguments.h"
 #include "binding/errors.h"
 #include "binding/keywords.h"
 #include "binding/lookup_seconds.h"
 #include "binding/metrics.h"
 #include "binding/server_parts.h"
-#include "binding/slow_request_list.h"
-#include "binding/tensor_dict.h"
 #include "engine/engine.h"
 #include "engine/model_control.h"
 #include "engine/model_source.h"
@@ -37,13 +34,18 @@
 #include "grpc/serialized.h"
 #include "grpc/server.h"
 #include "model/model.h"
+#include "package/manifest.h"
 #include "package/package.h"
 #include "package/trusted_keys.h"
+#include "telemetry/outcome.h"
+#include "telemetry/slow_log.h"
+#include "tensors/tensor_specs.h"
 
 namespace embershard {
 namespace {
 
 namespace py = pybind11;
+using py::literals::operator""_a;
 
 template <class T>
 T ValueOrRaise(Result<T> result) {
@@ -56,6 +58,43 @@ template <class Action>
 auto Released(Action action) {
   const py::gil_scoped_release released;
   return action();
+}
+
+// One dict a call, with the fields of SlowRequest; its outcome as code and reason.
+py::list ToList(const std::vector<SlowRequest>& requests) {
+  py::list list;
+  for (const SlowRequest& request : requests) {
+    const OutcomeName outcome = NameOf(request.outcome);
+    list.append(py::dict("unix_seconds"_a = request.unix_seconds, "code"_a = outcome.code,
+                         "reason"_a = outcome.reason, "message"_a = ToPythonText(request.message),
+                         "examples"_a = request.examples, "ids"_a = request.ids,
+                         "bytes"_a = request.bytes, "peer"_a = ToPythonText(request.peer),
+                         "traceparent"_a = ToPythonText(request.traceparent),
+                         "request_id"_a = ToPythonText(request.request_id),
+                         "queue_us"_a = request.queue_us, "lookup_us"_a = request.lookup_us,
+                         "dense_us"_a = request.dense_us, "total_us"_a = request.total_us));
+  }
+  return list;
+}
+
+py::list ToList(const std::vector<TensorSpec>& specs) {
+  py::list list;
+  for (const TensorSpec& spec : specs) {
+    list.append(py::dict("name"_a = ToPythonText(spec.name),
+                         "datatype"_a = py::str(spec.datatype.data(), spec.datatype.size()),
+                         "shape"_a = spec.shape));
+  }
+  return list;
+}
+
+// What a model takes and gives as tensors, for serving/triton: {"inputs": [{name, datatype,
+// shape}], "outputs": [...]}, as tensors/tensor_specs.h says them; -1 in a shape is any size.
+// `manifest`: the text of manifest.json. Raises PackageError if it is none.
+py::dict DescribeTensors(const std::string& manifest) {
+  const Result<Manifest> parsed = ParseManifest(manifest);
+  RaiseIfFailed(parsed.status());
+  return py::dict("inputs"_a = ToList(InputSpecs(parsed->schema)),
+                  "outputs"_a = ToList(OutputSpecs(parsed->schema)));
 }
 
 // What `action` gives or, where the system has no memory or no thread left for it, that.
@@ -323,8 +362,6 @@ PYBIND11_MODULE(_predictor, module) {
   module.def("example_metrics", &ExampleMetricList);
   module.def("core_count", [] { return CoreCount(); });
   module.def("explain_bus_errors", &ExplainBusErrors);
-  module.def("keep_freed_memory", &KeepFreedMemory);
-  module.def("give_threads_own_memory", &GiveThreadsOwnMemory);
   // Why the files cannot be used; empty where they can.
   module.def("check_security", [](const py::kwargs& given) {
     return ToPythonText(CheckSecurity(SecurityOptionsFrom(given)).message());

@@ -1,0 +1,110 @@
+"""What `set_malloc_options` has glibc's malloc do, in processes of their own."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+glibc = pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library than glibc 2.33 and later"
+)
+
+LARGE_BLOCK = """
+import ctypes, json, os, sys
+from embershard.serving.server_process.system import set_malloc_options
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    _fields_ = [(name, ctypes.c_size_t) for name in names]
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.mallinfo2.restype = ctypes.c_void_p, Info
+if sys.argv[1] == "set":
+    set_malloc_options(os.environ)
+before = libc.mallinfo2().hblks
+block = ctypes.c_void_p(libc.malloc(40 << 20))  # By default malloc never keeps as much.
+mapped = libc.mallinfo2().hblks - before
+libc.free(block)
+print(json.dumps({"mapped": mapped, "kept": libc.mallinfo2().keepcost >= 40 << 20}))
+"""
+
+ARENAS = """
+import ctypes, json, os, sys, tempfile, threading
+from embershard.serving.server_process.system import set_malloc_options
+
+THREADS = 12
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+
+def arenas():
+    with tempfile.NamedTemporaryFile() as file:
+        stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+        libc.malloc_info(0, stream)
+        libc.fclose(stream)
+        return file.read().count(b"<heap ")
+
+libc.mallopt(-8, 2)  # M_ARENA_MAX
+if sys.argv[1] == "set":
+    set_malloc_options(os.environ)
+before = arenas()
+ready, told = threading.Barrier(THREADS + 1), threading.Event()
+
+def allocate():
+    libc.malloc(1 << 16)
+    ready.wait()
+    told.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(THREADS)]
+for each in threads:
+    each.start()
+ready.wait()
+print(json.dumps(arenas() - before))
+told.set()
+"""
+
+
+def run(script, how, **environment):
+    """What a script prints as JSON."""
+    free = {name: text for name, text in os.environ.items() if not name.startswith("MALLOC_")}
+    command = [sys.executable, "-c", script, how]
+    ended = subprocess.run(
+        command, env={**free, **environment}, capture_output=True, check=True, timeout=60
+    )
+    return json.loads(ended.stdout)
+
+
+@glibc
+def test_malloc_keeps_what_is_freed():
+    assert run(LARGE_BLOCK, "set") == {"mapped": 0, "kept": True}
+
+
+@glibc
+@pytest.mark.parametrize(
+    ("how", "environment"),
+    [
+        pytest.param("not-set", {}, id="by-default"),
+        pytest.param("set", {"MALLOC_MMAP_THRESHOLD_": "65536"}, id="by-the-environment"),
+    ],
+)
+def test_malloc_returns_what_is_freed(how, environment):
+    assert run(LARGE_BLOCK, how, **environment) == {"mapped": 1, "kept": False}
+
+
+@glibc
+def test_each_thread_has_an_arena():
+    assert run(ARENAS, "set") == 12
+
+
+@glibc
+@pytest.mark.parametrize(
+    ("how", "environment"),
+    [
+        pytest.param("not-set", {}, id="by-default"),
+        pytest.param("set", {"MALLOC_ARENA_MAX": "2"}, id="by-the-environment"),
+    ],
+)
+def test_threads_share_arenas(how, environment):
+    assert run(ARENAS, how, **environment) <= 1
