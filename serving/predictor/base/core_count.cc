@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace embershard {
 namespace {
@@ -101,6 +104,34 @@ int CoreCount(const CoreSources& sources) {
       allowed > 0 ? allowed : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int quota = QuotaCores(sources);
   return quota > 0 ? std::min(cores, quota) : cores;
+}
+
+std::set<std::string> ProcessorFlags(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::set<std::string> flags;
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    if (key != "flags" && key != "Features") continue;  // x86; arm.
+    for (std::string word; words >> word;) {
+      if (word != ":") flags.insert(word);
+    }
+    break;  // The other processors are alike.
+  }
+  return flags;
+}
+
+void UseThreads(int threads, int (*get)(), void (*set)(int)) {
+  if (get() == threads) return;
+  static Mutex mutex;
+  const MutexLock lock(mutex);
+  // Asked on a new thread: this one may have begun while another held the lock, with the
+  // count that the other had set.
+  int of_new_threads = 0;
+  std::thread([&of_new_threads, get] { of_new_threads = get(); }).join();
+  set(threads);
+  std::thread([of_new_threads, set] { set(of_new_threads); }).join();
 }
 
 }  // namespace embershard

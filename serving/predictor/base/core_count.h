@@ -1,9 +1,12 @@
-// How much of the machine this process may use.
+// The processors that this process may use, what they can do, and how many threads a library
+// uses.
 
 #ifndef EMBERSHARD_BASE_CORE_COUNT_H_
 #define EMBERSHARD_BASE_CORE_COUNT_H_
 
 #include <filesystem>
+#include <set>
+#include <string>
 
 namespace embershard {
 
@@ -21,6 +24,19 @@ int QuotaCores(const CoreSources& sources = {});
 // How many threads have a core each: the cores that the process may run on (taskset, cpuset), and
 // no more than QuotaCores(). At least 1.
 int CoreCount(const CoreSources& sources = {});
+
+// The instruction sets and other abilities of the processor, as Linux names them: "avx2", "asimd".
+// Empty where `file` has no such line.
+std::set<std::string> ProcessorFlags(const std::filesystem::path& file = "/proc/cpuinfo");
+
+// For libraries such as torch, which keep one count for each thread and one for threads to
+// come, and where setting the first sets the second too. Sets the calling thread's count and
+// leaves the other as it was, also where several threads do so at once. Cheap where nothing
+// changes: may be called before each piece of work.
+//
+// `get` and `set` are the library's; nothing else in the process should call `set`
+// meanwhile.
+void UseThreads(int threads, int (*get)(), void (*set)(int));
 
 }  // namespace embershard
 

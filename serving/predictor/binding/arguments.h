@@ -1,11 +1,17 @@
-// What serving/server.py and serving/local.py pass, as options of the rooms below.
+// What serving/server.py and serving/local.py pass: keywords, read one by one into the options
+// that they are for.
 
 #ifndef EMBERSHARD_BINDING_ARGUMENTS_H_
 #define EMBERSHARD_BINDING_ARGUMENTS_H_
 
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
+#include <chrono>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/model_loader.h"
@@ -33,6 +39,61 @@ struct ServerArguments {
 PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given);
 ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given);
 SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given);
+
+// `value`, if it is 0 .. 2147483647; else raises RequestError, which begins with `name`.
+double NumberInRange(const std::string& name, double value);
+
+// REQUIRES: the GIL. Everything is raised as Python's TypeError or, of numbers out of range,
+// as RequestError; all of it names the keyword.
+class Keywords {
+ public:
+  // `call`: what messages name first.
+  Keywords(std::string call, const pybind11::kwargs& given)
+      : call_(std::move(call)), given_(given) {}
+
+  // Refuses a keyword that is missing or of a type that is not the field's.
+  template <class T>
+  void Read(const char* name, T* field) {
+    const pybind11::object value = Value(name);
+    try {
+      *field = value.cast<T>();
+    } catch (const pybind11::cast_error&) {
+      RefuseType(name, value);
+    }
+  }
+
+  // Numbers of microseconds, milliseconds or seconds, whole or not, rounded up: 0 .. 2147483647.
+  template <class Duration>
+  void ReadMilliseconds(const char* name, Duration* field) {
+    *field =
+        std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double, std::milli>(1));
+  }
+  template <class Duration>
+  void ReadMicroseconds(const char* name, Duration* field) {
+    *field =
+        std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double, std::micro>(1));
+  }
+  template <class Duration>
+  void ReadSeconds(const char* name, Duration* field) {
+    *field = std::chrono::ceil<Duration>(Number(name) * std::chrono::duration<double>(1));
+  }
+
+  // Refuses a keyword that nobody has read.
+  void CheckAllRead() const;
+
+ private:
+  pybind11::object Value(const char* name);
+  double Number(const char* name) {
+    double value = 0;
+    Read(name, &value);
+    return NumberInRange(name, value);
+  }
+  [[noreturn]] void RefuseType(const char* name, const pybind11::object& value) const;
+
+  const std::string call_;
+  const pybind11::kwargs given_;
+  std::vector<std::string> read_;
+};
 
 }  // namespace embershard
 

@@ -13,10 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/core_count.h"
 #include "base/memory_file.h"
-#include "base/thread_count.h"
 #include "dense/tensors.h"
-#include "dense/trial.h"
 
 namespace embershard {
 namespace {

@@ -31,6 +31,10 @@ Status CopyOutput(const OutputSpec& spec, const at::Tensor& output,
 // `threads`, or CoreCount() where it is 0.
 int ThreadsOf(int threads);
 
+// Runs zeros at R = 2, B = 3: an output that is missing, of a wrong shape or of a wrong
+// scope shows before the first request.
+Status TryOnce(DenseProgram& program, const Schema& schema);
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_DENSE_TENSORS_H_

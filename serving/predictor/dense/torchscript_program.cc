@@ -9,13 +9,12 @@
 #include <string>
 #include <utility>
 
-#include "base/thread_count.h"
+#include "base/core_count.h"
 #include "dense/dense_program.h"
 #include "dense/tensors.h"
 #include "dense/torchscript_gates.h"
 #include "dense/torchscript_linear.h"
 #include "dense/torchscript_products.h"
-#include "dense/trial.h"
 
 namespace embershard {
 namespace {

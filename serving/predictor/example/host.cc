@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "engine/named_request.h"
 #include "model/model.h"
-#include "package/hash_string.h"
+#include "package/id_maps.h"
 
 namespace {
 

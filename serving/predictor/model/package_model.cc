@@ -7,7 +7,6 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/core_count.h"
-#include "base/processor.h"
 #include "dense/aot_program.h"
 #include "dense/dense_program.h"
 #include "dense/fbgemm_operators.h"

@@ -1,9 +1,11 @@
-// The kinds of id map there are, each in a file of its own.
+// The kinds of id map, and the id that a string stands for.
 
 #ifndef EMBERSHARD_PACKAGE_ID_MAPS_H_
 #define EMBERSHARD_PACKAGE_ID_MAPS_H_
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "package/id_map.h"
 #include "package/manifest.h"
@@ -11,16 +13,11 @@
 
 namespace embershard {
 
-// The id is the row. id_map_identity.cc
-std::unique_ptr<IdMap> MakeIdentityMap(const IdMapSpec& spec);
-
-// XXH3-64 of the id's eight little-endian bytes, with a seed, modulo rows. Knows every
-// id. id_map_hash.cc
-std::unique_ptr<IdMap> MakeHashMap(const IdMapSpec& spec);
-
-// The row that the vocabulary gives. id_map_vocab.cc
-std::unique_ptr<IdMap> MakeVocabMap(const IdMapSpec& spec,
-                                    std::shared_ptr<const Vocabulary> vocabulary);
+// The map that `spec` describes. Identity: the id is the row. Hash: XXH3-64 of the id's eight
+// little-endian bytes, with a seed, modulo rows; knows every id. Vocabulary: the row that
+// `vocabulary` gives, which the other kinds do not look at.
+std::unique_ptr<IdMap> MakeIdMap(const IdMapSpec& spec,
+                                 std::shared_ptr<const Vocabulary> vocabulary = nullptr);
 
 // Ids that have a row of their own: all rows but the oov row.
 inline int64_t KnownIds(const IdMapSpec& spec) {
@@ -31,6 +28,9 @@ inline int64_t KnownIds(const IdMapSpec& spec) {
 inline int64_t UnknownRow(const IdMapSpec& spec) {
   return spec.unknown == UnknownIds::kOov ? spec.oov_row : kZeroRow;
 }
+
+// The id that stands for a string: XXH3-64 of its UTF-8, as every client computes it.
+int64_t HashString(std::string_view utf8);
 
 }  // namespace embershard
 

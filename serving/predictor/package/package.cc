@@ -12,7 +12,6 @@
 #include "package/folder.h"
 #include "package/id_maps.h"
 #include "package/json_parse.h"
-#include "package/listed_file.h"
 #include "package/manifest_checks.h"
 #include "package/names.h"
 #include "package/refusal.h"
@@ -68,9 +67,10 @@ Result<IdMaps> OpenIdMaps(const PackageFolder& folder, const Manifest& manifest)
   std::map<std::string, std::shared_ptr<const Vocabulary>> vocabularies;
   for (const SparseInput& input : manifest.schema.sparse) {
     const IdMapSpec& spec = input.ids;
-    if (spec.kind == IdMapKind::kIdentity) maps.push_back(MakeIdentityMap(spec));
-    if (spec.kind == IdMapKind::kHash) maps.push_back(MakeHashMap(spec));
-    if (spec.kind != IdMapKind::kVocab) continue;
+    if (spec.kind != IdMapKind::kVocab) {
+      maps.push_back(MakeIdMap(spec));
+      continue;
+    }
     std::shared_ptr<const Vocabulary>& vocabulary = vocabularies[spec.file];
     if (vocabulary == nullptr) {
       Result<std::string> bytes = ReadListedFile(folder, manifest, spec.file);
@@ -83,7 +83,7 @@ Result<IdMaps> OpenIdMaps(const PackageFolder& folder, const Manifest& manifest)
       return Refusal(spec.file, "keys", std::to_string(KnownIds(spec)) + " ids",
                      std::to_string(vocabulary->size()));
     }
-    maps.push_back(MakeVocabMap(spec, vocabulary));
+    maps.push_back(MakeIdMap(spec, vocabulary));
   }
   return maps;
 }

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "package/folder.h"
-#include "package/listed_file.h"
 #include "package/refusal.h"
 #include "package/safetensors.h"
 

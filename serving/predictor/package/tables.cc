@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "package/listed_file.h"
+#include "package/folder.h"
 #include "package/refusal.h"
 #include "package/safetensors.h"
 

@@ -1,11 +1,11 @@
-// What Triton calls when it loads and unloads models and instances, and brings requests. A model's
+// What Triton calls when it loads and unloads models and instances, and sends requests. A model's
 // state is a TritonModel, an instance's a TritonInstance, the backend's an OpenModels.
 
 #include <memory>
 #include <utility>
 
 #include "triton/errors.h"
-#include "triton/triton_instance.h"
+#include "triton/execution.h"
 #include "triton/triton_model.h"
 
 namespace embershard {

@@ -1,9 +1,8 @@
-#include "base/processor.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "base/core_count.h"
 #include "testing/scratch_folder.h"
 
 namespace embershard {

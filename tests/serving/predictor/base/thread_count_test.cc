@@ -1,10 +1,10 @@
-#include "base/thread_count.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include "base/core_count.h"
 
 namespace embershard {
 namespace {

@@ -1,8 +1,7 @@
-#include "package/hash_string.h"
-
 #include <gtest/gtest.h>
 
 #include "package/golden.h"
+#include "package/id_maps.h"
 #include "package/samples.h"
 
 namespace embershard {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "package/id_maps.h"
@@ -32,6 +34,11 @@ IdMapSpec HashSpec(int64_t rows, uint64_t seed = 0) {
   spec.rows = rows;
   spec.seed = seed;
   return spec;
+}
+
+std::unique_ptr<IdMap> MakeVocabMap(IdMapSpec spec, std::shared_ptr<const Vocabulary> vocabulary) {
+  spec.kind = IdMapKind::kVocab;
+  return MakeIdMap(spec, std::move(vocabulary));
 }
 
 struct Mapped {
@@ -75,7 +82,7 @@ std::shared_ptr<const Vocabulary> MakeVocabulary(const Ids& keys, const Ids& row
 }
 
 TEST(IdentityMap, GivesTheIdItself) {
-  const auto map = MakeIdentityMap(Spec(5, UnknownIds::kReject));
+  const auto map = MakeIdMap(Spec(5, UnknownIds::kReject));
   const Mapped mapped = MapAll(*map, {4, 0, 3});
   EXPECT_EQ(mapped.rows, (Ids{4, 0, 3}));
   EXPECT_EQ(mapped.unknown, 0U);
@@ -83,7 +90,7 @@ TEST(IdentityMap, GivesTheIdItself) {
 }
 
 TEST(IdentityMap, RefusesWhatIsNoRow) {
-  const auto map = MakeIdentityMap(Spec(5, UnknownIds::kReject));
+  const auto map = MakeIdMap(Spec(5, UnknownIds::kReject));
   EXPECT_EQ(FirstRefused(*map, {0, 5, -1}), 1U);
   EXPECT_EQ(FirstRefused(*map, {-1}), 0U);
   EXPECT_EQ(FirstRefused(*map, {0, kLeast}), 1U);
@@ -91,7 +98,7 @@ TEST(IdentityMap, RefusesWhatIsNoRow) {
 }
 
 TEST(IdentityMap, GivesUnknownIdsTheLastRowUnderOov) {
-  const auto map = MakeIdentityMap(Spec(5, UnknownIds::kOov));
+  const auto map = MakeIdMap(Spec(5, UnknownIds::kOov));
   // 4 is the oov row's own number, and no known id.
   const Mapped mapped = MapAll(*map, {3, 4, -7, kMost});
   EXPECT_EQ(mapped.rows, (Ids{3, 4, 4, 4}));
@@ -100,7 +107,7 @@ TEST(IdentityMap, GivesUnknownIdsTheLastRowUnderOov) {
 }
 
 TEST(IdentityMap, GivesUnknownIdsTheZeroRowUnderZero) {
-  const auto map = MakeIdentityMap(Spec(5, UnknownIds::kZero));
+  const auto map = MakeIdMap(Spec(5, UnknownIds::kZero));
   const Mapped mapped = MapAll(*map, {4, 5, kLeast});
   EXPECT_EQ(mapped.rows, (Ids{4, kZeroRow, kZeroRow}));
   EXPECT_EQ(mapped.unknown, 2U);
@@ -108,16 +115,16 @@ TEST(IdentityMap, GivesUnknownIdsTheZeroRowUnderZero) {
 
 // Expected rows: xxhash.xxh3_64_intdigest(struct.pack("<q", id), seed) % rows in Python.
 TEST(HashMap, GivesXxh3OfTheIdsBytesModuloRows) {
-  const auto map = MakeHashMap(HashSpec(1000));
+  const auto map = MakeIdMap(HashSpec(1000));
   EXPECT_EQ(MapAll(*map, {0, 1, -1, kMost}).rows, (Ids{897, 78, 627, 142}));
-  const auto seeded = MakeHashMap(HashSpec(1000, 7));
+  const auto seeded = MakeIdMap(HashSpec(1000, 7));
   EXPECT_EQ(MapAll(*seeded, {kLeast}).rows, (Ids{445}));
-  const auto large = MakeHashMap(HashSpec(int64_t{1} << 40, 18446744073709551615U));
+  const auto large = MakeIdMap(HashSpec(int64_t{1} << 40, 18446744073709551615U));
   EXPECT_EQ(MapAll(*large, {42}).rows, (Ids{558898338331}));
 }
 
 TEST(HashMap, KnowsEveryId) {
-  const auto map = MakeHashMap(HashSpec(3));
+  const auto map = MakeIdMap(HashSpec(3));
   EXPECT_EQ(MapAll(*map, {kLeast, 0, kMost}).unknown, 0U);
   EXPECT_EQ(FirstRefused(*map, {kLeast, 0, kMost}), 3U);
 }

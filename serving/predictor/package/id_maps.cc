@@ -1,0 +1,125 @@
+#include "package/id_maps.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace embershard {
+namespace {
+
+class IdentityMap final : public IdMap {
+ public:
+  explicit IdentityMap(const IdMapSpec& spec)
+      : known_(static_cast<uint64_t>(KnownIds(spec))),
+        unknown_row_(UnknownRow(spec)),
+        rejects_(spec.unknown == UnknownIds::kReject) {}
+
+  size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
+    size_t unknown = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int64_t id = ids[i];
+      const bool known = IsKnown(id);
+      rows[i] = known ? id : unknown_row_;
+      unknown += !known;
+    }
+    return unknown;
+  }
+
+  size_t FirstRefused(Unaligned<int64_t> ids) const override {
+    if (!rejects_) return ids.size();
+    size_t i = 0;
+    while (i < ids.size() && IsKnown(ids[i])) ++i;
+    return i;
+  }
+
+ private:
+  // Negative ids are larger than any row when seen as unsigned.
+  bool IsKnown(int64_t id) const { return static_cast<uint64_t>(id) < known_; }
+
+  const uint64_t known_;
+  const int64_t unknown_row_;
+  const bool rejects_;
+};
+
+class HashMap final : public IdMap {
+ public:
+  explicit HashMap(const IdMapSpec& spec)
+      : rows_(static_cast<uint64_t>(spec.rows)), seed_(spec.seed) {}
+
+  size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int64_t id = ids[i];
+      rows[i] = static_cast<int64_t>(XXH3_64bits_withSeed(&id, sizeof(id), seed_) % rows_);
+    }
+    return 0;
+  }
+
+  size_t FirstRefused(Unaligned<int64_t> ids) const override { return ids.size(); }
+
+ private:
+  const uint64_t rows_;
+  const uint64_t seed_;
+};
+
+class VocabMap final : public IdMap {
+ public:
+  VocabMap(const IdMapSpec& spec, std::shared_ptr<const Vocabulary> vocabulary)
+      : vocabulary_(std::move(vocabulary)),
+        unknown_row_(UnknownRow(spec)),
+        rejects_(spec.unknown == UnknownIds::kReject) {}
+
+  size_t Map(Unaligned<int64_t> ids, int64_t* rows) const override {
+    vocabulary_->FindAll(ids, rows);
+    size_t unknown = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (rows[i] != kZeroRow) continue;
+      rows[i] = unknown_row_;
+      ++unknown;
+    }
+    return unknown;
+  }
+
+  size_t FirstRefused(Unaligned<int64_t> ids) const override {
+    if (!rejects_) return ids.size();
+    // In runs: FindAll() fetches their memory together, and a bad one ends it early.
+    constexpr size_t kRun = 256;
+    std::array<int64_t, kRun> rows;
+    for (size_t first = 0; first < ids.size(); first += kRun) {
+      const size_t count = std::min(kRun, ids.size() - first);
+      vocabulary_->FindAll(ids.Slice(first, count), rows.data());
+      const auto end = rows.begin() + count;
+      const auto unknown = std::find(rows.begin(), end, kZeroRow);
+      if (unknown != end) return first + static_cast<size_t>(unknown - rows.begin());
+    }
+    return ids.size();
+  }
+
+ private:
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const int64_t unknown_row_;
+  const bool rejects_;
+};
+
+}  // namespace
+
+std::unique_ptr<IdMap> MakeIdMap(const IdMapSpec& spec,
+                                 std::shared_ptr<const Vocabulary> vocabulary) {
+  switch (spec.kind) {
+    case IdMapKind::kIdentity:
+      return std::make_unique<IdentityMap>(spec);
+    case IdMapKind::kHash:
+      return std::make_unique<HashMap>(spec);
+    case IdMapKind::kVocab:
+      return std::make_unique<VocabMap>(spec, std::move(vocabulary));
+  }
+  return nullptr;
+}
+
+int64_t HashString(std::string_view utf8) {
+  return static_cast<int64_t>(XXH3_64bits(utf8.data(), utf8.size()));
+}
+
+}  // namespace embershard
