@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ from embershard.jagged import JaggedTensor
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.manifest import Limits
 from embershard.package.row_format import WeightType
-from embershard.package.samples import SampleRequest, offsets_of
+from embershard.package.samples import SampleRequest, offsets_of, request_problems
 from embershard.package.schema import Schema, SparseInput
 
 __all__ = ["check_requests", "random_samples", "scored"]
@@ -35,39 +36,16 @@ def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Lim
         ExportError: "samples: <number>: <part>: expected ..., got ...".
     """
     for number, sample in enumerate(samples):
-        for part, expected, got in _problems(sample, schema, limits):
+        problems = request_problems(sample, schema.dense, schema.sparse, limits)
+        for part, expected, got in itertools.chain(problems, _infinite(sample)):
             raise ExportError(f"samples: {number}: {part}: expected {expected}, got {got}")
 
 
-def _problems(
-    sample: SampleRequest, schema: Schema, limits: Limits
-) -> Iterator[tuple[str, object, object]]:
-    """Part, expected and got; what follows a problem may make no sense."""
-    examples = sample.num_examples
-    if examples > limits.max_examples:
-        yield "example_dense", f"at most {limits.max_examples} examples", examples
-    for scope, part in (("request", sample.request_dense), ("example", sample.example_dense)):
-        count = sum(item.scope == scope for item in schema.dense)
-        if part.shape[-1] != count:
-            yield f"{scope}_dense", f"{count} values", part.shape[-1]
-        if not np.isfinite(part).all():
-            yield f"{scope}_dense", "finite values", part[~np.isfinite(part)][0]
-    lists = [examples if item.scope == "example" else 1 for item in schema.sparse]
-    lengths = sample.lengths.astype(np.int64)
-    if len(lengths) != sum(lists):
-        yield "lengths", f"{sum(lists)} of them", len(lengths)
-    if (lengths < 0).any():
-        yield "lengths", "no negative length", lengths.min()
-    if len(sample.values) > limits.max_ids:
-        yield "values", f"at most {limits.max_ids} ids", len(sample.values)
-    if len(sample.values) != lengths.sum():
-        yield "values", f"{lengths.sum()} ids, as the lengths say", len(sample.values)
-    weighted = np.repeat([item.weighted for item in schema.sparse], lists)
-    weights = lengths[weighted.astype(bool)].sum()
-    if len(sample.weights) != weights:
-        yield "weights", f"{weights} of them", len(sample.weights)
-    if not np.isfinite(sample.weights).all():
-        yield "weights", "finite values", sample.weights[~np.isfinite(sample.weights)][0]
+def _infinite(sample: SampleRequest) -> Iterator[tuple[str, str, object]]:
+    for part in ("request_dense", "example_dense", "weights"):
+        values: NDArray[np.float32] = getattr(sample, part)
+        if not np.isfinite(values).all():
+            yield part, "finite values", values[~np.isfinite(values)][0]
 
 
 EXAMPLES = (1, 3, 32)

@@ -12,6 +12,7 @@ Of sample i, in the packed form of the wire (F: dense inputs of a scope; N: its 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError, PackageError
-from embershard.package.manifest import Manifest
-from embershard.package.manifest_inputs import SparseInputSpec
+from embershard.package.manifest import Limits, Manifest, OutputSpec
+from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
-from embershard.package.schema import SparseInput
+from embershard.package.schema import DenseInput, SparseInput
 
 __all__ = [
     "SampleLists",
@@ -33,6 +34,7 @@ __all__ = [
     "check_samples",
     "offsets_of",
     "read_samples",
+    "request_problems",
     "write_samples",
 ]
 
@@ -201,10 +203,58 @@ def check_samples(
         PackageError: sizes or outputs that contradict the manifest, or more than its limits.
     """
     for number, sample in enumerate(samples):
-        problem = _problem(sample, manifest, outputs=outputs)
-        if problem:
-            part, expected, got = problem
-            raise refusal(file, f"{number}/{part}", expected=expected, got=got)
+        problems = itertools.chain(
+            request_problems(sample, manifest.dense, manifest.sparse, manifest.limits),
+            _output_problems(sample, manifest.outputs) if outputs else (),
+        )
+        for part, expected, got in problems:
+            raise refusal(file, f"{number}/{part}", expected=expected, got=f"{got}")
+
+
+def request_problems(
+    sample: SampleRequest,
+    dense: Sequence[DenseInput] | Sequence[DenseInputSpec],
+    sparse: Sequence[SparseInput] | Sequence[SparseInputSpec],
+    limits: Limits,
+) -> Iterator[tuple[str, str, object]]:
+    """How a sample contradicts the inputs, the limits or itself: part, expected and got.
+
+    Ids and the lengths of single lists are not looked at. Only the first problem is reliable.
+    """
+    examples = sample.num_examples
+    if examples > limits.max_examples:
+        yield "example_dense", f"at most {limits.max_examples} examples", examples
+    for scope, part in (("request", sample.request_dense), ("example", sample.example_dense)):
+        count = sum(item.scope == scope for item in dense)
+        if part.shape[-1] != count:
+            yield f"{scope}_dense", f"{count} values", part.shape[-1]
+    lists = [examples if item.scope == "example" else 1 for item in sparse]
+    lengths = sample.lengths.astype(np.int64)
+    if len(lengths) != sum(lists):
+        yield "lengths", f"{sum(lists)} of them", len(lengths)
+    if (lengths < 0).any():
+        yield "lengths", "no negative length", lengths.min()
+    if len(sample.values) > limits.max_ids:
+        yield "values", f"at most {limits.max_ids} ids", len(sample.values)
+    if len(sample.values) != lengths.sum():
+        yield "values", f"{lengths.sum()} ids, as the lengths say", len(sample.values)
+    weighted = np.repeat([item.weighted for item in sparse], lists)
+    weights = lengths[weighted.astype(bool)].sum()
+    if len(sample.weights) != weights:
+        yield "weights", f"{weights} of them", len(sample.weights)
+
+
+def _output_problems(
+    sample: SampleRequest, outputs: Sequence[OutputSpec]
+) -> Iterator[tuple[str, str, object]]:
+    specs = {each.name: each for each in outputs}
+    for name in sorted({*sample.outputs, *specs}):
+        spec, array = specs.get(name), sample.outputs.get(name)
+        got = "nothing" if array is None else list(array.shape)
+        if spec is None:
+            yield f"output/{name}", "no output of that name", got
+        elif got != (shape := [sample.num_examples if spec.scope == "example" else 1, *spec.shape]):
+            yield f"output/{name}", f"{shape}", got
 
 
 def _is_number(text: str) -> bool:
@@ -225,41 +275,3 @@ def _read_sample(opened: SafetensorsFile, number: int, outputs: Sequence[str]) -
         dims = len(opened.tensors[tensor].shape)
         found[name] = np.array(opened.tensor(tensor, "F32", (None,) * max(dims, 1)))
     return SampleRequest(num_examples=len(arrays["example_dense"]), outputs=found, **arrays)
-
-
-def _problem(
-    sample: SampleRequest, manifest: Manifest, *, outputs: bool
-) -> tuple[str, object, object] | None:
-    """The first part of a sample that contradicts the manifest: part, expected, got."""
-    examples, limits = sample.num_examples, manifest.limits
-    if examples > limits.max_examples:
-        return "example_dense", f"at most {limits.max_examples} examples", f"{examples}"
-    if len(sample.values) > limits.max_ids:
-        return "values", f"at most {limits.max_ids} ids", f"{len(sample.values)}"
-    counts = {"request": 1, "example": examples}
-    dense = {scope: sum(each.scope == scope for each in manifest.dense) for scope in counts}
-    lists = [counts[each.scope] for each in manifest.sparse]
-    lengths = sample.lengths.astype(np.int64)
-    if len(lengths) == sum(lists) and (lengths < 0).any():
-        return "lengths", "no negative length", f"{lengths.min()}"
-    bags = np.split(lengths, np.cumsum(lists)[:-1]) if lists else []
-    weighted = [
-        int(bag.sum()) for bag, each in zip(bags, manifest.sparse, strict=True) if each.weighted
-    ]
-    shapes: list[tuple[str, list[int] | None, NDArray[Any] | None]] = [
-        ("request_dense", [dense["request"]], sample.request_dense),
-        ("example_dense", [examples, dense["example"]], sample.example_dense),
-        ("lengths", [sum(lists)], lengths),
-        ("values", [int(lengths.sum())], sample.values),
-        ("weights", [sum(weighted)], sample.weights),
-    ]
-    specs = {each.name: each for each in manifest.outputs}
-    for name in sorted({*sample.outputs, *specs}) if outputs else ():
-        spec = specs.get(name)
-        shape = None if spec is None else [counts[spec.scope], *spec.shape]
-        shapes.append((f"output/{name}", shape, sample.outputs.get(name)))
-    for part, expected, array in shapes:
-        got = None if array is None else list(array.shape)
-        if expected != got:
-            return part, expected or "no output of that name", got or "nothing"
-    return None
