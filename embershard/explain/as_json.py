@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embershard.explain.explanation import Explanation
+from embershard.explain.explanation import Explanation, LeftOut
 from embershard.explain.features import SparseExplained
-from embershard.explain.leave_out import LeftOut
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.schema import Scope
 

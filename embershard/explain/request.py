@@ -67,11 +67,8 @@ class Asked:
     outputs: tuple[str, ...]
     """Those wanted. Empty: all."""
 
-    whole: bytes
-    """The request itself, as a serialized message in the packed form."""
-
-    def without(self, left_out: str) -> bytes:
-        """The serialized request without one input, in the named form.
+    def message(self, *, without: str = "") -> bytes:
+        """The serialized request in the named form, without one input if one is named.
 
         A sparse input is empty then. A dense one gets its default from the server, or 0 where it
         has none.
@@ -79,13 +76,13 @@ class Asked:
         message = pb.PredictRequest(num_examples=self.num_examples, outputs=self.outputs)
         for dense in self.dense:
             values = dense.values
-            if dense.spec.name == left_out:
+            if dense.spec.name == without:
                 if dense.spec.default is not None:
                     continue
                 values = np.zeros_like(values)
             message.dense.add(name=dense.spec.name, values=values.tobytes())
         for each in self.sparse:
-            if each.spec.name != left_out:
+            if each.spec.name != without:
                 message.sparse.add(
                     name=each.spec.name,
                     lengths=each.lengths.astype("<i4").tobytes(),
@@ -146,15 +143,6 @@ def _asked(
     given_ids: Mapping[str, tuple[GivenId, ...]],
     outputs: tuple[str, ...],
 ) -> Asked:
-    packed = pb.Packed(
-        schema=int(manifest.fingerprint, 16),
-        request_dense=sample.request_dense.tobytes(),
-        example_dense=sample.example_dense.tobytes(),
-        lengths=sample.lengths.tobytes(),
-        values=sample.values.tobytes(),
-        weights=sample.weights.tobytes(),
-    )
-    message = pb.PredictRequest(num_examples=sample.num_examples, packed=packed, outputs=outputs)
     columns = {
         "request": iter(sample.request_dense[:, None]),
         "example": iter(sample.example_dense.T),
@@ -177,7 +165,6 @@ def _asked(
             for spec, lists in zip(manifest.sparse, sample.lists(manifest.sparse), strict=True)
         ),
         outputs=outputs,
-        whole=message.SerializeToString(),
     )
 
 
