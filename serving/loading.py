@@ -1,11 +1,11 @@
-"""What a server says of loading and letting go."""
+"""What a server reports: of loads and unloads, and of requests that it recorded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-__all__ = ["IndexEntry", "LoadCost", "LoadEvent"]
+__all__ = ["IndexEntry", "LoadCost", "LoadEvent", "Recorded", "SlowRequest"]
 
 
 class LoadCost(TypedDict):
@@ -46,3 +46,38 @@ class LoadEvent:
     """That it took, where it takes time. ``replaced``: in which nothing of the model answered."""
     message: str
     """Why it failed."""
+
+
+class SlowRequest(TypedDict):
+    """One request above the threshold. Texts come from its client or quote it: trust none."""
+
+    unix_seconds: float
+    code: str
+    reason: str
+    message: str
+    examples: int
+    ids: int
+    bytes: int
+    peer: str
+    traceparent: str
+    request_id: str
+    queue_us: int
+    lookup_us: int
+    dense_us: int
+    total_us: int
+
+
+class Recorded(TypedDict):
+    """How far a recording is."""
+
+    recorded: int
+    """Requests in the file."""
+
+    dropped: int
+    """Sampled, and left out for want of memory, or because of the problem."""
+
+    bytes: int
+    """Of the file."""
+
+    problem: str
+    """Why it ended before its time. Empty: it did not."""

@@ -10,6 +10,7 @@ an option for all features    the range it gives
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError
 from embershard.package import Hash, Identity, Package, Vocabulary
 
-__all__ = ["IdSource", "find_id_sources"]
+__all__ = ["IdSource", "find_id_sources", "scattered", "zipf_ranks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +109,62 @@ def _from_package(path: Path, model: ServedModel) -> dict[str, IdSource]:
             case Hash() as known:
                 found[item.name] = IdSource(size=known.buckets, where="the package")
     return found
+
+
+Floats = NDArray[np.float64]
+
+
+def zipf_ranks(
+    random: np.random.Generator, count: int, *, size: int, alpha: float
+) -> NDArray[np.int64]:
+    """Ranks 0 .. size - 1, rank k with a probability proportional to ``(k + 1) ** -alpha``.
+
+    Exact for any size, without a table.
+
+    Args:
+        random: draws.
+        count: how many ranks.
+        size: at least 1.
+        alpha: above 0.
+
+    Returns:
+        int64 ``[count]``.
+
+    Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone
+        discrete distributions", 1996. `area` is their H, the integral of ``x ** -alpha``.
+    """
+    slope = 1 - alpha
+
+    def area(x: Floats | float) -> Floats:
+        log = np.log(x)
+        return np.asarray(np.expm1(slope * log) / slope if slope else log)
+
+    def inverse(y: Floats | float) -> Floats:
+        if not slope:
+            return np.asarray(np.exp(y))
+        return np.asarray(np.exp(np.log1p(np.maximum(slope * np.asarray(y), -1)) / slope))
+
+    left, right = float(area(1.5)) - 1, float(area(size + 0.5))
+    near = 2 - float(inverse(float(area(2.5)) - 2**-alpha))  # Closer than this: never rejected.
+    ranks = np.empty(count, np.int64)
+    filled = 0
+    while filled < count:
+        y = right + random.random(count - filled) * (left - right)
+        x = inverse(y)
+        nearest = np.clip(np.rint(x), 1, size)
+        accepted = (nearest - x <= near) | (y >= area(nearest + 0.5) - nearest**-alpha)
+        found = nearest[accepted].astype(np.int64) - 1
+        ranks[filled : filled + len(found)] = found
+        filled += len(found)
+    return ranks
+
+
+def scattered(ranks: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Each rank's place among ``size``: a fixed permutation that spreads frequent ones.
+
+    Neighbours in rank would otherwise lie in one cache line, as they do in no real table.
+    """
+    step = max(1, min(int(size * 0.6180339887), (1 << 62) // size))  # No product overflows.
+    while math.gcd(step, size) != 1:
+        step -= 1
+    return ranks * step % size

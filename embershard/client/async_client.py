@@ -12,8 +12,8 @@ from embershard.client.asking import PredictArguments, model_request, names_in, 
 from embershard.client.async_stream import AsyncPredictStream
 from embershard.client.channel import Tls, check_token, open_async_channel
 from embershard.client.core import Call, ClientCore, Learn, Pause, Step, Steps
-from embershard.client.deadline import remaining_seconds
 from embershard.client.prediction import Prediction
+from embershard.client.retry import remaining_seconds
 from embershard.client.schema import ServedModel
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 

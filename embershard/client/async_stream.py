@@ -12,9 +12,9 @@ import grpc
 from embershard._proto import predictor_pb2 as pb
 from embershard.client.asking import Names, PredictArguments, predict_request
 from embershard.client.core import ClientCore, Steps
-from embershard.client.deadline import timeout_ms
 from embershard.client.outstanding import GRACE_SECONDS, Outstanding, Waiting
 from embershard.client.prediction import Prediction
+from embershard.client.retry import timeout_ms
 from embershard.client.status import error_of
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 

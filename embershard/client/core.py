@@ -31,11 +31,10 @@ from embershard.client.asking import (
     refusal,
 )
 from embershard.client.channel import with_token
-from embershard.client.deadline import deadline_in, remaining_seconds
 from embershard.client.outstanding import Waiting
 from embershard.client.packing import Inputs
 from embershard.client.prediction import Prediction, prediction
-from embershard.client.retry import RetryRules
+from embershard.client.retry import RetryRules, deadline_in, remaining_seconds
 from embershard.client.schema import ServedModel, served_model
 from embershard.client.status import code_of, error_for, error_of
 from embershard.errors import EmbershardError, RequestError

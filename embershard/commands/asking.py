@@ -6,8 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from embershard.commands.connecting import add_connecting, connection
-from embershard.commands.request_file import REQUEST_HELP, read_request
+from embershard.commands.connecting import REQUEST_HELP, add_connecting, connection, read_request
 
 __all__ = ["add_predict"]
 

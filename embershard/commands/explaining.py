@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
+from embershard.commands.connecting import REQUEST_HELP, read_request
 from embershard.commands.packages import add_package, package_folder
-from embershard.commands.request_file import REQUEST_HELP, read_request
 from embershard.errors import InputError
 
 __all__ = ["add_explain"]

@@ -25,10 +25,9 @@ from pathlib import Path
 from embershard.errors import InputError
 from embershard.package.manifest import Manifest
 from embershard.package.plan import Plan, plan_json, unserved_devices
-from embershard.package.reader import Package
+from embershard.package.reader import Package, verify_package
 from embershard.package.refusal import MANIFEST
 from embershard.package.sealing import seal, sync, sync_tree
-from embershard.package.verifier import verify_package
 
 __all__ = ["add_plan"]
 

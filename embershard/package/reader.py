@@ -1,8 +1,8 @@
-"""Opens a package: everything checked but the contents of large files."""
+"""Opens a package: everything checked but the contents of large files, or every byte."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError, NotFoundError
-from embershard.package.folder_checks import check_files, read_manifest, read_settled
+from embershard.package.folder_checks import check_files, check_hash, read_manifest, read_settled
 from embershard.package.id_maps import UnknownIds, Vocabulary
 from embershard.package.input_specs import known_ids, schema_of
 from embershard.package.manifest import CHUNK_ALIGN, Manifest, TableSpec
@@ -22,7 +22,7 @@ from embershard.package.samples import SampleRequest, check_samples, read_sample
 from embershard.package.schema import Schema
 from embershard.package.vocabulary_file import open_vocabulary, read_vocabulary
 
-__all__ = ["Package"]
+__all__ = ["Package", "verify_package"]
 
 
 @final
@@ -131,3 +131,44 @@ def _open_chunk(folder: Path, table: TableSpec, number: int) -> NDArray[np.uint8
     opened = SafetensorsFile.open(folder / file, file, align=CHUNK_ALIGN)
     opened.check_names(["rows"])
     return opened.tensor("rows", "U8", (rows, table.row_bytes))
+
+
+def verify_package(
+    path: str | Path,
+    *,
+    hashes: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Package:
+    """Checks all that docs/format.md asks of a package.
+
+    Args:
+        path: the package's folder.
+        hashes: whether to compare the digest of every file too.
+        progress: called with the bytes hashed so far and the bytes in all, after each file.
+
+    Returns:
+        The opened package.
+
+    Raises:
+        PackageError: "<file>: <field>: expected ..., got ...".
+    """
+    folder = Path(path)
+    if hashes:  # First: of a damaged file, its digest says more than what it happens to hold.
+        read_settled(folder, lambda: _check_hashes(folder, progress))
+    package = Package.open(folder)
+    sparse = package.manifest.sparse
+    for file in dict.fromkeys(s.ids.file for s in sparse if isinstance(s.ids, VocabIds)):
+        package.vocabulary(file)
+    package.samples()
+    return package
+
+
+def _check_hashes(folder: Path, progress: Callable[[int, int], None] | None) -> None:
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
+    done, total = 0, sum(spec.bytes for spec in manifest.files.values())
+    for file, spec in sorted(manifest.files.items()):
+        check_hash(folder, file, spec)
+        done += spec.bytes
+        if progress is not None:
+            progress(done, total)

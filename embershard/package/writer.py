@@ -37,11 +37,11 @@ from embershard.package.manifest import (
 from embershard.package.manifest_inputs import InputSpec
 from embershard.package.names import FILE_PATTERN, NAME_PATTERN, PATTERN_WORDS
 from embershard.package.plan import Plan, plan_json
+from embershard.package.reader import verify_package
 from embershard.package.row_format import RowFormat
 from embershard.package.safetensors_file import encode_header
 from embershard.package.samples import SampleRequest, write_samples
 from embershard.package.sealing import file_spec, seal, sync, sync_tree
-from embershard.package.verifier import verify_package
 from embershard.package.vocabulary_file import write_vocabulary
 
 __all__ = ["PackageContents", "PackageWriter"]

@@ -24,11 +24,12 @@ from embershard.serving.server_process.logs import (
 from embershard.serving.server_process.refresher import Refresher
 from embershard.serving.server_process.signals import EndAtOnce, raise_idle_threads
 from embershard.serving.server_process.slow_log import SlowRequestLog
-from embershard.serving.server_process.standard_streams import (
+from embershard.serving.server_process.system import (
+    core_count,
     open_closed_streams,
+    prepare_process,
     write_aside,
 )
-from embershard.serving.server_process.system import core_count, prepare_process
 from embershard.version import __version__
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from embershard.serving.recorded import SlowRequest
+from embershard.serving.loading import SlowRequest
 from embershard.serving.server_process.logs import EventLog
 
 __all__ = ["SlowRequestLog", "SlowRequests"]

@@ -1,4 +1,4 @@
-"""What a process that does nothing but serve sets for itself."""
+"""What a process that does nothing but serve sets for itself, its standard streams included."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ import os
 import resource
 import stat
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from embershard.serving._native import load_extension
+from embershard.serving.server_process.logs import DescriptorStream
 
-__all__ = ["core_count", "prepare_process", "set_malloc_options", "stop_waiting_for_reader"]
+__all__ = [
+    "core_count",
+    "open_closed_streams",
+    "prepare_process",
+    "set_malloc_options",
+    "stop_waiting_for_reader",
+    "write_aside",
+]
 
 INT_MAX: Final = (1 << 31) - 1
 MALLOC_OPTIONS: Final = {
@@ -78,3 +88,29 @@ def stop_waiting_for_reader(descriptor: int) -> None:
         return
     os.dup2(own, descriptor)
     os.close(own)
+
+
+OUTPUT: Final = 1
+ERROR: Final = 2
+
+
+def open_closed_streams() -> None:
+    """Opens /dev/null for each standard stream that is closed: else the next socket would have its
+    number, and clients would get what libraries write to it."""
+    for descriptor in (0, OUTPUT, ERROR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number.
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(ERROR, "w", closefd=False)
+
+
+def write_aside(text: str) -> None:
+    """Writes to standard output on a thread of its own, which waits for the reader."""
+
+    def write() -> None:
+        with suppress(OSError):  # The reader closed the pipe. The log has the same line.
+            DescriptorStream(OUTPUT).write(text.encode())
+
+    threading.Thread(target=write, name="embershard-stdout", daemon=True).start()

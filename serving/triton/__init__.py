@@ -1,7 +1,6 @@
 """The same packages in NVIDIA Triton: the model's configuration, and where the backend lies."""
 
-from embershard.serving.triton.backend import backend_directory
-from embershard.serving.triton.configuration import CONFIG_FILE, model_config
+from embershard.serving.triton.configuration import CONFIG_FILE, backend_directory, model_config
 from embershard.serving.triton.options import TritonOptions
 from embershard.serving.triton.writing import write_model_config
 

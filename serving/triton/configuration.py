@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from embershard.errors import InputError
-from embershard.serving._native import fbgemm_folder, load_extension
-from embershard.serving.triton.backend import BACKEND
+from embershard.errors import InputError, NotFoundError
+from embershard.serving._native import extension_folder, fbgemm_folder, load_extension
 from embershard.serving.triton.options import TritonOptions
 
 if TYPE_CHECKING:
     from embershard.package import Package
 
-__all__ = ["CONFIG_FILE", "model_config"]
+__all__ = ["BACKEND", "CONFIG_FILE", "backend_directory", "model_config"]
 
 CONFIG_FILE: Final = "config.pbtxt"
 """In the folder of the model, beside its versions."""
@@ -151,3 +151,21 @@ def _parameters(given: Mapping[str, str]) -> Iterator[str]:
 def _quoted(text: str) -> str:
     """As protobuf's text format writes strings: what JSON escapes, it escapes alike."""
     return json.dumps(text, ensure_ascii=False)
+
+
+BACKEND: Final = "embershard"
+"""As Triton knows it: ``libtriton_embershard.so`` in a folder of that name."""
+
+
+def backend_directory() -> Path:
+    """The folder for ``tritonserver --backend-directory``; it holds ``embershard/``.
+
+    Raises:
+        InternalError: the extension is not installed.
+        NotFoundError: it was built without the backend.
+    """
+    folder = extension_folder() / "triton" / "backends"
+    library = folder / BACKEND / f"libtriton_{BACKEND}.so"
+    if not library.is_file():
+        raise NotFoundError(f"there is no {library}: embershard was built without the backend")
+    return folder

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from embershard.bench.zipf import scattered, zipf_ranks
+from embershard.bench.id_sources import scattered, zipf_ranks
 
 
 @pytest.mark.parametrize("size", [2, 10, 3000])

@@ -12,7 +12,7 @@ import pytest
 
 from embershard.client import AsyncClient, Client, Lists
 from embershard.client import core as core_module
-from embershard.client import deadline as deadline_module
+from embershard.client import retry as retry_module
 from embershard.errors import (
     DeadlineError,
     InputError,
@@ -38,7 +38,7 @@ def pauses(monkeypatch):
 
 
 def set_clock(monkeypatch, monotonic):
-    for module in (core_module, deadline_module):
+    for module in (core_module, retry_module):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 

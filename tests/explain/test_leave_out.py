@@ -8,7 +8,7 @@ import pytest
 from embershard._proto import predictor_pb2 as pb
 from embershard.errors import InternalError
 from embershard.explain import explain_request, explanation_json
-from embershard.explain import leave_out as room
+from embershard.explain import explanation as explaining
 from tests.serving.asking import Asked, random_request
 from tests.serving.models import SCHEMA
 
@@ -120,7 +120,7 @@ def asked_with(package, asked):
 def test_a_small_request_is_one_merged_call(package):
     asked, predictor = asked_with(package, ASKED)
     counting = Counting(predictor)
-    room.leave_out(counting, asked)
+    explaining.leave_out(counting, asked)
     assert counting.calls == [1 + len(SCHEMA.dense) + len(SCHEMA.sparse)]
 
 
@@ -128,8 +128,8 @@ def test_a_large_request_is_several_calls_and_the_same_changes(package, oracle):
     asked = random_request(4000, seed=5)
     prepared, predictor = asked_with(package, asked)
     counting = Counting(predictor)
-    answer, found = room.leave_out(counting, prepared)
-    assert max(counting.calls) * 4000 <= room.CALL_EXAMPLES
+    answer, found = explaining.leave_out(counting, prepared)
+    assert max(counting.calls) * 4000 <= explaining.CALL_EXAMPLES
     assert sum(counting.calls) == len(found) + len(counting.calls)
     scores = oracle.answer(asked)["score"]
     assert answer["score"] == pytest.approx(scores, abs=TOLERANCE)
@@ -147,7 +147,7 @@ def test_an_input_without_which_there_is_no_score_says_so(package):
             answers[2] = InternalError("output 'score' at example 1 is not finite")
             return answers
 
-    _, found = room.leave_out(Failing(), asked)
+    _, found = explaining.leave_out(Failing(), asked)
     assert found[1].failed == "output 'score' at example 1 is not finite"
     assert found[1].change == {}
     assert [each.failed for each in (found[0], *found[2:])] == [""] * (len(found) - 1)

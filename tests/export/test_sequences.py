@@ -20,7 +20,7 @@ from embershard.modules import (
     to_examples,
 )
 from embershard.package import DenseInput, Identity, Package, Schema, SparseInput
-from embershard.package.verifier import verify_package
+from embershard.package.reader import verify_package
 from tests.export.expanding import Case, Forward
 from tests.export.models import SCHEMA, collection
 from tests.export.test_scopes import checked

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from embershard.errors import PackageError
-from embershard.package import Package, add_plan, place_tables, reader, verifier, verify_package
+from embershard.package import Package, add_plan, place_tables, reader, verify_package
 from embershard.package.folder_checks import TRIES, read_settled
 from tests.package.building import publish
 
@@ -27,13 +27,11 @@ def plans_to_add(package, monkeypatch):
             name = names.pop()
             with monkeypatch.context() as undisturbed:
                 undisturbed.setattr(reader, "check_files", compare)
-                undisturbed.setattr(verifier, "check_files", compare)
                 tables = Package.open(package).manifest.tables
                 add_plan(package, place_tables(tables, ["cpu:0"], name=name))
         compare(folder, manifest)
 
     monkeypatch.setattr(reader, "check_files", add_one)
-    monkeypatch.setattr(verifier, "check_files", add_one)
     return names
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from embershard.errors import PackageError
-from embershard.package.verifier import verify_package
+from embershard.package.reader import verify_package
 from tests.hostile.cases import CASES
 from tests.hostile.draft import Draft
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from embershard.errors import PackageError
-from embershard.package.verifier import verify_package
+from embershard.package.reader import verify_package
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.serving._native import load_extension
 

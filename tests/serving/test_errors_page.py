@@ -14,7 +14,7 @@ import torch
 import embershard
 from embershard import cli, errors
 from embershard.client import Client
-from embershard.client import deadline as deadline_module
+from embershard.client import retry as retry_module
 from embershard.client.status import ERRORS, error_of
 from embershard.data import load_movielens
 from embershard.jagged import KeyedJaggedTensor
@@ -70,7 +70,7 @@ def said(client, server, repository, tmp_path, monkeypatch):
         times = iter([0.0, 0.0])
         clock = SimpleNamespace(monotonic=lambda: next(times, 9.0))
         with monkeypatch.context() as patch, Client(server.address) as impatient:
-            patch.setattr(deadline_module, "time", clock)
+            patch.setattr(retry_module, "time", clock)
             impatient.predict(dense=dense)
 
     Path("run.toml").write_text(

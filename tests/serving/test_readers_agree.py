@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from embershard.errors import PackageError
-from embershard.package.verifier import verify_package
+from embershard.package.reader import verify_package
 from embershard.serving._native import load_extension
 from tests.hostile.cases import CASES, HostileCase
 from tests.hostile.draft import GOLDEN, NARROW, Draft

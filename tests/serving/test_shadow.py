@@ -10,8 +10,8 @@ from embershard.client import Client
 from embershard.export import export_model
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
-from embershard.serving.metrics.exposition import exposition
 from embershard.serving.metrics.history import History
+from embershard.serving.metrics.port import exposition
 from embershard.serving.metrics.status import status_json
 from tests.serving.failures.busy import until
 from tests.serving.versions import SCHEMA, STEP, Telling, publish

@@ -28,7 +28,7 @@ from embershard.package import (
     add_plan,
     make_plan,
 )
-from embershard.package.verifier import verify_package
+from embershard.package.reader import verify_package
 from embershard.serving import LocalPredictor
 from tests.hostile.draft import NARROW
 from tests.serving.asking import Asked, named, outputs_of

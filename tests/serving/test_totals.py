@@ -1,7 +1,7 @@
 """Counts since the start, while versions come and go."""
 
 from embershard.serving.metric import Metrics
-from embershard.serving.totals import Totals
+from embershard.serving.metrics.history import Totals
 from tests.serving.metrics.figures import BUSY, REQUESTS, of_server, of_version
 
 

@@ -6,7 +6,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from embershard.serving.metric import Histogram, Metric, Metrics
-from embershard.serving.metrics.exposition import exposition
+from embershard.serving.metrics.port import exposition
 from tests.serving.metrics.figures import BUSY, FakeServer, busy, of_version
 
 ENDINGS = {"counter": "_total", "info": "_info", "gauge": "", "untyped": ""}
@@ -73,7 +73,7 @@ def openmetrics(metrics):
     from prometheus_client import CollectorRegistry
     from prometheus_client.openmetrics.exposition import generate_latest
 
-    from embershard.serving.metrics.exposition import Collector
+    from embershard.serving.metrics.port import Collector
 
     registry = CollectorRegistry()
     registry.register(Collector(lambda: metrics))

@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from embershard.serving.metric import Metrics, log_lines_dropped
-from embershard.serving.metrics.exposition import exposition
+from embershard.serving.metrics.port import exposition
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 NAME = r"(?:embershard|nv_inference|process)_\w+"

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 glibc = pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library than glibc 2.33 and later"
+    not hasattr(ctypes.CDLL(None), "mallinfo2"),
+    reason="another C library than glibc 2.33 and later",
 )
 
 LARGE_BLOCK = """
