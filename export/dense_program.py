@@ -100,7 +100,7 @@ class DenseProgram:
             wide = torch.cat([dense.new_zeros(len(places[scope]), 0), *vectors], dim=1)
             inputs[scope] = [dense[places[scope]][:, columns], wide]
             for each in self.layout.sequences:
-                if each.place.scope == scope:
+                if each.columns.scope == scope:
                     lists = given.sequences[each.path, each.key]
                     inputs[scope] += [lists.values(), lists.offsets()]
         return run_program(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from embershard.errors import ExportError
 from embershard.modules import (
     DataType,
     EmbeddingBagCollection,
+    EmbeddingBagConfig,
     EmbeddingCollection,
     EmbeddingConfig,
     FusedEmbeddingBagCollection,
@@ -38,9 +39,8 @@ __all__ = [
     "Columns",
     "EmbeddingModule",
     "Layout",
-    "Place",
-    "PooledLookup",
-    "SequenceLookup",
+    "TableLookup",
+    "configs_of",
     "gives_sequences",
     "half_tables",
     "lay_out",
@@ -56,25 +56,17 @@ EMBEDDING_MODULES = (*BAG_MODULES, *SEQUENCE_MODULES)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where one pooled vector lies: columns ``start .. start + width`` of its scope's matrix."""
+    """Where what a lookup gives lies: columns ``start .. start + width`` of its scope's matrix. Of
+    a sequence ``start`` is its number in its scope, ``width`` that of its vectors."""
 
     scope: Scope
     start: int
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which of its scope's sequences one is, counted from 0, and the width of its vectors."""
-
-    scope: Scope
-    number: int
-    width: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PooledLookup:
-    """One sparse input, looked up and pooled in one table."""
+class TableLookup:
+    """One sparse input, looked up in one table."""
 
     input: SparseInput
 
@@ -89,35 +81,19 @@ class PooledLookup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceLookup:
-    """One sparse input, looked up in one table without pooling."""
-
-    input: SparseInput
-
-    path: str
-    """Of the embedding module."""
-
-    key: str
-    """Of the module's output."""
-
-    lookup: Lookup
-    place: Place
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Tables and lookups of a module, and where what they give lies."""
 
     tables: Mapping[str, Tensor]
     """By name, float32 ``(rows, dim)``: the module's own, no copy but of FP16 tables."""
 
-    pooled: tuple[PooledLookup, ...]
+    pooled: tuple[TableLookup, ...]
     """In the order of their columns."""
 
-    sequences: tuple[SequenceLookup, ...]
+    sequences: tuple[TableLookup, ...]
     """In the order of their numbers, those of both scopes."""
 
-    def every(self) -> list[PooledLookup | SequenceLookup]:
+    def every(self) -> list[TableLookup]:
         """All lookups, the pooled ones first."""
         return [*self.pooled, *self.sequences]
 
@@ -129,7 +105,7 @@ class Layout:
         """Where a pooled output of an embedding module lies."""
         return next(e.columns for e in self.pooled if (e.path, e.key) == (path, key))
 
-    def sequence(self, path: str, key: str) -> SequenceLookup:
+    def sequence(self, path: str, key: str) -> TableLookup:
         """An output that is a sequence."""
         return next(e for e in self.sequences if (e.path, e.key) == (path, key))
 
@@ -176,10 +152,8 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
 
     layout = Layout(
         tables=tables,
-        pooled=tuple(_pooled(schema, [each for each in found if each.lookup.output == "pooled"])),
-        sequences=tuple(
-            _sequences(schema, [each for each in found if each.lookup.output == "sequence"])
-        ),
+        pooled=tuple(_placed(schema, found, "pooled")),
+        sequences=tuple(_placed(schema, found, "sequence")),
     )
     _check_rows(layout)
     return layout
@@ -195,28 +169,24 @@ class _Output(NamedTuple):
     width: int
 
 
-def _pooled(schema: Schema, found: list[_Output]) -> Iterator[PooledLookup]:
+def _placed(
+    schema: Schema, found: list[_Output], output: Literal["pooled", "sequence"]
+) -> Iterator[TableLookup]:
     ends: dict[Scope, int] = {"request": 0, "example": 0}
     for item in schema.sparse:
         for path, key, feature, lookup, width in found:
-            if feature == item.name:
+            if feature == item.name and lookup.output == output:
                 columns = Columns(item.scope, ends[item.scope], width)
-                ends[item.scope] += width
-                yield PooledLookup(input=item, path=path, key=key, lookup=lookup, columns=columns)
+                ends[item.scope] += width if output == "pooled" else 1
+                yield TableLookup(input=item, path=path, key=key, lookup=lookup, columns=columns)
 
 
-def _sequences(schema: Schema, found: list[_Output]) -> Iterator[SequenceLookup]:
-    ends: dict[Scope, int] = {"request": 0, "example": 0}
-    for item in schema.sparse:
-        for path, key, feature, lookup, width in found:
-            if feature == item.name:
-                place = Place(item.scope, ends[item.scope], width)
-                ends[item.scope] += 1
-                yield SequenceLookup(input=item, path=path, key=key, lookup=lookup, place=place)
+def _prefix(module: EmbeddingModule) -> str:
+    return "embeddings." if gives_sequences(module) else "embedding_bags."
 
 
 def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
-    prefix = "embeddings." if gives_sequences(module) else "embedding_bags."
+    prefix = _prefix(module)
     return {
         key.removeprefix(prefix).removesuffix(".weight"): weight.float()  # itself unless FP16
         for key, weight in module.state_dict().items()
@@ -224,36 +194,33 @@ def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
     }
 
 
+def configs_of(module: EmbeddingModule) -> list[EmbeddingBagConfig] | list[EmbeddingConfig]:
+    """Its tables, in order."""
+    if isinstance(module, BAG_MODULES):
+        return module.embedding_bag_configs()
+    return module.embedding_configs()
+
+
 def half_tables(module: nn.Module) -> Iterator[tuple[str, str]]:
     """Tables of data_type FP16: path of the collection, and name of the weights in it."""
     for path, each in module.named_modules():
-        if isinstance(each, SEQUENCE_MODULES):
-            prefix, tables = "embeddings", list[EmbeddingConfig](each.embedding_configs())
-        elif isinstance(each, BAG_MODULES):
-            prefix, tables = "embedding_bags", list[EmbeddingConfig](each.embedding_bag_configs())
-        else:
-            continue
-        for table in tables:
-            if table.data_type is DataType.FP16:
-                yield path, f"{prefix}.{table.name}.weight"
+        if isinstance(each, EMBEDDING_MODULES):
+            for table in configs_of(each):
+                if table.data_type is DataType.FP16:
+                    yield path, f"{_prefix(each)}{table.name}.weight"
 
 
 def _outputs(path: str, module: EmbeddingModule) -> Iterator[_Output]:
     keys = iter(module.embedding_names())
-    if isinstance(module, SEQUENCE_MODULES):
-        for config in module.embedding_configs():
-            lookup = Lookup(table=config.name, output="sequence", pooling=None)
-            for feature in config.feature_names:
-                yield _Output(path, next(keys), feature, lookup, config.embedding_dim)
-    else:
-        for bag in module.embedding_bag_configs():
-            lookup = Lookup(
-                table=bag.name,
-                output="pooled",
-                pooling="mean" if bag.pooling is PoolingType.MEAN else "sum",
+    for config in configs_of(module):
+        lookup = Lookup(table=config.name, output="sequence", pooling=None)
+        if isinstance(config, EmbeddingBagConfig):
+            pooling: Literal["mean", "sum"] = (
+                "mean" if config.pooling is PoolingType.MEAN else "sum"
             )
-            for feature in bag.feature_names:
-                yield _Output(path, next(keys), feature, lookup, bag.embedding_dim)
+            lookup = Lookup(table=config.name, output="pooled", pooling=pooling)
+        for feature in config.feature_names:
+            yield _Output(path, next(keys), feature, lookup, config.embedding_dim)
 
 
 def _check_input(

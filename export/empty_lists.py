@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from embershard.export.crossing import Recording
 from embershard.export.dense_program import LookedUp
-from embershard.export.embeddings import Layout, PooledLookup, SequenceLookup
+from embershard.export.embeddings import Layout
 from embershard.export.tracing import line_of
 from embershard.jagged import JaggedTensor
 
@@ -70,7 +70,7 @@ INSTEAD = {
 
 def empty_input_groups(layout: Layout) -> Iterator[tuple[str, ...]]:
     """Inputs whose lists are emptied together: each alone, sequences first, then all."""
-    lookups = sorted(layout.every(), key=lambda each: isinstance(each, PooledLookup))
+    lookups = sorted(layout.every(), key=lambda each: each.lookup.output == "pooled")
     every = list(dict.fromkeys(each.input.name for each in lookups))
     for name in every[:MOST_ALONE]:
         yield (name,)
@@ -94,7 +94,7 @@ def with_empty_lists(
         if each.input.name not in names:
             continue
         key = each.path, each.key
-        if isinstance(each, SequenceLookup):
+        if each.lookup.output == "sequence":
             sequences[key] = _emptied(sequences[key], empty)
         else:
             pooled[key] = pooled[key].masked_fill(empty.unsqueeze(1), 0)

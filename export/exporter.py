@@ -28,7 +28,6 @@ from embershard.package.manifest import (
     Limits,
     Producer,
     ProgramSpec,
-    TableSpec,
     default_limits,
 )
 from embershard.package.manifest_inputs import InputSpec
@@ -65,46 +64,19 @@ def write_inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec
     return [*dense, *looked_up]
 
 
-def contents_of(
-    model: str,
-    version: int,
-    *,
-    inputs: Sequence[InputSpec],
-    program: DenseProgram,
-    tables: Sequence[TableSpec],
-    plan: str,
-    limits: Limits,
-) -> PackageContents:
-    """What the manifest says, given what was written.
-
+def _producer() -> Producer:
+    """
     Raises:
         ExportError: FBGEMM is not installed.
     """
-    return PackageContents(
-        model=model,
-        version=version,
-        producer=Producer(
-            embershard=embershard.version.__version__,
-            torch=importlib.metadata.version("torch"),
-            fbgemm_gpu=_fbgemm_version(),
-        ),
-        inputs=inputs,
-        outputs=program.outputs,
-        tables=tables,
-        programs=[
-            ProgramSpec(kind="torchscript", target="cpu", dtype=program.dtype, file=PROGRAM_FILE)
-        ],
-        plans=[plan],
-        limits=limits,
-    )
-
-
-def _fbgemm_version() -> str:
+    version = importlib.metadata.version
     for name in FBGEMM_DISTRIBUTIONS:
         try:
-            return importlib.metadata.version(name)
+            fbgemm = version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+        ours = embershard.version.__version__
+        return Producer(embershard=ours, torch=version("torch"), fbgemm_gpu=fbgemm)
     raise ExportError(f"expected one of {FBGEMM_DISTRIBUTIONS} to be installed, got neither")
 
 
@@ -203,13 +175,19 @@ def export_model(
         save_program(program.script, writer.new_file(PROGRAM_FILE))
         writer.add_file(REPORT_FILE, report_json(tables, checked, exact))
         return writer.publish(
-            contents_of(
-                model,
-                version,
+            PackageContents(
+                model=model,
+                version=version,
+                producer=_producer(),
                 inputs=inputs,
-                program=program,
+                outputs=program.outputs,
                 tables=tables,
-                plan=placed.name,
+                programs=[
+                    ProgramSpec(
+                        kind="torchscript", target="cpu", dtype=program.dtype, file=PROGRAM_FILE
+                    )
+                ],
+                plans=[placed.name],
                 limits=limits,
             )
         )

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import fx
 
-from embershard.export.embeddings import Columns, Place
+from embershard.export.embeddings import Columns
 from embershard.export.values import Value
 from embershard.jagged.segments import offsets_to_lengths, pad_jagged
 from embershard.package.schema import Schema, Scope
@@ -43,7 +43,7 @@ class ProgramInputs:
             for scope in SCOPES
         }
         self._taken: dict[tuple[str, tuple[Columns, ...]], Value] = {}
-        self._sequences: dict[Place, tuple[fx.Node, fx.Node, fx.Node]] = {}
+        self._sequences: dict[Columns, tuple[fx.Node, fx.Node, fx.Node]] = {}
         self._expanded: dict[fx.Node, fx.Node] = {}
 
     def take(self, matrix: Literal["dense", "pooled"], columns: Sequence[Columns]) -> Value:
@@ -58,13 +58,13 @@ class ProgramInputs:
             self._taken[key] = self._take(matrix, columns)
         return self._taken[key]
 
-    def padded(self, place: Place, width: int | None, padding: float) -> Value:
+    def padded(self, place: Columns, width: int | None, padding: float) -> Value:
         """A sequence as ``[R or B, width, dim]``; see ``JaggedTensor.to_padded_dense``."""
         values, lengths, offsets = self._sequence(place)
         arguments = (values, lengths, offsets, width, padding)
         return self._entered(self._graph.call_function(pad_jagged, arguments), place.scope)
 
-    def lengths(self, place: Place) -> Value:
+    def lengths(self, place: Columns) -> Value:
         """How many vectors each list of a sequence has, int64 ``[R or B]``."""
         return self._entered(self._sequence(place)[1], place.scope)
 
@@ -76,10 +76,10 @@ class ProgramInputs:
             )
         return self._expanded[node]
 
-    def _sequence(self, place: Place) -> tuple[fx.Node, fx.Node, fx.Node]:
+    def _sequence(self, place: Columns) -> tuple[fx.Node, fx.Node, fx.Node]:
         """Its values, lengths and offsets."""
         if place not in self._sequences:
-            first = len(MATRICES) + 2 * place.number
+            first = len(MATRICES) + 2 * place.start
             values, offsets = (
                 self._graph.call_function(operator.getitem, (self._inputs[place.scope], number))
                 for number in (first, first + 1)

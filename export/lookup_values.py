@@ -121,7 +121,7 @@ class LookupValues:
     def _of_sequence(self, node: fx.Node, sequence: Sequence) -> Value:
         """What is asked of a JaggedTensor: it padded, or its lengths."""
         found = self._layout.sequence(sequence.path, sequence.key)
-        place = found.place
+        place = found.columns
         if node.op == "call_method" and node.target == "lengths":
             return self._inputs.lengths(place)
         if node.op != "call_method" or node.target != "to_padded_dense":
@@ -149,7 +149,7 @@ class LookupValues:
             raise refusal(node, OF_SPARSE)
         for each in self._layout.sequences:
             if each.input.name == feature.key:
-                return self._inputs.lengths(each.place)
+                return self._inputs.lengths(each.columns)
         raise refusal(
             node,
             f"expected the lengths of an input that an EmbeddingCollection looks up, got "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from embershard.errors import ExportError
-from embershard.export.embeddings import EMBEDDING_MODULES, BagModule, EmbeddingModule
+from embershard.export.embeddings import EMBEDDING_MODULES, BagModule, EmbeddingModule, configs_of
 from embershard.modules import (
     EmbeddingBagCollection,
     EmbeddingBagConfig,
@@ -113,14 +114,8 @@ def _tables(module: nn.Module) -> Iterator[tuple[str, tuple[str, EmbeddingConfig
     """Key of counts -> path of the collection, and the table."""
     for path, each in module.named_modules():
         if isinstance(each, EMBEDDING_MODULES):
-            for table in _configs(each):
+            for table in configs_of(each):
                 yield f"{path}.{table.name}" if path else table.name, (path, table)
-
-
-def _configs(module: EmbeddingModule) -> list[EmbeddingBagConfig] | list[EmbeddingConfig]:
-    if isinstance(module, BagModule):
-        return module.embedding_bag_configs()
-    return module.embedding_configs()
 
 
 def _id_map(
@@ -157,25 +152,19 @@ def _pruned(
     module: EmbeddingModule, kept: Mapping[str, Tensor]
 ) -> EmbeddingBagCollection | EmbeddingCollection:
     """A plain collection of the rows kept, and of other tables whole."""
-    collection: EmbeddingBagCollection | EmbeddingCollection
-    if isinstance(module, BagModule):
-        weights = {name: module.embedding_bags[name].weight for name in module.embedding_bags}
-        bags = [
-            replace(table, num_embeddings=len(kept.get(table.name, weights[table.name])))
-            for table in module.embedding_bag_configs()
-        ]
-        collection = EmbeddingBagCollection(bags, module.is_weighted())
-        into = collection.embedding_bags
-    else:
-        weights = {name: module.embeddings[name].weight for name in module.embeddings}
-        tables = [
-            replace(table, num_embeddings=len(kept.get(table.name, weights[table.name])))
-            for table in module.embedding_configs()
-        ]
-        collection = EmbeddingCollection(tables)
-        into = collection.embeddings
-    for name, weight in weights.items():
-        into[name].weight.copy_(weight[kept[name]] if name in kept else weight)
+    tables = [
+        replace(table, num_embeddings=len(kept[table.name])) if table.name in kept else table
+        for table in configs_of(module)
+    ]
+    collection = (
+        EmbeddingBagCollection(cast(list[EmbeddingBagConfig], tables), module.is_weighted())
+        if isinstance(module, BagModule)
+        else EmbeddingCollection(tables)
+    )
+    weights = module.state_dict()
+    for name, into in collection.state_dict().items():  # "embedding_bags.<table>.weight"
+        rows = kept.get(name.split(".")[1])
+        into.copy_(weights[name] if rows is None else weights[name][rows])
     return collection
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.export.dense_program import DenseProgram, LookedUp, take_lists
-from embershard.export.embeddings import EmbeddingModule, SequenceLookup, gives_sequences
+from embershard.export.embeddings import EmbeddingModule, TableLookup, gives_sequences
 from embershard.jagged import JaggedTensor, KeyedTensor
 from embershard.package.schema import Scope
 
@@ -80,11 +80,11 @@ def random_batch(trial: Trial, program: DenseProgram, seed: int) -> Batch:
         for each in program.layout.sequences
     }
 
-    def draw_lists(each: SequenceLookup) -> JaggedTensor:
+    def draw_lists(each: TableLookup) -> JaggedTensor:
         """B lists, likewise."""
         own = lengths[each.input.name]
-        lists = JaggedTensor(numbers(int(own.sum()), each.place.width), lengths=own)
-        return take_lists(lists, request_of_example) if each.place.scope == "request" else lists
+        lists = JaggedTensor(numbers(int(own.sum()), each.columns.width), lengths=own)
+        return take_lists(lists, request_of_example) if each.columns.scope == "request" else lists
 
     dense = [draw(1, item.scope) for item in program.schema.dense]
     pooled = {
