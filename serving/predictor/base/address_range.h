@@ -49,7 +49,7 @@ class AddressRange {
   // REQUIRES: MapFile() has filled all of that.
   Status MapAgain(size_t offset, size_t size_bytes, const AddressRange& other, size_t other_offset);
 
-  // Has what the system holds of a mapped file at hand for whoever reads there first, who would
+  // Has what the system holds of a mapped file at hand for the first reader, which would
   // wait a microsecond or so for every few pages otherwise. What it does not hold is read. Advice:
   // where the system takes none, nothing changes.
   void Populate(size_t offset, size_t size_bytes) const;

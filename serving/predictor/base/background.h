@@ -19,7 +19,7 @@ namespace embershard {
 // `thread`: another thread of this process, by its number (gettid). 0: the calling one.
 bool GiveWayToOthers(pid_t thread = 0);
 
-// A thread that gives way, which begins with its first work. Thread-safe.
+// A thread of idle scheduling priority, which begins with its first work. Thread-safe.
 //
 // A lock that it holds may be held for long, since others take its processor away. Work that takes
 // locks of threads which serve holds them for moments only. Threads that serve are started

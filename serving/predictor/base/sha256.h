@@ -7,7 +7,7 @@
 
 namespace embershard {
 
-// The SHA-256 of bytes that come in pieces.
+// The SHA-256 of bytes that come in chunks.
 class Sha256 {
  public:
   Sha256();

@@ -124,7 +124,7 @@ class CompiledLayers {
 
  private:
   // Two dozen kernels each, at most: half of the 1024 that oneDNN keeps unless it is told
-  // otherwise. It may have let go of more than these.
+  // otherwise. It may have released more than these.
   static constexpr size_t kMost = 20;
 
   // In bfloat16, outputs, columns, with a bias, threads.

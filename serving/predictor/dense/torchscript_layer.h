@@ -2,7 +2,7 @@
 //
 // torch itself calls MKL for one, which is slow on some processors, and packs weights anew at each
 // call. oneDNN, as it comes in torch, gets weights that are packed once. It compiles a kernel for
-// each number of rows, which takes a millisecond: batches are cut into pieces of two dozen sizes,
+// each number of rows, which takes a millisecond: batches are cut into chunks of two dozen sizes,
 // each of which has run before the first request, of this version or of one before with such a
 // layer.
 

@@ -1,4 +1,4 @@
-// Products of vectors in a TorchScript program, by kernels of our own.
+// Pairwise feature interaction in a TorchScript program, by kernels of our own.
 
 #ifndef EMBERSHARD_DENSE_TORCHSCRIPT_PRODUCTS_H_
 #define EMBERSHARD_DENSE_TORCHSCRIPT_PRODUCTS_H_

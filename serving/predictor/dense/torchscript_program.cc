@@ -12,7 +12,7 @@
 #include "base/core_count.h"
 #include "dense/dense_program.h"
 #include "dense/tensors.h"
-#include "dense/torchscript_gates.h"
+#include "dense/torchscript_epilogue.h"
 #include "dense/torchscript_linear.h"
 #include "dense/torchscript_products.h"
 
@@ -107,7 +107,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes progra
     UseThreads(threads, at::get_num_threads, at::set_num_threads);
     ReplaceProducts(module.get_method("forward").graph());
     PackLinears(module.get_method("forward").graph());
-    FuseGates(module.get_method("forward").graph());
+    FuseEpilogues(module.get_method("forward").graph());
     auto loaded = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
     const Status tried = TryOnce(*loaded, schema);
     if (!tried.ok()) return BadPackage(where + tried.message());

@@ -11,7 +11,7 @@
 
 namespace embershard {
 
-// Some examples, each with vectors of one width, float32, one behind the other. Each product is
+// Some examples, each with vectors of one width, float32, concatenated. Each product is
 // rounded after every multiply-add, in the order of the vectors' values.
 struct PairProductsCall {
   const float* vectors = nullptr;  // [examples, count, dim]

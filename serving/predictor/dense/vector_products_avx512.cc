@@ -75,7 +75,7 @@ void MakePanel(const float* vectors, size_t count, size_t dim, float* panel) {
   }
 }
 
-// sums[i][j]: the products of vectors[i] with 16 of the panel's from its column j * 16 on.
+// sums[i][j]: vectors[i] times each of 16 of the panel's from its column j * 16 on.
 template <size_t registers>
 void Multiply(const float* const (&vectors)[kRows], size_t dim, const float* panel, size_t stride,
               __m512 (&sums)[kRows][kRegisters]) {
@@ -159,7 +159,7 @@ void PairProducts(const PairProductsCall& call) {
     float* const products = call.products + example * pairs;
     MakePanel(vectors, count, call.dim, panel);
     const auto write = [&](size_t row, size_t column, __m512 sums) {
-      // Lanes of columns row + 1 .. count - 1, which lie one behind the other.
+      // Lanes of columns row + 1 .. count - 1, which lie side by side.
       const size_t from = std::max(row + 1, column);
       if (from >= std::min(count, column + kLanes)) return;
       const auto lanes =

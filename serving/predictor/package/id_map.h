@@ -19,7 +19,7 @@ class IdMap {
   virtual ~IdMap() = default;
 
   // Writes ids.size() rows. An unknown id becomes the oov row or kZeroRow as its
-  // policy says, and kZeroRow under `reject`, which the door has checked before.
+  // policy says, and kZeroRow under `reject`, which request validation has checked before.
   // Returns how many ids were unknown.
   virtual size_t Map(Unaligned<int64_t> ids, int64_t* rows) const = 0;
 

@@ -1,4 +1,4 @@
-// The chunks of tables that are in memory, for whoever loads a package that has some of them too.
+// The chunks of tables that are in memory, for packages loaded later that have some of them too.
 
 #ifndef EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_
 #define EMBERSHARD_PACKAGE_LOADED_CHUNKS_H_
@@ -22,7 +22,7 @@ struct LoadedChunk {
 // Forgets a chunk with the last table that holds it. Thread-safe.
 class LoadedChunks {
  public:
-  // `key`: digest, shape and residency; whoever adds and finds agrees on it.
+  // `key`: digest, shape and residency; those that add and find agree on it.
   LoadedChunk Find(const std::string& key) const;
   void Add(const std::string& key, const LoadedChunk& chunk);
 

@@ -3,7 +3,7 @@
 //   bytes 0 .. 7   N, uint64 little endian
 //   8 .. 8 + N     JSON: {"rows": {"dtype": "U8", "shape": [3, 20], "data_offsets": [0, 60]}},
 //                  padded with spaces so that the data start at a multiple of `align`
-//   then           the tensors, one behind the other, without holes
+//   then           the tensors, concatenated, without holes
 
 #ifndef EMBERSHARD_PACKAGE_SAFETENSORS_H_
 #define EMBERSHARD_PACKAGE_SAFETENSORS_H_

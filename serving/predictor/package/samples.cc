@@ -19,7 +19,7 @@ bool IsNumber(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "<number>/<part>" of a part that samples have. Outputs are looked at again, sample by
+// "<number>/<part>" of a part that samples have. Outputs are checked again, sample by
 // sample: here any will do.
 bool IsSampleTensor(std::string_view name, std::string_view* number) {
   const size_t slash = name.find('/');

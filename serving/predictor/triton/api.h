@@ -3,8 +3,9 @@
 // Declared by hand, so that a build needs none of Triton's headers. The running server defines what
 // is called; it looks up by name what a backend defines.
 //
-// An error that is not null belongs to whoever gets it. Everything else that a function gives is
-// the server's, except a message of a model's configuration and a response that is not sent yet.
+// An error that is not null belongs to the caller that gets it. Everything else that a function
+// gives is the server's, except a message of a model's configuration and a response that is not
+// sent yet.
 
 #ifndef EMBERSHARD_TRITON_API_H_
 #define EMBERSHARD_TRITON_API_H_

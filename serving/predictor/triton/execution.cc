@@ -61,7 +61,7 @@ void Execution::Run(std::span<TritonRequest> all) {
     batch.push_back(std::move(request));
   }
   RunBatch(&batch);
-  for (auto& request : larger) RunInPieces(std::move(request));
+  for (auto& request : larger) RunInChunks(std::move(request));
 }
 
 std::unique_ptr<Request> Execution::Admit(TritonRequest* asked) {
@@ -114,7 +114,7 @@ void Execution::AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* resp
   moments_ = {.begun = ended};
 }
 
-void Execution::RunInPieces(std::unique_ptr<Request> whole) {
+void Execution::RunInChunks(std::unique_ptr<Request> whole) {
   const auto pieces =
       std::make_shared<RequestPieces>(&shared_->schema(), shared_->budget(), *whole,
                                       [&whole](const RequestPieces&) { return std::move(whole); });

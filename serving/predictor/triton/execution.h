@@ -1,4 +1,4 @@
-// One call of Execute: the requests that Triton has brought together, run and answered.
+// One call of Execute: the requests of one batch of Triton's, run and answered.
 
 #ifndef EMBERSHARD_TRITON_EXECUTION_H_
 #define EMBERSHARD_TRITON_EXECUTION_H_
@@ -34,7 +34,7 @@ class Execution {
   void AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* responses);
 
   // Runs what is larger than a batch.
-  void RunInPieces(std::unique_ptr<Request> whole);
+  void RunInChunks(std::unique_ptr<Request> whole);
 
   TRITONBACKEND_ModelInstance* const instance_;
   TritonModel* const shared_;

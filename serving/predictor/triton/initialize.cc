@@ -1,5 +1,5 @@
-// What Triton calls when it loads and unloads the backend. The one file of this room that chooses
-// how packages become models, and with that needs torch.
+// What Triton calls when it loads and unloads the backend. The one file of this component that
+// chooses how packages become models, and with that needs torch.
 
 #include <cstdint>
 #include <memory>

@@ -47,7 +47,7 @@ Status CheckTensors(const ModelConfig& config, const Schema& schema);
 // Most requests of a batch where config.pbtxt does not say how many.
 inline constexpr int kDefaultMaxRequests = 256;
 
-// The configuration with the model's tensors, where it states none. One that says nothing about
+// The configuration with the model's tensors, if it has none. One that says nothing about
 // batches either gets Triton's dynamic batching. Empty: there is nothing to add.
 Result<std::string> CompleteModelConfig(std::string_view json, const Schema& schema);
 

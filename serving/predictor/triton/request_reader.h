@@ -20,7 +20,7 @@ class RequestReader {
   // Names, types and shapes of the inputs, and the parameters.
   Status ReadShapes(TRITONBACKEND_Request* request);
 
-  // The same, with the inputs' bytes, in as many pieces as there are buffers, and the names of the
+  // The same, with the inputs' bytes, in as many chunks as there are buffers, and the names of the
   // outputs that are wanted. Refuses memory of a device.
   Status Read(TRITONBACKEND_Request* request);
 
@@ -41,7 +41,7 @@ class RequestReader {
 
   std::vector<InputTensor> inputs_;
   std::vector<Input> handles_;            // One for each.
-  std::vector<std::string_view> pieces_;  // Of all, one input behind the other.
+  std::vector<std::string_view> pieces_;  // Of all inputs, concatenated.
   std::vector<std::string_view> outputs_;
   RequestParameters parameters_;
 };

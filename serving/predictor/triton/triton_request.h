@@ -25,12 +25,12 @@ struct BatchMoments {
 // Now, on that clock.
 uint64_t SteadyNanoseconds();
 
-// What is answered where the client has left.
+// The status of a request that its client cancelled.
 Status ClientLeft();
 
 class TritonRequest {
  public:
-  // Takes `request`, which Answer() gives back.
+  // Takes `request`, which Answer() releases.
   TritonRequest(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request,
                 const TritonModel* model)
       : instance_(instance), request_(request), model_(model) {}

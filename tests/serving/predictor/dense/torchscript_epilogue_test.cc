@@ -1,4 +1,4 @@
-#include "dense/torchscript_gates.h"
+#include "dense/torchscript_epilogue.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/linspace.h>
@@ -23,7 +23,7 @@ torch::jit::Module Packed() {
 
 torch::jit::Module Fused() {
   torch::jit::Module module = Packed();
-  FuseGates(module.get_method("forward").graph());
+  FuseEpilogues(module.get_method("forward").graph());
   return module;
 }
 
@@ -32,7 +32,7 @@ at::Tensor Rows(int64_t rows) {
 }
 
 #if defined(__x86_64__)
-TEST(FuseGates, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {
+TEST(FuseEpilogues, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {
   if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "no such processor";
   EXPECT_EQ(Count(Packed(), "aten::mul"), 5);
   EXPECT_EQ(Count(Packed(), "aten::add"), 6);
@@ -43,7 +43,7 @@ TEST(FuseGates, TakesTheProductAndTheSumBehindALayerThatNobodyElseNeeds) {
 }
 #endif
 
-TEST(FuseGates, KeepsWhatTheProgramComputes) {
+TEST(FuseEpilogues, KeepsWhatTheProgramComputes) {
   torch::jit::Module before = Packed();
   torch::jit::Module after = Fused();
   for (const int64_t rows : {0, 1, 2, 33, 600}) {
@@ -57,14 +57,14 @@ TEST(FuseGates, KeepsWhatTheProgramComputes) {
   }
 }
 
-TEST(FuseGates, TakesRowsThatDoNotLieOneBehindTheOther) {
+TEST(FuseEpilogues, TakesRowsThatAreNotContiguous) {
   torch::jit::Module before = Packed();
   torch::jit::Module after = Fused();
   const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();
   EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3));
 }
 
-TEST(FuseGates, NaNStaysInItsRow) {
+TEST(FuseEpilogues, NaNStaysInItsRow) {
   torch::jit::Module after = Fused();
   const at::Tensor given = Rows(21);
   const at::Tensor expected = Score(after, given);

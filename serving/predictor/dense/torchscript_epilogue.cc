@@ -1,4 +1,4 @@
-#include "dense/torchscript_gates.h"
+#include "dense/torchscript_epilogue.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -108,7 +108,7 @@ void FuseIn(torch::jit::Block* block) {
 
 }  // namespace
 
-void FuseGates(const std::shared_ptr<torch::jit::Graph>& graph) {
+void FuseEpilogues(const std::shared_ptr<torch::jit::Graph>& graph) {
   FuseIn(graph->block());
   torch::jit::EliminateDeadCode(graph);
 }

@@ -1,8 +1,8 @@
-// What stands between the cross layers of a TorchScript program in bfloat16, in one pass over
-// memory.
+// The element-wise epilogue of the cross layers of a TorchScript program in bfloat16, fused into
+// one pass over memory.
 
-#ifndef EMBERSHARD_DENSE_TORCHSCRIPT_GATES_H_
-#define EMBERSHARD_DENSE_TORCHSCRIPT_GATES_H_
+#ifndef EMBERSHARD_DENSE_TORCHSCRIPT_EPILOGUE_H_
+#define EMBERSHARD_DENSE_TORCHSCRIPT_EPILOGUE_H_
 
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -15,8 +15,8 @@ namespace embershard {
 //   gate * float32(layer) + x         by  the same, without what lies between in memory
 //
 // A product and its sum may be rounded together.
-void FuseGates(const std::shared_ptr<torch::jit::Graph>& graph);
+void FuseEpilogues(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_DENSE_TORCHSCRIPT_GATES_H_
+#endif  // EMBERSHARD_DENSE_TORCHSCRIPT_EPILOGUE_H_
