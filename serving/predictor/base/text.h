@@ -17,7 +17,7 @@ std::string_view CutUtf8(std::string_view text, size_t bytes_max);
 std::string CutMessage(const std::string& message);
 
 // The first `chars_max` characters, with '?' for each that is no printable ASCII (space to '~').
-std::string PrintableAscii(std::string_view text, size_t chars_max);
+std::string PrintableAscii(std::string_view text, size_t chars_max = std::string_view::npos);
 
 // `text` with each control character (C0, DEL, C1), line separator and bidirectional override of
 // Unicode escaped as JSON escapes it. The rest, bytes that are no UTF-8 included, stays as it is.

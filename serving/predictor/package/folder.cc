@@ -13,6 +13,7 @@
 #include <set>
 #include <vector>
 
+#include "base/text.h"
 #include "package/manifest_checks.h"
 #include "package/refusal.h"
 
@@ -54,21 +55,21 @@ Status ListFolder(const File& root, const std::string& path, FileSizes* files,
   File opened = OpenFolder(root, path);
   std::unique_ptr<DIR, CloseFolder> folder(opened.is_open() ? fdopendir(dup(opened.descriptor()))
                                                             : nullptr);
-  if (folder == nullptr) return NotOpened(Printable(path), "a folder that can be read");
+  if (folder == nullptr) return NotOpened(PrintableAscii(path), "a folder that can be read");
   while (const dirent* entry = readdir(folder.get())) {
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     const std::string entry_path = path.empty() ? name : path + "/" + name;
     struct stat status;
     if (fstatat(opened.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
-      return NotOpened(Printable(entry_path), "a regular file");
+      return NotOpened(PrintableAscii(entry_path), "a regular file");
     }
     if (S_ISDIR(status.st_mode)) {
       folders->push_back(entry_path);
     } else if (S_ISREG(status.st_mode)) {
       files->emplace(entry_path, status.st_size);
     } else {
-      return Refusal(Printable(entry_path), "file", "a regular file",
+      return Refusal(PrintableAscii(entry_path), "file", "a regular file",
                      S_ISLNK(status.st_mode) ? "a symbolic link" : "something else");
     }
   }
@@ -81,7 +82,7 @@ constexpr size_t kPieceBytes = size_t{1} << 18;  // Still in the cache when it i
 
 Result<PackageFolder> PackageFolder::Open(const std::filesystem::path& path, ReadControl* control) {
   File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.is_open()) return NotOpened(Printable(path.native()), "a folder");
+  if (!folder.is_open()) return NotOpened(PrintableAscii(path.native()), "a folder");
   return PackageFolder(std::move(folder), control);
 }
 
@@ -114,7 +115,7 @@ Status PackageFolder::CheckFiles(const Manifest& manifest) const {
     if (!found.contains(file)) return BadPackage(file + ": missing file");
   }
   for (const auto& [file, size] : found) {
-    if (!listed.contains(file)) return BadPackage(Printable(file) + ": unexpected file");
+    if (!listed.contains(file)) return BadPackage(PrintableAscii(file) + ": unexpected file");
   }
   for (const auto& [file, spec] : manifest.files) {
     if (const uint64_t size = found.at(file); size != spec.bytes) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "package/refusal.h"
 
 namespace embershard {
@@ -54,7 +55,7 @@ class Builder final : public Json::json_sax_t {
   bool parse_error(size_t position, const std::string& token,
                    const nlohmann::detail::exception&) override {
     // The last token may be half a character.
-    return Refuse("JSON", "'" + Printable(token) + "' at byte " + std::to_string(position));
+    return Refuse("JSON", "'" + PrintableAscii(token) + "' at byte " + std::to_string(position));
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "package/refusal.h"
 
+#include "base/text.h"
+
 namespace embershard {
 namespace {
 
@@ -9,9 +11,7 @@ constexpr size_t kShown = 120;
 
 std::string Shown(std::string_view text) {
   if (text.size() <= kShown) return std::string(text);
-  size_t end = kShown - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return std::string(text.substr(0, end)) + "...";
+  return std::string(CutUtf8(text, kShown - 3)) + "...";
 }
 
 Status Refusal(std::string_view file, std::string_view field, std::string_view expected,
@@ -27,14 +27,6 @@ Status Unexpected(std::string_view file, std::string_view field, std::string_vie
   std::string message(file);
   message.append(": ").append(field).append(": unexpected ").append(what);
   return BadPackage(std::move(message));
-}
-
-std::string Printable(std::string_view text) {
-  std::string printable(text);
-  for (char& each : printable) {
-    if (each < ' ' || each > '~') each = '?';
-  }
-  return printable;
 }
 
 }  // namespace embershard

@@ -28,10 +28,6 @@ Status Unexpected(std::string_view file, std::string_view field, std::string_vie
 // `text`, cut between characters where it is long.
 std::string Shown(std::string_view text);
 
-// `text` with every byte that is not printable ASCII as '?': for names and pieces of which
-// nothing is known yet.
-std::string Printable(std::string_view text);
-
 }  // namespace embershard
 
 #endif  // EMBERSHARD_PACKAGE_REFUSAL_H_

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text.h"
 #include "package/json_parse.h"
 #include "package/refusal.h"
 #include "tensors/tensor_specs.h"
@@ -20,7 +21,7 @@ constexpr int kThreadsMax = 1024;
 
 Status Refuse(const std::string& parameter, const std::string& expected, const std::string& got) {
   return InvalidArgument("parameter '" + parameter + "': expected " + expected + ", got '" +
-                         Printable(got) + "'");
+                         PrintableAscii(got) + "'");
 }
 
 // A member of an object, null where there is none.
@@ -61,7 +62,7 @@ Status ReadParameter(const std::string& key, const std::string& text, ModelConfi
     return ReadNumber(key, text, kMost, &config->max_batch_ids);
   } else if (!key.starts_with("TRITON_")) {
     return InvalidArgument(
-        "parameter '" + Printable(key) +
+        "parameter '" + PrintableAscii(key) +
         "': expected one of 'dense_program', 'fbgemm', 'max_batch_examples', 'max_batch_ids', "
         "'plan', 'tables', 'threads'");
   }
@@ -90,7 +91,7 @@ Status CheckTensors(const char* what, const std::vector<ConfigTensor>& stated,
                     const std::vector<TensorSpec>& specs) {
   for (const ConfigTensor& tensor : stated) {
     const auto spec = std::ranges::find(specs, tensor.name, &TensorSpec::name);
-    const std::string which = std::string(what) + " '" + Printable(tensor.name) + "'";
+    const std::string which = std::string(what) + " '" + PrintableAscii(tensor.name) + "'";
     if (spec == specs.end()) {
       return InvalidArgument(std::string(kFile) + ": " + which + ": the package has no such " +
                              what);
@@ -98,7 +99,7 @@ Status CheckTensors(const char* what, const std::vector<ConfigTensor>& stated,
     const std::string expected = "TYPE_" + std::string(spec->datatype);
     if (tensor.data_type == expected) continue;
     return InvalidArgument(std::string(kFile) + ": " + which + ": data_type: expected " + expected +
-                           ", got " + Printable(tensor.data_type));
+                           ", got " + PrintableAscii(tensor.data_type));
   }
   return {};
 }
