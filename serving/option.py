@@ -21,59 +21,35 @@ Options = TypeVar("Options")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Option:
     about: str
-    unit: str
-    zero: str
-    change: str
-    least: float
-    most: float
-    choices: tuple[str, ...]
-    group: str
-    flag: str
-    is_native: bool
+    """What it is, for ``--help`` and the generated pages."""
+    unit: str = ""
+    """Placeholder of the flag."""
+    zero: str = ""
+    """What 0, or the empty text, means."""
+    change: str = ""
+    """When to change it, a sentence or more."""
+    least: float = 0
+    most: float = NUMBER_MAX
+    """Range of a number; both ends belong to it."""
+    choices: tuple[str, ...] = ()
+    """Of a text. Empty: any."""
+    group: str = ""
+    """Of flags."""
+    flag: str = ""
+    """If its name is not the option's, with ``-`` for ``_``."""
+    is_native: bool = True
+    """Whether the extension takes it."""
 
 
-def option(
-    default: Any,
-    about: str,
-    *,
-    unit: str = "",
-    zero: str = "",
-    change: str = "",
-    least: float = 0,
-    most: float = NUMBER_MAX,
-    choices: tuple[str, ...] = (),
-    group: str = "",
-    flag: str = "",
-    is_native: bool = True,
-) -> Any:
+def option(default: Any, about: str, **described: Any) -> Any:
     """A field of a dataclass of options.
 
     Args:
         default: its type is the option's: bool, int, float or str. None: of a whole number that
             need not be given.
-        about: what it is, for ``--help`` and the generated pages.
-        unit: placeholder of the flag.
-        zero: what 0, or the empty text, means.
-        change: when to change it, a sentence or more.
-        least, most: range of a number; both ends belong to it.
-        choices: of a text. Empty: any.
-        group: of flags.
-        flag: if its name is not the option's, with ``-`` for ``_``.
-        is_native: whether the extension takes it.
+        about, described: see `_Option`.
     """
-    described = _Option(
-        about=about,
-        unit=unit,
-        zero=zero,
-        change=change,
-        least=least,
-        most=most,
-        choices=choices,
-        group=group,
-        flag=flag,
-        is_native=is_native,
-    )
-    return field(default=default, metadata={"option": described})
+    return field(default=default, metadata={"option": _Option(about=about, **described)})
 
 
 def _options(of: Any) -> Iterator[tuple[Field[Any], _Option]]:

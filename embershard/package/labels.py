@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from embershard.errors import NotFoundError, RequestError, UnavailableError
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS, version_of
 from embershard.package.refusal import MANIFEST, refusal
-from embershard.package.sealing import file_kind, sync
+from embershard.package.sealing import file_kind, replace_file
 from embershard.package.strict_json import parse_json
 
 __all__ = [
@@ -170,7 +170,8 @@ def _change_labels(
             after = moved(folder, before)
             labels = {label: version for label, version in after.items() if version}
             if labels != before:
-                _replace(folder, labels)
+                text = json.dumps(labels, indent=1, sort_keys=True) + "\n"
+                replace_file(folder / LABELS_FILE, text.encode())
     except OSError as error:
         why = error.strerror or error
         raise UnavailableError(f"{folder / LABELS_FILE}: cannot be written: {why}") from error
@@ -227,19 +228,3 @@ def locked_labels(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(folder: Path, labels: dict[str, int]) -> None:
-    """REQUIRES: `locked_labels`."""
-    scratch = folder / f".{LABELS_FILE}.new"  # Not a name that a version or a reader takes.
-    try:
-        scratch.unlink(
-            missing_ok=True
-        )  # A link or a FIFO of that name is neither followed nor kept.
-        with scratch.open("x") as stream:
-            stream.write(json.dumps(labels, indent=1, sort_keys=True) + "\n")
-        sync(scratch)
-        scratch.replace(folder / LABELS_FILE)
-    finally:
-        scratch.unlink(missing_ok=True)
-    sync(folder)

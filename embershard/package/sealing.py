@@ -15,7 +15,7 @@ from typing import Any
 from embershard.package.manifest import FileSpec
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 
-__all__ = ["file_kind", "file_spec", "link_or_copy", "seal", "sync", "sync_tree"]
+__all__ = ["file_kind", "file_spec", "link_or_copy", "replace_file", "seal", "sync", "sync_tree"]
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 """Two file systems; one without links; a file with as many as it may have."""
@@ -57,6 +57,25 @@ def link_or_copy(file: Path, to: Path) -> bool:
         shutil.copyfile(file, to, follow_symlinks=False)
         return False
     return True
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Writes a file whole or not at all; one that is there is replaced. On disk when it returns.
+
+    Raises:
+        OSError: a full or read-only disk, say.
+    """
+    # Of this process alone, and not a name that a version or a reader takes.
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        scratch.unlink(missing_ok=True)  # A link or a FIFO of that name is not followed.
+        with scratch.open("xb") as stream:
+            stream.write(data)
+        sync(scratch)
+        scratch.replace(file)
+    finally:
+        scratch.unlink(missing_ok=True)
+    sync(file.parent)
 
 
 def sync_tree(folder: Path) -> None:

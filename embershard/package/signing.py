@@ -4,14 +4,13 @@ from which every byte of a package follows. docs/security.md says what they are 
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from embershard.errors import ConfigError
 from embershard.package.folder_checks import read_manifest
 from embershard.package.refusal import MANIFEST_DIGEST, refusal
-from embershard.package.sealing import sync
+from embershard.package.sealing import replace_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -107,15 +106,7 @@ def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Pat
 def write_signature(package: Path, signature: bytes) -> Path:
     """Puts a signature where it belongs, whole or not at all."""
     file = signature_file(package)
-    # Of this process alone, and not a name that a version or a reader takes.
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        scratch.write_bytes(signature)
-        sync(scratch)
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
-    sync(file.parent)
+    replace_file(file, signature)
     return file
 
 

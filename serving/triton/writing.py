@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import zip_longest
 from pathlib import Path
 
@@ -34,12 +33,11 @@ def write_model_config(
     """
     # NumPy, which comes with it, starts threads: no command has them before it needs them.
     from embershard.package import Package
-    from embershard.package.sealing import sync
+    from embershard.package.sealing import replace_file
 
     opened = Package.open(package)
     text = model_config(opened, options)
-    folder = opened.path.absolute().parent
-    file = folder / CONFIG_FILE
+    file = opened.path.absolute().parent / CONFIG_FILE
     try:
         there = file.read_text(errors="replace")
     except FileNotFoundError:
@@ -48,15 +46,7 @@ def write_model_config(
         return file, False
     if there is not None and not force:
         raise InputError(f"{file}: {_difference(there, text)}; --force overwrites it")
-    # Of this process alone, and not a name that a version or a reader takes.
-    scratch = folder / f".{CONFIG_FILE}.{os.getpid()}"
-    try:
-        scratch.write_text(text)
-        sync(scratch)
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
-    sync(folder)
+    replace_file(file, text.encode())
     return file, True
 
 
