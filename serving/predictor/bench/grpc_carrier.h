@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -19,6 +21,15 @@ inline std::chrono::system_clock::time_point SystemTime(Clock::time_point time) 
   using System = std::chrono::system_clock;
   return System::now() + std::chrono::duration_cast<System::duration>(time - Clock::now());
 }
+
+// A request as it goes over the wire, made before the run. Copies share its bytes.
+struct PooledRequest {
+  grpc::ByteBuffer message;
+  uint32_t examples = 0;
+};
+
+// Sent in turn, from the first again after the last.
+using RequestPool = std::vector<PooledRequest>;
 
 // What became of a request.
 struct Carried {

@@ -19,7 +19,6 @@
 #include "base/clock.h"
 #include "bench/grpc_carrier.h"
 #include "bench/load_options.h"
-#include "bench/request_pool.h"
 #include "bench/tally.h"
 
 namespace embershard {

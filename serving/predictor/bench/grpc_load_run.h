@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/grpc_carrier.h"
 #include "bench/grpc_lane.h"
 #include "bench/load_options.h"
-#include "bench/request_pool.h"
 #include "bench/tally.h"
 
 namespace embershard {

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "bench/grpc_carrier.h"
 #include "bench/grpc_load_run.h"
 #include "bench/histogram.h"
 #include "bench/load_options.h"
-#include "bench/request_pool.h"
 #include "bench/tally.h"
 
 namespace embershard {

@@ -5,8 +5,8 @@
 
 #include "triton/batch_budget.h"
 #include "triton/errors.h"
-#include "triton/request_reader.h"
 #include "triton/triton_model.h"
+#include "triton/triton_request.h"
 
 namespace embershard {
 namespace {

@@ -1,18 +1,53 @@
-// One request of Triton's and its one answer.
+// One request of Triton's: what it says, as views over its memory, and its one answer.
 
 #ifndef EMBERSHARD_TRITON_TRITON_REQUEST_H_
 #define EMBERSHARD_TRITON_TRITON_REQUEST_H_
 
 #include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "batching/request.h"
+#include "tensors/request_parameters.h"
 #include "tensors/tensor.h"
 #include "triton/api.h"
-#include "triton/request_reader.h"
 #include "triton/triton_model.h"
 
 namespace embershard {
+
+// Lies over the request, and copies none of its values: to be used until that is released.
+class RequestReader {
+ public:
+  // Names, types and shapes of the inputs, and the parameters.
+  Status ReadShapes(TRITONBACKEND_Request* request);
+
+  // The same, with the inputs' bytes, in as many chunks as there are buffers, and the names of the
+  // outputs that are wanted. Refuses memory of a device.
+  Status Read(TRITONBACKEND_Request* request);
+
+  std::span<const InputTensor> inputs() const { return inputs_; }
+  std::span<const std::string_view> outputs() const { return outputs_; }
+  const RequestParameters& parameters() const { return parameters_; }
+
+ private:
+  struct Input {
+    TRITONBACKEND_Input* handle = nullptr;
+    uint32_t buffers = 0;
+  };
+
+  Status ReadInputs(TRITONBACKEND_Request* request);
+  Status ReadBuffers();
+  Status ReadParameters(TRITONBACKEND_Request* request);
+  Status ReadOutputs(TRITONBACKEND_Request* request);
+
+  std::vector<InputTensor> inputs_;
+  std::vector<Input> handles_;            // One for each.
+  std::vector<std::string_view> pieces_;  // Of all inputs, concatenated.
+  std::vector<std::string_view> outputs_;
+  RequestParameters parameters_;
+};
 
 // When the batch of a request began to be prepared, and when it ran: nanoseconds of the steady
 // clock.
