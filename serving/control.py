@@ -19,13 +19,16 @@ import socketserver
 import stat
 import threading
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from embershard import errors
 from embershard.errors import ConfigError, EmbershardError, InternalError, UnavailableError
-from embershard.serving.loading import IndexEntry, LoadCost
+from embershard.serving.loading import LoadCost
 
-__all__ = ["Control", "Controlled", "order"]
+if TYPE_CHECKING:
+    from embershard.serving import Server
+
+__all__ = ["Control", "order"]
 
 LOG = logging.getLogger(__name__)
 
@@ -41,15 +44,6 @@ KEYS: Final = {
 }
 
 
-class Controlled(Protocol):
-    """What is loaded into: a `Server`."""
-
-    def load(self, model: str, version: int = 0, *, replace: bool = False) -> LoadCost: ...
-    def unload(self, model: str, version: int = 0) -> LoadCost: ...
-    def refresh(self) -> LoadCost: ...
-    def index(self) -> list[IndexEntry]: ...
-
-
 class Control:
     """Takes orders in threads of its own, until `close`. Only the socket's owner may connect.
 
@@ -59,7 +53,7 @@ class Control:
             ...
     """
 
-    def __init__(self, server: Controlled, path: Path) -> None:
+    def __init__(self, server: Server, path: Path) -> None:
         """
         Args:
             path: of the socket to make. One that a dead server left is replaced.
@@ -160,7 +154,7 @@ def _no_server(path: Path, line: bytes) -> UnavailableError:
 class _Sockets(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     request_queue_size = 16
-    server: Controlled
+    server: Server
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Of a connection that failed. Python's own writes to standard error."""
@@ -218,7 +212,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return {"order": kind, **document}
 
 
-def _carry_out(server: Controlled, document: dict[str, Any]) -> LoadCost | dict[str, Any]:
+def _carry_out(server: Server, document: dict[str, Any]) -> LoadCost | dict[str, Any]:
     match document.pop("order"):
         case "load":
             return server.load(**{"model": "", **document})

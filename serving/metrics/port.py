@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate, groupby
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client import Metric as Family
@@ -22,21 +22,11 @@ from embershard.serving.metric import Histogram, Metric, Metrics, log_lines_drop
 from embershard.serving.metrics.history import History, Totals
 from embershard.serving.metrics.http_server import HttpServer, Response
 from embershard.serving.metrics.status import page_routes, status_json
-from embershard.serving.repository import ServedPackage
 
-__all__ = ["CONTENT_TYPE", "Collector", "MetricsPort", "Watched", "exposition"]
+if TYPE_CHECKING:
+    from embershard.serving import Server
 
-
-class Watched(Protocol):
-    """What a metrics port shows: a `Server`."""
-
-    @property
-    def state(self) -> str: ...
-
-    @property
-    def packages(self) -> list[ServedPackage]: ...
-
-    def metrics(self) -> Metrics: ...
+__all__ = ["CONTENT_TYPE", "Collector", "MetricsPort", "exposition"]
 
 
 class MetricsPort:
@@ -72,7 +62,7 @@ class MetricsPort:
         """``http://host:port/``."""
         return self._http.url
 
-    def show(self, server: Watched, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
+    def show(self, server: Server, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
         """Answer from here on, in a thread of its own, until `close`.
 
         Args:

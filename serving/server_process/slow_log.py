@@ -5,24 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from embershard.serving.loading import SlowRequest
 from embershard.serving.server_process.logs import EventLog
 
-__all__ = ["SlowRequestLog", "SlowRequests"]
+if TYPE_CHECKING:
+    from embershard.serving import Server
+
+__all__ = ["SlowRequestLog"]
 
 SLOW_LINES_PER_SECOND: Final = 50
 WAIT_SECONDS: Final = 1.0
-
-
-class SlowRequests(Protocol):
-    """Where slow requests come from: a `Server`."""
-
-    @property
-    def state(self) -> str: ...
-
-    def wait_slow(self, timeout_seconds: float) -> list[SlowRequest]: ...
 
 
 class SlowRequestLog:
@@ -33,7 +27,7 @@ class SlowRequestLog:
 
     def __init__(
         self,
-        server: SlowRequests,
+        server: Server,
         log: EventLog,
         *,
         monotonic: Callable[[], float] = time.monotonic,
