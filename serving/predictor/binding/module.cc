@@ -23,7 +23,6 @@
 #include "base/core_count.h"
 #include "binding/arguments.h"
 #include "binding/errors.h"
-#include "binding/keywords.h"
 #include "binding/lookup_seconds.h"
 #include "binding/metrics.h"
 #include "binding/server_parts.h"
