@@ -153,7 +153,7 @@ def priced(
     """Any plan of rectangles by our costs; ``like``: our plan of the same tables."""
     ranks = like.ranks
     work = Workload(
-        world_size=ranks, local_world_size=ranks, host=machine.host, network=machine.network
+        world_size=ranks, local_world_size=ranks, exchange=machine.exchange, network=machine.network
     )
     load, memory = np.zeros(ranks), np.zeros(ranks)
     for drawn in tables:

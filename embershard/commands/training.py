@@ -112,6 +112,8 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
             f"{name:10}  auc {found.auc:.4f}  normalized entropy {found.normalized_entropy:.4f}"
             f"  {found.examples:,} examples"
         )
+    if result.measured is not None:
+        print(f"\n{result.measured.to_text()}")
     print(f"checkpoint  {result.checkpoint}")
 
 

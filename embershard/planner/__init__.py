@@ -6,6 +6,7 @@ from embershard.planner.inference import ServingPlanError, plan_package
 from embershard.planner.inference_report import ExplainedPlan, explained_plan
 from embershard.planner.lookup_load import LookupLoad, load_of
 from embershard.planner.machine import Machine, read_machine
+from embershard.planner.measured_run import MeasuredRun, compare, recalibrate
 from embershard.planner.placement_constraints import parse_constraints
 from embershard.planner.planner import EmbeddingShardingPlanner, PlannerError
 from embershard.planner.report import PlanReport
@@ -18,6 +19,7 @@ __all__ = [
     "Fleet",
     "LookupLoad",
     "Machine",
+    "MeasuredRun",
     "ParameterConstraints",
     "PlanReport",
     "PlannerError",
@@ -25,10 +27,12 @@ __all__ = [
     "Topology",
     "calibrate",
     "check_memory",
+    "compare",
     "explained_plan",
     "load_of",
     "parse_constraints",
     "parse_fleet",
     "plan_package",
     "read_machine",
+    "recalibrate",
 ]

@@ -13,7 +13,7 @@ import torch
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.planner.fit import Measured, fit
-from embershard.planner.link import measure_link
+from embershard.planner.link import Exchanged, measure_link
 from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
 from embershard.planner.measured_lookups import measure_lookups
 
@@ -30,6 +30,8 @@ DIMS = (16, 64, 128, 256)
 BAG_LENGTHS = (1, 8, 32)
 IDS = 1 << 14
 REPEATS = 5
+LEAST_SHARE = 0.1
+"""Of a step's seconds that the exchange takes, should kernels seem to take them all."""
 
 
 def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
@@ -62,13 +64,16 @@ def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
     finally:
         torch.set_num_threads(threads)
     report("messages between two processes")
-    link = measure_link()
+    link, steps = measure_link()
+    exchange, error = _exchange(steps, kernels[OPTIMIZERS[0]])
+    errors.append(error)
     return Machine(
         processor=processor_name(),
         versions={"torch": torch.__version__, "python": platform.python_version()},
         cache_bytes=float(_cache_bytes()),
         kernels=kernels,
         lookups=lookups,
+        exchange=exchange,
         host=link,
         network=link,
         repeat_error=float(np.mean(repeats)),
@@ -114,6 +119,19 @@ def _seconds(
     begin = time.process_time()
     pooled.backward(gradient)  # type: ignore[no-untyped-call]
     return middle - start, time.process_time() - begin
+
+
+def _exchange(steps: list[Exchanged], kernel: Kernel) -> tuple[RowCost, float]:
+    """What a step of tables in the cache costs beside their lookups and updates."""
+    measured, seconds = list[Measured](), list[float]()
+    for ids, bags, row_bytes, total in steps:
+        passes = (kernel.forward_cached, kernel.backward_cached)
+        own = sum(
+            each.start + each.seconds(ids=ids, bags=bags, row_bytes=row_bytes) for each in passes
+        )
+        measured.append(Measured(ids, bags, row_bytes, (0.0, 0.0), (0.0, 0.0)))
+        seconds.append(max(total - own, total * LEAST_SHARE))
+    return fit(measured, np.array(seconds))
 
 
 def _cache_bytes() -> int:

@@ -1,7 +1,8 @@
 """``Option``: a way of cutting a table, and what each of its shards costs a rank a step.
 
     cost of a shard = lookup + update                     (the kernel, by the machine's ``RowCost``)
-                    + ids in, vectors out, gradients in   (messages, by its ``Link``)
+                    + ids in, vectors out, gradients in   (``Machine.exchange``; between hosts also
+                                                           by its ``Link``)
 
 A rank's step is the sum over its shards. A cut by rows divides ids, evenly or by counted accesses;
 a cut by columns repeats them.
@@ -21,7 +22,15 @@ from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.machine import Kernel, Link, RowCost
 from embershard.sharding import ShardingType
 
-__all__ = ["Option", "Table", "Workload", "cached_shares", "options_of", "price"]
+__all__ = [
+    "Option",
+    "Table",
+    "Workload",
+    "cached_shares",
+    "kernel_seconds",
+    "options_of",
+    "price",
+]
 
 FLOAT_BYTES = 4
 ID_BYTES = 8
@@ -89,16 +98,14 @@ class Workload:
 
     world_size: int
     local_world_size: int
-    host: Link
+    exchange: RowCost
     network: Link
 
     @property
     def seconds_of_byte(self) -> float:
-        """Of a byte that a rank sends to or receives from a rank drawn at random."""
-        remote = 1 - self.local_world_size / self.world_size
-        own = 1 / self.world_size
-        near = 1 - remote - own
-        return remote / self.network.bytes_per_second + near / self.host.bytes_per_second
+        """Of a byte that a rank sends to or receives from a rank drawn at random, if that lies on
+        another host."""
+        return (1 - self.local_world_size / self.world_size) / self.network.bytes_per_second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,15 +240,10 @@ def price(
     edges = np.array([row for row, _ in spans])
     ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
     row_bytes = widths * FLOAT_BYTES
-    seconds = np.zeros(len(spans))
-    kernel = table.kernel
-    for share, passes in (
-        (table.cached_share, (kernel.forward_cached, kernel.backward_cached)),
-        (1 - table.cached_share, (kernel.forward_memory, kernel.backward_memory)),
-    ):
-        for cost in passes:
-            seconds += share * _pass(cost, ids, table.bags, row_bytes)
-    vectors = (ids if table.is_sequence else table.bags) * widths * FLOAT_BYTES
+    seconds = kernel_seconds(table, spans).sum(0)
+    returned = ids if table.is_sequence else np.full(len(spans), table.bags)
+    seconds += _pass(work.exchange, ids, returned, row_bytes)
+    vectors = returned * widths * FLOAT_BYTES
     sent = ids * ID_BYTES + table.bags * LENGTH_BYTES + 2 * vectors
     seconds += sent * work.seconds_of_byte
     memory = heights * row_bytes + heights * table.state_bytes_of_row
@@ -249,8 +251,29 @@ def price(
     return seconds, memory
 
 
+def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[np.float64]:
+    """Of the lookups and of the updates of each shard, a step: ``(2, shards)``."""
+    edges = np.array([row for row, _ in spans])
+    ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
+    row_bytes = np.array([column[1] - column[0] for _, column in spans], float) * FLOAT_BYTES
+    kernel, cached = table.kernel, table.cached_share
+    return np.array(
+        [
+            cached * _pass(near, ids, table.bags, row_bytes)
+            + (1 - cached) * _pass(far, ids, table.bags, row_bytes)
+            for near, far in (
+                (kernel.forward_cached, kernel.forward_memory),
+                (kernel.backward_cached, kernel.backward_memory),
+            )
+        ]
+    )
+
+
 def _pass(
-    cost: RowCost, ids: NDArray[np.float64], bags: float, row_bytes: NDArray[np.float64]
+    cost: RowCost,
+    ids: NDArray[np.float64],
+    bags: float | NDArray[np.float64],
+    row_bytes: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     per_id = cost.id + row_bytes * cost.id_byte
     return ids * per_id + bags * (cost.bag + row_bytes * cost.bag_byte)

@@ -1,6 +1,9 @@
-"""``measure_link``: messages between two processes of this machine over gloo.
+"""``measure_link``: what two ranks of this machine exchange over gloo.
 
 ``python -m embershard.planner.link RANK STORE`` is one of the processes; rank 0 prints seconds.
+
+A rank that holds tables also unpacks ids, packs vectors, sends them, and gets their gradients. That
+costs the CPU seconds of a step by which rank 0, with all tables, is above rank 1, with none.
 """
 
 from __future__ import annotations
@@ -10,23 +13,50 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from embershard.jagged import KeyedJaggedTensor
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.planner.machine import Link
+from embershard.sharding import (
+    EmbeddingBagCollectionSharder,
+    EmbeddingModuleShardingPlan,
+    ShardingEnv,
+    construct_module_sharding_plan,
+    table_wise,
+)
 
-__all__ = ["measure_link"]
+__all__ = ["Exchanged", "measure_link"]
 
 MESSAGE_BYTES = (1 << 12, 1 << 18, 1 << 22)
 REPEATS = 20
 TIMEOUT_SECONDS = 60
+OPTIMIZER = "rowwise_adagrad"
+TABLES, ROWS, EXAMPLES = 24, 100, 512
+DIMS, BAG_LENGTHS = (32, 128, 256), (1, 8)
+BLOCKS, STEPS = 5, 4
 
 
-def measure_link() -> Link:
-    """All-to-all of two ranks, by size.
+class Exchanged(NamedTuple):
+    """A step of tables in the cache on one of two ranks."""
+
+    ids: int
+    bags: int
+    row_bytes: int
+    seconds: float
+    """CPU time of the rank with the tables above that of the other."""
+
+
+def measure_link() -> tuple[Link, list[Exchanged]]:
+    """All-to-all of two ranks by size, and steps of tables on one of them.
 
     Raises:
         RuntimeError: a process failed, or did not answer within a minute.
@@ -51,12 +81,13 @@ def measure_link() -> Link:
                 process.communicate()
     if processes[0].returncode:
         raise RuntimeError(f"calibrate: rank 0 ended with {processes[0].returncode}")
-    seconds = json.loads(said)
+    seconds, steps = json.loads(said)
     slope, _ = np.polyfit(2 * np.array(MESSAGE_BYTES, dtype=float), seconds, 1)
-    return Link(latency_seconds=min(seconds), bytes_per_second=float(1 / slope))
+    link = Link(latency_seconds=min(seconds), bytes_per_second=float(1 / slope))
+    return link, [Exchanged(*each) for each in steps]
 
 
-def _exchange(rank: int, store: str) -> list[float]:
+def _measure(rank: int, store: str) -> tuple[list[float], list[Exchanged]]:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -65,6 +96,13 @@ def _exchange(rank: int, store: str) -> list[float]:
         world_size=2,
         timeout=timedelta(seconds=TIMEOUT_SECONDS),
     )
+    found = _message_seconds(), list(_steps(ShardingEnv.from_process_group(dist.group.WORLD)))
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def _message_seconds() -> list[float]:
     found = list[float]()
     for size in MESSAGE_BYTES:
         sent = torch.zeros(2 * size, dtype=torch.uint8)
@@ -76,12 +114,49 @@ def _exchange(rank: int, store: str) -> list[float]:
             dist.all_to_all_single(received, sent)
             seconds.append(time.perf_counter() - start)
         found.append(min(seconds))
-    dist.barrier()
-    dist.destroy_process_group()
     return found
 
 
+def _steps(env: ShardingEnv) -> Iterator[Exchanged]:
+    generator = torch.Generator().manual_seed(env.rank)
+    sharder = EmbeddingBagCollectionSharder({"optimizer": OPTIMIZER})
+    for dim, length in product(DIMS, BAG_LENGTHS):
+        names = [f"t{at}" for at in range(TABLES)]
+        tables = EmbeddingBagCollection(
+            [
+                EmbeddingBagConfig(
+                    name=name, num_embeddings=ROWS, embedding_dim=dim, feature_names=[name]
+                )
+                for name in names
+            ],
+            device=torch.device("meta"),
+        )
+        plan = construct_module_sharding_plan(
+            tables, {name: table_wise(rank=0) for name in names}, local_size=2, world_size=2
+        )
+        sharded = sharder.shard(
+            tables, EmbeddingModuleShardingPlan(plan), env, where="calibrate", seed=0
+        )
+        ids = torch.randint(ROWS, (TABLES * EXAMPLES * length,), generator=generator)
+        lengths = torch.full((TABLES * EXAMPLES,), length)
+        features = KeyedJaggedTensor(names, ids, lengths=lengths)
+        gradient = torch.full((EXAMPLES, TABLES * dim), 1e-6)
+        used = torch.stack([_cpu_seconds(sharded, features, gradient) for _ in range(BLOCKS)])
+        everyone = [torch.empty_like(used) for _ in range(2)]
+        dist.all_gather(everyone, used)
+        seconds = float(everyone[0].min() - everyone[1].min())
+        yield Exchanged(2 * len(ids), 2 * len(lengths), 4 * dim, seconds)
+
+
+def _cpu_seconds(sharded: torch.nn.Module, features: KeyedJaggedTensor, gradient: Tensor) -> Tensor:
+    dist.barrier()
+    started = time.process_time()
+    for _ in range(STEPS):
+        sharded(features).values().backward(gradient)
+    return torch.tensor((time.process_time() - started) / STEPS, dtype=torch.float64)
+
+
 if __name__ == "__main__":
-    measured = _exchange(int(sys.argv[1]), sys.argv[2])
+    measured = _measure(int(sys.argv[1]), sys.argv[2])
     if sys.argv[1] == "0":
         print(json.dumps(measured))

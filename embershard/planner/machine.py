@@ -23,11 +23,13 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """Base of what a file holds: strict, and nothing changes once it is read."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class RowCost(_Part):
+class RowCost(Part):
     """Seconds of one pass over a batch: ``ids * (id + row_bytes * id_byte) + bags * (bag +
     row_bytes * bag_byte)``, and ``start`` for the call."""
 
@@ -49,7 +51,7 @@ class RowCost(_Part):
         return ids * per_id + bags * (self.bag + row_bytes * self.bag_byte)
 
 
-class Kernel(_Part):
+class Kernel(Part):
     """A fused kernel with one optimizer: the lookup, and the update in backward."""
 
     forward_cached: RowCost
@@ -58,14 +60,14 @@ class Kernel(_Part):
     backward_memory: RowCost
 
 
-class LookupCost(_Part):
+class LookupCost(Part):
     """The lookup of a server, in rows stored one way. ``row_bytes`` are those of the stored row."""
 
     cached: RowCost
     memory: RowCost
 
 
-class Link(_Part):
+class Link(Part):
     """A path between two ranks."""
 
     latency_seconds: Seconds
@@ -75,7 +77,7 @@ class Link(_Part):
     """Of one rank, sent and received together."""
 
 
-class Machine(_Part):
+class Machine(Part):
     """Costs of one kind of machine."""
 
     format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
@@ -93,6 +95,10 @@ class Machine(_Part):
 
     lookups: dict[str, LookupCost] = {}
     """Of a server, by how rows are stored: int8, int4, fp16, fp32. Empty: not measured."""
+
+    exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
+    """Of the rank that holds a shard, beside its kernels: ids received, vectors sent, gradients
+    received. Zeros: not measured."""
 
     host: Link
     """Between ranks of one host."""

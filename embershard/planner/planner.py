@@ -17,7 +17,14 @@ from embershard.formatting import megabytes_text
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.rectangles import Shard
-from embershard.planner.cost import Option, Table, Workload, cached_shares, options_of
+from embershard.planner.cost import (
+    Option,
+    Table,
+    Workload,
+    cached_shares,
+    kernel_seconds,
+    options_of,
+)
 from embershard.planner.report import ConstraintCost, PlanReport
 from embershard.planner.report_builder import ReportInput, build_report
 from embershard.planner.search import InfeasibleError, Placement, search
@@ -87,6 +94,8 @@ class EmbeddingShardingPlanner:
         self._constraints = dict(constraints or {})
         self._reservation = storage_reservation
         self._planned: tuple[ReportInput, list[Table]] | None = None
+        self.kernel_seconds: NDArray[np.float64] = np.zeros((topology.world_size, 2))
+        """Of the last plan: CPU seconds of lookups and of updates of each rank, a step."""
 
     @property
     def report(self) -> PlanReport:
@@ -127,10 +136,17 @@ class EmbeddingShardingPlanner:
         options = self._options(tables)
         placed = self._search(tables, options) if tables else None
         plan = ShardingPlan({each.path: EmbeddingModuleShardingPlan() for each in collections})
+        seconds_of_ranks = np.zeros((self._topology.world_size, 2))
         for at, (collection, table) in enumerate(named):
             assert placed is not None
             chosen, ranks = options[at][placed.chosen[at]], placed.ranks[at]
             plan.plan[collection.path][table.name] = _sharding(table, chosen, ranks)
+            for each, rank in zip(kernel_seconds(tables[at], chosen.spans).T, ranks, strict=True):
+                seconds_of_ranks[rank] += each
+        for kernel in {id(table.kernel): table.kernel for table in tables}.values():
+            starts = kernel.forward_cached.start, kernel.backward_cached.start
+            seconds_of_ranks += np.where(seconds_of_ranks.any(1, keepdims=True), starts, 0.0)
+        self.kernel_seconds = seconds_of_ranks
         if placed is not None:
             seconds = time.perf_counter() - start
             self._planned = self._report_input(named, options, placed, seconds), tables
@@ -206,7 +222,7 @@ class EmbeddingShardingPlanner:
         work = Workload(
             world_size=topology.world_size,
             local_world_size=topology.local_world_size,
-            host=topology.machine.host,
+            exchange=topology.machine.exchange,
             network=topology.machine.network,
         )
         try:

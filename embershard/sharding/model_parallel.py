@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer
 from embershard.sharding.environment import ShardingEnv, agree
+from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs
 from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import (
@@ -128,6 +129,18 @@ class DistributedModelParallel(nn.Module):
         """
         modules = self.sharded_modules().items()
         return CombinedOptimizer([(path, each.fused_optimizer) for path, each in modules])
+
+    def time_lookups(self) -> LookupClock:
+        """From now on count the CPU time of this rank's lookups and updates in training.
+
+        Returns:
+            Of all collections together. FBGEMM's kernels are counted whole; of kernels that are
+            made of torch's operators, backward is counted in part.
+        """
+        clock = LookupClock()
+        for module in self.sharded_modules().values():
+            module.shards.tables.clock = clock
+        return clock
 
     def access_counts(self) -> dict[str, Tensor]:
         """Lookups of each row in training, over all ranks. Every rank calls it.

@@ -4,8 +4,9 @@ train them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,6 +21,7 @@ from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.dense_tables import DenseTables
 from embershard.sharding.input_dist import Incoming
 from embershard.sharding.layout import Layout, Part
+from embershard.sharding.lookup_clock import LookupClock
 
 __all__ = ["LocalShard", "ShardedTables", "fill_shard"]
 
@@ -75,6 +77,8 @@ class ShardedTables:
 
     def __init__(self, layout: Layout, rank: int, *, pooled: bool = True) -> None:
         self._pooled = pooled
+        self.clock: LookupClock | None = None
+        """Of lookups and updates from now on. None: they are not timed."""
         self._groups = list[_Group]()
         self._columns = layout.dim_of(rank)
         self.shards = list[LocalShard]()
@@ -90,7 +94,14 @@ class ShardedTables:
         examples = sum(incoming.examples)
         weights = incoming.weights
         pooled = [
-            tables.lookup(incoming.ids[ids], offsets, None if weights is None else weights[ids])
+            self._timed(
+                partial(
+                    tables.lookup,
+                    incoming.ids[ids],
+                    offsets,
+                    None if weights is None else weights[ids],
+                )
+            )
             for tables, ids, offsets in self._calls(incoming)
             if examples
         ]
@@ -103,11 +114,14 @@ class ShardedTables:
     def gather(self, incoming: Incoming) -> Tensor:
         """float32, flat: the rows of all ids, part after part, rank after rank."""
         found = [
-            tables.gather(incoming.ids[ids], offsets).flatten()
+            self._timed(partial(tables.gather, incoming.ids[ids], offsets)).flatten()
             for tables, ids, offsets in self._calls(incoming)
             if ids.start < ids.stop
         ]
         return torch.cat([self._anchor, *found]) if len(found) != 1 else found[0]
+
+    def _timed(self, look_up: Callable[[], Tensor]) -> Tensor:
+        return look_up() if self.clock is None else self.clock.timed(look_up)
 
     def _calls(
         self, incoming: Incoming

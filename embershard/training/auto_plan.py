@@ -16,7 +16,6 @@ from embershard.modules import EmbeddingConfig
 from embershard.planner import (
     EmbeddingShardingPlanner,
     ParameterConstraints,
-    PlanReport,
     Topology,
     read_machine,
 )
@@ -41,7 +40,7 @@ def auto_plan(
     sharders: Sequence[Sharder],
     train: RowExamples,
     env: ShardingEnv,
-    planned: Callable[[PlanReport], None],
+    planned: Callable[[EmbeddingShardingPlanner], None],
 ) -> ShardingPlan:
     """Rank 0 plans; every rank calls this and gets the same.
 
@@ -51,7 +50,7 @@ def auto_plan(
         sharders: of its collections.
         train: whose lookups say how long bags are and which rows are looked up often.
         env: the ranks.
-        planned: called on rank 0 with what the plan is expected to cost.
+        planned: called on rank 0 with the planner, once it has planned.
 
     Raises:
         ConfigError: no plan keeps to the memory, or the machine's file cannot be read: the same
@@ -59,8 +58,8 @@ def auto_plan(
     """
 
     def build() -> str:
-        plan, report = _planned(config, model, sharders, train, env.world_size)
-        planned(report)
+        plan, planner = _planned(config, model, sharders, train, env.world_size)
+        planned(planner)
         return plan.to_json()
 
     return ShardingPlan.from_json(from_rank_0(env.process_group, build, error=ConfigError))
@@ -72,7 +71,7 @@ def _planned(
     sharders: Sequence[Sharder],
     train: RowExamples,
     world_size: int,
-) -> tuple[ShardingPlan, PlanReport]:
+) -> tuple[ShardingPlan, EmbeddingShardingPlanner]:
     settings = config.sharding
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     machine = None
@@ -101,7 +100,7 @@ def _planned(
         plan = planner.plan(model, sharders)
     except EmbershardError as error:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
-    return plan, planner.report
+    return plan, planner
 
 
 def _constraints(

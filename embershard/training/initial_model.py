@@ -26,7 +26,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
 )
 from embershard.package.rectangles import Shard
-from embershard.planner import PlanReport
+from embershard.planner import EmbeddingShardingPlanner
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
@@ -51,7 +51,7 @@ def new_model(
     arguments: Mapping[str, Any],
     env: ShardingEnv | None,
     train: RowExamples,
-    planned: Callable[[PlanReport], None],
+    planned: Callable[[EmbeddingShardingPlanner], None],
 ) -> nn.Module:
     """A model to train.
 
@@ -60,7 +60,7 @@ def new_model(
         arguments: for ``build_model``.
         env: the ranks over which tables are cut. None: whole tables in this process.
         train: whose lookups an automatic plan goes by.
-        planned: called on rank 0 with what an automatic plan is expected to cost.
+        planned: called on rank 0 with the planner of an automatic plan.
 
     Raises:
         InputError: arguments that do not fit the model.

@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from embershard.data.base import Dataset
@@ -20,11 +22,13 @@ from embershard.data.requests import sample_requests
 from embershard.data.row_batches import RowExamples, batches, to_rows
 from embershard.errors import ConfigError, DataError, InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.planner import PlanReport
-from embershard.sharding import ShardingEnv, load_state
+from embershard.planner import EmbeddingShardingPlanner, MeasuredRun, PlanReport
+from embershard.planner.measured_run import RankSeconds
+from embershard.sharding import DistributedModelParallel, ShardingEnv, load_state
 from embershard.sharding.environment import from_rank_0
+from embershard.sharding.lookup_clock import LookupClock
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, save_checkpoint
-from embershard.training.config import RunConfig
+from embershard.training.config import AUTO, RunConfig
 from embershard.training.initial_model import new_model
 from embershard.training.metrics import Evaluation, evaluate_logits
 from embershard.training.parts import dense_optimizer, model_arguments, set_learning_rates
@@ -87,6 +91,10 @@ class TrainingResult:
     notes: tuple[str, ...] = ()
     """What resuming did to optimizer state of another plan, a line for each column range."""
 
+    measured: MeasuredRun | None = None
+    """On rank 0, of a run with ``sharding.plan = "auto"``: lookups and updates beside the plan's
+    estimate."""
+
 
 def score(module: nn.Module, rows: RowExamples, env: ShardingEnv | None = None) -> Tensor:
     """Logits of examples, float32 ``(N,)``, in their order.
@@ -143,8 +151,12 @@ class Run:
                 "training", "warmup_start", problem="expected warmup_steps with it, got none"
             )
         self._planned = planned
-        self._plan_report: PlanReport | None = None
+        self._estimated: NDArray[np.float64] | None = None
         self._model, self._module = self._new_model()
+        self._clock: LookupClock | None = None
+        if isinstance(self._module, DistributedModelParallel) and config.sharding.plan == AUTO:
+            self._clock = self._module.time_lookups()
+        self._steps_timed = 0
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._samples = sample_requests(dataset.valid, SAMPLES)
         self._per_epoch = math.ceil(len(self._train) / self._settings.batch_size)
@@ -236,6 +248,7 @@ class Run:
         assert self._best is not None, "fit() looks at validation at least once"
         assert checkpoint is not None
         seconds = time.monotonic() - self._started
+        measured = self._measured_run()
         load_state(self._module, checkpoint / STATE, group=self._group)
         test = evaluate_logits(
             score(self._module, to_rows(self._dataset.test), self._env),
@@ -250,6 +263,7 @@ class Run:
             stopped_early=self._step < self._steps_max,
             examples_per_second=(self._seen - self._seen_before) / seconds,
             notes=tuple(self._notes),
+            measured=measured,
         )
 
     def _new_model(self) -> tuple[dict[str, Any], nn.Module]:
@@ -257,17 +271,43 @@ class Run:
         config = self._config
         try:
             arguments = model_arguments(config.model, config.training, self._dataset)
-            module = new_model(config, arguments, self._env, self._train, self._keep_report)
+            module = new_model(config, arguments, self._env, self._train, self._keep_plan)
         except ConfigError:
             raise
         except InputError as error:
             raise config.refusal("model", problem=str(error)) from error
         return {"name": config.model.name, "arguments": arguments}, module
 
-    def _keep_report(self, report: PlanReport) -> None:
-        self._plan_report = report
+    def _keep_plan(self, planner: EmbeddingShardingPlanner) -> None:
+        self._estimated = planner.kernel_seconds
         if self._planned is not None:
-            self._planned(report)
+            self._planned(planner.report)
+
+    def _measured_run(self) -> MeasuredRun | None:
+        """On rank 0, of a run by an automatic plan: its seconds, written beside the checkpoints.
+
+        Every rank calls this.
+        """
+        if self._clock is None or self._steps_timed == 0:
+            return None
+        own = np.array([self._clock.lookup_seconds, self._clock.update_seconds])
+        everyone = [own] * self._world_size
+        dist.all_gather_object(everyone, own / self._steps_timed, group=self._group)
+        if self._rank:
+            return None
+        assert self._estimated is not None
+        estimated, measured = (
+            tuple(RankSeconds(lookup=float(each[0]), update=float(each[1])) for each in seconds)
+            for seconds in (self._estimated, everyone)
+        )
+        found = MeasuredRun(
+            optimizer=self._settings.table_optimizer,
+            steps=self._steps_timed,
+            estimated=estimated,
+            measured=measured,
+        )
+        found.save(self._folder)
+        return found
 
     def _fit_batch(self, dense: Tensor, sparse: KeyedJaggedTensor, labels: Tensor) -> None:
         size, at = self._settings.batch_size, self._step % self._per_epoch
@@ -281,6 +321,7 @@ class Run:
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._step += 1
+        self._steps_timed += 1
         self._seen += examples
         mean = total.detach().double() / examples
         if self._env is not None:

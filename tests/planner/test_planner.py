@@ -25,6 +25,7 @@ from tests.sharding.reference import make_case
 
 ZERO = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
 SLOW = RowCost(start=0, id=1e-6, id_byte=1e-9, bag=1e-8, bag_byte=0)
+EXCHANGE = RowCost(start=0, id=2e-8, id_byte=0, bag=0, bag_byte=3e-10)
 LINK = Link(latency_seconds=1e-4, bytes_per_second=1e9)
 
 
@@ -204,23 +205,24 @@ def test_pooling_factors_are_one_or_one_a_feature():
 
 
 def test_a_cut_by_rows_divides_ids_and_one_by_columns_repeats_them():
-    work = Workload(world_size=2, local_world_size=2, host=LINK, network=LINK)
+    work = Workload(world_size=2, local_world_size=1, exchange=EXCHANGE, network=LINK)
     table = kernel_table(sharding_types=("row_wise",))
     # A pass over all ids: 50 ids of 1 us and 32 bytes of 1 ns each, 10 bags of 10 ns.
     (rows,) = options_of(table, work)
-    sent = (25 * 8 + 10 * 4 + 2 * 10 * 32) * 0.5e-9
+    # The exchange: 20 ns an id, 0.3 ns a byte of a vector; half of the bytes to another host.
+    sent = (25 * 8 + 10 * 4 + 2 * 10 * 32) * 0.5e-9 + 25 * 2e-8 + 10 * 32 * 3e-10
     assert rows.seconds == pytest.approx(
         [2 * (25 * (1e-6 + 32e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
     )
     (columns,) = options_of(kernel_table(sharding_types=("column_wise",), min_partition=4), work)
-    sent = (50 * 8 + 10 * 4 + 2 * 10 * 16) * 0.5e-9
+    sent = (50 * 8 + 10 * 4 + 2 * 10 * 16) * 0.5e-9 + 50 * 2e-8 + 10 * 16 * 3e-10
     assert columns.seconds == pytest.approx(
         [2 * (50 * (1e-6 + 16e-9) + 10 * 1e-8) + sent] * 2, rel=1e-9
     )
 
 
 def test_memory_counts_rows_state_vectors_and_ids():
-    work = Workload(world_size=1, local_world_size=1, host=LINK, network=LINK)
+    work = Workload(world_size=1, local_world_size=1, exchange=EXCHANGE, network=LINK)
     (whole,) = options_of(kernel_table(state_bytes_of_row=4), work)
     assert whole.memory.tolist() == [100 * 8 * 4 + 100 * 4 + 2 * 10 * 8 * 4 + 50 * 8]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from embershard.errors import ConfigError
+from embershard.planner import compare
 from embershard.training import load_checkpoint, train
 from tests.sharding.training_cases import sharded_config, train_run
 from tests.training.runs import dataset
@@ -50,11 +51,17 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, on_2_ran
 def test_an_automatic_plan_is_one_plan_on_all_ranks_and_is_reported_on_rank_0(workers, tmp_path):
     # Before runs on one rank: process groups of later runs are named by how many a rank has made.
     (result, report), (other, silent) = workers.run(2, train_planned, tmp_path / "run", {})
-    assert result == other
+    assert (result.valid, result.test) == (other.valid, other.test)
     assert silent is None
     assert len(report.ranks) == 2
     assert {each.table for each in report.tables} == {"user", "history", "item"}
     assert report.bound_seconds > 0
+    assert other.measured is None
+    found = compare(tmp_path / "run")
+    assert found == result.measured
+    assert found.steps == result.steps
+    assert all(each.lookup > 0 and each.update > 0 for each in found.measured)
+    assert all(each.lookup > 0 and each.update > 0 for each in found.estimated)
 
 
 def train_resumed(env, folder, kind):
@@ -148,4 +155,4 @@ def train_planned(env, folder, sharding):
         )
     except ConfigError as error:
         return str(error)
-    return result.test, reports[0] if reports else None
+    return result, reports[0] if reports else None

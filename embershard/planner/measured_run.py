@@ -1,0 +1,129 @@
+"""``MeasuredRun``: what lookups and updates of a training run cost each rank, beside its plan.
+
+A run with ``sharding.plan = "auto"`` leaves it in its checkpoint folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from embershard.errors import InputError, PackageError
+from embershard.package.validation import parse_model
+from embershard.planner.machine import Kernel, Machine, Part, RowCost, Seconds
+
+__all__ = ["MeasuredRun", "RankSeconds", "compare", "recalibrate"]
+
+FORMAT_VERSION = 0
+FILE = "sharding.json"
+
+
+class RankSeconds(Part):
+    """Of one rank, a step: CPU seconds."""
+
+    lookup: Seconds
+    update: Seconds
+
+
+class MeasuredRun(Part):
+    """Estimate and measurement of each rank."""
+
+    format_version: Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION)] = FORMAT_VERSION
+    optimizer: str
+    """Of the tables."""
+
+    steps: Annotated[int, Field(ge=1)]
+    """That were measured."""
+
+    estimated: tuple[RankSeconds, ...]
+    measured: tuple[RankSeconds, ...]
+
+    @property
+    def lookup_factor(self) -> float:
+        """Measured seconds of lookups over estimated ones, of all ranks together."""
+        return _factor([e.lookup for e in self.estimated], [m.lookup for m in self.measured])
+
+    @property
+    def update_factor(self) -> float:
+        """Likewise of updates."""
+        return _factor([e.update for e in self.estimated], [m.update for m in self.measured])
+
+    def to_text(self) -> str:
+        """As a table of ranks."""
+        lines = [
+            f"CPU ms of a step, mean of {self.steps} steps; measured / estimated: lookups "
+            f"{self.lookup_factor:.2f}, updates {self.update_factor:.2f}",
+            "",
+            "| rank | lookups | estimate | updates | estimate |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {rank} | {found.lookup * 1e3:.3f} | {said.lookup * 1e3:.3f} | "
+            f"{found.update * 1e3:.3f} | {said.update * 1e3:.3f} |"
+            for rank, (said, found) in enumerate(zip(self.estimated, self.measured, strict=True))
+        ]
+        return "\n".join(lines) + "\n"
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run's checkpoint folder."""
+        text = self.model_dump_json(indent=1) + "\n"
+        (folder / FILE).write_text(text, encoding="utf-8")
+
+
+def compare(run: str | Path) -> MeasuredRun:
+    """Read what a run measured.
+
+    Args:
+        run: its checkpoint folder.
+
+    Raises:
+        InputError: there is none, or it cannot be read; with file and field.
+    """
+    path = Path(run) / FILE
+    try:
+        found, _ = parse_model(MeasuredRun, path.read_bytes(), str(path))
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected the measurements of a run with sharding.plan = 'auto', got "
+            f"{error.strerror}"
+        ) from error
+    except PackageError as error:
+        raise InputError(str(error)) from error
+    if len(found.estimated) != len(found.measured):
+        raise InputError(
+            f"{path}: measured: expected {len(found.estimated)} ranks, got {len(found.measured)}"
+        )
+    return found
+
+
+def recalibrate(run: str | Path, machine: Machine) -> Machine:
+    """The machine with the costs of the run's optimizer scaled to what the run measured.
+
+    Args:
+        run: its checkpoint folder.
+        machine: by whose costs the run was planned.
+
+    Raises:
+        InputError: as ``compare``; or the machine has no costs of the run's optimizer.
+    """
+    found = compare(run)
+    kernel = machine.kernel(found.optimizer)
+    scaled = Kernel(
+        forward_cached=_scaled(kernel.forward_cached, found.lookup_factor),
+        forward_memory=_scaled(kernel.forward_memory, found.lookup_factor),
+        backward_cached=_scaled(kernel.backward_cached, found.update_factor),
+        backward_memory=_scaled(kernel.backward_memory, found.update_factor),
+    )
+    return machine.model_copy(update={"kernels": {**machine.kernels, found.optimizer: scaled}})
+
+
+def _factor(estimated: list[float], measured: list[float]) -> float:
+    total = float(np.sum(estimated))
+    return float(np.sum(measured)) / total if total else 1.0
+
+
+def _scaled(cost: RowCost, factor: float) -> RowCost:
+    return RowCost(**{name: value * factor for name, value in cost.model_dump().items()})

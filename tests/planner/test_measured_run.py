@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from embershard.errors import InputError
+from embershard.planner import MeasuredRun, compare, recalibrate
+from embershard.planner.machine import Kernel, Link, Machine, RowCost
+from embershard.planner.measured_run import RankSeconds
+
+COST = RowCost(start=1e-4, id=1e-8, id_byte=0, bag=0, bag_byte=2e-11)
+KERNEL = Kernel(
+    forward_cached=COST, forward_memory=COST, backward_cached=COST, backward_memory=COST
+)
+
+
+def machine():
+    link = Link(latency_seconds=0, bytes_per_second=1)
+    return Machine(
+        processor="test",
+        versions={},
+        cache_bytes=1.0,
+        kernels={"sgd": KERNEL, "adagrad": KERNEL},
+        host=link,
+        network=link,
+    )
+
+
+def seconds(*pairs):
+    return tuple(RankSeconds(lookup=lookup, update=update) for lookup, update in pairs)
+
+
+@pytest.fixture
+def run(tmp_path):
+    MeasuredRun(
+        optimizer="sgd",
+        steps=10,
+        estimated=seconds((1e-3, 2e-3), (3e-3, 2e-3)),
+        measured=seconds((3e-3, 1e-3), (5e-3, 1e-3)),
+    ).save(tmp_path)
+    return tmp_path
+
+
+def test_factors_are_those_of_all_ranks_together(run):
+    found = compare(run)
+    assert found.lookup_factor == pytest.approx(2.0)
+    assert found.update_factor == pytest.approx(0.5)
+    text = found.to_text()
+    assert "lookups 2.00, updates 0.50" in text
+    assert "| 1 | 5.000 | 3.000 | 1.000 | 2.000 |" in text
+
+
+def test_recalibration_scales_the_costs_of_the_optimizer_alone(run):
+    found = recalibrate(run, machine())
+    assert found.kernels["adagrad"] == KERNEL
+    kernel = found.kernels["sgd"]
+    assert kernel.forward_memory == RowCost(start=2e-4, id=2e-8, id_byte=0, bag=0, bag_byte=4e-11)
+    assert kernel.backward_cached.id == pytest.approx(5e-9)
+
+
+def test_a_run_without_measurements_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"sharding\.json: expected the measurements of a run"):
+        compare(tmp_path)
+
+
+def test_measurements_of_other_ranks_are_refused(run):
+    content = json.loads((run / "sharding.json").read_text())
+    content["measured"].pop()
+    (run / "sharding.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="measured: expected 2 ranks, got 1"):
+        compare(run)
+
+
+def test_damaged_measurements_name_file_and_field(run):
+    content = json.loads((run / "sharding.json").read_text())
+    content["measured"][0]["lookup"] = -1
+    (run / "sharding.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"sharding\.json: measured"):
+        compare(run)
