@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,24 +100,29 @@ def measured(blocks: Sequence[Mapping[str, object]]) -> Measured:
     )
 
 
-def execute(request: Mapping[str, object], ranks: int) -> list[dict[str, Measured]]:
-    """Of each model, by planner."""
+def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Measured]]:
+    """Of each model, by planner, as it is measured.
+
+    Raises:
+        RuntimeError: a rank failed.
+    """
     launch = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "request.json"
         file.write_text(json.dumps(request))
         worker = [*launch.split(), "benchmarks.workers.executed_plans", str(file)]
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, *worker],
             stdout=subprocess.PIPE,
             text=True,
-            check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-    return [
-        {name: measured(blocks) for name, blocks in json.loads(line).items()}
-        for line in done.stdout.splitlines()
-    ]
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield {name: measured(blocks) for name, blocks in json.loads(line).items()}
+        if process.returncode:
+            raise RuntimeError(f"ranks: expected to end with 0, got {process.returncode}")
 
 
 def main() -> None:
@@ -148,11 +153,12 @@ def main() -> None:
                 kept.write_text(theirs)
         models.append({"tables": tables, "plans": {"embershard": plan, "TorchRec": theirs}})
     request = {"models": models, "blocks": given.blocks, "steps": given.steps}
-    found = execute(request, given.ranks)
     print("| tables | ours, CPU ms | TorchRec | bound | gap closed | wall, ratio | estimate |")
     print("|---|---|---|---|---|---|---|")
     gained, gap = 0.0, 0.0
-    for seed, (each, estimate) in enumerate(zip(found, estimates, strict=True)):
+    for seed, (each, estimate) in enumerate(
+        zip(execute(request, given.ranks), estimates, strict=True)
+    ):
         ours, theirs_measured = each["embershard"], each["TorchRec"]
         bound = min(ours.mean, theirs_measured.mean)
         gained += theirs_measured.busiest - ours.busiest
@@ -161,7 +167,8 @@ def main() -> None:
         print(
             f"| {len(skewed_model(seed))} | {ours.busiest * 1e3:.2f} | "
             f"{theirs_measured.busiest * 1e3:.2f} | {bound * 1e3:.2f} | {closed:.0%} | "
-            f"{ours.seconds / theirs_measured.seconds:.3f} | {estimate / ours.busiest:.2f} |"
+            f"{ours.seconds / theirs_measured.seconds:.3f} | {estimate / ours.busiest:.2f} |",
+            flush=True,
         )
     print(f"gap closed, all models: {gained / gap:.0%}")
 

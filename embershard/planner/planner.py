@@ -47,6 +47,8 @@ ROW_STATE_BYTES = 4
 STORAGE_RESERVATION = 0.15
 CONSTRAINTS_MAX = 20
 """Of which a report says what they cost."""
+LARGEST_SHOWN = 3
+"""Of the tables that do not fit."""
 UNCONSTRAINED = ParameterConstraints()
 
 
@@ -255,10 +257,12 @@ class EmbeddingShardingPlanner:
         kept = f"{self._reservation:.0%} of each rank's memory is reserved"
         if needed > total:
             short = needed - total
+            more = short / len(caps) / (1 - self._reservation)
             return (
                 f"plan: tables and buffers: expected at most {megabytes_text(total)} MB, got "
                 f"{megabytes_text(needed)} MB: {megabytes_text(short)} MB short; "
-                f"{megabytes_text(short / len(caps))} MB more on each rank would hold them ({kept})"
+                f"{megabytes_text(more)} MB more on each rank would hold them ({kept}); "
+                f"the largest: {_largest(tables, options)}"
             )
         return (
             f"plan: table {tables[error.table].name!r}: its smallest shard has no rank with room: "
@@ -309,6 +313,13 @@ class EmbeddingShardingPlanner:
             local_world_size=topology.local_world_size,
             seconds=seconds,
         )
+
+
+def _largest(tables: Sequence[Table], options: Sequence[Sequence[Option]]) -> str:
+    """Names and sizes of the tables that take most memory."""
+    sizes = [min(float(each.memory.sum()) for each in cuts) for cuts in options]
+    order = sorted(range(len(tables)), key=lambda at: -sizes[at])[:LARGEST_SHOWN]
+    return ", ".join(f"{tables[at].name!r} {megabytes_text(sizes[at])} MB" for at in order)
 
 
 def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:

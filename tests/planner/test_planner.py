@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -135,8 +136,21 @@ def plan_and_train(env, case):
 
 
 def test_memory_that_is_short_is_said_in_bytes():
-    with pytest.raises(PlannerError, match=r"got 0\.0\d+ MB: .* MB short; .* MB more on each rank"):
-        planner_of(2, ddr_cap=10_000).plan(model_of((1000, 8)), sharders())
+    message = (
+        r"got 0\.0\d+ MB: .* MB short; .* MB more on each rank .*; the largest: 't1' .*, 't0' 0\.0"
+    )
+    with pytest.raises(PlannerError, match=message):
+        planner_of(2, ddr_cap=10_000).plan(model_of((500, 8), (1000, 8)), sharders())
+
+
+def test_the_memory_that_is_asked_for_counts_what_is_reserved():
+    # 2 x (10,000 * 0.5) bytes are usable, so a rank needs twice what is missing a rank.
+    topology = Topology(2, machine=machine_of(), ddr_cap=10_000)
+    planner = EmbeddingShardingPlanner(topology, 64, storage_reservation=0.5)
+    with pytest.raises(PlannerError) as caught:
+        planner.plan(model_of((1000, 8)), sharders())
+    short, more = map(float, re.findall(r"([0-9.]+) MB (?:short|more)", str(caught.value)))
+    assert more == pytest.approx(short, abs=1e-3)
 
 
 def test_a_table_that_may_not_be_cut_is_named():

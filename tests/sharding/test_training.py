@@ -121,7 +121,7 @@ def test_patterns_that_do_not_fit_are_refused(workers, tmp_path, tables, message
 
 def train_patterns(env, folder, tables):
     run = sharded_config(folder, "row_wise")
-    changed = run.model_dump(mode="json") | {"sharding": {"tables": tables}}
+    changed = run.model_dump(mode="json", exclude_unset=True) | {"sharding": {"tables": tables}}
     try:
         train(type(run).model_validate(changed), dataset(), env=env)
     except ConfigError as error:
@@ -147,7 +147,9 @@ def test_an_automatic_plan_that_cannot_be_made_is_one_message_on_all_ranks(
 
 def train_planned(env, folder, sharding):
     run = sharded_config(folder, "row_wise", epochs=1)
-    changed = run.model_dump(mode="json") | {"sharding": {"plan": "auto"} | sharding}
+    changed = run.model_dump(mode="json", exclude_unset=True) | {
+        "sharding": {"plan": "auto"} | sharding
+    }
     reports = []
     try:
         result = train(

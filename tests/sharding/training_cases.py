@@ -16,7 +16,7 @@ def sharded_config(folder, kind, **training):
         "checkpoint": {"folder": str(folder), "last_every_steps": 7},
         "sharding": {"tables": {"user": kind, "*": "row_wise"}},
     }
-    return type(run).model_validate(run.model_dump(mode="json") | changed)
+    return type(run).model_validate(run.model_dump(mode="json", exclude_unset=True) | changed)
 
 
 def train_run(env, folder, kind, *, stop_at=None, resume=False, seed_of_rank_1=0, **training):
