@@ -267,7 +267,8 @@ class EmbeddingShardingPlanner:
         return (
             f"plan: table {tables[error.table].name!r}: its smallest shard has no rank with room: "
             f"{megabytes_text(error.missing_bytes)} MB short ({kept}); allow further sharding "
-            "types or a smaller min_partition, or give a rank more memory"
+            "types or a smaller min_partition, or give a rank "
+            f"{megabytes_text(error.missing_bytes / (1 - self._reservation))} MB more"
         )
 
     def _constraint_costs(

@@ -1,0 +1,82 @@
+"""Plans of random topologies and constraints keep to both, or the planner says why not."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embershard.planner import (
+    Device,
+    EmbeddingShardingPlanner,
+    ParameterConstraints,
+    PlannerError,
+    Topology,
+)
+from embershard.sharding.types import ShardingType, check_module_plan
+from tests.planner.test_planner import machine_of, model_of, sharders
+
+KINDS = [each.value for each in ShardingType if each is not ShardingType.DATA_PARALLEL]
+KINDS_ALONE = {"table_wise", "column_wise", "row_wise"}
+
+tables = st.lists(
+    st.tuples(st.integers(1, 3000), st.integers(1, 24).map(lambda part: 4 * part)),
+    min_size=1,
+    max_size=8,
+)
+constraints = st.builds(
+    ParameterConstraints,
+    sharding_types=st.none() | st.lists(st.sampled_from(KINDS), min_size=1, unique=True),
+    min_partition=st.none() | st.integers(1, 40),
+    pooling_factors=st.none() | st.lists(st.floats(0, 30), min_size=1, max_size=1),
+    cached_share=st.none() | st.floats(0, 1),
+)
+
+
+@st.composite
+def topologies(draw):
+    hosts, local = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    devices = [
+        Device(
+            memory_bytes=draw(st.integers(1, 3_000_000) | st.integers(1_000_000, 20_000_000)),
+            speed=draw(st.floats(0.2, 4)),
+        )
+        for _ in range(hosts * local)
+    ]
+    return Topology(hosts * local, local_world_size=local, devices=devices, machine=machine_of())
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    sizes=tables,
+    topology=topologies(),
+    kept=st.lists(st.none() | constraints, min_size=8, max_size=8),
+    reserved=st.floats(0, 0.6),
+)
+def test_a_plan_keeps_to_its_constraints_or_the_reason_names_a_table(
+    sizes, topology, kept, reserved
+):
+    model = model_of(*sizes)
+    given_constraints = {
+        f"t{at}": each for at, each in enumerate(kept[: len(sizes)]) if each is not None
+    }
+    planner = EmbeddingShardingPlanner(
+        topology, 16, constraints=given_constraints, storage_reservation=reserved
+    )
+    try:
+        plan = planner.plan(model, sharders()).plan["sparse"]
+    except PlannerError as error:
+        reason = str(error)
+        plan = None
+    if plan is None:
+        assert "'t" in reason, reason
+        assert "MB more" in reason or "no cut" in reason, reason
+        return
+    configs = model["sparse"].embedding_bag_configs()
+    check_module_plan(plan, configs, world_size=topology.world_size, where="sparse")
+    for rank, device in zip(planner.report.ranks, topology.devices, strict=True):
+        assert rank.memory_bytes <= device.memory_bytes * (1 - reserved) * (1 + 1e-9)
+    for name, each in given_constraints.items():
+        allowed = KINDS_ALONE if each.sharding_types is None else set(each.sharding_types)
+        assert plan[name].sharding_type in allowed, name
+        least = each.min_partition or 32
+        cuts = [shard.columns[1] - shard.columns[0] for shard in plan[name].sharding_spec]
+        dim = next(table.embedding_dim for table in configs if table.name == name)
+        assert min(cuts) >= min(least, dim), (name, cuts)
