@@ -95,9 +95,10 @@ def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse
         result = train(
             config,
             dataset,
-            overwrite=given.overwrite or ranks.is_restarted,
-            resume=given.resume or ranks.is_restarted,
+            overwrite=given.overwrite,
+            resume=given.resume,
             env=ranks.env,
+            job=ranks.job,
             progress=progress,
             planned=partial(_show_plan, page=given.plan_report),
         )

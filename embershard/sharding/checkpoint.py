@@ -32,7 +32,7 @@ from embershard.sharding.counters import (
 )
 from embershard.sharding.dense_state import dense_state, read_dense_state
 from embershard.sharding.environment import agree
-from embershard.sharding.held_tables import HeldTable, held_tables, inner_module, whole_tensors
+from embershard.sharding.held_tables import HeldTable, group_of, held_tables, inner_module, whole_tensors
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead, column_ranges, row_wise_blocks
 
@@ -58,11 +58,13 @@ def save_state(
         model: a ``DistributedModelParallel``, or a model that lies in this process.
         folder: new, on a file system that all ranks share.
         optimizer: of the parameters that do not train in backward.
-        group: the ranks, all of which call this. None: this process alone.
+        group: the ranks, all of which call this. None: those of a ``DistributedModelParallel``;
+            any other model is of this process alone.
 
     Raises:
         OSError: some rank cannot write. On every rank.
     """
+    group = group_of(model, group)
     write_blocks(state_blocks(model, optimizer=optimizer, group=group), Path(folder), group=group)
 
 
@@ -79,7 +81,8 @@ def load_state(
         model: of the same tables and parameters.
         folder: of torch.distributed.checkpoint. Its metadata is a pickle: read only what you trust.
         optimizer: of the parameters that do not train in backward. None: its state is not read.
-        group: the ranks, all of which call this. None: this process alone.
+        group: the ranks, all of which call this. None: those of a ``DistributedModelParallel``;
+            any other model is of this process alone.
 
     Returns:
         What was done to optimizer state that does not fit as it is, a line for each column range;
@@ -89,7 +92,7 @@ def load_state(
         DataError: another model, another shape, or a missing or damaged file: the same message on
             every rank. Weights may have changed where a file is damaged.
     """
-    path = Path(folder)
+    path, group = Path(folder), group_of(model, group)
 
     def plan() -> _Reads:
         return _Reads(model, optimizer, read_saved(path), path)
@@ -107,7 +110,11 @@ def load_state(
 def state_blocks(
     model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, group: Any = None
 ) -> list[Block]:
-    """What ``save_state`` writes from this rank: views, so the next step changes them."""
+    """What ``save_state`` writes from this rank: views, so the next step changes them.
+
+    Args as there: every rank calls it.
+    """
+    group = group_of(model, group)
     blocks = list[Block]()
     for table in held_tables(model):
         ranges = column_ranges(shard.columns for shard in table.shards)

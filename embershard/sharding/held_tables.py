@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,7 +15,7 @@ from embershard.sharding.plan import tables_of
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ShardingType
 
-__all__ = ["HeldTable", "held_tables", "inner_module", "weight_key", "whole_tensors"]
+__all__ = ["HeldTable", "group_of", "held_tables", "inner_module", "weight_key", "whole_tensors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,21 @@ class HeldTable:
 def inner_module(model: nn.Module) -> nn.Module:
     """The model itself, under its own names."""
     return model.module if isinstance(model, DistributedModelParallel) else model
+
+
+def group_of(model: nn.Module, group: Any) -> Any:
+    """The ranks that save and load a model.
+
+    Args:
+        model: any.
+        group: that the caller gave. None: the ranks of a ``DistributedModelParallel``.
+
+    Returns:
+        A process group. None: the model lies in this process.
+    """
+    if group is None and isinstance(model, DistributedModelParallel):
+        return model.env.process_group
+    return group
 
 
 def held_tables(model: nn.Module) -> list[HeldTable]:

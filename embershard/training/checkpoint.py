@@ -30,6 +30,7 @@ from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
 from embershard.package.validation import parse_model
 from embershard.sharding.environment import from_rank_0
+from embershard.sharding.held_tables import group_of
 from embershard.training.initial_model import mapped_model
 from embershard.training.state import read_state, write_state
 
@@ -104,13 +105,13 @@ def save_checkpoint(
         schema: inputs and id maps.
         samples: requests without outputs, at least one.
         metrics: figures to keep with it.
-        group: the ranks, all of which call this. None: this process alone.
+        group: the ranks, all of which call this. None: as for ``save_state``.
 
     Raises:
         OSError: it cannot be written there.
         DataError: rank 0 cannot write what lies beside the weights.
     """
-    path = Path(path)
+    path, group = Path(path), group_of(module, group)
     contents = Contents(model=model, schema=schema, samples=samples, metrics=metrics)
     partial = start_checkpoint(path, contents, group=group)
     try:

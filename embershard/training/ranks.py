@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -23,7 +25,9 @@ __all__ = ["Ranks", "ranks_of_torchrun"]
 Loaded = TypeVar("Loaded")
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+START_TIME = 19
+"""Place of the start time in ``/proc/<pid>/stat``, after the name."""
 OFFER = "embershard/offer"
 POLL_SECONDS = 0.01
 
@@ -35,8 +39,9 @@ class Ranks:
     env: ShardingEnv | None
     """None: this process alone."""
 
-    is_restarted: bool
-    """Whether torchrun started the ranks anew after one of them failed."""
+    job: str | None
+    """Of the torchrun that started this rank: the same after it restarts the ranks, another in any
+    other job. None: no torchrun."""
 
     @property
     def rank(self) -> int:
@@ -71,16 +76,21 @@ class Ranks:
 def ranks_of_torchrun() -> Iterator[Ranks]:
     """The ranks that torchrun started, over gloo; a process alone without torchrun."""
     if LAUNCHED not in os.environ:
-        yield Ranks(env=None, is_restarted=False)
+        yield Ranks(env=None, job=None)
         return
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
     dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    yield Ranks(
-        env=ShardingEnv.from_process_group(dist.group.WORLD),
-        is_restarted=int(os.environ.get(RESTARTS, "0")) > 0,
-    )
+    yield Ranks(env=ShardingEnv.from_process_group(dist.group.WORLD), job=_job())
     dist.destroy_process_group()  # After a failure the process ends, without waiting for others.
+
+
+def _job() -> str:
+    """torchrun's run id may be that of other jobs (``none`` by default), so its process counts."""
+    agent = os.getppid()
+    fields = Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()
+    boot = BOOT.read_text().strip()
+    return f"{os.environ[LAUNCHED]} {socket.gethostname()} {boot} {agent} {fields[START_TIME]}"
 
 
 def _meet(store: Store, rank: int, world_size: int) -> str:

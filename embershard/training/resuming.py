@@ -31,7 +31,7 @@ from embershard.training.checkpoint import (
 )
 from embershard.training.metrics import Evaluation
 
-__all__ = ["LastCheckpoints", "RunState", "Trained", "last_checkpoint"]
+__all__ = ["LAST", "LastCheckpoints", "RunState", "Trained"]
 
 LAST = "last"
 
@@ -51,11 +51,6 @@ class RunState(BaseModel):
     best: Evaluation | None
     best_step: int
     looks_without_gain: int
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The latest to resume from in a run's folder."""
-    return next(reversed(checkpoints_in(folder / LAST)), None)
 
 
 @dataclass(slots=True)

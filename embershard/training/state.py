@@ -11,6 +11,7 @@ from torch import nn
 
 from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
 from embershard.sharding.checkpoint import STATE, check_shapes, saved_weights, state_blocks
+from embershard.sharding.held_tables import group_of
 
 __all__ = ["check_state", "read_state", "write_state"]
 
@@ -21,11 +22,12 @@ def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
     Args:
         module: in this process, or sharded over the ranks.
         folder: new.
-        group: the ranks. None: this process alone.
+        group: the ranks. None: as for ``save_state``.
 
     Raises:
         OSError: the disk is full, say.
     """
+    group = group_of(module, group)
     blocks = state_blocks(module, group=group)
     write_blocks((each for each in blocks if not each.key.startswith(STATE)), folder, group=group)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from embershard.data.base import Dataset
 from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
-from embershard.sharding.environment import agree
+from embershard.errors import ConfigError, DataError
+from embershard.sharding.environment import agree, from_rank_0
 from embershard.training.checkpoint import checkpoints_in
 from embershard.training.config import RunConfig
-from embershard.training.resuming import last_checkpoint
+from embershard.training.resuming import LAST
 from embershard.training.run import (
     Run,
     TrainingProgress,
@@ -24,6 +26,9 @@ from embershard.training.run import (
 
 __all__ = ["TrainingProgress", "TrainingResult", "score", "train"]
 
+JOB = ".job"
+"""Names the job whose run a folder holds."""
+
 
 def train(
     config: RunConfig,
@@ -32,6 +37,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     env: ShardingEnv | None = None,
+    job: str | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     planned: Callable[[PlanReport], None] | None = None,
 ) -> TrainingResult:
@@ -46,6 +52,8 @@ def train(
             once this run has one of its own.
         resume: whether to go on from the last checkpoint in the folder, if there is one.
         env: the ranks that train together; every one of them calls this. None: this process alone.
+        job: names what started the ranks. ``<folder>/.job`` keeps it; if it stands there already,
+            the folder's checkpoints are this job's, to resume from and to replace. None: no job.
         progress: called after every step. Of use on one rank.
         planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
 
@@ -63,9 +71,12 @@ def train(
             lambda _: digest_of(config, dataset),
             what="configuration and data",
         )
-    last = last_checkpoint(folder_of(config)) if resume else None
-    if not overwrite and last is None:
-        _check_folder(config)
+    group = None if env is None else env.process_group
+    last = from_rank_0(
+        group,
+        lambda: _last_in_folder(config, overwrite=overwrite, resume=resume, job=job),
+        error=ConfigError,
+    )
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
     run = Run(config, dataset, env, progress, planned)
@@ -74,6 +85,8 @@ def train(
             run.resume(last)
         else:
             run.clear()
+        if job is not None:  # Only now: what the folder holds is of this run.
+            from_rank_0(group, lambda: _keep_job(config, job), error=DataError)
         run.fit()
         return run.finish()
     except KeyboardInterrupt:
@@ -87,14 +100,29 @@ def train(
         run.close()
 
 
-def _check_folder(config: RunConfig) -> None:
-    """An earlier run's checkpoints are not ours to delete."""
+def _last_in_folder(
+    config: RunConfig, *, overwrite: bool, resume: bool, job: str | None
+) -> Path | None:
+    """The checkpoint to resume from. An earlier run's are not ours to delete."""
     folder = folder_of(config)
-    if earlier := checkpoints_in(folder):
-        steps = ", ".join(path.name for path in earlier)
+    own = folder / JOB
+    is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job
+    latest = checkpoints_in(folder / LAST)
+    if latest and (resume or is_own):
+        return latest[-1]
+    earlier = [*checkpoints_in(folder), *latest]
+    if earlier and not overwrite and not is_own:
+        steps = ", ".join(str(path.relative_to(folder)) for path in earlier)
         raise config.refusal(
             "checkpoint",
             "folder",
             problem=f"{folder} holds checkpoints of an earlier run ({steps}); "
             "choose another folder or pass --overwrite",
         )
+    return None
+
+
+def _keep_job(config: RunConfig, job: str) -> None:
+    folder = folder_of(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / JOB).write_text(job, encoding="utf-8")

@@ -318,7 +318,7 @@ def sharded(env, case, plan):
     )
 
 
-def save_and_read(env, case, plan, folder):
+def save_and_read(env, case, plan, folder, gives_group=True):
     """Train and save; the shards of this rank, and the state of replicated tables. The number of
     the error if it cannot be saved."""
     parallel = sharded(env, case, plan)
@@ -330,13 +330,14 @@ def save_and_read(env, case, plan, folder):
             optimizer.step()
             optimizer.zero_grad()
     try:
-        save_state(parallel, folder, optimizer=optimizer, group=env.process_group)
+        group = env.process_group if gives_group else None
+        save_state(parallel, folder, optimizer=optimizer, group=group)
     except OSError as error:
         return error.errno
     return held(parallel.module["sparse"]), replicated(parallel, optimizer)
 
 
-def load_and_read(env, case, plan, folder):
+def load_and_read(env, case, plan, folder, gives_group=True):
     """The shards of this rank after loading, what was reported, and the state of replicated
     tables; or the message."""
     parallel = sharded(env, case, plan)
@@ -344,7 +345,8 @@ def load_and_read(env, case, plan, folder):
         local.weight.fill_(torch.nan)
     optimizer = dense_optimizer(parallel)
     try:
-        said = load_state(parallel, folder, optimizer=optimizer, group=env.process_group)
+        group = env.process_group if gives_group else None
+        said = load_state(parallel, folder, optimizer=optimizer, group=group)
     except DataError as error:
         return str(error)
     return held(parallel.module["sparse"]), said, replicated(parallel, optimizer)

@@ -184,6 +184,20 @@ def test_large_tensors_are_saved_in_row_blocks(tmp_path, monkeypatch):
         assert torch.equal(tables[0][name].weight, tables[1][name].weight)
 
 
+def test_a_sharded_model_is_saved_and_loaded_by_its_own_ranks(workers, tmp_path):
+    """Without a group given."""
+    case = make_case(2, sizes=[3, 4], steps=3, optimizer="rowwise_adagrad")
+    plan = plan_of(case, 2, default=data_parallel(), users=row_wise())
+    saved = workers.run(2, save_and_read, case, plan, tmp_path / "state", False)
+    loaded = workers.run(2, load_and_read, case, plan, tmp_path / "state", False)
+    for (shards, _), (found, said, _) in zip(saved, loaded, strict=True):
+        assert said == []
+        assert shards
+        for one, other in zip(shards, found, strict=True):
+            assert torch.equal(one[1], other[1])
+            assert torch.equal(one[2], other[2])
+
+
 def damage_file(folder):
     next(folder.glob("__1_*.distcp")).unlink()
 

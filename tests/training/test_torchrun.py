@@ -53,7 +53,7 @@ STEPS = 250
 
 def start(folder, *options):
     """torchrun, two ranks, in a process group of its own."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     file = folder / "run.toml"
     file.write_text(FILE.format(folder=folder / "run"))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
@@ -178,6 +178,20 @@ def test_pruning_without_counts_is_refused(tmp_path):
     result = train(config(tmp_path / "run"), data)
     with pytest.raises(ExportError, match="expected access counts with min_accesses"):
         export_checkpoint(result.checkpoint, tmp_path / "ranker/1", min_accesses=2)
+
+
+def test_a_restart_keeps_the_checkpoints_of_an_earlier_job(tmp_path):
+    kept = tmp_path / "stale/run"
+    for step in ("120", "last/120"):
+        (kept / step).mkdir(parents=True)
+        (kept / step / "checkpoint.json").write_text("{}")
+    before = sorted(kept.rglob("*"))
+    process = start(tmp_path / "stale", "--max-restarts", "1")
+    said = finish(process)
+    assert process.returncode != 0
+    assert said.count("holds checkpoints of an earlier run (120, last/120)") >= 2, said
+    assert "1/1 attempts left" in said, said
+    assert sorted(kept.rglob("*")) == before
 
 
 @pytest.mark.parametrize("signaled", [signal.SIGINT, signal.SIGTERM])

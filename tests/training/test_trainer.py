@@ -212,6 +212,25 @@ def test_a_folder_with_an_earlier_run_is_refused_and_left_as_it_was(tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_checkpoints_to_resume_from_are_an_earlier_run_too(tmp_path):
+    document = tmp_path / "last/7/checkpoint.json"
+    document.parent.mkdir(parents=True)
+    document.write_text("{}")
+    with pytest.raises(ConfigError, match=r"checkpoints of an earlier run \(last/7\)"):
+        train(config(tmp_path), DATA)
+    assert document.exists()
+
+
+def test_a_restart_replaces_only_checkpoints_of_its_own_job(tmp_path):
+    first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA, job="a")
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match=r"checkpoints of an earlier run \(100\)"):
+        train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, job="b")
+    assert contents(tmp_path) == before
+    again = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, job="a")
+    assert (first.checkpoint.name, again.checkpoint.name) == ("100", "25")
+
+
 def test_a_run_told_to_overwrite_replaces_the_checkpoints_of_an_earlier_one(tmp_path):
     first = train(config(tmp_path, epochs=4, evaluate_every_steps=100), DATA)
     (tmp_path / "notes.txt").write_text("mine")
