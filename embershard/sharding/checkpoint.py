@@ -32,7 +32,13 @@ from embershard.sharding.counters import (
 )
 from embershard.sharding.dense_state import dense_state, read_dense_state
 from embershard.sharding.environment import agree
-from embershard.sharding.held_tables import HeldTable, group_of, held_tables, inner_module, whole_tensors
+from embershard.sharding.held_tables import (
+    HeldTable,
+    group_of,
+    held_tables,
+    inner_module,
+    whole_tensors,
+)
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead, column_ranges, row_wise_blocks
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from embershard.data.base import Dataset
+from embershard.errors import ConfigError, DataError
 from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
-from embershard.errors import ConfigError, DataError
 from embershard.sharding.environment import agree, from_rank_0
 from embershard.training.checkpoint import checkpoints_in
 from embershard.training.config import RunConfig
