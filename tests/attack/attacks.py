@@ -23,6 +23,7 @@ BYTES_MAX = 64 << 20  # Of one connection.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
+PREDICT = b"/embershard.v1.Predictor/Predict"
 CHECK, WATCH = b"/grpc.health.v1.Health/Check", b"/grpc.health.v1.Health/Watch"
 STREAMS_MAX = 2**31 - 1
 BATCH = 10  # Calls that are sent at once.
@@ -85,6 +86,10 @@ def unread_answer(stream: int) -> bytes:
     return begin(stream, call_headers(CHECK)) + empty_message(stream)
 
 
+def without_token(stream: int) -> bytes:
+    return begin(stream, call_headers(PREDICT)) + empty_message(stream)
+
+
 def watch(stream: int) -> bytes:
     return begin(stream, call_headers(WATCH)) + empty_message(stream)
 
@@ -107,6 +112,7 @@ def expired(stream: int) -> bytes:
 ATTACKS: dict[str, tuple[Callable[[int], bytes], bytes]] = {
     "header references": (references, b""),
     "unread answers": (unread_answer, struct.pack(">HI", 4, 0)),  # INITIAL_WINDOW_SIZE = 0.
+    "calls without a token": (without_token, b""),
     "health watches": (watch, b""),
     "half-sent calls": (half_sent, b""),
     "resets": (reset, b""),

@@ -65,7 +65,7 @@ Status CheckSecurity(const SecurityOptions& options) { return Security::Open(opt
 Security::Security(const SecurityOptions& options)
     : clients_need_certificates_(!options.client_ca.empty()), report_(options.report) {}
 
-std::shared_ptr<grpc::ServerCredentials> Security::Credentials() {
+std::shared_ptr<grpc::ServerCredentials> Security::Credentials(OpenConnections* connections) {
   if (tls_ == nullptr && token_ == nullptr) return grpc::InsecureServerCredentials();
   grpc_server_credentials* core;
   if (tls_ != nullptr) {
@@ -79,6 +79,7 @@ std::shared_ptr<grpc::ServerCredentials> Security::Credentials() {
     core = grpc_insecure_server_credentials_create();
   }
   if (token_ != nullptr) {
+    connections_ = connections;
     grpc_server_credentials_set_auth_metadata_processor(
         core, {.process = &Process, .destroy = nullptr, .state = this});
   }
@@ -139,7 +140,9 @@ void Security::Process(void* self, grpc_auth_context*, const grpc_metadata* head
     ++num_shown;
   }
   const bool is_one = num_shown == 1;
-  if (path.starts_with(kHealth) || (is_one && security->Accepts(TextOf(shown->value)))) {
+  const bool is_accepted = is_one && security->Accepts(TextOf(shown->value));
+  if (!is_accepted) security->connections_->CountUnauthenticatedCall();
+  if (is_accepted || path.starts_with(kHealth)) {
     // What is consumed goes no further: no handler, log or recording ever sees it.
     done(call, shown, is_one ? 1 : 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
     return;

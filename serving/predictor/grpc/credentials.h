@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "grpc/bearer_token.h"
+#include "grpc/open_connections.h"
 #include "grpc/security_options.h"
 #include "grpc/tls_files.h"
 
@@ -28,8 +29,11 @@ class Security {
   // As CheckSecurity().
   static Result<std::unique_ptr<Security>> Open(const SecurityOptions& options);
 
-  // For a server, which this object must outlive.
-  std::shared_ptr<grpc::ServerCredentials> Credentials();
+  // For a server, which this object must outlive. If calls need a token, `connections`, which is
+  // not owned, is told of calls without.
+  std::shared_ptr<grpc::ServerCredentials> Credentials(OpenConnections* connections);
+
+  bool has_token() const { return token_ != nullptr; }
 
   SecurityCounts counts() const {
     return {.refused_calls = refused_calls_, .certificate_expires_unix_seconds = expires_};
@@ -50,9 +54,10 @@ class Security {
 
   const bool clients_need_certificates_;
   const std::function<void(const std::string&)> report_;
-  std::unique_ptr<TlsFiles> tls_;       // Null: none.
-  std::unique_ptr<BearerToken> token_;  // Null: none.
-  TlsTexts first_;                      // What the first Fetch() gives.
+  std::unique_ptr<TlsFiles> tls_;           // Null: none.
+  std::unique_ptr<BearerToken> token_;      // Null: none.
+  OpenConnections* connections_ = nullptr;  // Set with a token.
+  TlsTexts first_;                          // What the first Fetch() gives.
   std::atomic<bool> fetched_ = false;
   std::atomic<int64_t> expires_ = 0;
   std::atomic<uint64_t> refused_calls_ = 0;

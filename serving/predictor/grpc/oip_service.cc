@@ -47,10 +47,10 @@ Reactor* Unserved(Context* context, const char* why) {
 }  // namespace
 
 OipService::OipService(ServedModels* served, ModelControl* control,
-                       const GrpcServerOptions& options)
+                       const GrpcServerOptions& options, OpenConnections* connections)
     : served_(served),
       options_(options),
-      handler_(served, nullptr, options.default_timeout),
+      handler_(served, nullptr, options.default_timeout, connections),
       orders_(served, control, options.model_control),
       streams_(&handler_, MakeOipMessages, StreamOptionsOf(options)) {}
 

@@ -47,7 +47,8 @@ using Base =
 class OipService final : public oip::Base {
  public:
   // Owns neither, which must outlive it. `control`: as OipOrders takes it.
-  OipService(ServedModels* served, ModelControl* control, const GrpcServerOptions& options);
+  OipService(ServedModels* served, ModelControl* control, const GrpcServerOptions& options,
+             OpenConnections* connections);
 
   // As PredictorService's. From the first on it says that it is not ready.
   void RefuseNew();

@@ -52,12 +52,21 @@ bool OutOfTime(const Exchange& exchange, Clock::time_point now) {
 }  // namespace
 
 PredictHandler::PredictHandler(ServedModels* served, Recorder* recorder,
-                               std::chrono::milliseconds default_timeout)
-    : served_(served), recorder_(recorder), default_timeout_(default_timeout) {
+                               std::chrono::milliseconds default_timeout,
+                               OpenConnections* connections)
+    : served_(served),
+      recorder_(recorder),
+      default_timeout_(default_timeout),
+      connections_(connections) {
   SilenceProtobuf();
 }
 
+void PredictHandler::SetAuthenticated(const grpc::CallbackServerContext& context) const {
+  if (connections_ != nullptr) connections_->SetAuthenticated(context.peer());
+}
+
 void PredictHandler::Arrive(Exchange* exchange, Clock::time_point call_deadline) const {
+  SetAuthenticated(*exchange->context);
   exchange->arrival = Clock::now();
   if (recorder_ != nullptr) exchange->wall_arrival = std::chrono::system_clock::now();
   exchange->deadline = call_deadline;

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "batching/request.h"
 #include "engine/served_models.h"
+#include "grpc/open_connections.h"
 #include "grpc/recorder.h"
 #include "grpc/wire_messages.h"
 #include "telemetry/telemetry.h"
@@ -54,9 +55,13 @@ inline std::chrono::milliseconds RetryPushback(const Exchange& exchange,
 // that answers it; by that of ServedModels where there is none. Any thread may call.
 class PredictHandler {
  public:
-  // Owns neither `served` nor `recorder` (null: none), which must outlive it.
+  // Owns none of them; all must outlive it. `recorder`: null if none records. `connections`: told
+  // of authenticated calls; null if calls need no token.
   PredictHandler(ServedModels* served, Recorder* recorder,
-                 std::chrono::milliseconds default_timeout);
+                 std::chrono::milliseconds default_timeout, OpenConnections* connections);
+
+  // A call of this connection is authenticated. Arrive() says so too.
+  void SetAuthenticated(const grpc::CallbackServerContext& context) const;
 
   // A message has been received, and what it is for is what answers it, whatever is served
   // afterwards. It will be answered at its deadline at the latest: the earlier of
@@ -98,6 +103,7 @@ class PredictHandler {
   ServedModels* const served_;
   Recorder* const recorder_;  // Null: nothing is recorded.
   const std::chrono::milliseconds default_timeout_;
+  OpenConnections* const connections_;  // Null: no call needs a token.
 };
 
 }  // namespace embershard

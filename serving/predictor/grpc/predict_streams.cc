@@ -43,6 +43,7 @@ PredictStream* PredictStreams::Open(grpc::CallbackServerContext* context) {
   const auto stream =
       std::make_shared<PredictStream>(handler_, make_messages_, context, options_, &held_bytes_,
                                       [this](PredictStream* done) { Remove(done); });
+  handler_->SetAuthenticated(*context);
   handler_->telemetry().CountStreamStart();
   bool closing;
   {

@@ -15,10 +15,10 @@ std::unique_ptr<WireMessages> MakePredictMessages() { return std::make_unique<Pr
 }  // namespace
 
 PredictorService::PredictorService(ServedModels* served, Recorder* recorder,
-                                   const GrpcServerOptions& options)
+                                   const GrpcServerOptions& options, OpenConnections* connections)
     : served_(served),
       options_(options),
-      handler_(served, recorder, options.default_timeout),
+      handler_(served, recorder, options.default_timeout, connections),
       streams_(&handler_, MakePredictMessages, StreamOptionsOf(options)) {}
 
 grpc::ServerUnaryReactor* PredictorService::Predict(grpc::CallbackServerContext* context,

@@ -31,7 +31,8 @@ using PredictorServiceBase =
 class PredictorService final : public PredictorServiceBase {
  public:
   // Owns neither `served` nor `recorder` (null: none), which must outlive it.
-  PredictorService(ServedModels* served, Recorder* recorder, const GrpcServerOptions& options);
+  PredictorService(ServedModels* served, Recorder* recorder, const GrpcServerOptions& options,
+                   OpenConnections* connections);
 
   // From now on every Predict is answered UNAVAILABLE, and streams read nothing more.
   void RefuseNew();

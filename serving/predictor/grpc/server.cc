@@ -2,7 +2,6 @@
 
 #include <absl/synchronization/mutex.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "grpc/credentials.h"
+#include "grpc/health/health_service.h"
 #include "grpc/listener.h"
 #include "grpc/oip_service.h"
 #include "grpc/open_connections.h"
@@ -50,20 +50,24 @@ struct GrpcServer::State {
       : served(std::move(models)),
         recorder(std::move(recorder)),
         security(std::move(security)),
-        service(served.get(), this->recorder.get(), options),
-        oip(served.get(), control, options),
-        torchrec(served.get(), options),
-        connections(options.connections.max_connections, options.connections.report) {}
+        connections(options.connections.max_connections, options.connections.report),
+        service(served.get(), this->recorder.get(), options, Authenticated()),
+        oip(served.get(), control, options, Authenticated()),
+        torchrec(served.get(), options, Authenticated()) {}
+
+  // Where services tell of authenticated calls; null if calls need no token.
+  OpenConnections* Authenticated() { return security->has_token() ? &connections : nullptr; }
 
   const std::shared_ptr<ServedModels> served;
   const std::unique_ptr<Recorder> recorder;  // Null: nothing is recorded.
   const std::unique_ptr<Security> security;
+  OpenConnections connections;
   PredictorService service;
   OipService oip;
   TorchRecService torchrec;
+  HealthService health;
   ReflectionService reflection{ReflectionService::kV1};
   ReflectionService reflection_v1alpha{ReflectionService::kV1Alpha};
-  OpenConnections connections;  // For the listener's thread.
   std::once_flag drained;
   std::unique_ptr<grpc::Server> server;  // Ends before what it calls.
   std::unique_ptr<Acceptor> acceptor;
@@ -85,17 +89,17 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   auto state = std::make_unique<State>(std::move(served), control, options, std::move(*recorder),
                                        std::move(*security));
   state->listener = std::move(*listener);
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   Apply(options.connections, &builder);
   // Messages that have arrived whole are counted by the queue.
   builder.SetResourceQuota(grpc::ResourceQuota().Resize(options.max_receiving_bytes));
   state->acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      ExternalConnections::FROM_FD, state->security->Credentials());
+      ExternalConnections::FROM_FD, state->security->Credentials(&state->connections));
   builder.RegisterService(&state->service);
   builder.RegisterService(&state->oip);
   builder.RegisterService(&state->torchrec);
+  builder.RegisterService(&state->health);
   if (options.reflection) {
     builder.RegisterService(&state->reflection);
     builder.RegisterService(&state->reflection_v1alpha);
@@ -103,23 +107,21 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Internal("gRPC does not start a server");
   // Beside the whole server, which is healthy from its start.
-  auto* const health = state->server->GetHealthCheckService();
-  health->SetServingStatus("embershard.v1.Predictor", true);
-  health->SetServingStatus("inference.GRPCInferenceService", true);
-  state->served->Watch([health](const std::string& model, bool served) {
-    if (model.empty()) {
-      health->SetServingStatus(served);
-    } else {
-      health->SetServingStatus(model, served);
-    }
-  });
-  state->listener->Start([acceptor = state->acceptor.get(), open = &state->connections](
-                             int listening, File connection) {
-    if (!open->Add(connection, Clock::now())) return;  // Closes it.
+  HealthService* const health = &state->health;
+  health->SetServing("embershard.v1.Predictor", true);
+  health->SetServing("inference.GRPCInferenceService", true);
+  // An empty model means the whole server to both.
+  state->served->Watch(
+      [health](const std::string& model, bool served) { health->SetServing(model, served); });
+  const auto take = [acceptor = state->acceptor.get()](int listening, File connection) {
     Acceptor::NewConnectionParameters parameters;
     parameters.listener_fd = listening;
     parameters.fd = connection.Release();
     acceptor->HandleNewConnection(&parameters);
+  };
+  state->connections.Start(take, /*close_flooding=*/state->security->has_token());
+  state->listener->Start([open = &state->connections](int listening, File connection) {
+    open->Admit(listening, std::move(connection), Clock::now());
   });
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(state)));
 }
@@ -135,7 +137,7 @@ uint64_t GrpcServer::connections_refused() const { return state_->connections.re
 void GrpcServer::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {
     state_->served->Watch(nullptr);
-    state_->server->GetHealthCheckService()->SetServingStatus(false);
+    state_->health.SetNoneServing();
     // While the port is open, calls that come too late are told so by the service. In the
     // moment that it closes, gRPC can only tell them CANCELLED.
     const Clock::time_point deadline = Clock::now() + timeout;
@@ -146,6 +148,7 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
     state_->oip.WaitUntilDone(deadline);
     state_->torchrec.WaitUntilDone(deadline);
     state_->listener->Stop();
+    state_->connections.Stop();
     const auto left = std::min<Clock::duration>(kLastWords, deadline - Clock::now());
     state_->server->Shutdown(std::chrono::system_clock::now() + left);
     if (state_->recorder != nullptr) state_->recorder->Close();

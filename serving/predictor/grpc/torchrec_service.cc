@@ -6,8 +6,10 @@
 
 namespace embershard {
 
-TorchRecService::TorchRecService(ServedModels* served, const GrpcServerOptions& options)
-    : options_(options), handler_(served, /*recorder=*/nullptr, options.default_timeout) {}
+TorchRecService::TorchRecService(ServedModels* served, const GrpcServerOptions& options,
+                                 OpenConnections* connections)
+    : options_(options),
+      handler_(served, /*recorder=*/nullptr, options.default_timeout, connections) {}
 
 grpc::ServerUnaryReactor* TorchRecService::Predict(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* message,

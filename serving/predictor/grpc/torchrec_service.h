@@ -18,7 +18,8 @@ class TorchRecService final
     : public predictor::Predictor::WithRawCallbackMethod_Predict<predictor::Predictor::Service> {
  public:
   // Does not own `served`, which must outlive it.
-  TorchRecService(ServedModels* served, const GrpcServerOptions& options);
+  TorchRecService(ServedModels* served, const GrpcServerOptions& options,
+                  OpenConnections* connections);
 
   // From now on every call is answered UNAVAILABLE.
   void RefuseNew() { calls_.RefuseNew(); }

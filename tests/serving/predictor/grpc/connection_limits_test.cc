@@ -1,9 +1,13 @@
 #include "grpc/connection_limits.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,6 +48,159 @@ TEST(OpenConnections, CountsUntilTheDescriptorIsClosed) {
   EXPECT_FALSE(open.Add(other, now + milliseconds(9)));  // Not looked at again yet.
   EXPECT_TRUE(open.Add(other, now + milliseconds(10)));
   EXPECT_FALSE(open.Add(NewSocket(), now + milliseconds(20)));
+}
+
+// Two ends of a TCP connection: the client's, and the one that a server accepted.
+struct Connected {
+  File client;
+  File server;
+};
+
+// From a loopback address, to a port of IPv4, or of IPv6 that takes IPv4.
+Connected NewConnection(in_addr_t from = INADDR_LOOPBACK, int listening_family = AF_INET) {
+  const File listening(socket(listening_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in6 mapped = {};
+  mapped.sin6_family = AF_INET6;
+  inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr);
+  const bool is_mapped = listening_family == AF_INET6;
+  auto* const any =
+      is_mapped ? reinterpret_cast<sockaddr*>(&mapped) : reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = is_mapped ? sizeof(mapped) : sizeof(address);
+  EXPECT_EQ(bind(listening.descriptor(), any, size), 0);
+  EXPECT_EQ(listen(listening.descriptor(), 1), 0);
+  EXPECT_EQ(getsockname(listening.descriptor(), any, &size), 0);
+  if (is_mapped) address.sin_port = mapped.sin6_port;
+  Connected both = {.client = NewSocket(), .server = File()};
+  sockaddr_in source = {};
+  source.sin_family = AF_INET;
+  source.sin_addr.s_addr = htonl(from);
+  EXPECT_EQ(bind(both.client.descriptor(), reinterpret_cast<sockaddr*>(&source), sizeof(source)),
+            0);
+  EXPECT_EQ(
+      connect(both.client.descriptor(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  both.server = File(accept(listening.descriptor(), nullptr, nullptr));
+  return both;
+}
+
+// Of the client's end, as gRPC names it.
+std::string PeerName(const Connected& connection) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof(address);
+  getsockname(connection.client.descriptor(), reinterpret_cast<sockaddr*>(&address), &size);
+  return "ipv4:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+void Send(const Connected& connection, size_t bytes) {
+  const std::string some(bytes, 'x');
+  EXPECT_EQ(send(connection.client.descriptor(), some.data(), some.size(), 0),
+            static_cast<ssize_t>(bytes));
+}
+
+bool IsClosed(const Connected& connection) {
+  char byte;
+  return recv(connection.client.descriptor(), &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+// What was given away, and on which thread. Ends behind what it takes from.
+class Taken {
+ public:
+  OpenConnections::Take Take() {
+    return [this](int, File connection) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      connections_.push_back(std::move(connection));
+      threads_.push_back(std::this_thread::get_id());
+    };
+  }
+  size_t size() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return connections_.size();
+  }
+  int descriptor(size_t at) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return connections_.at(at).descriptor();
+  }
+  bool OnThisThread(size_t at) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return threads_.at(at) == std::this_thread::get_id();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<File> connections_;
+  std::vector<std::thread::id> threads_;
+};
+
+// Sends enough on the connection, and counts enough calls, for it to be closed.
+void FloodUntilClosed(const Connected& connection, OpenConnections* open) {
+  Send(connection, OpenConnections::kUnauthenticatedBytes + 1);
+  EXPECT_TRUE(WaitFor([&] {
+    for (uint64_t i = 0; i <= OpenConnections::kFloodCalls; ++i) open->CountUnauthenticatedCall();
+    return IsClosed(connection);
+  }));
+}
+
+TEST(OpenConnections, ClosesThoseThatFloodWithoutAuthentication) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    Taken taken;
+    OpenConnections open(0);
+    open.Start(taken.Take(), /*close_flooding=*/true);
+    Connected flooding = NewConnection(INADDR_LOOPBACK, family);
+    Connected authenticated = NewConnection(INADDR_LOOPBACK, family);
+    Connected quiet = NewConnection(INADDR_LOOPBACK, family);
+    for (Connected* each : {&flooding, &authenticated, &quiet}) {
+      open.Admit(0, std::move(each->server), Clock::now());
+    }
+    open.SetAuthenticated(PeerName(authenticated));
+    Send(authenticated, OpenConnections::kUnauthenticatedBytes + 1);
+    Send(quiet, OpenConnections::kUnauthenticatedBytes);
+    FloodUntilClosed(flooding, &open);
+    EXPECT_FALSE(IsClosed(authenticated));
+    EXPECT_FALSE(IsClosed(quiet));
+    open.Stop();
+  }
+}
+
+TEST(OpenConnections, WaitInTheirOrderIfTheirAddressFloods) {
+  Taken taken;
+  OpenConnections open(0);
+  open.Start(taken.Take(), /*close_flooding=*/true);
+  Connected flooding = NewConnection();
+  open.Admit(0, std::move(flooding.server), Clock::now());
+  EXPECT_TRUE(taken.OnThisThread(0));
+  FloodUntilClosed(flooding, &open);
+  Connected first = NewConnection(), second = NewConnection();
+  Connected other = NewConnection(INADDR_LOOPBACK + 1);
+  const int first_number = first.server.descriptor(), second_number = second.server.descriptor();
+  Send(second, OpenConnections::kUnauthenticatedBytes);
+  open.Admit(0, std::move(first.server), Clock::now());
+  open.Admit(0, std::move(second.server), Clock::now());
+  open.Admit(0, std::move(other.server), Clock::now());
+  EXPECT_TRUE(WaitFor([&] { return taken.size() == 4; }));
+  open.Stop();
+  std::vector<int> later;
+  for (size_t at = 1; at < 4; ++at) {
+    if (!taken.OnThisThread(at)) later.push_back(taken.descriptor(at));
+  }
+  EXPECT_EQ(later, (std::vector<int>{first_number, second_number}));
+  EXPECT_FALSE(IsClosed(second));
+}
+
+TEST(OpenConnections, CloseThoseThatWaitWhenTheyStop) {
+  Taken taken;
+  OpenConnections open(0);
+  open.Start(taken.Take(), /*close_flooding=*/true);
+  Connected flooding = NewConnection();
+  open.Admit(0, std::move(flooding.server), Clock::now());
+  FloodUntilClosed(flooding, &open);
+  std::vector<Connected> waiting;
+  for (int i = 0; i < 20; ++i) waiting.push_back(NewConnection());
+  for (Connected& each : waiting) open.Admit(0, std::move(each.server), Clock::now());
+  open.Stop();
+  const auto closed = std::count_if(waiting.begin(), waiting.end(), IsClosed);
+  EXPECT_EQ(taken.size() + static_cast<size_t>(closed), 1 + waiting.size());
 }
 
 TEST(OpenConnections, AreAnyNumberWhereThatIsZero) {
