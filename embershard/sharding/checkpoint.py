@@ -260,7 +260,7 @@ class _Reads:
         """Write row-wise state; what is to be reported."""
         for table, read in self._row_wise:
             if said := read.finish():
-                self._said.append(f"table {table!r}: row-wise state: {said}")
+                self._said.append(f"table {table!r}: row-wise optimizer state: {said}")
         if self._is_counted_elsewhere:
             for block in counters_of_replicas(self._model):
                 block.tensor.zero_()  # Rank 0 holds what all counted.

@@ -119,7 +119,10 @@ class RowWiseRead:
         self._state.copy_(torch.where(same, parts[0], mean.to(self._state.dtype)))
         said = ", ".join(f"{a}..{b}" for a, b in self._ranges)
         if not bool(same.all()):
-            return f"columns {first}..{end} are the weighted mean of {said}"
+            return (
+                f"columns {first}..{end}: {len(parts)} column ranges were merged into 1 by their "
+                f"weighted mean: {said}"
+            )
         if self._ranges[0][0] < first or self._ranges[-1][1] > end:
-            return f"columns {first}..{end} are a copy of {said}"
+            return f"columns {first}..{end}: a copy of {said}"
         return ""

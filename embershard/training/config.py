@@ -231,6 +231,8 @@ def _problem(file: ConfigFile, error: ErrorDetails) -> str:
         return f"{where}: expected one of {', '.join(MODEL_CONFIGS)}, got {error['input']!r}"
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     got = error["input"]
+    if names == ["sharding", "tables", "plan"]:
+        message = f"'plan' belongs under [sharding], before [sharding.tables]; here {message}"
     return f"{where}: {message}, got {list(got) if isinstance(got, tuple) else got!r}"
 
 

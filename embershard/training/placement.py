@@ -26,7 +26,7 @@ from embershard.sharding import (
 from embershard.sharding.plan import tables_of
 from embershard.training.config import AUTO, RunConfig
 
-__all__ = ["plan_of"]
+__all__ = ["plan_of", "read_plan"]
 
 
 def plan_of(
@@ -49,11 +49,8 @@ def plan_of(
         if value := getattr(config.sharding, name):
             problem = f"expected none without plan = {AUTO!r}, got {value!r}"
             raise config.refusal("sharding", name, problem=problem)
-    if config.sharding.plan is not None:
-        try:
-            return ShardingPlan.load(Path(config.sharding.plan).expanduser())
-        except (EmbershardError, OSError) as error:
-            raise config.refusal("sharding", "plan", problem=str(error)) from error
+    if (plan := read_plan(config)) is not None:
+        return plan
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     placer = _Placer(config, world_size, local_size)
     tables = [(path, table) for path, module in collections.items() for table in tables_of(module)]
@@ -69,6 +66,33 @@ def plan_of(
             for path, module in collections.items()
         }
     )
+
+
+def read_plan(config: RunConfig) -> ShardingPlan | None:
+    """The plan in the file that a run names.
+
+    Returns:
+        None: no file is given, or ``auto``.
+
+    Raises:
+        ConfigError: there is no such file, it is no plan, or ``tables`` is given too; with file
+            and line.
+    """
+    given = config.sharding.plan
+    if given is None:
+        return None
+    if "tables" in config.sharding.model_fields_set:
+        problem = f"expected no 'tables' beside a plan, got {list(config.sharding.tables)}"
+        raise config.refusal("sharding", "plan", problem=problem)
+    if given == AUTO:
+        return None
+    try:
+        return ShardingPlan.load(Path(given).expanduser())
+    except FileNotFoundError as error:
+        problem = f"expected a file that ShardingPlan.save wrote, found none: {given}"
+        raise config.refusal("sharding", "plan", problem=problem) from error
+    except (EmbershardError, OSError) as error:
+        raise config.refusal("sharding", "plan", problem=str(error)) from error
 
 
 class _Placer:

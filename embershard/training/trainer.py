@@ -14,6 +14,7 @@ from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import agree, from_rank_0
 from embershard.training.checkpoint import checkpoints_in
 from embershard.training.config import RunConfig
+from embershard.training.placement import read_plan
 from embershard.training.resuming import LAST
 from embershard.training.run import (
     Run,
@@ -60,16 +61,19 @@ def train(
     Raises:
         ConfigError: settings that contradict the data, a folder that holds checkpoints already, or
             a loss that is no number. With file and line where ``config`` was read from a file.
-        InputError: ranks of other settings or data: the same message on every rank.
+        ConfigError: ranks of other settings or data: the same message on every rank.
         DataError: a checkpoint that cannot be resumed from.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
-    if env is not None:
+    if env is None:
+        read_plan(config)  # One process cuts no table, yet a plan that is not there is an error.
+    else:
         agree(
             env.process_group,
-            lambda: True,
+            lambda: (read_plan(config),),
             lambda _: digest_of(config, dataset),
             what="configuration and data",
+            error=ConfigError,
         )
     group = None if env is None else env.process_group
     last = from_rank_0(

@@ -120,8 +120,8 @@ def test_unchanged_column_ranges_keep_their_row_wise_state_and_split_ones_are_co
     for part in ((0, 4), (4, 8)):
         assert torch.equal(found["words", part], state["words", (0, 8)])
     assert loaded[0][1] == [
-        "table 'words': row-wise state: columns 0..4 are a copy of 0..8",
-        "table 'words': row-wise state: columns 4..8 are a copy of 0..8",
+        "table 'words': row-wise optimizer state: columns 0..4: a copy of 0..8",
+        "table 'words': row-wise optimizer state: columns 4..8: a copy of 0..8",
     ]
 
 
@@ -279,4 +279,7 @@ def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
         state = (state[:10] + state[10:]) / 2 if name == "cw" else state
         assert torch.equal(found[f"embedding_bags.{name}.momentum"], state)
         assert state.count_nonzero()
-    assert said == ["table 'cw': row-wise state: columns 0..8 are the weighted mean of 0..4, 4..8"]
+    assert said == [
+        "table 'cw': row-wise optimizer state: columns 0..8: "
+        "2 column ranges were merged into 1 by their weighted mean: 0..4, 4..8"
+    ]

@@ -308,3 +308,13 @@ def test_what_is_no_text_file_is_refused(make, message, tmp_path):
     make(tmp_path / "run.toml")
     with pytest.raises(ConfigError, match=f"run.toml: expected a TOML file .*{message}"):
         read_config(tmp_path / "run.toml")
+
+
+def test_a_plan_among_the_patterns_of_tables_is_told_its_place(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        '[data]\nname = "synthetic"\n[checkpoint]\nfolder = "x"\n'
+        '[sharding.tables]\nplan = "p.json"\n'
+    )
+    with pytest.raises(ConfigError, match=r"run.toml:6: .*'plan' belongs under \[sharding\]"):
+        read_config(file)

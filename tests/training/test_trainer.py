@@ -9,7 +9,14 @@ import torch
 from embershard.data import to_rows
 from embershard.errors import ConfigError
 from embershard.models import build_model
-from embershard.training import evaluate_logits, load_checkpoint, read_config, score, train
+from embershard.training import (
+    RunConfig,
+    evaluate_logits,
+    load_checkpoint,
+    read_config,
+    score,
+    train,
+)
 from embershard.training import run as run_module
 from embershard.training.parts import model_arguments, set_learning_rates
 from tests.oracles import share_of_ordered_pairs
@@ -219,6 +226,25 @@ def test_checkpoints_to_resume_from_are_an_earlier_run_too(tmp_path):
     with pytest.raises(ConfigError, match=r"checkpoints of an earlier run \(last/7\)"):
         train(config(tmp_path), DATA)
     assert document.exists()
+
+
+@pytest.mark.parametrize(
+    ("sharding", "message"),
+    [
+        pytest.param(
+            {"plan": "nope.json"},
+            "expected a file that ShardingPlan.save wrote, found none: nope.json",
+            id="missing",
+        ),
+        pytest.param(
+            {"plan": "auto", "tables": {"*": "row_wise"}}, "expected no 'tables'", id="both"
+        ),
+    ],
+)
+def test_a_plan_that_cannot_be_used_is_refused_in_one_process_too(tmp_path, sharding, message):
+    settings = config(tmp_path).model_dump() | {"sharding": sharding}
+    with pytest.raises(ConfigError, match=rf"^key 'sharding.plan': {message}"):
+        train(RunConfig.model_validate(settings), DATA)
 
 
 def test_a_restart_replaces_only_checkpoints_of_its_own_job(tmp_path):
