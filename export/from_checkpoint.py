@@ -22,9 +22,13 @@ from embershard.export.weights import Weights
 from embershard.package.schema import Schema
 from embershard.sharding.counters import read_access_counts
 from embershard.training import check_state, latest_checkpoint, load_checkpoint, load_state
+from embershard.training.state import read_state
 from embershard.training.checkpoint import STATE
 
 __all__ = ["export_checkpoint"]
+
+STATE_METADATA = ".metadata"
+"""File of a folder that ``save_state`` wrote."""
 
 PICKLED = (".pt", ".pth", ".bin")
 
@@ -46,7 +50,7 @@ def export_checkpoint(
 
     Args:
         path: a checkpoint's folder, or the folder of several: the highest step is taken. With
-            ``model`` also a state dict in a file: ``.safetensors``, or ``.pt`` as torch.save
+            ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``, or ``.pt`` as torch.save
             wrote it, which is read with weights_only=True.
         out: ``<repository>/<model>/<version>``.
         weights: how tables are stored.
@@ -160,6 +164,8 @@ def _load_weights(module: nn.Module, path: Path) -> None:
             state = {uncompiled_name(name): tensor for name, tensor in state.items()}
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
         module.load_state_dict(state)
+    elif (path / STATE_METADATA).is_file():
+        read_state(module, path)
     else:
         load_state(module, latest_checkpoint(path))
 

@@ -127,7 +127,7 @@ def add_export(commands: Any) -> None:
         type=Path,
         metavar="CHECKPOINT",
         help="a checkpoint's folder, or the folder of several, of which the highest step is taken; "
-        "with --model also a file with a state dict (.safetensors, .pt)",
+        "with --model also a folder of save_state, or a file with a state dict (.safetensors, .pt)",
     )
     add(
         "--out",
@@ -202,8 +202,9 @@ def _export(given: argparse.Namespace) -> None:
 
     if given.model is not None:
         sys.path.insert(0, os.getcwd())  # It names what lies here, as `python -m` would.
-    is_file = given.model is not None and given.checkpoint.is_file()
-    source = given.checkpoint if is_file else latest_checkpoint(given.checkpoint)
+    weights = (given.checkpoint, given.checkpoint / ".metadata")  # The latter of save_state.
+    is_state = given.model is not None and any(each.is_file() for each in weights)
+    source = given.checkpoint if is_state else latest_checkpoint(given.checkpoint)
     pruned = dict[str, PrunedTable]()
     with export_bar(str(given.out)) as progress:
         out = export_checkpoint(

@@ -9,6 +9,7 @@ from embershard.errors import DataError, ExportError
 from embershard.export import export_checkpoint, export_model
 from embershard.models import build_model
 from embershard.package import Package, verify_package
+from embershard.sharding import save_state
 from embershard.training import save_checkpoint
 from tests.export.models import REQUEST, SCHEMA, Ranker
 
@@ -47,12 +48,14 @@ def save(kind, module, folder):
     path = folder / f"weights.{kind}"
     if kind == "safetensors":
         save_file(module.state_dict(), path)
+    elif kind == "state":
+        save_state(module, path)
     else:
         torch.save(module.state_dict(), path)
     return path
 
 
-@pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "pt"])
+@pytest.mark.parametrize("kind", ["checkpoint", "state", "safetensors", "pt"])
 def test_a_factory_and_its_weights_give_the_package_that_the_module_gives(kind, tmp_path):
     module = trained_ranker()
     export_model(module, SCHEMA, tmp_path / "expected/1")
