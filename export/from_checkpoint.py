@@ -22,8 +22,8 @@ from embershard.export.weights import Weights
 from embershard.package.schema import Schema
 from embershard.sharding.counters import read_access_counts
 from embershard.training import check_state, latest_checkpoint, load_checkpoint, load_state
-from embershard.training.state import read_state
 from embershard.training.checkpoint import STATE
+from embershard.training.state import read_state
 
 __all__ = ["export_checkpoint"]
 
@@ -50,7 +50,8 @@ def export_checkpoint(
 
     Args:
         path: a checkpoint's folder, or the folder of several: the highest step is taken. With
-            ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``, or ``.pt`` as torch.save
+            ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``, or
+            ``.pt`` as torch.save
             wrote it, which is read with weights_only=True.
         out: ``<repository>/<model>/<version>``.
         weights: how tables are stored.
