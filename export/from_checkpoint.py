@@ -50,9 +50,8 @@ def export_checkpoint(
 
     Args:
         path: a checkpoint's folder, or the folder of several: the highest step is taken. With
-            ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``, or
-            ``.pt`` as torch.save
-            wrote it, which is read with weights_only=True.
+            ``model`` also a folder of ``save_state``, or a state dict in a file: ``.safetensors``,
+            or ``.pt`` as torch.save wrote it, which is read with weights_only=True.
         out: ``<repository>/<model>/<version>``.
         weights: how tables are stored.
         dense_dtype: what linear layers of the dense program take, fp32 or bf16.
