@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 from scripts.write_cli import PAGE, cli_page
+from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
+from scripts.write_configuration import configuration_page
 from scripts.write_manifest_schema import main as write_manifest_schema
 
 __all__ = ["broken_links"]
@@ -60,6 +62,7 @@ def anchors(text: str) -> set[str]:
 if __name__ == "__main__":
     write_manifest_schema()
     PAGE.write_text(cli_page())
+    CONFIGURATION_PAGE.write_text(configuration_page())
     problems = broken_links(ROOT)
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -33,20 +33,22 @@ class DataConfig(BaseModel):
     A setting that the named data set does not have is refused.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
 
     name: str
-    """One of `DATASETS`."""
+    """``movielens``, ``synthetic`` or ``synthetic_criteo``."""
 
     path: Annotated[Path, Field(strict=False)] | None = None
-    """movielens: the folder that holds it; a relative path counts from the current folder. Left
-    out: a cached copy, fetched if needed."""
+    """movielens: the folder that holds it; a relative path counts from the current folder. Without
+    it a cached copy, fetched if needed."""
 
     examples: Annotated[int, Field(ge=EXAMPLES_MIN)] | None = None
-    """synthetic, synthetic_criteo: how many to make. Left out: a million."""
+    """synthetic, synthetic_criteo: number of examples. Without it a million."""
 
     seed: Annotated[int, Field(ge=0)] | None = None
-    """synthetic, synthetic_criteo: of the data. Left out: 0."""
+    """synthetic, synthetic_criteo: seed of the data. Without it 0."""
 
     @field_validator("name")
     @classmethod

@@ -57,7 +57,13 @@ Layers = Annotated[
 class Part(BaseModel):
     """Base of what is read from a file: strict, frozen, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
 
 
 class SequenceTableArguments(Part):

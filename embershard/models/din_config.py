@@ -34,9 +34,10 @@ class DINConfig(Part):
     """What a person chooses of a DIN; the section ``[model]`` of a run's file."""
 
     name: Literal["din"] = "din"
+    """The model."""
 
     embedding_dim: EmbeddingDim = 16
-    """Of every table."""
+    """Columns of every table."""
 
     history: str = "history"
     """The sparse input that is attended to: its ids are those of ``target``."""

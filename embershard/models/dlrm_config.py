@@ -32,9 +32,10 @@ class DLRMConfig(Part):
     """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""
 
     name: Literal["dlrm"] = "dlrm"
+    """The model."""
 
     embedding_dim: EmbeddingDim = 16
-    """Of every table."""
+    """Columns of every table."""
 
     dense_layers: Layers = (32, 16)
     """Layers over the dense inputs; the last is as wide as ``embedding_dim``."""

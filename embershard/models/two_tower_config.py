@@ -33,9 +33,10 @@ class TwoTowerConfig(Part):
     """
 
     name: Literal["two_tower"] = "two_tower"
+    """The model."""
 
     embedding_dim: EmbeddingDim = 16
-    """Of every table."""
+    """Columns of every table."""
 
     tower_layers: Layers = (64, 32)
     """Layers of either tower; the last is as wide as the vectors, and linear."""

@@ -67,7 +67,9 @@ def _model_name(section: object) -> str:
 class Section(BaseModel):
     """Base of every section: an unknown key is an error, nothing changes once it is read."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
 
 
 class TrainingConfig(Section):
@@ -80,14 +82,16 @@ class TrainingConfig(Section):
     """Most passes over the training split; early stopping usually ends sooner."""
 
     table_optimizer: Literal["rowwise_adagrad", "sgd"] = "rowwise_adagrad"
-    """Of the embedding tables, inside their backward pass."""
+    """Optimizer of the embedding tables; it runs inside their backward pass."""
 
     table_learning_rate: Rate = 0.01
+    """Learning rate of the embedding tables."""
 
     dense_optimizer: Literal["adagrad", "adam", "sgd"] = "adagrad"
-    """Of everything else."""
+    """Optimizer of everything else."""
 
     dense_learning_rate: Rate = 0.02
+    """Learning rate of everything else."""
 
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which both learning rates rise linearly to their values. 0: none."""
@@ -110,26 +114,27 @@ class TrainingConfig(Section):
     """Looks without a better validation AUC before training stops."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
-    """Of initial weights, order and dropout. Same seed, same numbers."""
+    """Seed of initial weights, order of examples and id dropout."""
 
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Of torch, for the whole process, at most 1024. 0: as torch chooses, which is one a core.
-    Small models are quicker with 1, and far quicker where other work shares the machine."""
+    """Threads of torch in each process. 0: one for each core. Small models are faster with 1, most
+    of all where other work shares the machine."""
 
 
 class CheckpointConfig(Section):
     """Where the best weights are kept."""
 
     folder: str
-    """Gets one folder a checkpoint, named after its step; only the best of the run is kept. A
-    folder that holds an earlier run's is refused, unless the run is told to overwrite or resume."""
+    """Folder of the checkpoints, one folder each, named after its step; only the best of the run is
+    kept. A folder with checkpoints of an earlier run is refused without ``--overwrite`` or
+    ``--resume``."""
 
     last_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints to resume from, in ``<folder>/last``: weights, optimizer state,
     and how far the run is. 0: none."""
 
     keep_last: Positive = 2
-    """Of those, how many stay."""
+    """How many checkpoints in ``<folder>/last`` are kept."""
 
 
 Cut = Literal[
@@ -150,17 +155,19 @@ class ShardingConfig(Section):
     """How tables are cut over the ranks that torchrun starts. A process alone cuts none."""
 
     tables: dict[str, Cut] = {"*": "table_wise"}
-    """Pattern of table names -> sharding type; the first pattern that fits counts."""
+    """Sharding type for each pattern of table names; the first pattern that matches counts."""
 
     plan: str | None = None
-    """In place of ``tables``: a file that ``ShardingPlan.save`` wrote, or ``auto`` for a plan from
+    """Instead of ``tables``: a file that ``ShardingPlan.save`` wrote, or ``auto`` for a plan from
     measured costs and the training split's lookups."""
 
     machine: str | None = None
-    """With ``plan = "auto"``: a file of ``embershard calibrate``. None: the costs that ship."""
+    """With ``plan = "auto"``: a file that ``embershard calibrate`` wrote. Without it the costs that
+    ship."""
 
     memory_bytes: Annotated[int, Field(ge=0)] = 0
-    """With ``plan = "auto"``: of a rank. 0: the memory of rank 0's host divided by its ranks."""
+    """With ``plan = "auto"``: memory of a rank in bytes. 0: the memory of rank 0's host divided by
+    its ranks."""
 
 
 class RunConfig(Section):

@@ -3,6 +3,8 @@
 import pytest
 
 from scripts.write_cli import PAGE, cli_page
+from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
+from scripts.write_configuration import configuration_page
 from scripts.write_surface import FOLDER, SURFACE
 
 
@@ -14,3 +16,8 @@ def test_public_surface_is_as_committed(name):
 
 def test_cli_page_is_generated_from_the_parser():
     assert PAGE.read_text() == cli_page(), "run python -m scripts.write_cli"
+
+
+def test_configuration_page_is_generated_from_the_classes_that_read_it():
+    page = CONFIGURATION_PAGE.read_text()
+    assert page == configuration_page(), "run python -m scripts.write_configuration"

@@ -1,0 +1,95 @@
+"""Writes docs/configuration.md from the classes that read a training run's TOML file.
+
+python -m scripts.write_configuration
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from embershard.data.registry import DataConfig
+from embershard.models import MODEL_CONFIGS
+from embershard.training.config import CheckpointConfig, ShardingConfig, TrainingConfig
+
+__all__ = ["PAGE", "configuration_page"]
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+HEAD = """# Configuration of a training run
+
+Generated from the classes that read it by `python -m scripts.write_configuration`. The file is
+TOML and is read by [`embershard train`](cli.md#embershard-train);
+[movielens.toml](../examples/movielens/movielens.toml) is an example. An unknown key, a missing one
+or a value of another type is an error with its line.
+"""
+TYPES = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "text"}
+BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
+
+
+def configuration_page() -> str:
+    """The page: a table of keys for each section and model."""
+    parts = [HEAD, *_section("`[data]`", DataConfig)]
+    for name, model in MODEL_CONFIGS.items():
+        parts += _section(f"`[model]` with `name = {json.dumps(name)}`", model)
+    parts += _section("`[training]`", TrainingConfig)
+    parts += _section("`[checkpoint]`", CheckpointConfig)
+    parts += _section("`[sharding]`", ShardingConfig)
+    return "\n".join(parts)
+
+
+def _section(title: str, section: type[BaseModel]) -> Iterator[str]:
+    yield f"## {title}\n\n| key | type | default | meaning |\n|---|---|---|---|"
+    for name, field in section.model_fields.items():
+        meaning = " ".join((field.description or "").split()).replace("``", "`")
+        cells = (f"`{name}`", _type(field), _default(field), meaning)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+
+
+def _type(field: FieldInfo) -> str:
+    bounds = [
+        f"{words} {getattr(each, attribute):,}"
+        for kind, (attribute, words) in BOUNDS.items()
+        for each in field.metadata
+        if isinstance(each, kind)
+    ]
+    return ", ".join([_type_name(field.annotation), *bounds])
+
+
+def _type_name(annotation: object) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type_name(arguments[0])
+    if origin is typing.Literal:
+        return ", ".join(f"`{json.dumps(each)}`" for each in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return _type_name(next(each for each in arguments if each is not types.NoneType))
+    if origin is tuple:
+        return f"list, each {_type_name(arguments[0])}"
+    if origin is dict:
+        return f"table of {_type_name(arguments[1])}"
+    assert isinstance(annotation, type)
+    return TYPES[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is None:
+        return "none"
+    if field.default == {}:
+        return "empty"
+    if isinstance(field.default, dict):
+        return ", ".join(f"`{json.dumps(k)} = {json.dumps(v)}`" for k, v in field.default.items())
+    return f"`{json.dumps(field.default)}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(configuration_page())
