@@ -169,10 +169,11 @@ class AsyncStateWriter:
     """Writes blocks in a thread, while training goes on.
 
     Args:
-        group: the ranks; no other collectives may run in it. None: this process alone.
+        group: the ranks; no other collectives may run in it. None: a process without
+            other ranks.
     """
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: Any) -> None:
         self._group = group
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._running: Future[None] | None = None
