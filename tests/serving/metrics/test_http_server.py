@@ -1,5 +1,6 @@
 """The port: what it answers, and clients that are slow, silent, greedy or talk nonsense."""
 
+import gc
 import http.client
 import resource
 import socket
@@ -213,7 +214,12 @@ def test_closing_with_connections_open_says_nothing(capfd, caplog):
 
 
 def test_without_file_descriptors_it_waits_and_says_so_once(server, monkeypatch, caplog):
-    asked(server)  # What the first request opens for good is open.
+    # What the first request opens for good is open, and the server has closed its connection: a
+    # descriptor that became free below would let one client in.
+    with connected(server) as first:
+        first.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert ends(first)
+    gc.collect()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     clients = [socket.socket() for _ in range(20)]
     kept = []
