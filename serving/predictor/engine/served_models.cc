@@ -80,7 +80,7 @@ void SetDefaultSchema(ServedModel* model) {
 int64_t PreviousStable(const ServedModel& model) {
   int64_t previous = 0;
   for (const auto& [version, engine] : model.versions) {
-    const auto is_other = [version](const auto& label) {
+    const auto is_other = [version = version](const auto& label) {
       return label.second == version && label.first != kStableLabel;
     };
     const bool is_stable = std::ranges::none_of(model.labels, is_other);
