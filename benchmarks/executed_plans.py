@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.planner import torchrec
 from benchmarks.planner_tables import DrawnTable, SkewedTable, skewed_model
-from benchmarks.workers.executed_plans import BATCH_SIZE, FUSED_PARAMS, collection_of
+from benchmarks.workers.executed_plans import BATCH_SIZE, FUSED_PARAMS, sparse_part
 from embershard.package.rectangles import Shard
 from embershard.planner import (
     EmbeddingShardingPlanner,
@@ -58,7 +58,7 @@ def our_plan(tables: Sequence[SkewedTable], ranks: int, machine: Machine) -> tup
             for each in tables
         },
     )
-    plan = planner.plan(collection_of(tables), [EmbeddingBagCollectionSharder(FUSED_PARAMS)])
+    plan = planner.plan(sparse_part(tables), [EmbeddingBagCollectionSharder(FUSED_PARAMS)])
     return plan.to_json(), planner.report.busiest_seconds
 
 

@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.planner_tables import DrawnTable, reuse_tables, skewed_tables
-from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from benchmarks.planner_tables import DrawnTable, collection_of, reuse_tables, skewed_tables
 from embershard.planner import (
     EmbeddingShardingPlanner,
     Machine,
@@ -73,7 +72,7 @@ def ours(tables: Sequence[DrawnTable], ranks: int, cap: int, machine: Machine) -
         },
         storage_reservation=0.0,
     )
-    model = _model(tables)
+    model = nn.ModuleDict({"sparse": collection_of(tables)})
     sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": OPTIMIZER})]
     start = time.process_time()
     planner.plan(model, sharders)
@@ -201,19 +200,6 @@ def rows(
             return
         name = f"TorchRec, {proposals} proposals"
         yield priced(plan, tables, machine, like, cap=cap, planner=name, cpu_seconds=seconds)
-
-
-def _model(tables: Sequence[DrawnTable]) -> nn.Module:
-    configs = [
-        EmbeddingBagConfig(
-            name=each.name,
-            num_embeddings=each.rows,
-            embedding_dim=each.dim,
-            feature_names=[each.name],
-        )
-        for each in tables
-    ]
-    return nn.ModuleDict({"sparse": EmbeddingBagCollection(configs, device=torch.device("meta"))})
 
 
 def main() -> None:

@@ -7,12 +7,22 @@ bag, and by reuse of a row the share of the lookups and of the rows that are loo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DrawnTable", "SkewedTable", "reuse_tables", "skewed_model", "skewed_tables"]
+from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+
+__all__ = [
+    "DrawnTable",
+    "SkewedTable",
+    "collection_of",
+    "reuse_tables",
+    "skewed_model",
+    "skewed_tables",
+]
 
 MEAN_POOLING = 15.8
 EXAMPLES = 65_536
@@ -114,3 +124,17 @@ def skewed_model(seed: int) -> list[SkewedTable]:
         )
         for at in range(int(generator.integers(20, 61)))
     ]
+
+
+def collection_of(tables: Sequence[DrawnTable | SkewedTable]) -> EmbeddingBagCollection:
+    """One feature a table; without weights, on device meta."""
+    configs = [
+        EmbeddingBagConfig(
+            name=each.name,
+            num_embeddings=each.rows,
+            embedding_dim=each.dim,
+            feature_names=[each.name],
+        )
+        for each in tables
+    ]
+    return EmbeddingBagCollection(configs, device="meta")

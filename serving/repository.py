@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from embershard.errors import NotFoundError
 
-__all__ = ["ServedPackage", "check_models", "memory_limit"]
-
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
+__all__ = ["ServedPackage", "check_models"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,49 +44,6 @@ def check_models(repository: Path, models: Sequence[str]) -> list[str]:
             known = ", ".join(found)
             raise NotFoundError(f"{repository}: no model {model!r}; models: {known}")
     return sorted({*models} or found)
-
-
-def memory_limit(*, cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
-    """Bytes of memory that this process may use: the machine's, or less where its cgroup, one above
-    it (versions 1 and 2), or its address space is bounded (``ulimit -v``).
-
-    Args:
-        cgroups: where the cgroups are mounted.
-        own_cgroup: the file that says which of them this process is in.
-    """
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY:
-        limits.append(addresses)
-    for file in _memory_limit_files(cgroups, own_cgroup):
-        try:
-            limit = file.read_text().strip()
-        except OSError:
-            continue
-        if limit.isdecimal():
-            limits.append(int(limit))
-    return min(limits)
-
-
-def _memory_limit_files(cgroups: Path, own_cgroup: Path) -> Iterator[Path]:
-    """Those of the process's own cgroup and of each one above it. In a container the folder is
-    often the container's own, while the name is the machine's: some of them do not exist."""
-    try:
-        lines = own_cgroup.read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in [*lines, "0::/"]:
-        hierarchy, controllers, name = line.split(":", 2)
-        unified = hierarchy == "0"
-        if not unified and "memory" not in controllers.split(","):
-            continue
-        own = PurePosixPath(name.lstrip("/"))
-        for part in (own, *own.parents):
-            if unified:
-                yield cgroups / part / "memory.max"
-                yield cgroups / "unified" / part / "memory.max"
-            else:
-                yield cgroups / "memory" / part / "memory.limit_in_bytes"
 
 
 def _no_models(folder: Path) -> str:

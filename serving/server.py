@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Literal, Self
 
 from embershard.errors import ConfigError
+from embershard.memory_limit import memory_limit
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent, Recorded, SlowRequest
 from embershard.serving.metric import Metrics, from_native, load_failures
 from embershard.serving.options import ServerOptions, native_keywords
-from embershard.serving.repository import ServedPackage, check_models, memory_limit
+from embershard.serving.repository import ServedPackage, check_models
 from embershard.serving.security import check_security, warn_if_exposed
 
 __all__ = ["Server"]

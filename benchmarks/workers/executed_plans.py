@@ -20,35 +20,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from benchmarks.planner_tables import SkewedTable
+from benchmarks.planner_tables import SkewedTable, collection_of
 from benchmarks.sharded_step import Pooled, start_rank
 from embershard.jagged import KeyedJaggedTensor
-from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
     ShardingPlan,
 )
 
-__all__ = ["BATCH_SIZE", "FUSED_PARAMS", "collection_of"]
+__all__ = ["BATCH_SIZE", "FUSED_PARAMS", "sparse_part"]
 
 BATCH_SIZE = 512
 BATCHES = 4
 FUSED_PARAMS = {"optimizer": "rowwise_adagrad", "learning_rate": 0.01}
 
 
-def collection_of(tables: Sequence[SkewedTable]) -> Pooled:
-    """The sparse part, without weights yet."""
-    configs = [
-        EmbeddingBagConfig(
-            name=each.name,
-            num_embeddings=each.rows,
-            embedding_dim=each.dim,
-            feature_names=[each.name],
-        )
-        for each in tables
-    ]
-    return Pooled(EmbeddingBagCollection(configs, device=torch.device("meta")))
+def sparse_part(tables: Sequence[SkewedTable]) -> Pooled:
+    """Without weights yet."""
+    return Pooled(collection_of(tables))
 
 
 def main() -> None:
@@ -61,7 +51,7 @@ def main() -> None:
         gradient = torch.full((BATCH_SIZE, sum(each.dim for each in tables)), 1e-3)
         sides = {
             name: DistributedModelParallel(
-                collection_of(tables),
+                sparse_part(tables),
                 plan=ShardingPlan.from_json(plan),
                 sharders=[EmbeddingBagCollectionSharder(FUSED_PARAMS)],
             )

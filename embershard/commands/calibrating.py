@@ -30,11 +30,15 @@ def add_calibrate(commands: Any) -> None:
 
 def _calibrate(given: argparse.Namespace) -> None:
     from embershard.planner import calibrate
+    from embershard.serving.lookup_times import lookup_seconds
 
     if not given.out.parent.is_dir():
         raise InputError(f"--out: expected a file in a folder, got {given.out}")
     started = time.monotonic()
-    machine = calibrate(progress=lambda text: print(text, file=sys.stderr, flush=True))
+    machine = calibrate(
+        lookup_seconds=lookup_seconds,
+        progress=lambda text: print(text, file=sys.stderr, flush=True),
+    )
     machine.save(given.out)
     print(
         f"{given.out}: {machine.processor}, in {time.monotonic() - started:.0f} s; "

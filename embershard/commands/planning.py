@@ -173,15 +173,13 @@ def _machine(given: argparse.Namespace, kind: str) -> tuple[Machine, list[str]]:
     """The costs, and what makes them doubtful for devices of that kind."""
     from embershard.planner import read_machine
     from embershard.planner.default_machine import default_machine
-    from embershard.planner.machine import processor_name
 
     if given.machine is None:
         gpu = "costs of lookups are those of a processor: --machine names those of GPUs"
         return default_machine(), [gpu] if kind == "cuda" else []
-    machine, here = read_machine(given.machine), processor_name()
-    if machine.processor == here:
-        return machine, []
-    return machine, [f"{given.machine}: costs of {machine.processor!r}, this processor is {here!r}"]
+    machine = read_machine(given.machine)
+    found = machine.mismatch()
+    return machine, [] if found is None else [f"{given.machine}: {found}"]
 
 
 def _warn(warnings: Sequence[str]) -> None:

@@ -81,7 +81,7 @@ def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[Prediction, list
 
 
 def _replacements(asked: Asked) -> Iterator[tuple[str, str]]:
-    """Each input, and what stands in its place once it is left out."""
+    """Each input, and the value that replaces it in the variant without it."""
     for dense in asked.dense:
         default = dense.spec.default
         yield dense.spec.name, "0" if default is None else f"default {default:g}"

@@ -15,7 +15,7 @@ from embershard.kernels import FusedOptimizer, build_fused_tables
 from embershard.planner.fit import Measured, fit
 from embershard.planner.link import Exchanged, measure_link
 from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
-from embershard.planner.measured_lookups import measure_lookups
+from embershard.planner.measured_lookups import LookupSeconds, measure_lookups
 
 __all__ = ["calibrate"]
 
@@ -34,11 +34,17 @@ LEAST_SHARE = 0.1
 """Of a step's seconds that the exchange takes, should kernels seem to take them all."""
 
 
-def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
+def calibrate(
+    *,
+    lookup_seconds: LookupSeconds | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Machine:
     """Measure this machine, on one thread: lookups and updates of fused tables, lookups of a
     server, and messages between two processes over gloo.
 
     Args:
+        lookup_seconds: ``embershard.serving.lookup_times.lookup_seconds``. None: lookups of a
+            server are not measured.
         progress: told what is measured next.
 
     Raises:
@@ -60,7 +66,7 @@ def calibrate(*, progress: Callable[[str], None] | None = None) -> Machine:
                     errors.append(error)
                     repeats.append(float(np.median(abs(pairs[:, 0] / pairs[:, 1] - 1))))
             kernels[optimizer] = Kernel(**costs)
-        lookups = measure_lookups(report)
+        lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
     finally:
         torch.set_num_threads(threads)
     report("messages between two processes")

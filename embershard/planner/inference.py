@@ -73,6 +73,12 @@ class Layout(NamedTuple):
     batch_seconds: float
     """Of the busiest device, the mean over batches."""
 
+    def plan(self, name: str, fleet: Fleet) -> Plan:
+        """As a package keeps it."""
+        return Plan(
+            format_version=FORMAT_VERSION, name=name, devices=fleet.devices, shards=self.shards
+        )
+
 
 def plan_package(
     tables: Sequence[TableSpec],
@@ -101,9 +107,7 @@ def plan_package(
     """
     check_plan_name(name)
     layout = solve(problem_of(tables, fleet, load, machine, batch_examples, constraints))
-    return Plan(
-        format_version=FORMAT_VERSION, name=name, devices=fleet.devices, shards=layout.shards
-    )
+    return layout.plan(name, fleet)
 
 
 def problem_of(

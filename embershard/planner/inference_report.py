@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embershard.package import Plan
-from embershard.package.manifest import FORMAT_VERSION, TableSpec
+from embershard.package.manifest import TableSpec
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import Option
@@ -63,9 +63,7 @@ def explained_plan(
     layout = solve(problem)
     seconds = time.perf_counter() - start
     devices = len(fleet.devices)
-    plan = Plan(
-        format_version=FORMAT_VERSION, name=name, devices=fleet.devices, shards=layout.shards
-    )
+    plan = layout.plan(name, fleet)
     given = ReportInput(
         tables=[("", each.spec.name) for each in problem.tables],
         options=_with_shares(problem, layout),

@@ -50,6 +50,10 @@ class RowCost(Part):
         per_id = self.id + row_bytes * self.id_byte
         return ids * per_id + bags * (self.bag + row_bytes * self.bag_byte)
 
+    def scaled(self, factor: float) -> RowCost:
+        """Every cost times ``factor``."""
+        return RowCost(**{name: value * factor for name, value in self.model_dump().items()})
+
 
 class Kernel(Part):
     """A fused kernel with one optimizer: the lookup, and the update in backward."""
@@ -111,6 +115,13 @@ class Machine(Part):
 
     fit_error: Seconds = 0.0
     """Mean relative difference between a measured operation and what these costs say of it."""
+
+    def mismatch(self) -> str | None:
+        """Whose costs these are, if they are not of this processor; otherwise None."""
+        here = processor_name()
+        if self.processor == here:
+            return None
+        return f"costs of {self.processor!r}, this processor is {here!r}"
 
     def kernel(self, optimizer: str) -> Kernel:
         """Of one optimizer.

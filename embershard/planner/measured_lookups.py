@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.planner.fit import Measured, fit
 from embershard.planner.machine import LookupCost, RowCost
-from embershard.serving.lookup_times import lookup_seconds
 
-__all__ = ["WEIGHTS", "measure_lookups"]
+__all__ = ["WEIGHTS", "LookupSeconds", "measure_lookups"]
 
 WEIGHTS: Final[tuple[WeightType, ...]] = ("int8", "int4", "fp16", "fp32")
 TABLE_BYTES = {"cached": 1 << 21, "memory": 1 << 28}
@@ -25,10 +25,28 @@ SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
 REPEATS = 7
 
 
-def measure_lookups(progress: Callable[[str], None]) -> dict[str, LookupCost]:
+class LookupSeconds(Protocol):
+    """``embershard.serving.lookup_times.lookup_seconds``, which the planner does not import."""
+
+    def __call__(
+        self,
+        rows: NDArray[np.uint8],
+        ids: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        *,
+        weights: str,
+        dim: int,
+    ) -> list[float]:
+        """CPU seconds of each batch of ``ids``."""
+
+
+def measure_lookups(
+    lookup_seconds: LookupSeconds, progress: Callable[[str], None]
+) -> dict[str, LookupCost]:
     """Measure lookups of each kind of rows, on this thread.
 
     Args:
+        lookup_seconds: looks rows up with the server's kernels.
         progress: told what is measured next.
 
     Returns:
@@ -39,13 +57,15 @@ def measure_lookups(progress: Callable[[str], None]) -> dict[str, LookupCost]:
         costs = dict[str, RowCost]()
         for place, size in TABLE_BYTES.items():
             progress(f"lookups of a server, {weights} rows in {place}")
-            measured = list(_measure(weights, size))
+            measured = list(_measure(lookup_seconds, weights, size))
             costs[place], _ = fit(measured, np.array([min(each.forward) for each in measured]))
         found[weights] = LookupCost(**costs)
     return found
 
 
-def _measure(weights: WeightType, table_bytes: int) -> Iterator[Measured]:
+def _measure(
+    lookup_seconds: LookupSeconds, weights: WeightType, table_bytes: int
+) -> Iterator[Measured]:
     random = np.random.default_rng(0)
     for dim in DIMS:
         row_bytes = RowFormat(weights, dim).row_bytes

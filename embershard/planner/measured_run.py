@@ -13,7 +13,7 @@ from pydantic import Field
 
 from embershard.errors import InputError, PackageError
 from embershard.package.validation import parse_model
-from embershard.planner.machine import Kernel, Machine, Part, RowCost, Seconds
+from embershard.planner.machine import Kernel, Machine, Part, Seconds
 
 __all__ = ["MeasuredRun", "RankSeconds", "compare", "recalibrate"]
 
@@ -112,10 +112,10 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
     found = compare(run)
     kernel = machine.kernel(found.optimizer)
     scaled = Kernel(
-        forward_cached=_scaled(kernel.forward_cached, found.lookup_factor),
-        forward_memory=_scaled(kernel.forward_memory, found.lookup_factor),
-        backward_cached=_scaled(kernel.backward_cached, found.update_factor),
-        backward_memory=_scaled(kernel.backward_memory, found.update_factor),
+        forward_cached=kernel.forward_cached.scaled(found.lookup_factor),
+        forward_memory=kernel.forward_memory.scaled(found.lookup_factor),
+        backward_cached=kernel.backward_cached.scaled(found.update_factor),
+        backward_memory=kernel.backward_memory.scaled(found.update_factor),
     )
     return machine.model_copy(update={"kernels": {**machine.kernels, found.optimizer: scaled}})
 
@@ -123,7 +123,3 @@ def recalibrate(run: str | Path, machine: Machine) -> Machine:
 def _factor(estimated: list[float], measured: list[float]) -> float:
     total = float(np.sum(estimated))
     return float(np.sum(measured)) / total if total else 1.0
-
-
-def _scaled(cost: RowCost, factor: float) -> RowCost:
-    return RowCost(**{name: value * factor for name, value in cost.model_dump().items()})

@@ -13,7 +13,7 @@ from embershard.package import Plan
 from embershard.package.manifest import TableSpec
 from embershard.planner.inference_cost import device_seconds, served_tables
 from embershard.planner.lookup_load import LookupLoad
-from embershard.planner.machine import LookupCost, Machine, RowCost
+from embershard.planner.machine import LookupCost, Machine
 
 __all__ = ["Comparison", "DeviceComparison", "ServedBatches", "compare_devices", "read_batches"]
 
@@ -82,15 +82,11 @@ class Comparison:
         """
         lookups = {
             name: LookupCost(
-                cached=_scaled(cost.cached, self.factor), memory=_scaled(cost.memory, self.factor)
+                cached=cost.cached.scaled(self.factor), memory=cost.memory.scaled(self.factor)
             )
             for name, cost in machine.lookups.items()
         }
         return machine.model_copy(update={"lookups": lookups})
-
-
-def _scaled(cost: RowCost, factor: float) -> RowCost:
-    return RowCost(**{name: value * factor for name, value in cost.model_dump().items()})
 
 
 def read_batches(text: str, *, model: str, version: int, source: str) -> ServedBatches:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.planner.default_machine import default_machine
-from embershard.planner.machine import Machine, processor_name
+from embershard.planner.machine import Machine
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 
 __all__ = ["Device", "ParameterConstraints", "Topology"]
@@ -94,10 +94,8 @@ class Topology:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes its costs doubtful: a calibration of a processor other than this one."""
-        here = processor_name()
-        if self._machine is None or self._machine.processor == here:
-            return ()
-        return (f"machine: costs of {self._machine.processor!r}, this processor is {here!r}",)
+        found = None if self._machine is None else self._machine.mismatch()
+        return () if found is None else (f"machine: {found}",)
 
     @property
     def hosts(self) -> int:

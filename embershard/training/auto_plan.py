@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from embershard.data.row_batches import RowExamples, batches
 from embershard.errors import ConfigError, EmbershardError
+from embershard.memory_limit import memory_limit
 from embershard.modules import EmbeddingConfig
 from embershard.planner import (
     EmbeddingShardingPlanner,
@@ -30,8 +31,6 @@ __all__ = ["auto_plan"]
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20
 """Whose lookups are counted."""
-
-CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def auto_plan(
@@ -89,7 +88,7 @@ def _planned(
     planner = EmbeddingShardingPlanner(
         Topology(
             world_size,
-            ddr_cap=settings.memory_bytes or _host_bytes() // local_size,
+            ddr_cap=settings.memory_bytes or memory_limit() // local_size,
             local_world_size=local_size,
             machine=machine,
         ),
@@ -129,13 +128,3 @@ def _constraints(
             access_counts=torch.bincount(torch.cat(looked_up), minlength=table.num_embeddings),
         )
     return constraints
-
-
-def _host_bytes() -> int:
-    """Of this host's memory, or of this container's."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = CGROUP.read_text(encoding="utf-8").strip()
-    except OSError:
-        return total
-    return min(total, int(limit)) if limit.isdecimal() else total

@@ -61,7 +61,7 @@ def train(
     Raises:
         ConfigError: settings that contradict the data, a folder that holds checkpoints already, or
             a loss that is no number. With file and line where ``config`` was read from a file.
-        ConfigError: ranks of other settings or data: the same message on every rank.
+            Ranks of other settings or data: the same message on every rank.
         DataError: a checkpoint that cannot be resumed from.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """

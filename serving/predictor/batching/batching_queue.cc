@@ -154,7 +154,7 @@ void BatchingQueue::RunOne() {
   ++runs_;
   running_[lease.number].Begin(due.batch);
   forecast_.RunBegins(lease.number, size, now_());
-  WakeForRest();  // Whoever submitted a request that is split has woken one worker for all chunks.
+  WakeForRest();  // Submit() woke one worker for all chunks of a split request.
   mutex_.Unlock();
   run_batch_(std::move(due), this);
   mutex_.Lock();

@@ -111,8 +111,8 @@ class BatchingQueue final : private PooledQueue {
 
   // Has the timer look at this time at the latest.
   void WakeTimerBy(Clock::time_point time) REQUIRES(mutex_);
-  // Has a worker run what waits, if it can be; else the timer look when it may be. A worker that is
-  // busy looks for more by itself.
+  // Wakes a worker if a batch can be formed; otherwise sets the timer to when one may be. A busy
+  // worker looks for another batch after its own.
   void WakeForRest() REQUIRES(mutex_);
   // Forms a batch and runs it. The mutex is not held meanwhile. REQUIRES: CanRun().
   void RunOne() REQUIRES(mutex_);
@@ -125,8 +125,8 @@ class BatchingQueue final : private PooledQueue {
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
   // How long what waits will take as one batch; zero where that is not known.
   std::chrono::nanoseconds ForecastOfAll() const REQUIRES(mutex_);
-  // How many examples of what waits take FairShare::kChunk; no limit while no other model is
-  // active.
+  // The most examples that one batch may take: those that need FairShare::kChunk. No limit while no
+  // other model is active.
   size_t MostExamples() const REQUIRES(mutex_);
   // Which part of the slots the model has beside others that are active.
   double Share() const REQUIRES(mutex_) { return pool_->ShareOf(this); }
