@@ -65,7 +65,8 @@ def test_models_and_versions_share_as_many_workers_as_slots(tmp_path):
             for each in sending:
                 each.result()
     assert len(workers) == 2
-    assert all(states.keys() == workers for states in seen)
+    # A listing may leave out a thread while others end, so all of them together are compared.
+    assert {worker for states in seen for worker in states} == workers
     assert max(list(states.values()).count("R") for states in seen) in (1, 2)
 
 
