@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from embershard.package.manifest import TableSpec
-from embershard.package.plan import Shard
-from embershard.package.rectangles import cut_evenly
+from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-
-__all__ = ["place_by_bytes"]
 
 
 def place_by_bytes(

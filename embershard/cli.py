@@ -31,8 +31,6 @@ from embershard.commands import (
 from embershard.errors import EmbershardError
 from embershard.version import __version__
 
-__all__ = ["main", "parser"]
-
 TRAINING_ONLY = {"fbgemm_gpu", "torchmetrics"}
 """What a server is installed without."""
 

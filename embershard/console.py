@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # `embershard verify` shows a bar, too, and needs no torch.
     from embershard.export import ExportProgress
     from embershard.training import TrainingProgress
 
-__all__ = ["export_bar", "fetch_bar", "training_bar", "verify_bar"]
-
 # Where a line has room; in 80 columns bars are shorter.
 BAR_COLUMNS = 24
 

@@ -6,16 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 
-__all__ = [
-    "count_text",
-    "devices_text",
-    "duration_text",
-    "megabytes_text",
-    "printable",
-    "rate_text",
-    "round_duration_text",
-]
-
 
 def count_text(number: int, one: str) -> str:
     """With its noun, whose plural ends in s: 1 table, 1,200 tables."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from embershard.errors import InternalError
 
-__all__ = ["Bucket", "buckets_of", "load_run"]
-
 Bucket = tuple[int, int, int]
 """Smallest and largest value, in nanoseconds, and how many fell between."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from embershard.bench._native import Bucket
 
-__all__ = ["Distribution", "rank_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Distribution:

@@ -16,8 +16,6 @@ from embershard.client import ServedInput, ServedModel
 from embershard.client.arguments import name_of, priority_of, version_of
 from embershard.errors import InputError
 
-__all__ = ["MLPERF_EXAMPLES", "Span", "TrafficOptions", "draw_requests"]
-
 Span = tuple[int, int]
 """First and last of a range of whole numbers, each as likely."""
 

@@ -22,8 +22,6 @@ from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError
 from embershard.package import Hash, Identity, Package, Vocabulary
 
-__all__ = ["IdSource", "find_id_sources", "scattered", "zipf_ranks"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdSource:

@@ -7,8 +7,6 @@ from typing import Final, Literal, get_args
 
 from embershard.errors import InputError
 
-__all__ = ["PROTOCOLS", "LoadOptions", "PooledRequest", "Protocol"]
-
 Protocol = Literal["embershard", "oip", "torchrec"]
 
 PROTOCOLS: Final = get_args(Protocol)

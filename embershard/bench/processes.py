@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["cpu_seconds", "listening_processes"]
-
 LISTENING: Final = "0A"
 
 

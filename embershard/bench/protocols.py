@@ -17,8 +17,6 @@ from embershard.bench.load_options import PooledRequest, Protocol
 from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError
 
-__all__ = ["METHODS", "MODEL_INFER", "PREDICT_STREAM", "in_protocol"]
-
 MODEL_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 PREDICT_STREAM: Final = "/embershard.v1.Predictor/PredictStream"
 

@@ -12,8 +12,6 @@ from embershard.bench.run import RunResult
 from embershard.bench.slo import Objective
 from embershard.formatting import rate_text
 
-__all__ = ["RateSearch", "Trial", "find_rate"]
-
 RUNS_OF_JUDGEMENT: Final = 3
 """At most. If their answers leave it open, the rate fails."""
 

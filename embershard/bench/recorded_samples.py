@@ -13,8 +13,6 @@ from embershard.errors import InputError, PackageError
 from embershard.package import Manifest, SampleRequest
 from embershard.package.samples import check_samples
 
-__all__ = ["recorded_samples"]
-
 OK = 0
 
 

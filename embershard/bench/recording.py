@@ -17,8 +17,6 @@ from xxhash import xxh3_64_intdigest
 from embershard._proto import recording_pb2 as pb
 from embershard.errors import InputError
 
-__all__ = ["RecordedCall", "Recording", "read_recording"]
-
 MAGIC: Final = "embershard recording"
 FORMAT: Final = 2
 

@@ -17,8 +17,6 @@ from embershard.bench.recording import RecordedCall, Recording, read_recording
 from embershard.client import ServedModel
 from embershard.errors import InputError
 
-__all__ = ["TOLERANCE", "AnswerCheck", "Replay", "check_answers", "read_replay"]
-
 Outputs = Mapping[str, tuple[tuple[int, ...], NDArray[np.float32]]]
 """By name: shape and values."""
 

@@ -15,8 +15,6 @@ from embershard.bench.session import BenchReport
 from embershard.formatting import duration_text, rate_text
 from embershard.version import __version__
 
-__all__ = ["progress_text", "report_json", "report_table"]
-
 PERCENTS: Final = (50.0, 90.0, 99.0, 99.9)
 
 LINE_CHARS: Final = 85

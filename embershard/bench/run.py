@@ -18,8 +18,6 @@ from embershard.bench.protocols import METHODS, PREDICT_STREAM
 from embershard.bench.target import Target
 from embershard.errors import InputError
 
-__all__ = ["Progress", "RunResult", "run_load"]
-
 WATCH_SECONDS: Final = 0.5
 
 CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}

@@ -27,8 +27,6 @@ from embershard.client import ServedModel, Tls
 from embershard.errors import EmbershardError, InputError, UnavailableError
 from embershard.formatting import duration_text, rate_text
 
-__all__ = ["BenchOptions", "BenchReport", "run_bench"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:

@@ -22,8 +22,6 @@ from embershard.bench.run import RunResult
 from embershard.errors import InputError
 from embershard.formatting import round_duration_text
 
-__all__ = ["Objective", "parse_objective"]
-
 OBJECTIVE = re.compile(
     r"\s*p(?P<percent>\d+(\.\d+)?)\s*<\s*(?P<limit>\d+(\.\d+)?)\s*(?P<unit>us|ms|s)\s*"
 )

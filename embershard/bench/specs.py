@@ -10,8 +10,6 @@ from typing import Final
 from embershard.bench.drawing import MLPERF_EXAMPLES, Span
 from embershard.errors import InputError
 
-__all__ = ["parse_examples", "parse_ids", "parse_spans"]
-
 SPAN: Final = re.compile(r"(-?\d+)(?:\.\.(-?\d+))?")
 
 LARGEST_ALPHA: Final = 20.0

@@ -13,9 +13,6 @@ from embershard.package import Package
 from embershard.package.input_specs import known_ids
 from embershard.package.manifest_inputs import DenseInputSpec, HashIds, IdentityIds, InputSpec
 
-__all__ = ["find_subject", "packaged_model"]
-
-
 MAX_MESSAGE_BYTES: Final = 1 << 31
 """Of gRPC's largest. Such a server does not say what it takes."""
 

@@ -19,15 +19,6 @@ from embershard.client.schema import served_model
 from embershard.client.status import error_of
 from embershard.errors import InputError, RequestError, UnavailableError
 
-__all__ = [
-    "OtherServerError",
-    "Target",
-    "ask_model",
-    "find_target",
-    "try_method",
-    "try_requests",
-]
-
 GET_MODEL: Final = "/embershard.v1.Predictor/GetModel"
 
 CHANNEL_OPTIONS = (

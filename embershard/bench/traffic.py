@@ -13,8 +13,6 @@ from embershard.bench.load_options import PooledRequest
 from embershard.bench.replay import Replay
 from embershard.client import ServedModel
 
-__all__ = ["Traffic", "drawn_traffic", "recorded_traffic"]
-
 TRIED_FIRST: Final = 8
 
 

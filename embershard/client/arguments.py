@@ -11,19 +11,6 @@ import numpy as np
 from embershard._proto import predictor_pb2 as pb
 from embershard.errors import InputError
 
-__all__ = [
-    "PriorityName",
-    "at_least_one",
-    "check_address",
-    "check_timeout",
-    "name_of",
-    "names_of",
-    "priority_of",
-    "request_id_of",
-    "traffic_key_of",
-    "version_of",
-]
-
 TIMEOUT_SECONDS_MAX = 365.0 * 24 * 3600
 """Longer ones are this long: gRPC counts in nanoseconds of 64 bits, from 1970."""
 

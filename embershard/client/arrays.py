@@ -14,8 +14,6 @@ import xxhash
 
 from embershard.errors import RequestError
 
-__all__ = ["Lists"]
-
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Array: TypeAlias = npt.NDArray[Any]

@@ -24,18 +24,6 @@ from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedModel
 from embershard.errors import EmbershardError, RequestError
 
-__all__ = [
-    "Names",
-    "PredictArguments",
-    "check_stream_size",
-    "model_request",
-    "names_in",
-    "pack_inputs",
-    "predict_request",
-    "refusal",
-    "with_string",
-]
-
 ENVELOPE_BYTES = 32
 """What a stream adds to a request."""
 

@@ -17,8 +17,6 @@ from embershard.client.retry import remaining_seconds
 from embershard.client.schema import ServedModel
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 
-__all__ = ["AsyncClient"]
-
 T = TypeVar("T")
 
 

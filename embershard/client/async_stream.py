@@ -18,8 +18,6 @@ from embershard.client.retry import timeout_ms
 from embershard.client.status import error_of
 from embershard.errors import DeadlineError, EmbershardError, InputError, UnavailableError
 
-__all__ = ["AsyncPredictStream"]
-
 CLOSE_SECONDS = 1.0
 """For a stream to end once all its requests are answered."""
 

@@ -14,14 +14,6 @@ import grpc.aio
 
 from embershard.errors import InputError
 
-__all__ = [
-    "Tls",
-    "check_token",
-    "open_async_channel",
-    "open_channel",
-    "with_token",
-]
-
 CHANNEL_OPTIONS = (
     # Ranking requests pass gRPC's default of 4 MiB; the server states its own limit.
     ("grpc.max_receive_message_length", -1),

@@ -18,8 +18,6 @@ from embershard.client.schema import ServedModel
 from embershard.client.stream import PredictStream
 from embershard.errors import EmbershardError, InputError, UnavailableError
 
-__all__ = ["Client"]
-
 T = TypeVar("T")
 
 

@@ -39,8 +39,6 @@ from embershard.client.schema import ServedModel, served_model
 from embershard.client.status import code_of, error_for, error_of
 from embershard.errors import EmbershardError, RequestError
 
-__all__ = ["Call", "ClientCore", "Learn", "Pause", "Step", "Steps"]
-
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 """The schema that a request was packed by is not the one served."""
 

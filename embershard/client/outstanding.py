@@ -11,8 +11,6 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.client.packing import Inputs
 from embershard.client.schema import ServedModel
 
-__all__ = ["GRACE_SECONDS", "Outstanding", "Waiting"]
-
 Future = TypeVar("Future")
 
 GRACE_SECONDS = 0.05

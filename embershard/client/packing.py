@@ -20,8 +20,6 @@ from embershard.client.arrays import (
 from embershard.client.schema import Scope, ServedInput, ServedModel
 from embershard.errors import RequestError
 
-__all__ = ["Inputs", "pack"]
-
 MAX_EXAMPLES = (1 << 31) - 1
 """Of any request. The model's own limit is the server's to check."""
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from embershard._proto import predictor_pb2 as pb
 from embershard.errors import InternalError, NotFoundError
 
-__all__ = ["Prediction", "Timing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:

@@ -12,8 +12,6 @@ from embershard.client.arguments import check_timeout
 from embershard.client.status import pushback_seconds
 from embershard.errors import DeadlineError
 
-__all__ = ["RetryRules", "deadline_in", "remaining_seconds", "timeout_ms"]
-
 
 def deadline_in(timeout_seconds: float | None, *, default: float) -> float:
     """

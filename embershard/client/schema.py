@@ -8,8 +8,6 @@ from typing import Literal
 from embershard._proto import predictor_pb2 as pb
 from embershard.errors import InternalError
 
-__all__ = ["Scope", "ServedInput", "ServedModel", "ServedOutput"]
-
 Scope = Literal["example", "request"]
 
 SCOPES: dict[int, Scope] = {pb.SCOPE_EXAMPLE: "example", pb.SCOPE_REQUEST: "request"}

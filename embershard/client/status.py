@@ -16,8 +16,6 @@ from embershard.errors import (
 )
 from embershard.formatting import duration_text
 
-__all__ = ["code_of", "error_for", "error_of", "pushback_seconds"]
-
 ERRORS: dict[grpc.StatusCode, type[EmbershardError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: RequestError,
     grpc.StatusCode.FAILED_PRECONDITION: RequestError,

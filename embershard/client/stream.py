@@ -28,8 +28,6 @@ from embershard.errors import (
     UnavailableError,
 )
 
-__all__ = ["PredictStream"]
-
 LOG = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 1.0

@@ -8,8 +8,6 @@ from typing import Any
 
 from embershard.commands.connecting import REQUEST_HELP, add_connecting, connection, read_request
 
-__all__ = ["add_predict"]
-
 
 def add_predict(commands: Any) -> None:
     """Adds `predict` to the commands of a parser."""

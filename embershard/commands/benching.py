@@ -13,8 +13,6 @@ from embershard.commands.connecting import add_connecting, connection
 from embershard.commands.packages import package_folder
 from embershard.errors import InputError
 
-__all__ = ["add_bench"]
-
 RECORDED: Final = "recorded"
 
 STANDARD_OUTPUT: Final = Path("-")

@@ -10,8 +10,6 @@ from typing import Any
 
 from embershard.errors import InputError
 
-__all__ = ["add_calibrate"]
-
 
 def add_calibrate(commands: Any) -> None:
     """Adds `calibrate` to the commands of a parser."""

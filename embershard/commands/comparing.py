@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from embershard.package import Package
     from embershard.planner import LookupLoad, Machine
 
-__all__ = ["compare"]
-
 TIMEOUT_SECONDS = 10
 BYTES_MAX = 64 << 20
 

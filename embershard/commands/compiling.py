@@ -10,8 +10,6 @@ from typing import Any
 
 from embershard.commands.packages import add_package, package_folder
 
-__all__ = ["add_compile"]
-
 
 def add_compile(commands: Any) -> None:
     """Adds `compile` to the commands of a parser."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from embershard.errors import InputError
 
-__all__ = ["REQUEST_HELP", "add_connecting", "connection", "read_request"]
-
 
 def add_connecting(group: Any) -> None:
     """Adds them to a command or a group of its flags."""

@@ -10,8 +10,6 @@ from typing import Any, Final
 from embershard.errors import EmbershardError, NotFoundError
 from embershard.formatting import printable
 
-__all__ = ["add_label", "add_load", "add_unload"]
-
 INDEX_SECONDS: Final = 60.0
 """How long a server has to list its versions."""
 

@@ -10,8 +10,6 @@ from embershard.commands.connecting import REQUEST_HELP, read_request
 from embershard.commands.packages import add_package, package_folder
 from embershard.errors import InputError
 
-__all__ = ["add_explain"]
-
 UNBOUNDED_COLUMNS = 10_000
 """Where no terminal folds the lines."""
 

@@ -12,8 +12,6 @@ from embershard.errors import ConfigError
 if TYPE_CHECKING:
     from embershard.fetch import FetchedModel, Selection
 
-__all__ = ["add_fetch"]
-
 ORDER_SECONDS: Final = 3600.0
 """A refresh loads versions; one that takes longer is sent again."""
 

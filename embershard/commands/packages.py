@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from embershard.package import Package
     from embershard.package.manifest import Manifest
 
-__all__ = ["add_inspect", "add_package", "add_sign", "add_verify", "package_folder"]
-
 
 def add_inspect(commands: Any) -> None:
     """Adds `inspect` to the commands of a parser."""

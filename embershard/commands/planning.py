@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from embershard.package import Package, Plan
     from embershard.planner import ExplainedPlan, Fleet, LookupLoad, Machine
 
-__all__ = ["add_plan_command"]
-
 AUTO = "auto"
 
 

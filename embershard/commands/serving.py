@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_serve"]
-
 
 def add_serve(commands: Any) -> None:
     """Adds `serve` to the commands of a parser."""

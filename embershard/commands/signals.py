@@ -7,8 +7,6 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["StopSignals"]
-
 
 class StopSignals:
     """In a block of it SIGTERM and SIGHUP raise `KeyboardInterrupt` as Ctrl-C does, so that a

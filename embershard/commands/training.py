@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from embershard.training import RunConfig
     from embershard.training.ranks import Ranks
 
-__all__ = ["add_export", "add_train"]
-
 CACHE_VARIABLE = "EMBERSHARD_CACHE"
 
 

@@ -12,8 +12,6 @@ from embershard.errors import InputError
 if TYPE_CHECKING:
     from embershard.serving.triton import TritonOptions
 
-__all__ = ["add_triton_config", "write_config"]
-
 
 def add_triton_config(commands: Any) -> None:
     """Adds `triton-config` to the commands of a parser."""

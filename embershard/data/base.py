@@ -24,8 +24,6 @@ from embershard.package.ids import ids_from
 from embershard.package.samples import offsets_of
 from embershard.package.schema import Schema
 
-__all__ = ["Dataset", "Examples", "JaggedColumn", "TableHint"]
-
 
 class JaggedColumn(NamedTuple):
     """One sparse input of N examples: values int64 ``[total]``, offsets int64 ``[N + 1]``."""

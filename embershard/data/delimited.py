@@ -8,8 +8,6 @@ from typing import NoReturn, TypeVar
 
 from embershard.errors import DataError
 
-__all__ = ["Column", "DelimitedFile", "text", "whole_number"]
-
 T = TypeVar("T")
 
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from embershard.data.base import JaggedColumn
 
-__all__ = ["Earlier", "EarlierEvents"]
-
 Int64Array = NDArray[np.int64]
 
 

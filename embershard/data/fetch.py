@@ -15,8 +15,6 @@ from pathlib import Path
 
 from embershard.errors import DataError
 
-__all__ = ["RECBOLE", "fetch_movielens"]
-
 RECBOLE = "recbole==1.2.1"
 FOLDER_IN_WHEEL = "recbole/dataset_example/ml-100k/"
 FILES = ("ml-100k.inter", "ml-100k.user", "ml-100k.item")

@@ -21,8 +21,6 @@ from embershard.data.movielens_files import RatingLog, read_movielens_files
 from embershard.data.requests import ClientRequest, client_requests
 from embershard.errors import DataError, InputError
 
-__all__ = ["MovieLens", "RankingRequest", "load_movielens", "movielens_from_log"]
-
 Split: TypeAlias = Literal["train", "valid", "test"]
 
 RATINGS_MIN = 10  # so that no split is empty

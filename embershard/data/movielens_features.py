@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from embershard.data.base import JaggedColumn, TableHint
 from embershard.data.earlier import Earlier, EarlierEvents
 from embershard.data.movielens_files import Item, RatingLog, User
-from embershard.package.id_maps import Vocabulary, hash_string
+from embershard.package.id_maps import Vocabulary
+from embershard.package.ids import hash_string
 from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
-
-__all__ = ["DENSE", "TABLES", "MovieLensFeatures", "age_band", "movielens_schema", "year_band"]
 
 LIKED_RATING = 4.0
 HISTORY_ITEMS = 50

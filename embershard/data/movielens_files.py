@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from embershard.data.delimited import DelimitedFile, text, whole_number
 from embershard.errors import DataError
 
-__all__ = ["Item", "RatingLog", "User", "read_movielens_files"]
-
 # In the order of u.item's flags.
 GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),

@@ -22,8 +22,6 @@ from embershard.data.synthetic import (
 )
 from embershard.errors import InputError
 
-__all__ = ["DATASETS", "DEFAULT_CACHE", "DataConfig", "load_dataset", "movielens_folder"]
-
 DEFAULT_CACHE = Path("~/.cache/embershard")
 
 

@@ -15,8 +15,6 @@ from embershard.package.manifest import default_limits
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import Schema
 
-__all__ = ["ClientRequest", "client_requests", "sample_requests"]
-
 
 class ClientRequest(NamedTuple):
     """One request of N examples, as ``Client.predict`` takes it (its ``Lists`` hold a column's

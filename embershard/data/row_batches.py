@@ -17,8 +17,6 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.package.id_maps import ZERO_ROW, Identity, IdMap, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 
-__all__ = ["Batch", "RowExamples", "batches", "keep_ids", "to_rows"]
-
 
 class Batch(NamedTuple):
     """B examples, each of them its own request."""

@@ -25,15 +25,6 @@ from embershard.package.id_maps import Identity
 from embershard.package.samples import offsets_of
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
-__all__ = [
-    "CRITEO_INPUTS",
-    "EXAMPLES_MIN",
-    "PlantedClickLog",
-    "PlantedInput",
-    "SyntheticConfig",
-    "planted_click_log",
-]
-
 EXAMPLES_MIN: Final = 10
 """So that no split is empty."""
 

@@ -13,8 +13,6 @@ from embershard.explain.features import SparseExplained
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.schema import Scope
 
-__all__ = ["explanation_json"]
-
 
 def explanation_json(explanation: Explanation, *, examples: Sequence[int] = ()) -> dict[str, Any]:
     """The explanation as values of JSON. docs/tools.md says what they mean.

@@ -17,8 +17,6 @@ from embershard.explain.request import DenseAsked
 from embershard.formatting import count_text, devices_text
 from embershard.package.manifest import OutputSpec
 
-__all__ = ["explanation_tables"]
-
 COLUMNS_SHOWN = 4
 """Scores beside one another, where outputs have many examples."""
 

@@ -28,8 +28,6 @@ from embershard.explain.request import Asked, DenseAsked, asked_inputs, asked_sa
 from embershard.package import Manifest, Package, Plan
 from embershard.serving import LocalPredictor
 
-__all__ = ["Explanation", "LeftOut", "explain_request", "explain_sample", "leave_out"]
-
 CALL_EXAMPLES = 1 << 14
 CALL_IDS = 1 << 20
 """Most examples and ids of one call, where two requests fit: they bound its memory."""

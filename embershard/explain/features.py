@@ -15,10 +15,8 @@ from embershard.package import IdMap, Package, Plan
 from embershard.package.id_maps import ZERO_ROW
 from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import Lookup
-from embershard.package.plan import Shard
+from embershard.package.rectangles import Shard
 from embershard.package.samples import offsets_of
-
-__all__ = ["Fate", "LookedUp", "Place", "SparseExplained", "explain_sparse"]
 
 
 class Place(NamedTuple):

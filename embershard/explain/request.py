@@ -16,8 +16,6 @@ from embershard.client.schema import ServedModel
 from embershard.package import Manifest, SampleRequest
 from embershard.package.manifest_inputs import DenseInputSpec, SparseInputSpec
 
-__all__ = ["Asked", "DenseAsked", "SparseAsked", "asked_inputs", "asked_sample"]
-
 GivenId: TypeAlias = str | int
 
 

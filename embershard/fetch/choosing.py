@@ -12,8 +12,6 @@ from embershard.fetch.source import Source
 from embershard.package.labels import BYTES_MAX, LABELS, LABELS_FILE, parse_labels
 from embershard.package.names import NAME_PATTERN, version_of
 
-__all__ = ["Choice", "Selection", "choose_models", "choose_versions"]
-
 DEFAULT_LABEL: Final = "stable"
 
 

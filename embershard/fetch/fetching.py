@@ -23,8 +23,6 @@ from embershard.package.sealing import sync, sync_tree
 from embershard.package.signing import SIGNATURE_BYTES, check_signed, write_signature
 from embershard.package.strict_json import BYTES_MAX
 
-__all__ = ["FetchProgress", "Fetched", "fetch_version"]
-
 UNFINISHED: Final = ".fetching-"
 """How folders begin that hold what has come so far of a version."""
 

@@ -19,8 +19,6 @@ from urllib.parse import unquote, urljoin
 from embershard.errors import PackageError, UnavailableError
 from embershard.package.sealing import file_kind
 
-__all__ = ["FileSystem", "open_file_system"]
-
 LISTING_BYTES_MAX: Final = 8 << 20
 LISTED_MAX: Final = 20_000
 PAGES_MAX: Final = 1000

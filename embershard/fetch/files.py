@@ -14,8 +14,6 @@ from embershard.errors import InputError, PackageError
 from embershard.package.manifest import FileSpec
 from embershard.package.sealing import file_spec, link_or_copy
 
-__all__ = ["FileDownloads"]
-
 NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BLOCK_BYTES: Final = 4 << 20
 

@@ -13,8 +13,6 @@ from embershard.fetch.fetching import Fetched, FetchProgress, fetch_version
 from embershard.fetch.source import STALL_SECONDS, Source
 from embershard.package.labels import read_labels, write_labels
 
-__all__ = ["FetchedModel", "fetch_model", "fetch_models", "fetch_package"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedModel:

@@ -17,8 +17,6 @@ from embershard.errors import (
 )
 from embershard.fetch.file_systems import BLOCK_BYTES, Stream, open_file_system
 
-__all__ = ["STALL_SECONDS", "Source"]
-
 STALL_SECONDS: Final = 120.0
 ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5

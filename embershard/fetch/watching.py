@@ -29,8 +29,6 @@ from embershard.package.labels import locked_labels, read_labels
 from embershard.package.names import version_of
 from embershard.package.signing import signature_file
 
-__all__ = ["Watch", "WatchOptions", "follow", "removable_versions", "remove_versions"]
-
 FAILURES: Final = (EmbershardError, OSError, ValueError)
 """Of what the remote, the disk or the server gives; ValueError: a name that no file may have."""
 

@@ -12,18 +12,6 @@ from torch import Tensor
 
 from embershard.jagged.segments import stride_of
 
-__all__ = [
-    "jagged_fault",
-    "keyed_fault",
-    "keyed_jagged_fault",
-    "keys_fault",
-    "positions_fault",
-    "segments_fault",
-    "stride_fault",
-    "strides_fault",
-    "totals_fault",
-]
-
 
 def jagged_fault(
     values: Tensor, weights: Tensor | None, lengths: Tensor | None, offsets: Tensor | None

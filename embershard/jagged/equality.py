@@ -8,8 +8,6 @@ from torch import Tensor
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 
-__all__ = ["jt_is_equal", "kjt_is_equal"]
-
 
 def jt_is_equal(jt_1: JaggedTensor, jt_2: JaggedTensor) -> bool:
     """The same values, lengths and weights: bit for bit, dtype and device of values included.

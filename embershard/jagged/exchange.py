@@ -18,8 +18,6 @@ from embershard.jagged.segments import (
     running_sums,
 )
 
-__all__ = ["labels_to_send", "received", "splits_to_send", "tensors_to_send"]
-
 
 def labels_to_send(kjt: KeyedJaggedTensor) -> list[str]:
     labels = ["lengths", "values"]

@@ -12,8 +12,6 @@ from embershard.jagged.rendering import jagged_text
 from embershard.jagged.segments import lengths_to_offsets, offsets_to_lengths, pad_jagged
 from embershard.jagged.tracing import TraceableMeta
 
-__all__ = ["JaggedTensor"]
-
 
 class JaggedTensor(metaclass=TraceableMeta):
     """B examples of varying length, stored behind each other.

@@ -7,8 +7,6 @@ from embershard.errors import InputError
 from embershard.jagged.jagged_tensor import JaggedTensor
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 
-__all__ = ["concat_keyed", "empty_keyed", "empty_like_keyed", "from_features"]
-
 # These functions read objects that are proxies in a torch.fx trace: wrapped, each is one node.
 
 

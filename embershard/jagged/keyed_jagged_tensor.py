@@ -17,8 +17,6 @@ from embershard.jagged.pytrees import jagged_children, register_pytree, tree_map
 from embershard.jagged.rendering import keyed_jagged_repr, keyed_jagged_text
 from embershard.jagged.tracing import TraceableMeta
 
-__all__ = ["KeyedJaggedTensor"]
-
 
 class KeyedJaggedTensor(metaclass=TraceableMeta):
     """One jagged list of values for each of F keys and each of B examples ("stride"), by key first.

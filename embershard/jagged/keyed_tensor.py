@@ -14,8 +14,6 @@ from embershard.jagged.rendering import keyed_text
 from embershard.jagged.segments import running_sums
 from embershard.jagged.tracing import TraceableMeta
 
-__all__ = ["KeyedTensor", "regroup_keyed"]
-
 
 class KeyedTensor(metaclass=TraceableMeta):
     """F named parts of one tensor, behind each other along ``key_dim``.

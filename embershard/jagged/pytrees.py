@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from torch import Tensor
 from torch.utils import _pytree
 
-__all__ = ["jagged_children", "register_pytree", "tree_map"]
-
 Node = TypeVar("Node")
 
 

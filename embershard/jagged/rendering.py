@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
     from embershard.jagged.keyed_tensor import KeyedTensor
 
-__all__ = ["jagged_text", "keyed_jagged_repr", "keyed_jagged_text", "keyed_text"]
-
 SHOWN: Final = 20
 """Items of each list that are written; of a longer one the number of items follows."""
 

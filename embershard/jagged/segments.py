@@ -14,18 +14,6 @@ from torch import Tensor
 
 from embershard.errors import InputError
 
-__all__ = [
-    "counts_at",
-    "counts_of_lengths",
-    "counts_of_offsets",
-    "gather_slices",
-    "lengths_to_offsets",
-    "offsets_to_lengths",
-    "pad_jagged",
-    "running_sums",
-    "stride_of",
-]
-
 
 def lengths_to_offsets(lengths: Tensor, total: int) -> Tensor:
     """Offsets of ``lengths``.

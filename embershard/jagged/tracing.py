@@ -8,8 +8,6 @@ from typing import Any
 import torch.fx
 from torch.fx._symbolic_trace import ProxyableClassMeta
 
-__all__ = ["TraceableMeta"]
-
 
 class TraceableMeta(ProxyableClassMeta):
     """Metaclass of classes whose construction from traced values is one node of the graph.

@@ -10,8 +10,6 @@ from embershard.jagged.checks import jagged_fault, keyed_jagged_fault, keys_faul
 from embershard.jagged.keyed_jagged_tensor import KeyedJaggedTensor
 from embershard.jagged.segments import counts_of_lengths
 
-__all__ = ["validate_keyed_jagged_tensor"]
-
 
 def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
     """Refuse a batch that contradicts itself. Reads all lengths or offsets: waits for the device.

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["load_operators", "load_training", "operator_of"]
-
 
 def operator_of(schema: str) -> Callable[..., Any] | None:
     """The operator ``aten::add.Tensor(Tensor self, ...) -> Tensor``; None where there is none."""

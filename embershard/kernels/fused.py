@@ -30,8 +30,6 @@ from embershard.kernels.fused_state import (
     named_states,
 )
 
-__all__ = ["COMPUTE_KERNELS", "DIM_MULTIPLE", "WEIGHT_DTYPES", "FusedTables"]
-
 DIM_MULTIPLE = 4
 """FBGEMM trains dims that are a multiple of this."""
 

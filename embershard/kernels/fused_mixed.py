@@ -14,8 +14,6 @@ from embershard.kernels.fused import DIM_MULTIPLE, FusedTables, check_storage
 from embershard.kernels.fused_optimizer import FusedOptimizer, check_optimizer_on
 from embershard.kernels.fused_torch import TorchFusedTables
 
-__all__ = ["AnyFusedTables", "build_fused_tables"]
-
 
 @final
 class MixedFusedTables:

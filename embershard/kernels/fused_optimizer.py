@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from embershard.errors import InputError
 
-__all__ = ["FUSED_OPTIMIZERS", "FusedOptimizer", "check_optimizer_on"]
-
 # Our name -> FBGEMM's.
 FUSED_OPTIMIZERS = MappingProxyType(
     {

@@ -11,8 +11,6 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.kernels.fused_optimizer import FusedOptimizer
 
-__all__ = ["STATES", "check_halves", "count_lookup", "move_averages", "named_states"]
-
 STATES = ("momentum", "momentum2")
 """Names of the tensors of ``FusedOptimizer.state_columns``."""
 

@@ -27,8 +27,6 @@ from embershard.kernels.fused_state import (
     named_states,
 )
 
-__all__ = ["TorchFusedTables"]
-
 
 @final
 class TorchFusedTables:

@@ -19,8 +19,6 @@ from embershard.errors import InputError
 from embershard.kernels.fbgemm import load_operators
 from embershard.package.row_format import HEADER_BYTES, RowFormat, WeightType
 
-__all__ = ["quantize_rows"]
-
 _BITS = {"int8": 8, "int4": 4}
 _MAX_FP16 = 65504.0
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from embershard.kernels.fbgemm import load_operators
 
-__all__ = ["ROW_CODEC_BYTES", "decode_rows", "encode_rows"]
-
 ROW_CODEC_BYTES = 8
 """Of a row, beside one a value: scale and offset."""
 

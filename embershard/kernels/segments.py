@@ -7,8 +7,6 @@ from torch import Tensor
 
 from embershard.kernels.fbgemm import load_operators
 
-__all__ = ["permute_segments"]
-
 
 def permute_segments(
     order: Tensor, counts: Tensor, values: Tensor, weights: Tensor | None = None

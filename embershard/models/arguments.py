@@ -20,20 +20,6 @@ from embershard.modules import (
 )
 from embershard.package.row_format import DIM_MAX
 
-__all__ = [
-    "EmbeddingDim",
-    "FusedArguments",
-    "Layers",
-    "ModelArguments",
-    "Part",
-    "SequenceTableArguments",
-    "TableArguments",
-    "build_bags",
-    "build_sequences",
-    "fused_arguments",
-    "table_arguments",
-]
-
 EmbeddingDim = Annotated[int, Field(ge=1, le=DIM_MAX)]
 
 

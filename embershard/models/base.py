@@ -11,8 +11,6 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package.schema import Schema
 
-__all__ = ["LogitModel", "Score", "check_one_logit"]
-
 
 class LogitModel(nn.Module):
     """Base of models whose forward gives logits ``(B, 1)``.

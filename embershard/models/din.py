@@ -32,8 +32,6 @@ from embershard.modules import (
     to_examples,
 )
 
-__all__ = ["DIN", "TargetAttention"]
-
 
 class TargetAttention(nn.Module):
     """A weight for each position of a history, given a target.

@@ -27,8 +27,6 @@ from embershard.models.din import DIN
 from embershard.modules import EmbeddingBagConfig
 from embershard.package.schema import Schema
 
-__all__ = ["DINConfig", "build_din"]
-
 
 class DINConfig(Part):
     """What a person chooses of a DIN; the section ``[model]`` of a run's file."""

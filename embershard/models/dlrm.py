@@ -32,8 +32,6 @@ from embershard.models.served_dlrm import ServedDLRM, splits_by_scope
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
 from embershard.package.schema import Schema
 
-__all__ = ["DLRM"]
-
 
 class DLRM(LogitModel):
     """The model.

@@ -25,8 +25,6 @@ from embershard.models.dlrm_dcn import DLRM_DCN
 from embershard.modules import EmbeddingBagConfig
 from embershard.package.schema import Schema
 
-__all__ = ["DLRMConfig", "build_dlrm", "build_dlrm_dcn"]
-
 
 class DLRMConfig(Part):
     """What a person chooses of a DLRM; the section ``[model]`` of a run's file."""

@@ -27,8 +27,6 @@ from embershard.modules import (
     LowRankCrossNet,
 )
 
-__all__ = ["DLRM_DCN", "InteractionDCNArch"]
-
 
 class InteractionDCNArch(nn.Module):
     """The dense vector and the F sparse ones, concatenated, through a cross network.

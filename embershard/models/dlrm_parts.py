@@ -19,8 +19,6 @@ from embershard.modules import MLP, EmbeddingBagCollection, FusedEmbeddingBagCol
 from embershard.modules.mlp import Perceptron
 from embershard.modules.tables import check_one_dim
 
-__all__ = ["DenseArch", "InteractionArch", "OverArch", "SparseArch", "check_dense_width"]
-
 
 class DenseArch(nn.Module):
     """Dense features to a vector of the embeddings' width; every layer ends in a ReLU.

@@ -15,8 +15,6 @@ from embershard.models.din_config import DINConfig, build_din
 from embershard.models.dlrm_config import DLRMConfig, build_dlrm, build_dlrm_dcn
 from embershard.models.two_tower_config import TwoTowerConfig, build_two_tower
 
-__all__ = ["MODEL_CONFIGS", "ModelConfig", "build_model", "model_names"]
-
 ModelConfig: TypeAlias = DLRMConfig | DINConfig | TwoTowerConfig
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
 

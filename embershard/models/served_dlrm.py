@@ -22,8 +22,6 @@ from embershard.models.dlrm_parts import DenseArch, OverArch, SparseArch
 from embershard.modules import to_examples
 from embershard.package.schema import Schema
 
-__all__ = ["ServedDLRM", "splits_by_scope"]
-
 
 def splits_by_scope(sparse_arch: SparseArch, schema: Schema) -> bool:
     """Whether a ServedDLRM of these spares anything: two vectors of the request scope, and one

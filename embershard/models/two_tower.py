@@ -29,8 +29,6 @@ from embershard.modules import (
 from embershard.modules.tables import check_one_dim
 from embershard.package.schema import Schema
 
-__all__ = ["ServedTwoTower", "Tower", "TwoTower"]
-
 
 class Tower(nn.Module):
     """Some dense columns and some pooled features to one vector.

@@ -23,8 +23,6 @@ from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
 from embershard.package.schema import Schema, Scope
 
-__all__ = ["TwoTowerConfig", "build_two_tower"]
-
 
 class TwoTowerConfig(Part):
     """What a person chooses of two towers; the section ``[model]`` of a run's file.

@@ -13,8 +13,6 @@ from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import permute_segments
 from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
-__all__ = ["Bags", "JoinedBags", "read_all_bags", "read_bags", "read_lists"]
-
 
 class Bags(NamedTuple):
     """B bags of one feature; each one's vector is the sum of ``weights * table[rows]``."""

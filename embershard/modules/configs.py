@@ -18,9 +18,6 @@ from embershard.package.id_maps import MAX_ROWS
 from embershard.package.names import NAME_PATTERN, name_problem
 from embershard.package.row_format import DIM_MAX
 
-__all__ = ["DataType", "EmbeddingBagConfig", "EmbeddingConfig", "PoolingType"]
-
-
 TABLE_NAME: Final = "letters, digits, _ and, not first, -, at most 128"
 
 

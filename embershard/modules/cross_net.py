@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 
-__all__ = ["LowRankCrossNet"]
-
 
 class LowRankCrossNet(nn.Module):
     """Cross layers, each with a matrix of N x N that is the product of two thin ones.

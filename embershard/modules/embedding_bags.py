@@ -13,8 +13,6 @@ from embershard.modules.configs import DataType, EmbeddingBagConfig
 from embershard.modules.tables import Table, TableDict, check_tables, embedding_names, new_weight
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
-__all__ = ["EmbeddingBagCollection"]
-
 
 class EmbeddingBagCollection(nn.Module):
     """Embedding tables, and a pooled vector of each of their features.

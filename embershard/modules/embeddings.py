@@ -19,8 +19,6 @@ from embershard.modules.tables import (
     new_weight,
 )
 
-__all__ = ["EmbeddingCollection", "vectors_of_lists"]
-
 
 class EmbeddingCollection(nn.Module):
     """Embedding tables, and for each of their features the vector of every id: a sequence.

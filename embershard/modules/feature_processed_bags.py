@@ -20,8 +20,6 @@ from embershard.modules.position_weights import (
     with_weights,
 )
 
-__all__ = ["FeatureProcessedEmbeddingBagCollection"]
-
 
 class FeatureProcessedEmbeddingBagCollection(nn.Module):
     """A weighted collection whose weights feature processors make: position weights, say.

@@ -22,8 +22,6 @@ from embershard.modules.fused_storage import (
 from embershard.modules.tables import check_tables, embedding_names
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
-__all__ = ["FusedEmbeddingBagCollection"]
-
 
 class FusedEmbeddingBagCollection(nn.Module):
     """As ``EmbeddingBagCollection``, with the optimizer inside the backward pass.

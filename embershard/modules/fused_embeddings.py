@@ -22,8 +22,6 @@ from embershard.modules.fused_storage import (
 )
 from embershard.modules.tables import check_one_dim, check_tables, embedding_names
 
-__all__ = ["FusedEmbeddingCollection"]
-
 
 class FusedEmbeddingCollection(nn.Module):
     """As ``EmbeddingCollection``, with the optimizer inside the backward pass.

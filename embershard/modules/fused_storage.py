@@ -14,14 +14,6 @@ from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_table
 from embershard.modules.configs import EmbeddingConfig
 from embershard.modules.tables import Table, TableDict
 
-__all__ = [
-    "check_stays",
-    "copy_optimizer_state",
-    "fused_tables",
-    "momentum_of",
-    "reduced",
-]
-
 
 def fused_tables(
     configs: Sequence[EmbeddingConfig],

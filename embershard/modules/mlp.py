@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from embershard.errors import InputError
 
-__all__ = ["MLP", "Perceptron"]
-
 _ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = MappingProxyType(
     {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 )

@@ -12,18 +12,6 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 
-__all__ = [
-    "FeatureProcessor",
-    "FeatureProcessorsCollection",
-    "HasPositionWeights",
-    "PositionWeightedModule",
-    "PositionWeightedModuleCollection",
-    "check_names",
-    "check_positions",
-    "positions_of",
-    "with_weights",
-]
-
 POSITIONS_MAX = 1 << 24
 """Positions that float32, as which they travel between ranks, counts exactly."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-__all__ = ["to_examples"]
-
 
 def to_examples(x: Tensor) -> Tensor:
     """Give each example its request's row of ``x``.

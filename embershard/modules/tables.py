@@ -11,8 +11,6 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.modules.configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
-__all__ = ["Table", "TableDict", "check_one_dim", "check_tables", "embedding_names", "new_weight"]
-
 
 class Table(nn.Module):
     """The weights of one table, ``(num_embeddings, embedding_dim)``. Not called by itself."""

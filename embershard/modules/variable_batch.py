@@ -11,8 +11,6 @@ from torch.nn.functional import pad
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 
-__all__ = ["expand_pooled", "pad_variable_batch"]
-
 
 def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
     """Empty lists behind those of each key, so that all have as many; unchanged if they do.

@@ -15,8 +15,6 @@ from embershard.errors import InputError
 from embershard.optim.fused import FusedKeyedOptimizer
 from embershard.optim.keyed import CombinedOptimizer, KeyedOptimizer, OptimizerWrapper
 
-__all__ = ["GradientClipping", "GradientClippingOptimizer"]
-
 
 @unique
 class GradientClipping(Enum):

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from embershard.optim.keyed import KeyedOptimizer
 
-__all__ = ["FusedKeyedOptimizer"]
-
 
 @final
 class FusedKeyedOptimizer(KeyedOptimizer):

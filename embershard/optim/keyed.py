@@ -13,8 +13,6 @@ from torch.optim import Optimizer
 
 from embershard.errors import InputError
 
-__all__ = ["CombinedOptimizer", "KeyedOptimizer", "KeyedOptimizerWrapper", "OptimizerWrapper"]
-
 
 class KeyedOptimizer(Optimizer):
     """An optimizer whose state dict has the parameters' names instead of their positions.

@@ -14,8 +14,6 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.optim.keyed import KeyedOptimizer, OptimizerWrapper
 
-__all__ = ["WarmupOptimizer", "WarmupPolicy", "WarmupStage"]
-
 
 @unique
 class WarmupPolicy(Enum):

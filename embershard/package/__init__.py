@@ -1,7 +1,8 @@
 """The package format: what training exports and serving loads. Imports no torch."""
 
 from embershard.package.describe import describe_package
-from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary, hash_string
+from embershard.package.id_maps import Hash, Identity, IdMap, Vocabulary
+from embershard.package.ids import hash_string
 from embershard.package.manifest import Manifest, default_limits
 from embershard.package.placement import STRATEGIES, ids_of_tables, make_plan
 from embershard.package.plan import Plan, parse_devices, place_tables

@@ -13,8 +13,6 @@ from embershard.package.plan import Plan
 from embershard.package.reader import Package
 from embershard.package.vocabulary_file import open_vocabulary
 
-__all__ = ["describe_package"]
-
 _SHOWN_DEVICES = 4
 _SHOWN_IDS = 3
 _LARGE = 1 << 48

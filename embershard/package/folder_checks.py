@@ -15,9 +15,6 @@ from embershard.package.manifest_checks import parse_manifest
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST, refusal
 from embershard.package.strict_json import BYTES_MAX
 
-__all__ = ["TRIES", "check_files", "check_hash", "read_manifest", "read_settled"]
-
-
 _T = TypeVar("_T")
 
 TRIES: Final = 3

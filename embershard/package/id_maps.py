@@ -26,18 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.errors import InputError
-from embershard.package.ids import hash_ids, hash_string, ids_from
-
-__all__ = [
-    "MAX_ROWS",
-    "ZERO_ROW",
-    "Hash",
-    "IdMap",
-    "Identity",
-    "UnknownIds",
-    "Vocabulary",
-    "hash_string",
-]
+from embershard.package.ids import hash_ids, ids_from
 
 ZERO_ROW: Final = -1
 """Stands for a zero vector, which still counts in a mean's divisor."""

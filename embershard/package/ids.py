@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from embershard.errors import InputError
 
-__all__ = ["hash_ids", "hash_string", "ids_from"]
-
 _WRAP = 1 << 64
 
 

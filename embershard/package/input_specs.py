@@ -26,15 +26,6 @@ from embershard.package.manifest_inputs import (
 )
 from embershard.package.schema import DenseInput, Schema, SparseInput
 
-__all__ = [
-    "ReadVocabulary",
-    "ids_spec",
-    "known_ids",
-    "schema_of",
-    "specs_of",
-    "with_lookups",
-]
-
 ReadVocabulary: TypeAlias = Callable[[str, UnknownIds], Vocabulary]
 """From a spec's file and policy."""
 

@@ -19,17 +19,6 @@ from embershard.package.refusal import MANIFEST, refusal
 from embershard.package.sealing import file_kind, replace_file
 from embershard.package.strict_json import parse_json
 
-__all__ = [
-    "LABELS",
-    "LABELS_FILE",
-    "WrittenLabels",
-    "locked_labels",
-    "parse_labels",
-    "read_labels",
-    "write_label",
-    "write_labels",
-]
-
 LABELS: Final = ("canary", "shadow", "stable")
 LABELS_FILE: Final = "labels.json"
 BYTES_MAX: Final = 4096

@@ -28,22 +28,6 @@ from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.schema import MAX_LENGTH, Scope
 from embershard.package.strict_json import canonical_json
 
-__all__ = [
-    "FORMAT_VERSION",
-    "AnyProgramSpec",
-    "CompiledProgramSpec",
-    "DenseDtype",
-    "FileSpec",
-    "Limits",
-    "Manifest",
-    "OutputSpec",
-    "Producer",
-    "ProgramSpec",
-    "TableSpec",
-    "default_limits",
-    "fingerprint_of",
-]
-
 FORMAT_VERSION: Final = 0
 
 CHUNK_ALIGN: Final = 4096

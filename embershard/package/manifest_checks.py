@@ -22,8 +22,6 @@ from embershard.package.safetensors_file import HEADER_BYTES_MAX
 from embershard.package.strict_json import BYTES_MAX
 from embershard.package.validation import parse_model
 
-__all__ = ["parse_manifest"]
-
 SAMPLES_BYTES_MAX: Final = 1 << 30
 
 

@@ -10,23 +10,6 @@ from embershard.package.id_maps import MAX_ROWS, UnknownIds
 from embershard.package.names import FILE_PATTERN, NAME_PATTERN, name_problem
 from embershard.package.schema import DEFAULT_LIMIT, MAX_LENGTH, Keep, Scope
 
-__all__ = [
-    "DenseInputSpec",
-    "FilePath",
-    "HashIds",
-    "IdentityIds",
-    "Ids",
-    "InputSpec",
-    "KeptSparseSpec",
-    "Lookup",
-    "Name",
-    "Part",
-    "PlainName",
-    "Rows",
-    "SparseInputSpec",
-    "VocabIds",
-]
-
 
 def _checked_name(name: str) -> str:
     problem = name_problem(name)

@@ -8,16 +8,6 @@ from typing import Final
 
 from embershard.errors import InputError
 
-__all__ = [
-    "DIGEST_PATTERN",
-    "FILE_PATTERN",
-    "NAME_PATTERN",
-    "PATTERN_WORDS",
-    "identity_of",
-    "name_problem",
-    "version_of",
-]
-
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}"
 
 NAME_PATTERN: Final = f"^{_PART}$"

@@ -18,20 +18,10 @@ from typing import Final, TypeAlias
 from embershard.errors import InputError
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.names import NAME_PATTERN, PATTERN_WORDS
-from embershard.package.plan import Plan, Shard, place_tables
+from embershard.package.plan import Plan, place_tables
 from embershard.package.reader import Package
-from embershard.package.rectangles import cut_evenly
+from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-
-__all__ = [
-    "STRATEGIES",
-    "Strategy",
-    "check_plan_name",
-    "device_bytes",
-    "device_load",
-    "ids_of_tables",
-    "make_plan",
-]
 
 
 def device_bytes(plan: Plan, tables: Sequence[TableSpec]) -> list[float]:

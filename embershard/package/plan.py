@@ -16,16 +16,6 @@ from embershard.package.rectangles import Shard, shard_fault, tiling_fault
 from embershard.package.refusal import refusal
 from embershard.package.validation import parse_model
 
-__all__ = [
-    "Plan",
-    "Shard",
-    "parse_devices",
-    "parse_plan",
-    "place_tables",
-    "plan_json",
-    "unserved_devices",
-]
-
 Device: TypeAlias = Annotated[str, Field(pattern=r"^(cpu|cuda):(0|[1-9][0-9]{0,3})$")]
 
 DEVICES_MAX = 1024

@@ -29,8 +29,6 @@ from embershard.package.reader import Package, verify_package
 from embershard.package.refusal import MANIFEST
 from embershard.package.sealing import seal, sync, sync_tree
 
-__all__ = ["add_plan"]
-
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 

@@ -19,8 +19,6 @@ from embershard.package.refusal import MANIFEST
 from embershard.package.sealing import file_spec, link_or_copy
 from embershard.package.writer import PackageWriter
 
-__all__ = ["add_program"]
-
 
 def add_program(
     package: Package,

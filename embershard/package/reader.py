@@ -22,8 +22,6 @@ from embershard.package.samples import SampleRequest, check_samples, read_sample
 from embershard.package.schema import Schema
 from embershard.package.vocabulary_file import open_vocabulary, read_vocabulary
 
-__all__ = ["Package", "verify_package"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

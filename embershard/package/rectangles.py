@@ -21,8 +21,6 @@ from pydantic import Field
 from embershard.package.manifest_inputs import Part, PlainName
 from embershard.package.row_format import DIM_MULTIPLE
 
-__all__ = ["Fault", "Shard", "cut_evenly", "shard_fault", "tiling_fault"]
-
 Span: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from embershard.errors import PackageError
 
-__all__ = ["MANIFEST", "MANIFEST_DIGEST", "refusal", "shown"]
-
 MANIFEST = "manifest.json"
 MANIFEST_DIGEST = "manifest.sha256"
 

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from embershard.errors import InputError
 
-__all__ = ["DIM_MAX", "DIM_MULTIPLE", "HEADER_BYTES", "RowFormat", "WeightType"]
-
 WeightType: TypeAlias = Literal["int8", "int4", "fp16", "fp32"]
 
 HEADER_BYTES: Final = 4

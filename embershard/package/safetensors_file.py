@@ -28,8 +28,6 @@ from embershard.package.manifest_inputs import Part
 from embershard.package.refusal import refusal
 from embershard.package.validation import parse_model
 
-__all__ = ["SafetensorsFile", "StoredTensor", "encode_header", "write_safetensors"]
-
 HEADER_BYTES_MAX: Final = 16 << 20
 
 DTYPES: Final[Mapping[str, np.dtype[Any]]] = {

@@ -28,16 +28,6 @@ from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
 from embershard.package.schema import DenseInput, SparseInput
 
-__all__ = [
-    "SampleLists",
-    "SampleRequest",
-    "check_samples",
-    "offsets_of",
-    "read_samples",
-    "request_problems",
-    "write_samples",
-]
-
 
 def offsets_of(lengths: NDArray[np.integer] | NDArray[np.bool_]) -> NDArray[np.int64]:
     """Lengths ``[N]`` to offsets ``[N + 1]``, int64. Of truth values: how many hold before each."""

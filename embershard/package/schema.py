@@ -17,8 +17,6 @@ from embershard.errors import InputError
 from embershard.package.id_maps import IdMap
 from embershard.package.names import name_problem
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LENGTH", "DenseInput", "Keep", "Schema", "Scope", "SparseInput"]
-
 Scope: TypeAlias = Literal["request", "example"]
 Keep: TypeAlias = Literal["reject", "first", "last"]
 

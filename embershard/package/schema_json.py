@@ -21,8 +21,6 @@ from embershard.package.strict_json import canonical_json
 from embershard.package.validation import parse_model
 from embershard.package.vocabulary_file import read_vocabulary, write_vocabulary
 
-__all__ = ["schema_from_json", "schema_to_json", "vocabulary_files"]
-
 
 class _Schema(Part):
     dense: tuple[DenseInputSpec, ...]

@@ -15,8 +15,6 @@ from typing import Any
 from embershard.package.manifest import FileSpec
 from embershard.package.refusal import MANIFEST, MANIFEST_DIGEST
 
-__all__ = ["file_kind", "file_spec", "link_or_copy", "replace_file", "seal", "sync", "sync_tree"]
-
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 """Two file systems; one without links; a file with as many as it may have."""
 

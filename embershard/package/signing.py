@@ -18,15 +18,6 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = [
-    "SIGNATURE_BYTES",
-    "check_signature",
-    "check_signed",
-    "sign_package",
-    "signature_file",
-    "write_signature",
-]
-
 SIGNATURE_BYTES: Final = 64
 
 NEEDED: Final = "signatures need the package cryptography: pip install 'embershard[sign]'"

@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 from embershard.errors import PackageError
 from embershard.package.refusal import refusal, shown
 
-__all__ = ["canonical_json", "parse_json"]
-
 BYTES_MAX = 64 << 20
 """Largest JSON file of a package."""
 

@@ -14,8 +14,6 @@ from embershard.package.strict_json import parse_json
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["parse_model"]
-
 Model = TypeVar("Model", bound=BaseModel)
 
 _EXPECTED = {

@@ -17,8 +17,6 @@ from embershard.package.id_maps import UnknownIds, Vocabulary
 from embershard.package.refusal import refusal
 from embershard.package.safetensors_file import SafetensorsFile, write_safetensors
 
-__all__ = ["check_vocabulary", "open_vocabulary", "read_vocabulary", "write_vocabulary"]
-
 ALIGN = 8
 IDS_MAX = (1 << 32) - 1
 

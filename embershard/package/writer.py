@@ -44,8 +44,6 @@ from embershard.package.samples import SampleRequest, write_samples
 from embershard.package.sealing import file_spec, seal, sync, sync_tree
 from embershard.package.vocabulary_file import write_vocabulary
 
-__all__ = ["PackageContents", "PackageWriter"]
-
 SAMPLES: Final = "samples.safetensors"
 
 

@@ -28,7 +28,8 @@ from embershard.package import (
     default_limits,
     place_tables,
 )
-from embershard.package.id_maps import Hash, hash_string
+from embershard.package.id_maps import Hash
+from embershard.package.ids import hash_string
 from embershard.package.manifest import OutputSpec, Producer, ProgramSpec
 from embershard.package.manifest_inputs import (
     DenseInputSpec,

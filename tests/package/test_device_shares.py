@@ -3,7 +3,8 @@
 import pytest
 
 from embershard.package.placement import device_bytes, device_load
-from embershard.package.plan import Plan, Shard
+from embershard.package.plan import Plan
+from embershard.package.rectangles import Shard
 from tests.package.building import table_spec
 
 TABLES = [table_spec("big", 100), table_spec("small", 10)]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embershard.errors import InputError
-from embershard.package.id_maps import MAX_ROWS, Hash, Identity, Vocabulary, hash_string
+from embershard.package.id_maps import MAX_ROWS, Hash, Identity, Vocabulary
+from embershard.package.ids import hash_string
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

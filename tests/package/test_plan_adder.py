@@ -8,7 +8,8 @@ import pytest
 
 from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, place_tables, verify_package
-from embershard.package.plan import Plan, Shard
+from embershard.package.plan import Plan
+from embershard.package.rectangles import Shard
 from tests.package.building import publish
 from tests.package.killed import numbers_before_death
 

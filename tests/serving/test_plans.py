@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from embershard.client import Client
 from embershard.package import STRATEGIES, Package, add_plan, make_plan
-from embershard.package.plan import Plan, Shard
+from embershard.package.plan import Plan
+from embershard.package.rectangles import Shard
 from embershard.serving import LocalPredictor, Server, ServerOptions
 from embershard.serving._native import load_extension
 from tests.serving.asking import named, outputs_of, random_request, requests
