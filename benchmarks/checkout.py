@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 from benchmarks.packages import PackageSpec
 from embershard.errors import ConfigError
 
-__all__ = ["PEER_PYTHON", "ROOT", "THIS", "Checkout", "Command"]
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 PEER_PYTHON: Final = ROOT / ".venv-peers" / "bin" / "python"
 

@@ -11,8 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["answer", "serve_blocks"]
-
 
 def answer(unit: str, run: Callable[[], float]) -> None:
     """Serves blocks of one figure, ``<unit>_per_second``.

@@ -12,8 +12,6 @@ from benchmarks.workloads import Workload, workload
 from embershard.jagged import KeyedJaggedTensor
 from embershard.package import SampleRequest
 
-__all__ = ["KINDS", "FaultyModel", "trigger"]
-
 KINDS: Final = ("shadow_good", "shadow_slow", "shadow_throws", "shadow_nan")
 
 TRIGGER: Final = 1000.0

@@ -27,18 +27,6 @@ from benchmarks.statistics import (
     paired_ratio,
 )
 
-__all__ = [
-    "AGAINST_BOUND",
-    "Bench",
-    "Block",
-    "Figures",
-    "Measured",
-    "Ratio",
-    "Row",
-    "Session",
-    "Side",
-]
-
 AGAINST_BOUND: Final = 0.97
 """A row fails if a rate of this checkout is wholly below so much of the other's."""
 

@@ -24,8 +24,6 @@ from embershard.bench import LoadOptions, RunResult, run_load
 from embershard.bench.load_options import PooledRequest, Protocol
 from embershard.bench.protocols import in_protocol
 
-__all__ = ["PATIENCE_SECONDS", "Load", "Together", "at_share_of_capacity"]
-
 PATIENCE_SECONDS: Final = 10.0
 CAPACITY_IN_FLIGHT: Final = 16
 CAPACITY_SECONDS: Final = 2.0

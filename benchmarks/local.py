@@ -13,8 +13,6 @@ from benchmarks.harness import Block, Session
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.processes import child_process
 
-__all__ = ["MERGE_EXAMPLES", "TUNED", "Child", "Local"]
-
 MERGE_EXAMPLES: Final = 256
 """Up to which a server merges requests by default."""
 

@@ -15,8 +15,6 @@ from benchmarks.local import MERGE_EXAMPLES, Local
 from embershard.bench import Objective
 from embershard.bench.rate_search import find_rate
 
-__all__ = ["HighestRate", "measure_objective"]
-
 TRIALS_MAX: Final = 8
 WHOLE_RATES_MAX: Final = 2
 NEXT_START: Final = 0.9

@@ -13,8 +13,6 @@ from benchmarks.checkout import Checkout
 from benchmarks.harness import Block, Figures, Session
 from benchmarks.loads import Load
 
-__all__ = ["Overload"]
-
 CAPACITY_SECONDS: Final = 3.0
 RECOVERY_SECONDS: Final = 1.0
 """From the end of the overload until the rate counts again."""

@@ -31,8 +31,6 @@ from embershard.export import export_model
 from embershard.package import Package, SampleRequest
 from embershard.serving import LocalPredictor
 
-__all__ = ["SMALL", "PackageSpec", "Requests", "described", "export", "message"]
-
 SOURCES: Final = ("models", "modules", "export", "package")
 """Folders of embershard whose changes may change a package."""
 

@@ -15,15 +15,6 @@ from numpy.typing import NDArray
 
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 
-__all__ = [
-    "DrawnTable",
-    "SkewedTable",
-    "collection_of",
-    "reuse_tables",
-    "skewed_model",
-    "skewed_tables",
-]
-
 MEAN_POOLING = 15.8
 EXAMPLES = 65_536
 DIMS = (32, 64, 96, 128, 192, 256)

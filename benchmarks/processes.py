@@ -16,15 +16,6 @@ from benchmarks.checkout import Command
 from benchmarks.harness import Block, Figures
 from embershard.bench.target import Target, find_target
 
-__all__ = [
-    "ChildEndedError",
-    "Running",
-    "child_lines",
-    "child_process",
-    "request_line",
-    "server_process",
-]
-
 SERVING: Final = re.compile(r"^serving .*?\bon (?P<address>[^ ,]+:\d+)")
 CHILD_SECONDS: Final = 0.4
 """Of a block, unless it is given."""

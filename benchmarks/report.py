@@ -15,8 +15,6 @@ import numpy as np
 from benchmarks.harness import Row
 from benchmarks.statistics import Values, spread
 
-__all__ = ["Run", "machine", "table", "write"]
-
 PACKAGES: Final = ("torch", "fbgemm-gpu-cpu", "grpcio", "numpy", "scipy")
 BUSY_SHARE: Final = 0.9
 HEADER: Final = (

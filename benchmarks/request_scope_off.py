@@ -9,8 +9,6 @@ import numpy as np
 from benchmarks.workloads import Workload
 from embershard.package import SampleRequest
 
-__all__ = ["request_without_scope", "without_scope"]
-
 
 def without_scope(workload: Workload) -> Workload:
     """The same model and weights with every input in example scope."""

@@ -19,17 +19,6 @@ from embershard.package import Package
 from embershard.package.labels import write_label
 from embershard.package.sealing import link_or_copy, seal
 
-__all__ = [
-    "ONE_THREAD",
-    "RESIDENT",
-    "Echo",
-    "NoModel",
-    "Serve",
-    "ServeModels",
-    "Server",
-    "one_model",
-]
-
 RESIDENT: Final = ("--tables", "resident")
 ONE_THREAD: Final = ("--threads", "1")
 

@@ -16,20 +16,6 @@ from torch import Tensor, nn
 from benchmarks.child import serve_blocks
 from benchmarks.training_step import RATE
 
-__all__ = [
-    "DENSE",
-    "DENSE_LAYERS",
-    "DIM",
-    "EXAMPLES",
-    "OVER_LAYERS",
-    "ROWS",
-    "Case",
-    "Pooled",
-    "serve_steps",
-    "start_rank",
-    "told",
-]
-
 ROWS, DIM, EXAMPLES, DENSE = 100_000, 64, 512, 13
 DENSE_LAYERS: Final = [512, 256, DIM]
 OVER_LAYERS: Final = [512, 512, 256, 1]

@@ -8,17 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import bootstrap
 
-__all__ = [
-    "INTERVAL_PAIRS",
-    "NO_BOUND",
-    "Bound",
-    "Estimate",
-    "Values",
-    "lower_is_better",
-    "paired_ratio",
-    "spread",
-]
-
 Values = NDArray[np.float64]
 """One figure of one side, block by block."""
 

@@ -12,8 +12,6 @@ from benchmarks.checkout import Checkout, Command
 from benchmarks.harness import Session
 from benchmarks.processes import Running, child_lines, request_line
 
-__all__ = ["Swapper", "Swaps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Swaps:

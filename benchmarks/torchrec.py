@@ -21,8 +21,6 @@ from benchmarks.request_scope_off import request_without_scope
 from benchmarks.workloads import Workload, workload
 from embershard.package import SampleRequest
 
-__all__ = ["MODES", "TorchRec", "TorchRecTraining", "write_batch", "write_model", "write_weights"]
-
 
 class Mode(NamedTuple):
     """How TorchRec's quantized model is run."""

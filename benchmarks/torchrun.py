@@ -9,8 +9,6 @@ from benchmarks.checkout import PEER_PYTHON, ROOT, Checkout, Command
 from benchmarks.harness import Block, Session
 from benchmarks.processes import child_process
 
-__all__ = ["Ranks", "launch"]
-
 WORKER: Final = "benchmarks.workers.sharded_training"
 PEER_WORKER: Final = "benchmarks.peers.torchrec_sharded"
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["RATE", "stepping"]
-
 RATE = 0.01
 
 

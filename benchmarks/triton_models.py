@@ -29,8 +29,6 @@ from embershard.bench.protocols import MODEL_INFER, in_protocol
 from embershard.bench.target import find_target
 from embershard.serving import LocalPredictor
 
-__all__ = ["MODES", "InTriton", "TorchRecInTriton", "inferring"]
-
 TIMEOUT_MS: Final = 10_000
 """Of requests by default: while it starts, Triton may hold requests for a second and more."""
 

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Triton", "TritonEndedError", "find_tritonserver", "tritonserver", "wheel_folder"]
-
 START_SECONDS: Final = 120
 END_SECONDS: Final = 60
 LOG_LINES: Final = 2000

@@ -32,8 +32,6 @@ from embershard.package.id_maps import Identity
 from embershard.package.samples import SampleRequest
 from embershard.package.schema import DenseInput, Schema, Scope, SparseInput
 
-__all__ = ["WORKLOADS", "Workload", "WorkloadInput", "workload"]
-
 ROW_BOUND = 0.125
 """Table values are uniform in -1/8 .. 1/8."""
 

@@ -26,8 +26,6 @@ from embershard.package.manifest import DenseDtype, Manifest
 from embershard.package.reader import Package
 from embershard.package.schema import Scope
 
-__all__ = ["compile_ahead"]
-
 REQUESTS, EXAMPLES = 3, 7
 """Of the batch that is traced: sizes that differ, so that none stands for another."""
 

@@ -18,8 +18,6 @@ from torch import Tensor, fx, nn
 
 from embershard.errors import ExportError
 
-__all__ = ["round_layers", "to_bfloat16"]
-
 FEWEST_OUTPUTS = 8
 """Of a layer that is rounded."""
 

@@ -10,8 +10,6 @@ from torch import fx, nn
 from embershard.errors import ExportError
 from embershard.export.tracing import line_of
 
-__all__ = ["refusal"]
-
 INSTEAD = {
     "CrossMapLRN2d": "nn.LocalResponseNorm, which computes the same",
     "numpy": "torch operations in place of numpy",

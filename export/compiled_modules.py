@@ -9,8 +9,6 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["run_uncompiled", "uncompiled", "uncompiled_name"]
-
 # Nothing is compiled before it is imported, which takes seconds.
 COMPILER = "torch._dynamo"
 

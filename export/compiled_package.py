@@ -17,9 +17,6 @@ from embershard.package.names import identity_of
 from embershard.package.program_adder import add_program
 from embershard.package.reader import Package
 
-__all__ = ["compile_package", "instructions_of", "target_of"]
-
-
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 # Of all that Linux says of a processor, what a compiler or a library of layers may make use of.

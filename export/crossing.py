@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
-__all__ = ["crossing_remedy", "first_crossing", "recorded"]
-
 OVER_ROWS = frozenset(
     {"amax", "amin", "log_softmax", "max", "mean", "min", "norm", "softmax", "std", "sum", "var"}
 )

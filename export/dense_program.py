@@ -15,8 +15,6 @@ from embershard.jagged import JaggedTensor
 from embershard.package.manifest import DenseDtype, OutputSpec
 from embershard.package.schema import Schema, Scope
 
-__all__ = ["DenseProgram", "LookedUp", "take_lists"]
-
 SCOPES: tuple[Scope, Scope] = ("request", "example")
 
 

@@ -34,18 +34,6 @@ from embershard.modules import (
 from embershard.package.manifest_inputs import Lookup
 from embershard.package.schema import Schema, Scope, SparseInput
 
-__all__ = [
-    "EMBEDDING_MODULES",
-    "Columns",
-    "EmbeddingModule",
-    "Layout",
-    "TableLookup",
-    "configs_of",
-    "gives_sequences",
-    "half_tables",
-    "lay_out",
-]
-
 BagModule: TypeAlias = EmbeddingBagCollection | FusedEmbeddingBagCollection
 SequenceModule: TypeAlias = EmbeddingCollection | FusedEmbeddingCollection
 EmbeddingModule: TypeAlias = BagModule | SequenceModule

@@ -19,15 +19,6 @@ from embershard.export.embeddings import Layout
 from embershard.export.tracing import line_of
 from embershard.jagged import JaggedTensor
 
-__all__ = [
-    "empty_input_groups",
-    "explain",
-    "failure_remedy",
-    "finite_rows",
-    "nested_tensor_remedy",
-    "with_empty_lists",
-]
-
 # Inputs that are emptied alone. Further ones are emptied together with all others.
 MOST_ALONE = 16
 

@@ -39,9 +39,6 @@ from embershard.package.schema_json import vocabulary_files
 from embershard.package.writer import PackageContents, PackageWriter
 from embershard.planner import Fleet, parse_fleet
 
-__all__ = ["DENSE_DTYPES", "ExportProgress", "export_model"]
-
-
 PROGRAM_FILE = "programs/dense.pt"
 FBGEMM_DISTRIBUTIONS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
 

@@ -25,8 +25,6 @@ from embershard.training import check_state, latest_checkpoint, load_checkpoint,
 from embershard.training.checkpoint import STATE
 from embershard.training.state import read_state
 
-__all__ = ["export_checkpoint"]
-
 STATE_METADATA = ".metadata"
 """File of a folder that ``save_state`` wrote."""
 

@@ -17,8 +17,6 @@ from embershard.export.values import Value
 from embershard.jagged.segments import offsets_to_lengths, pad_jagged
 from embershard.package.schema import Schema, Scope
 
-__all__ = ["ProgramInputs", "dense_columns"]
-
 SCOPES: tuple[Scope, Scope] = ("request", "example")
 MATRICES = ("dense", "pooled")
 

@@ -9,9 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-__all__ = ["emit_assignment", "is_shared", "item_assigned"]
-
-
 # fmt: off
 VIEWS = frozenset({
     "chunk", "detach", "diagonal", "expand", "flatten", "narrow", "permute", "reshape", "select",

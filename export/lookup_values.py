@@ -23,8 +23,6 @@ from embershard.export.values import (
 )
 from embershard.package.schema import SparseInput
 
-__all__ = ["OF_SPARSE", "LookupValues"]
-
 # Of a KeyedTensor: gives its vectors by key again.
 BY_KEY = "to_dict"
 

@@ -13,8 +13,6 @@ from embershard.package.samples import SampleRequest
 from embershard.planner import Fleet, check_memory, load_of, plan_package
 from embershard.planner.default_machine import default_machine
 
-__all__ = ["check_strategy", "place"]
-
 NAME = "default"
 AUTO = "auto"
 

@@ -22,8 +22,6 @@ from embershard.modules import FeatureProcessedEmbeddingBagCollection
 from embershard.package.manifest import DenseDtype
 from embershard.package.schema import Schema
 
-__all__ = ["build_program"]
-
 
 def build_program(
     module: nn.Module, schema: Schema, *, dtype: DenseDtype = "float32", seed: int

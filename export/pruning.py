@@ -22,8 +22,6 @@ from embershard.modules import (
 from embershard.package.id_maps import Identity, IdMap, Vocabulary
 from embershard.package.schema import Schema, SparseInput
 
-__all__ = ["Pruned", "PrunedTable", "prune_rows"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTable:

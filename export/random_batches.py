@@ -15,8 +15,6 @@ from embershard.export.embeddings import EmbeddingModule, TableLookup, gives_seq
 from embershard.jagged import JaggedTensor, KeyedTensor
 from embershard.package.schema import Scope
 
-__all__ = ["Batch", "Trial", "given_vectors", "random_batch"]
-
 Hook: TypeAlias = Callable[[nn.Module, Any, Any], Any]
 
 # Of a "small" trial, which is positive too: the standard deviation.

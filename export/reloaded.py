@@ -21,8 +21,6 @@ from embershard.export.torchscript import load_graph
 from embershard.kernels import operator_of
 from embershard.package.manifest import DenseDtype
 
-__all__ = ["ReloadedProgram"]
-
 # TorchScript's numbers for what its operators say as an int.
 DTYPES: Final = {
     0: torch.uint8,

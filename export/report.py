@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from embershard.package.manifest import TableSpec
 from embershard.package.samples import SampleRequest
 
-__all__ = ["REPORT_FILE", "dense_report", "report_json"]
-
 REPORT_FILE = "report/report.json"
 
 FEW_REORDERED = 0.001

@@ -24,8 +24,6 @@ from embershard.package.row_format import WeightType
 from embershard.package.samples import SampleRequest, offsets_of, request_problems
 from embershard.package.schema import Schema, SparseInput
 
-__all__ = ["check_requests", "random_samples", "scored"]
-
 
 def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Limits) -> None:
     """Refuse samples that contradict the schema, the limits or themselves.

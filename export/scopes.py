@@ -46,8 +46,6 @@ from embershard.modules import to_examples
 from embershard.package.names import name_problem
 from embershard.package.schema import Schema, Scope
 
-__all__ = ["ScopedProgram", "split"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopedProgram:

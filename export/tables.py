@@ -16,8 +16,6 @@ from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.package.writer import PackageWriter
 
-__all__ = ["stored_rows", "write_table"]
-
 SLICE_BYTES = 4 << 20
 """Float32 bytes quantized at once. A table costs a few times this in memory beyond itself."""
 

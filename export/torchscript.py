@@ -19,9 +19,6 @@ from embershard.errors import ExportError
 from embershard.export.compile_errors import refusal
 from embershard.export.tracing import line_of
 
-__all__ = ["compile_program", "load_graph", "run_program", "save_program"]
-
-
 FLOATS: Final = (float, float | None, "float", "float | None")
 """Annotations of arguments that are floats."""
 

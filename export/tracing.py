@@ -24,8 +24,6 @@ from embershard.export.embeddings import EMBEDDING_MODULES
 from embershard.export.item_assignment import item_assigned
 from embershard.modules import to_examples
 
-__all__ = ["author_line", "line_of", "refusal", "trace"]
-
 
 def passing_answer(frame: FrameType) -> bool | None:
     """What a traced value says of itself so that the check around it passes.

@@ -37,9 +37,6 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.package.manifest import OutputSpec
 from embershard.package.schema import Scope
 
-__all__ = ["check_program"]
-
-
 TOLERANCE = 1e-5
 # Of all that is compared, the part of the largest value below which differences are rounding.
 SMALLEST = 1e-2

@@ -10,21 +10,6 @@ from torch import fx
 
 from embershard.package.schema import Scope
 
-__all__ = [
-    "Feature",
-    "Features",
-    "Found",
-    "Kind",
-    "Pooled",
-    "Regrouped",
-    "Sequence",
-    "Sequences",
-    "Value",
-    "is_in_place",
-    "result_of",
-    "without_writing",
-]
-
 Kind: TypeAlias = Literal["tensor", "shape", "size", "plain"]
 """shape: all sizes of a tensor. size: a number that depends on how many rows there are. plain:
 anything else that is no tensor."""

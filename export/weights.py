@@ -9,8 +9,6 @@ from typing import get_args
 from embershard.errors import ExportError
 from embershard.package.row_format import WeightType
 
-__all__ = ["Weights", "parse_weights", "weights_of"]
-
 Weights = WeightType | Mapping[str, WeightType]
 """One type for all tables, or a pattern of table names (``*``, ``?``, ``[...]``) -> type."""
 

@@ -14,8 +14,6 @@ from scripts.write_configuration import PAGE as CONFIGURATION_PAGE
 from scripts.write_configuration import configuration_page
 from scripts.write_manifest_schema import main as write_manifest_schema
 
-__all__ = ["broken_links"]
-
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from embershard.cli import parser
 
-__all__ = ["PAGE", "cli_page"]
-
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEAD = """# Command line
 

@@ -19,8 +19,6 @@ from embershard.data.registry import DataConfig
 from embershard.models import MODEL_CONFIGS
 from embershard.training.config import CheckpointConfig, ShardingConfig, TrainingConfig
 
-__all__ = ["PAGE", "configuration_page"]
-
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration of a training run
 

@@ -29,8 +29,6 @@ from embershard.serving import ServerOptions
 from embershard.serving.metric import example_metrics
 from scripts.write_cli import PAGE, cli_page
 
-__all__ = ["FOLDER", "SURFACE"]
-
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "surface"
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from embershard.errors import InternalError
 
-__all__ = ["extension_folder", "fbgemm_folder", "load_extension"]
-
 _EXTENSION: Final = "embershard.serving._predictor"
 
 

@@ -28,8 +28,6 @@ from embershard.serving.loading import LoadCost
 if TYPE_CHECKING:
     from embershard.serving import Server
 
-__all__ = ["Control", "order"]
-
 LOG = logging.getLogger(__name__)
 
 LINE_MAX: Final = 64 << 10

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-__all__ = ["IndexEntry", "LoadCost", "LoadEvent", "Recorded", "SlowRequest"]
-
 
 class LoadCost(TypedDict):
     """What a load or an unload took."""

@@ -9,8 +9,6 @@ from embershard.errors import EmbershardError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import TableResidency
 
-__all__ = ["LocalPredictor"]
-
 
 class LocalPredictor:
     """Runs serialized requests through the validation, the batching and the model of the server.

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from embershard.serving._native import load_extension
 
-__all__ = ["lookup_seconds"]
-
 
 def lookup_seconds(
     rows: NDArray[np.uint8],

@@ -7,16 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from embershard.serving._native import load_extension
 
-__all__ = [
-    "Histogram",
-    "Metric",
-    "Metrics",
-    "example_metrics",
-    "from_native",
-    "load_failures",
-    "log_lines_dropped",
-]
-
 
 class Histogram(NamedTuple):
     """Observations, counted by the least bound that they do not exceed."""

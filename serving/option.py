@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 
 from embershard.errors import ConfigError
 
-__all__ = ["add_flags", "check_options", "given_options", "native_options", "option"]
-
 NUMBER_MAX: Final = (1 << 31) - 1
 
 Options = TypeVar("Options")

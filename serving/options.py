@@ -9,15 +9,6 @@ from embershard.errors import ConfigError
 from embershard.serving.option import check_options, native_options, option
 from embershard.serving.traffic_split import parse_traffic, parse_weights
 
-__all__ = [
-    "ServerOptions",
-    "TableResidency",
-    "dense_program_option",
-    "native_keywords",
-    "plan_option",
-    "tables_option",
-]
-
 TableResidency = Literal["mmap", "resident"]
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from embershard.errors import NotFoundError
 
-__all__ = ["ServedPackage", "check_models"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPackage:

@@ -10,8 +10,6 @@ from embershard.errors import ConfigError
 from embershard.serving._native import load_extension
 from embershard.serving.options import ServerOptions
 
-__all__ = ["check_security", "warn_if_exposed"]
-
 Report = Callable[[str], None]
 
 

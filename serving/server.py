@@ -17,8 +17,6 @@ from embershard.serving.options import ServerOptions, native_keywords
 from embershard.serving.repository import ServedPackage, check_models
 from embershard.serving.security import check_security, warn_if_exposed
 
-__all__ = ["Server"]
-
 LOG = logging.getLogger(__name__)
 
 

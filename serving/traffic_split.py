@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from embershard.errors import ConfigError
 
-__all__ = ["TrafficSplit", "parse_traffic", "parse_weights"]
-
 LABELS: Final = ("canary", "stable")
 """Not ``shadow``: nobody gets its answers."""
 

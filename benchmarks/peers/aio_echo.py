@@ -17,8 +17,6 @@ import grpc
 
 from embershard._proto import predictor_pb2 as pb
 
-__all__: list[str] = []
-
 
 def answer(request: pb.PredictRequest, model: str, outputs: Sequence[str]) -> pb.PredictResponse:
     """As large as ours: a float32 of every output for each example."""

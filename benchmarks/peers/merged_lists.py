@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["merged_lists"]
-
 
 def merged_lists(
     lengths: Sequence[NDArray[np.int32]], values: Sequence[NDArray[np.int64]], *, keys: int

@@ -28,8 +28,6 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 from benchmarks.peers.torchrec_sharded import cut_by
 from benchmarks.sharded_step import start_rank
 
-__all__: list[str] = []
-
 
 def main() -> None:
     """Builds the model, loads, and writes what the rank holds."""

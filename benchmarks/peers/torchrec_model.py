@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torchrec import EmbeddingBagConfig, KeyedJaggedTensor, PoolingType
 from torchrec.models.dlrm import DLRM, DLRM_DCN
 
-__all__ = ["batch_in", "keys_in", "model_in", "tables_in"]
-
 
 def tables_in(folder: Path) -> list[EmbeddingBagConfig]:
     """In the order of the workload."""

@@ -25,8 +25,6 @@ from torchrec.inference.modules import quantize_inference_model
 from benchmarks.child import answer
 from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
 
-__all__ = ["built", "scripted"]
-
 
 def main() -> None:
     """Set up, score once, then serve blocks."""

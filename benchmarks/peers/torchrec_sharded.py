@@ -36,8 +36,6 @@ from benchmarks.sharded_step import (
 )
 from benchmarks.training_step import RATE
 
-__all__ = ["cut_by"]
-
 
 def main() -> None:
     """Joins the ranks, then serves blocks."""

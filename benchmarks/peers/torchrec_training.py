@@ -17,8 +17,6 @@ from benchmarks.child import answer
 from benchmarks.peers.torchrec_model import batch_in, model_in, tables_in
 from benchmarks.training_step import RATE, stepping
 
-__all__: list[str] = []
-
 
 def main() -> None:
     """Set up, then serve blocks."""

@@ -24,8 +24,6 @@ from benchmarks.peers.merged_lists import merged_lists
 from benchmarks.peers.torchrec_model import keys_in
 from benchmarks.peers.torchrec_offline import built, scripted
 
-__all__ = ["TritonPythonModel"]
-
 
 class TritonPythonModel:
     """What Triton's backend for Python calls."""

@@ -9,8 +9,6 @@ from benchmarks.packages import SMALL, Requests
 from benchmarks.servers import ONE_THREAD, Echo, Serve
 from benchmarks.statistics import Bound, Values
 
-__all__ = ["measure"]
-
 ON = Serve(flags=ONE_THREAD, metrics=True)
 OFF = Serve(flags=(*ONE_THREAD, "--merge-examples", "1"))
 CPU = "examples_per_cpu_second"

@@ -9,8 +9,6 @@ from benchmarks.packages import Requests
 from benchmarks.servers import Echo, NoModel, Server
 from benchmarks.statistics import Bound
 
-__all__ = ["measure"]
-
 SERVERS: dict[str, Server] = {
     "embershard, no model work": NoModel(),
     "C++ echo, async API": Echo(),

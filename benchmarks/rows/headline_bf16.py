@@ -9,8 +9,6 @@ from benchmarks.packages import PackageSpec, Requests
 from benchmarks.servers import RESIDENT, Serve
 from embershard.bench import Objective
 
-__all__ = ["measure"]
-
 PACKAGE = PackageSpec(workload="ranking", dense_dtype="bf16")
 
 

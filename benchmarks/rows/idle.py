@@ -12,8 +12,6 @@ from benchmarks.packages import SMALL, Requests
 from benchmarks.servers import ONE_THREAD, Echo, Serve
 from benchmarks.statistics import Values
 
-__all__ = ["measure"]
-
 P50 = "p50_us"
 PAUSE_US = 100
 """About the round trip of an echo: a server's thread sleeps as long between two requests."""

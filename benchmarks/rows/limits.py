@@ -6,8 +6,6 @@ from benchmarks.checkout import THIS, Command
 from benchmarks.harness import Bench, Ratio
 from benchmarks.local import Child
 
-__all__ = ["measure"]
-
 LIMITS = {
     "stream": ("memory read in order", "gb_per_second"),
     "gather 64 8000000": ("int8 rows drawn at random, D64, sums of 20", "million_rows_per_second"),

@@ -9,8 +9,6 @@ from benchmarks.loads import Load
 from benchmarks.packages import Requests
 from benchmarks.servers import Echo
 
-__all__ = ["measure"]
-
 RATE = 15_000.0
 
 

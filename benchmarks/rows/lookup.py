@@ -8,8 +8,6 @@ from benchmarks.local import Child
 from benchmarks.packages import PackageSpec
 from benchmarks.workloads import workload
 
-__all__ = ["compare_lookups", "measure"]
-
 OURS, THEIRS, LIMIT = "embershard", "FBGEMM, tuned", "random-row limit"
 
 

@@ -7,8 +7,6 @@ from benchmarks.harness import Bench
 from benchmarks.packages import SMALL
 from benchmarks.rows.lookup import compare_lookups
 
-__all__ = ["measure"]
-
 
 def measure(bench: Bench) -> None:
     for bags in (1, 64, 512):

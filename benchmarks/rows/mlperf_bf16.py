@@ -10,8 +10,6 @@ from benchmarks.packages import PackageSpec, Requests
 from benchmarks.servers import RESIDENT, Serve
 from embershard.bench import Objective
 
-__all__ = ["MLPERF", "MLPERF_REQUESTS", "measure"]
-
 MLPERF = PackageSpec(workload="dlrm_v2_100", dense_dtype="bf16")
 MLPERF_REQUESTS = Requests(package=MLPERF, examples=0, count=100)
 

@@ -11,8 +11,6 @@ from benchmarks.local import Local
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.torchrec import MODES, TorchRec
 
-__all__ = ["PEERS", "measure"]
-
 PEERS = True
 
 BATCHES = (("dlrm_v2_100", 256), ("rm2_10", 64), ("small", 1), ("small", 512), ("ranking", 200))

@@ -9,8 +9,6 @@ from benchmarks.packages import PackageSpec, Requests
 from benchmarks.servers import Serve
 from benchmarks.statistics import Bound
 
-__all__ = ["BY_NAME_ONLY", "measure"]
-
 BY_NAME_ONLY = True
 
 RANKING = PackageSpec(workload="ranking")

@@ -8,8 +8,6 @@ from benchmarks.packages import Requests
 from benchmarks.servers import NoModel
 from embershard.bench.load_options import Protocol
 
-__all__ = ["measure"]
-
 PROTOCOLS: dict[Protocol, str] = {
     "embershard": "Predict, packed",
     "oip": "ModelInfer, packed",

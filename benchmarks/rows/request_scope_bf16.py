@@ -10,8 +10,6 @@ from benchmarks.loads import Load
 from benchmarks.packages import PackageSpec, Requests
 from benchmarks.servers import Serve
 
-__all__ = ["measure"]
-
 ON = PackageSpec(workload="ranking", dense_dtype="bf16")
 OFF = replace(ON, variant="request_scope_off")
 

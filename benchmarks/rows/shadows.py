@@ -9,8 +9,6 @@ from benchmarks.packages import PackageSpec
 from benchmarks.rows.swaps import SHADOW_FLAGS, half_load
 from benchmarks.servers import ONE_THREAD, ServeModels, one_model
 
-__all__ = ["measure"]
-
 GOOD = PackageSpec(variant="shadow_good")
 SHADOWS = {
     "slow": "a shadow that takes 40 ms a batch",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from benchmarks.harness import Bench, Ratio
 from benchmarks.torchrun import Ranks
 
-__all__ = ["measure"]
-
 COUNTS = (10, 100, 1000)
 
 

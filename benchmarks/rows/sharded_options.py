@@ -6,8 +6,6 @@ from __future__ import annotations
 from benchmarks.harness import Bench, Ratio
 from benchmarks.torchrun import Ranks
 
-__all__ = ["measure"]
-
 TABLES = 26
 COMMS = ("fp16", "bf16", "int8")
 

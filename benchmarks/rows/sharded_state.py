@@ -11,8 +11,6 @@ from benchmarks.processes import child_process
 from benchmarks.statistics import Bound
 from benchmarks.torchrun import launch
 
-__all__ = ["measure"]
-
 RANK = "a rank"
 
 

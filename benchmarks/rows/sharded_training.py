@@ -8,8 +8,6 @@ from benchmarks.harness import Bench, Ratio
 from benchmarks.statistics import Bound
 from benchmarks.torchrun import Ranks
 
-__all__ = ["PEERS", "measure"]
-
 PEERS = True
 
 TABLES = 26

@@ -8,8 +8,6 @@ from benchmarks.packages import Requests
 from benchmarks.servers import ONE_THREAD, NoModel, Serve, Server
 from benchmarks.statistics import Bound
 
-__all__ = ["measure"]
-
 SERVERS: dict[str, Server] = {"front_end": NoModel(), "served": Serve(flags=ONE_THREAD)}
 SIDES = {"PredictStream, 4 streams": 4, "Predict, a call each": 0}
 

@@ -10,8 +10,6 @@ from benchmarks.packages import SMALL, PackageSpec, Requests
 from benchmarks.servers import ONE_THREAD, ServeModels, one_model
 from benchmarks.swaps import Swaps
 
-__all__ = ["LOAD", "SHADOW_FLAGS", "half_load", "measure"]
-
 LOAD = 0.5
 """Of the capacity."""
 

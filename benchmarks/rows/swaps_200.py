@@ -10,8 +10,6 @@ from benchmarks.rows.swaps import half_load
 from benchmarks.servers import ServeModels, one_model
 from benchmarks.swaps import Swaps
 
-__all__ = ["BY_NAME_ONLY", "measure"]
-
 BY_NAME_ONLY = True
 
 

@@ -6,8 +6,6 @@ from benchmarks.harness import Bench, Ratio
 from benchmarks.local import Child
 from benchmarks.torchrec import TorchRecTraining
 
-__all__ = ["PEERS", "measure"]
-
 PEERS = True
 
 EXAMPLES = 512

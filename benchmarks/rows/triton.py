@@ -8,8 +8,6 @@ from benchmarks.servers import Serve, Server
 from benchmarks.statistics import Bound
 from benchmarks.triton_models import InTriton, inferring
 
-__all__ = ["measure"]
-
 CASES = (("small_1", 1), ("small_20", 20))
 """Rows, and examples of a request. Both sides run with their defaults: a slot or an instance for
 each core."""

@@ -8,8 +8,6 @@ from benchmarks.servers import Server
 from benchmarks.statistics import Bound
 from benchmarks.triton_models import MODES, InTriton, TorchRecInTriton, inferring
 
-__all__ = ["PEERS", "measure"]
-
 PEERS = True
 
 

@@ -10,8 +10,6 @@ from benchmarks.packages import Requests
 from benchmarks.rows.mlperf_bf16 import MLPERF_REQUESTS
 from benchmarks.servers import RESIDENT, ServeModels
 
-__all__ = ["measure"]
-
 SMALL = Requests(examples=16, count=500)
 PAIRS = {"small_small": (SMALL, SMALL), "small_mlperf": (SMALL, MLPERF_REQUESTS)}
 

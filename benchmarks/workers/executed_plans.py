@@ -29,8 +29,6 @@ from embershard.sharding import (
     ShardingPlan,
 )
 
-__all__ = ["BATCH_SIZE", "FUSED_PARAMS", "sparse_part"]
-
 BATCH_SIZE = 512
 BATCHES = 4
 FUSED_PARAMS = {"optimizer": "rowwise_adagrad", "learning_rate": 0.01}

@@ -10,7 +10,5 @@ import sys
 
 from benchmarks.packages import PackageSpec, export
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     print(export(PackageSpec(**json.loads(sys.argv[1]))))

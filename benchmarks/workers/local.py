@@ -24,8 +24,6 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.bench.load_options import PooledRequest
 from embershard.serving import LocalPredictor
 
-__all__ = ["merged", "scores_of"]
-
 
 def main(given: dict[str, Any]) -> None:
     """Serves blocks until the input ends."""

@@ -30,8 +30,6 @@ from embershard.sharding import (
     state_blocks,
 )
 
-__all__: list[str] = []
-
 ROWS, DIM, EXAMPLES = 1_600_000, 64, 256
 KIB: Final = 1024
 

@@ -43,8 +43,6 @@ from embershard.sharding import (
     table_wise,
 )
 
-__all__: list[str] = []
-
 
 def main() -> None:
     """Joins the ranks, then serves blocks."""

@@ -16,8 +16,6 @@ from statistics import median
 from embershard.package.labels import write_label
 from embershard.serving.control import order
 
-__all__: list[str] = []
-
 
 def main(folder: Path, period_seconds: float) -> None:
     """Serves the lines until the input ends."""

@@ -15,8 +15,6 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection
 
-__all__: list[str] = []
-
 
 def main(kind: str, examples: int) -> None:
     """Serves blocks of steps over one batch."""

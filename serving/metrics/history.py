@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 
 from embershard.serving.metric import Histogram, Metric, Metrics
 
-__all__ = ["SAMPLES_MAX", "History", "Sample", "Totals", "between", "resident_bytes"]
-
 SAMPLES_MAX: Final = 600
 
 Sample: TypeAlias = dict[str, float | None]

@@ -18,8 +18,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from embershard.errors import UnavailableError
 
-__all__ = ["Handler", "HttpServer", "Response"]
-
 LOG = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 128

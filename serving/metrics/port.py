@@ -26,8 +26,6 @@ from embershard.serving.metrics.status import page_routes, status_json
 if TYPE_CHECKING:
     from embershard.serving import Server
 
-__all__ = ["CONTENT_TYPE", "Collector", "MetricsPort", "exposition"]
-
 
 class MetricsPort:
     """``/metrics`` for Prometheus, ``/healthz`` for who asks whether to send requests, and ``/``, a

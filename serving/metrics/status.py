@@ -14,8 +14,6 @@ from embershard.serving.metrics.history import REQUESTS, History
 from embershard.serving.metrics.http_server import Handler, Response
 from embershard.serving.repository import ServedPackage
 
-__all__ = ["page_routes", "status_json"]
-
 PAGE: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

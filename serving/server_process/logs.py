@@ -16,8 +16,6 @@ from typing import Final, NamedTuple, Protocol
 
 from embershard.formatting import printable
 
-__all__ = ["DescriptorStream", "EventLog", "LogRecords", "LogStream", "log_what_libraries_report"]
-
 LOG = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 0.5

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from embershard.serving import Server
     from embershard.serving.server_process.logs import EventLog
 
-__all__ = ["Refresher"]
-
 CLOSE_SECONDS: Final = 1.0
 
 

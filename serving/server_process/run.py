@@ -35,8 +35,6 @@ from embershard.version import __version__
 if TYPE_CHECKING:
     from embershard.serving.metrics import MetricsPort
 
-__all__ = ["ProcessOptions", "run_server", "spin_briefly"]
-
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 SIGNALS = {*STOP_SIGNALS, signal.SIGHUP}
 RECORDING_POLL_SECONDS = 0.5

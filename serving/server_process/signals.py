@@ -9,8 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["EndAtOnce", "raise_idle_threads"]
-
 POLL_SECONDS: Final = 0.1
 
 

@@ -13,8 +13,6 @@ from embershard.serving.server_process.logs import EventLog
 if TYPE_CHECKING:
     from embershard.serving import Server
 
-__all__ = ["SlowRequestLog"]
-
 SLOW_LINES_PER_SECOND: Final = 50
 WAIT_SECONDS: Final = 1.0
 

@@ -15,15 +15,6 @@ from typing import Final
 from embershard.serving._native import load_extension
 from embershard.serving.server_process.logs import DescriptorStream
 
-__all__ = [
-    "core_count",
-    "open_closed_streams",
-    "prepare_process",
-    "set_malloc_options",
-    "stop_waiting_for_reader",
-    "write_aside",
-]
-
 INT_MAX: Final = (1 << 31) - 1
 MALLOC_OPTIONS: Final = {
     -1: "MALLOC_TRIM_THRESHOLD_",

@@ -20,8 +20,6 @@ from embershard.serving.triton.options import TritonOptions
 if TYPE_CHECKING:
     from embershard.package import Package
 
-__all__ = ["BACKEND", "CONFIG_FILE", "backend_directory", "model_config"]
-
 CONFIG_FILE: Final = "config.pbtxt"
 """In the folder of the model, beside its versions."""
 

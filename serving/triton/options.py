@@ -12,8 +12,6 @@ from embershard.serving.options import (
     tables_option,
 )
 
-__all__ = ["TritonOptions"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TritonOptions:

@@ -9,8 +9,6 @@ from embershard.errors import InputError
 from embershard.serving.triton.configuration import CONFIG_FILE, model_config
 from embershard.serving.triton.options import TritonOptions
 
-__all__ = ["write_model_config"]
-
 
 def write_model_config(
     package: str | Path, options: TritonOptions | None = None, *, force: bool = False
