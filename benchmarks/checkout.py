@@ -44,11 +44,7 @@ class Checkout:
 
     @staticmethod
     def at(path: Path) -> Checkout:
-        """The checkout in a folder.
-
-        Raises:
-            ConfigError: the folder has no ``.venv``.
-        """
+        """The checkout in a folder."""
         root = path.resolve()
         if not (root / ".venv" / "bin" / "python").exists():
             raise ConfigError(f"{path}: expected a checkout with .venv; run `make install` there")
@@ -71,11 +67,7 @@ class Checkout:
         return self.module("embershard", "serve", repository, "--port", 0, *arguments)
 
     def program(self, name: str, *arguments: object) -> Command:
-        """A compiled program.
-
-        Raises:
-            ConfigError: it is not built.
-        """
+        """A compiled program."""
         path = self.root / "build" / "benchmarks" / "programs" / name
         if not path.exists():
             raise ConfigError(f"{path}: no such program; run `make benchmark-programs` there")

@@ -101,11 +101,7 @@ def measured(blocks: Sequence[Mapping[str, object]]) -> Measured:
 
 
 def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Measured]]:
-    """Of each model, by planner, as it is measured.
-
-    Raises:
-        RuntimeError: a rank failed.
-    """
+    """Of each model, by planner, as it is measured."""
     launch = f"-W ignore -m torch.distributed.run --standalone --nproc-per-node {ranks} -m"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "request.json"

@@ -88,11 +88,7 @@ class Load:
         return session.shared(key, lambda: self.server.start(session, checkout))
 
     def started(self, session: Session, checkout: Checkout) -> Callable[[LoadOptions], RunResult]:
-        """One run of the load tool on the server, with its CPU time.
-
-        Raises:
-            RuntimeError: with ``all_ok`` a request was not answered OK.
-        """
+        """One run of the load tool on the server, with its CPU time."""
         running, pool = self.running(session, checkout), self._pool(checkout)
         processes = [running.process, *running.others]
 

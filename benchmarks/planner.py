@@ -112,12 +112,7 @@ def greedy(tables: Sequence[DrawnTable], ranks: int, name: str) -> dict[str, lis
 def torchrec(
     tables: Sequence[DrawnTable], ranks: int, cap: int, peers: Path
 ) -> tuple[dict[str, list[list[int]]], float, int]:
-    """TorchRec's planner's, its CPU seconds and the number of its proposals.
-
-    Raises:
-        RuntimeError: it found no plan.
-        subprocess.TimeoutExpired: it does not end.
-    """
+    """TorchRec's planner's, its CPU seconds and the number of its proposals."""
     request = {
         "tables": [each._asdict() for each in tables],
         "ranks": ranks,

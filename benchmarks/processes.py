@@ -124,9 +124,6 @@ def server_process(
     Args:
         cores: that it runs on. None: all.
         metrics: whether its next line ends in the URL of its metrics port.
-
-    Raises:
-        RuntimeError: it ended before it listened.
     """
     process = subprocess.Popen(
         command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True

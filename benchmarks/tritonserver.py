@@ -91,10 +91,6 @@ def tritonserver(
         backends: the folder of backends.
         options: further ones of the program.
         environment: added to this process's.
-
-    Raises:
-        FileNotFoundError: there is no tritonserver.
-        TritonEndedError: it ended before it was ready.
     """
     program = find_tritonserver()
     if program is None:

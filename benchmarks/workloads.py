@@ -136,11 +136,7 @@ class Workload:
 
 
 def workload(name: str) -> Workload:
-    """One of ``WORKLOADS``, by name.
-
-    Raises:
-        InputError: an unknown name.
-    """
+    """One of ``WORKLOADS``, by name."""
     if name not in WORKLOADS:
         raise InputError(f"workload: expected one of {', '.join(WORKLOADS)}; got {name!r}")
     return WORKLOADS[name]()

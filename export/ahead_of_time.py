@@ -53,10 +53,6 @@ def compile_ahead(
         out: the file to write, ``.pt2``.
         dtype: of the linear layers.
         timeout_seconds: how long it may take.
-
-    Raises:
-        ExportError: there is no C++ compiler, the time is over, or torch cannot compile an
-            operation.
     """
     with tempfile.TemporaryDirectory(prefix="embershard.compile.") as cache:
         arguments = (str(os.getpid()), str(package.path), str(out), dtype, cache)

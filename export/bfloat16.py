@@ -36,9 +36,6 @@ def round_layers(module: nn.Module, graph: fx.Graph) -> tuple[nn.Module, fx.Grap
 
     Returns:
         What holds the same with rounded weights, and the graph that names it.
-
-    Raises:
-        ExportError: there is no layer to round.
     """
     rounded = copy.deepcopy(graph)
     holder: dict[str, Any] = {

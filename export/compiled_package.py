@@ -25,11 +25,7 @@ _MEMBERS = {"abm", "adx", "bf16", "f16c", "fp", "fphp", "i8mm", "movbe", "pni", 
 
 
 def instructions_of(cpuinfo: Path = _CPUINFO) -> list[str]:
-    """Names of this machine's instruction sets, as Linux lists them, sorted.
-
-    Raises:
-        UnavailableError: it does not say.
-    """
+    """Names of this machine's instruction sets, as Linux lists them, sorted."""
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     for line in text.splitlines():
         key, _, flags = line.partition(":")

@@ -113,11 +113,6 @@ def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
     Args:
         modules: embedding modules by path.
         schema: the inputs; every one of its sparse inputs is looked up.
-
-    Raises:
-        ExportError: a feature that the schema lacks, a sparse input that no table looks up, a
-            table name that is used twice, or weights or rows that module and schema do not agree
-            on.
     """
     tables: dict[str, Tensor] = {}
     for path, module in modules.items():

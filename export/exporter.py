@@ -62,10 +62,6 @@ def write_inputs(writer: PackageWriter, program: DenseProgram) -> list[InputSpec
 
 
 def _producer() -> Producer:
-    """
-    Raises:
-        ExportError: FBGEMM is not installed.
-    """
     version = importlib.metadata.version
     for name in FBGEMM_DISTRIBUTIONS:
         try:

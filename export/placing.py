@@ -18,11 +18,7 @@ AUTO = "auto"
 
 
 def check_strategy(strategy: str) -> None:
-    """Whether ``place`` knows it.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Whether ``place`` knows it."""
     known = [*STRATEGIES, AUTO]
     if strategy not in known:
         raise InputError(f"plan: expected one of {', '.join(known)}, got {strategy!r}")

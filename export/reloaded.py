@@ -228,11 +228,7 @@ def _is_raised(block: Any) -> bool:
 
 
 def _check_for_nothing(condition: torch.SymBool, kept: list[Any], given: list[Any]) -> None:
-    """``if kept.numel() == 0: return kept`` is the same as going on: both have no elements then.
-
-    Raises:
-        ExportError: another branch on what a batch holds.
-    """
+    """``if kept.numel() == 0: return kept`` is the same as going on: both have no elements then."""
     if len(kept) == len(given) == 1 and isinstance(kept[0], Tensor):
         empty: Any = kept[0].numel() == 0
         same = isinstance(empty, torch.SymBool) and empty.node.expr == condition.node.expr

@@ -29,9 +29,6 @@ def check_requests(samples: Sequence[SampleRequest], schema: Schema, limits: Lim
     """Refuse samples that contradict the schema, the limits or themselves.
 
     Ids and the lengths of single lists are not looked at.
-
-    Raises:
-        ExportError: "samples: <number>: <part>: expected ..., got ...".
     """
     for number, sample in enumerate(samples):
         problems = request_problems(sample, schema.dense, schema.sparse, limits)

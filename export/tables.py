@@ -53,9 +53,6 @@ def write_table(
 
     Returns:
         What the manifest says of it, the mean squared and the largest error included.
-
-    Raises:
-        ExportError: a value that cannot be stored.
     """
     error = _Error()
     try:

@@ -90,9 +90,6 @@ def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
     Returns:
         A script module; ``forward(list of tensors, list of tensors, int64 [B])`` gives a dict
         from output name to tensor.
-
-    Raises:
-        ExportError: TorchScript cannot express an operation; it is named.
     """
     module = fx.GraphModule(root, graph, class_name="DenseProgram").eval()
     module.graph.eliminate_dead_code()
@@ -128,11 +125,7 @@ def run_program(
     example_inputs: list[Tensor],
     request_of_example: Tensor,
 ) -> dict[str, Tensor]:
-    """Run a program of `compile_program`.
-
-    Raises:
-        ExportError: an operation fails; it is named.
-    """
+    """Run a program of `compile_program`."""
     try:
         with torch.no_grad():
             outputs: dict[str, Tensor] = program(request_inputs, example_inputs, request_of_example)
@@ -173,9 +166,6 @@ def load_graph(path: Path) -> tuple[Any, Any]:
 
     Returns:
         Its graph, frozen, and what must live as long as that.
-
-    Raises:
-        ExportError: the file holds no program.
     """
     try:
         with _known_warnings_ignored():

@@ -150,10 +150,6 @@ def trace(module: nn.Module) -> fx.Graph:
 
     Returns:
         The graph; its first placeholder is dense, its second sparse.
-
-    Raises:
-        ExportError: torch.fx cannot follow the module (the line is named), or forward does not
-            take two arguments.
     """
     name = type(module).__name__
     try:

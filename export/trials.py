@@ -146,10 +146,6 @@ def check_program(
 
     Returns:
         What the outputs are.
-
-    Raises:
-        ExportError: they differ, either fails, or an output is no float32 with a row for each
-            example or request, never finite, or not finite if lists are empty.
     """
     checker = _Checker(module, traced, program, modules, output_scopes)
     trials = (*TRIALS, WITHOUT_LISTS) if program.layout.sequences else TRIALS

@@ -33,12 +33,7 @@ def parse_weights(text: str) -> Weights:
 
 
 def weights_of(tables: Iterable[str], weights: Weights) -> dict[str, WeightType]:
-    """The weight type of each table; the first pattern that fits counts.
-
-    Raises:
-        ExportError: an unknown type, a table that no pattern fits, a pattern that no table fits, or
-            one behind patterns that fit all of its tables.
-    """
+    """The weight type of each table; the first pattern that fits counts."""
     names = list(tables)
     if isinstance(weights, str):
         return dict.fromkeys(names, _known(weights))

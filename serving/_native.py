@@ -15,11 +15,7 @@ _EXTENSION: Final = "embershard.serving._predictor"
 
 
 def load_extension() -> ModuleType:
-    """The extension module. The first call maps libtorch, without Python's torch.
-
-    Raises:
-        InternalError: torch or the extension is not installed.
-    """
+    """The extension module. The first call maps libtorch, without Python's torch."""
     # The extension finds libtorch beside itself when both are installed in one folder, as pip
     # does; loading it here first serves every other layout.
     library = _package_folder("torch") / "lib" / "libtorch.so"
@@ -31,11 +27,7 @@ def load_extension() -> ModuleType:
 
 
 def extension_folder() -> Path:
-    """Where the extension is installed, and what is built with it below. Loads nothing.
-
-    Raises:
-        InternalError: the extension is not installed.
-    """
+    """Where the extension is installed, and what is built with it below. Loads nothing."""
     spec = importlib.util.find_spec(_EXTENSION)
     if spec is None or spec.origin is None:
         raise InternalError(f"the C++ extension {_EXTENSION} is not installed")

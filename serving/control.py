@@ -222,11 +222,7 @@ def _carry_out(server: Server, document: dict[str, Any]) -> LoadCost | dict[str,
 
 
 def _remove_dead(path: Path) -> None:
-    """Removes the socket of a server that is no more.
-
-    Raises:
-        ConfigError: it is none, or one listens there.
-    """
+    """Removes the socket of a server that is no more."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

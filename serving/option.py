@@ -57,10 +57,7 @@ def _options(of: Any) -> Iterator[tuple[Field[Any], _Option]]:
 
 
 def check_options(options: Any) -> None:
-    """
-    Raises:
-        ConfigError: an option of another type, out of its range, or none of its choices.
-    """
+    """Refuse an option of another type, out of its range, or none of its choices."""
     for each, described in _options(options):
         value = getattr(options, each.name)
         if described.choices and value not in described.choices:

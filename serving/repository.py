@@ -30,9 +30,6 @@ def check_models(repository: Path, models: Sequence[str]) -> list[str]:
 
     Returns:
         Those that are to be served, each once, in order.
-
-    Raises:
-        NotFoundError: no models there, or one of them not.
     """
     found = _models(repository)
     if not found:

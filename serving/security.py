@@ -18,10 +18,6 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
 
     Args:
         report: gets a sentence when a file has changed and cannot be used. From any thread.
-
-    Raises:
-        ConfigError: a certificate, key, token or trusted key that cannot be used; a token that
-            would cross a network unencrypted; model control open to anyone on a network.
     """
     plain = options.token_file and not options.tls_certificate and not options.token_without_tls
     if plain and not _is_loopback(options.host):

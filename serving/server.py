@@ -236,11 +236,7 @@ def _reporter(
 
 
 def _check_record(path: str, repository: Path) -> None:
-    """Refuse at once what would be refused after the tables are loaded.
-
-    Raises:
-        ConfigError: the file exists, its folder does not, or it would lie in a model's folder.
-    """
+    """Refuse at once what would be refused after the tables are loaded."""
     if not path:
         return
     if Path(path).exists():
@@ -252,11 +248,7 @@ def _check_record(path: str, repository: Path) -> None:
 
 
 def _check_recorded(path: str, models: Sequence[str]) -> None:
-    """Likewise, of what is to be recorded.
-
-    Raises:
-        ConfigError: it is more than one model.
-    """
+    """Likewise, of what is to be recorded."""
     if path and len(models) > 1:
         raise ConfigError(
             "record: a recording (--record) is of one model: expected one (--model NAME), "

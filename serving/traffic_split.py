@@ -22,12 +22,7 @@ class TrafficSplit(NamedTuple):
 
 
 def parse_traffic(text: str) -> TrafficSplit:
-    """``LABEL=PERCENT``; empty: no split.
-
-    Raises:
-        ConfigError: another form, a label other than canary and stable, a label twice, two labels,
-            no percentage, more than 100 % in all.
-    """
+    """``LABEL=PERCENT``; empty: no split."""
     if not isinstance(text, str):
         raise ConfigError(f"traffic: expected LABEL=PERCENT, got {text!r:.60}")
     if not text:
@@ -62,11 +57,7 @@ def _parse_part(part: str) -> tuple[str, float]:
 
 
 def parse_weights(text: str) -> dict[str, float]:
-    """``NAME=WEIGHT,...``; empty: every model has weight 1.
-
-    Raises:
-        ConfigError: another form, a model twice, a weight that is not 0.001 to 1000.
-    """
+    """``NAME=WEIGHT,...``; empty: every model has weight 1."""
     if not isinstance(text, str):
         raise ConfigError(f"model_weights: expected NAME=WEIGHT,..., got {text!r:.60}")
     weights: dict[str, float] = {}

@@ -90,10 +90,6 @@ def draw_requests(
         model: as its server describes it.
         sources: for each sparse input, where its ids come from.
         options: the same options and model give the same requests.
-
-    Raises:
-        InputError: a request would exceed one of the server's limits; it says which option to
-            lower.
     """
     unknown = set(options.lengths) - {""} - {item.name for item in model.sparse}
     if unknown:
@@ -182,11 +178,7 @@ class _Column:
 
 
 def length_span(item: ServedInput, options: TrafficOptions) -> Span:
-    """How many ids a list of one input has.
-
-    Raises:
-        InputError: an option for this input alone asks for more than the schema's ``max_ids``.
-    """
+    """How many ids a list of one input has."""
     if item.name in options.lengths:
         span = options.lengths[item.name]
         if item.max_ids and span[1] > item.max_ids:

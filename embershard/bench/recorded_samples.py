@@ -22,10 +22,6 @@ def recorded_samples(path: Path, manifest: Manifest) -> list[SampleRequest]:
     Args:
         path: what ``embershard serve --record`` wrote.
         manifest: of a package with the schema of the recorded one.
-
-    Raises:
-        InputError: it cannot be read, was recorded from a model of another schema, or has no
-            answered request.
     """
     recording = read_recording(path)
     if recording.fingerprint != int(manifest.fingerprint, 16):

@@ -39,11 +39,7 @@ class Replay:
     """Whether all of them that were answered well name their model."""
 
     def check_model(self, served: ServedModel) -> None:
-        """Whether a model reads these requests as the one that they were recorded from.
-
-        Raises:
-            InputError: its schema is another one.
-        """
+        """Whether a model reads these requests as the one that they were recorded from."""
         if served.fingerprint != self.recording.fingerprint:
             raise InputError(
                 f"{self.path}: recorded from {self.recording.model} {self.recording.version} with "
@@ -73,11 +69,7 @@ class AnswerCheck:
 
 
 def read_replay(path: Path) -> Replay:
-    """Read a recording as requests to send.
-
-    Raises:
-        InputError: as `read_recording`; or it holds no calls.
-    """
+    """Read a recording as requests to send."""
     recording = read_recording(path)
     if not recording.calls:
         raise InputError(f"{path}: expected recorded calls, got a recording without any")

@@ -234,11 +234,7 @@ def search_rate(
     objective: Objective,
     run: Callable[[str, LoadOptions], RunResult],
 ) -> tuple[RunResult, RateSearch]:
-    """The last run, at the highest rate that holds, and the search that led to it.
-
-    Raises:
-        UnavailableError: the objective held at no rate.
-    """
+    """The last run, at the highest rate that holds, and the search that led to it."""
     search, results = find_rate(objective, options.load, run, trial_seconds=options.trial_seconds)
     last = search.trials[-1]
     if not last.whole:

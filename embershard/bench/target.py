@@ -76,11 +76,6 @@ def find_target(
     Args:
         tls: how to connect. None: without TLS.
         token: empty: none.
-
-    Raises:
-        InputError: not of that form, what cannot be a token, or an address that is not loopback
-            without ``allow_remote``: load on someone else's machine takes intent.
-        UnavailableError: a host that does not resolve.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -35,11 +35,7 @@ HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def check_address(address: object) -> str:
-    """The address itself, if it is ``host:port``.
-
-    Raises:
-        InputError: anything else: no port, a URL, no text.
-    """
+    """The address itself, if it is ``host:port``."""
     found = ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if found is None or not 1 <= int(found[1]) <= 65535:
         raise InputError(
@@ -49,11 +45,7 @@ def check_address(address: object) -> str:
 
 
 def check_timeout(seconds: object) -> float:
-    """Seconds to wait, at most a year.
-
-    Raises:
-        InputError: no number, not above 0, or not finite.
-    """
+    """Seconds to wait, at most a year."""
     number = None if isinstance(seconds, bool) else seconds
     if isinstance(number, (int, float, np.integer, np.floating)) and 0 < number < float("inf"):
         return float(min(number, TIMEOUT_SECONDS_MAX))
@@ -61,22 +53,14 @@ def check_timeout(seconds: object) -> float:
 
 
 def at_least_one(what: str, given: object) -> int:
-    """A whole number from 1 up.
-
-    Raises:
-        InputError: anything else.
-    """
+    """A whole number from 1 up."""
     if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
         return given
     raise InputError(f"{what}: expected at least 1, got {given!r:.40}")
 
 
 def name_of(what: str, given: object) -> str:
-    """Text that UTF-8 can hold.
-
-    Raises:
-        InputError: anything else.
-    """
+    """Text that UTF-8 can hold."""
     if isinstance(given, str) and not HALF_A_PAIR.search(given):
         return given
     raise InputError(f"{what}: expected text, got {given!r:.40}")
@@ -108,11 +92,7 @@ def _short_text(what: str, given: object, *, bytes_max: int) -> str:
 
 
 def names_of(what: str, given: object) -> list[str]:
-    """A list of texts.
-
-    Raises:
-        InputError: a single one, no sequence, or something else among them.
-    """
+    """A list of texts."""
     if isinstance(given, str):
         raise InputError(f"{what}: expected a list of names, got the string {given!r}")
     if not isinstance(given, Sequence):
@@ -121,22 +101,14 @@ def names_of(what: str, given: object) -> list[str]:
 
 
 def priority_of(given: object) -> pb.Priority:
-    """The priority of that name.
-
-    Raises:
-        InputError: anything but ``interactive`` and ``background``.
-    """
+    """The priority of that name."""
     if isinstance(given, str) and given in PRIORITIES:
         return PRIORITIES[given]
     raise InputError(f"priority: expected interactive or background, got {given!r:.40}")
 
 
 def version_of(given: object) -> int:
-    """A version's number, or 0.
-
-    Raises:
-        InputError: anything else.
-    """
+    """A version's number, or 0."""
     number = None if isinstance(given, bool) else given
     if isinstance(number, (int, np.integer)) and 0 <= number <= VERSION_MAX:
         return int(number)

@@ -66,9 +66,6 @@ def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array
     Args:
         name: the input, for messages.
         values: shape ``(n,)``.
-
-    Raises:
-        RequestError: neither integers of 64 bits nor strings, or some of each.
     """
     if isinstance(values, np.ndarray):
         if values.dtype.kind == "i":
@@ -99,11 +96,7 @@ def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array
 
 
 def floats_of(name: str, values: object) -> Float32Array:
-    """Float32, of the shape that the values have.
-
-    Raises:
-        RequestError: not numbers, or rows of different sizes.
-    """
+    """Float32, of the shape that the values have."""
     array = array_of(name, values)
     if array.dtype.kind not in "biuf":
         raise RequestError(f"input {name!r}: expected numbers, got {values!r:.80}")

@@ -90,11 +90,7 @@ class Tls:
 
 
 def check_token(token: object) -> str:
-    """The token itself. Empty: none.
-
-    Raises:
-        InputError: what cannot stand in a header; its words do not quote it.
-    """
+    """The token itself. Empty: none."""
     if isinstance(token, str) and TOKEN.fullmatch(token):
         return token
     raise InputError(
@@ -103,11 +99,7 @@ def check_token(token: object) -> str:
 
 
 def read_token(path: str | Path) -> str:
-    """What the file holds, white space around it aside.
-
-    Raises:
-        InputError: a file that cannot be read, is empty, or holds what cannot be a token.
-    """
+    """What the file holds, white space around it aside."""
     token = check_token(_bytes_of("token", path).decode("latin-1").strip())
     if not token:
         raise InputError(f"token: {path}: expected a token, got an empty file")

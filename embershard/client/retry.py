@@ -26,11 +26,7 @@ def deadline_in(timeout_seconds: float | None, *, default: float) -> float:
 
 
 def remaining_seconds(deadline: float, *, address: str) -> float:
-    """Until a deadline; above 0.
-
-    Raises:
-        DeadlineError: it has passed.
-    """
+    """Until a deadline; above 0."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise DeadlineError(f"{address}: the deadline passed before the request was sent")

@@ -18,11 +18,7 @@ BYTES_MAX = 64 << 20
 
 
 def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machine: Machine) -> str:
-    """The comparison as text; writes the machine of `--recalibrate`.
-
-    Raises:
-        InputError: the package has no such plan, or the metrics cannot be read or do not fit it.
-    """
+    """The comparison as text; writes the machine of `--recalibrate`."""
     from embershard.planner.served_devices import compare_devices, read_batches
 
     manifest = package.manifest

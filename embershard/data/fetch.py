@@ -22,11 +22,7 @@ DOWNLOAD_TIMEOUT_SECONDS = 300
 
 
 def download_wheel(folder: Path) -> Path:
-    """Download the wheel into ``folder`` with this interpreter's pip, without installing it.
-
-    Raises:
-        DataError: pip failed or took too long; holds the command and pip's last line.
-    """
+    """Download the wheel into ``folder`` with this interpreter's pip, without installing it."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), RECBOLE]
     shown = " ".join(command[1:])
     try:

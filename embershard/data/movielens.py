@@ -123,9 +123,6 @@ def movielens_from_log(log: RatingLog) -> MovieLens:
 
     The splits are the first 80 %, the next 10 % and the last 10 % of the ratings in the order
     of time. Ratings of one user and second have equal request inputs, and are one request.
-
-    Raises:
-        DataError: fewer than 10 ratings.
     """
     count = len(log)
     if count < RATINGS_MIN:

@@ -79,12 +79,7 @@ class RatingLog:
 
 
 def read_movielens_files(folder: Path) -> RatingLog:
-    """Read either layout, whichever the folder holds.
-
-    Raises:
-        DataError: neither layout is there, or a file says something that cannot be: file, line,
-            column, expected and got.
-    """
+    """Read either layout, whichever the folder holds."""
     folder = Path(folder)
     if (folder / "ml-100k.inter").is_file():
         user_table, item_table = _recbole_users(folder), _recbole_items(folder)

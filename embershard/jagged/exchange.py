@@ -73,9 +73,6 @@ def received(
         stride_per_rank: examples of each rank; not of a variable batch.
         stagger: a divisor of the ranks, whose ranks stand in rows of ``num_workers / stagger``;
             their strides are read by column.
-
-    Raises:
-        InputError: tensors that contradict keys, ranks, strides or each other.
     """
     first = 3 if variable_stride_per_key else 2
     if len(tensors) != first and len(tensors) != first + 1:

@@ -48,11 +48,7 @@ def counts_of_lengths(lengths: Tensor, num_keys: int) -> list[int]:
 
 
 def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
-    """Number of values of each key, from offsets [num_keys * B + 1]. Waits for the device.
-
-    Raises:
-        InputError: the first offset is not 0.
-    """
+    """Number of values of each key, from offsets [num_keys * B + 1]. Waits for the device."""
     examples = (offsets.size(0) - 1) // max(num_keys, 1)
     at = torch.arange(num_keys + 1, device=offsets.device) * examples
     bounds: list[int] = offsets[at].to(torch.int64).tolist()  # TorchScript lists int64 only
@@ -62,11 +58,7 @@ def counts_of_offsets(offsets: Tensor, num_keys: int) -> list[int]:
 
 
 def counts_at(offsets: Tensor, bounds: list[int]) -> list[int]:
-    """Number of values between positions of ``offsets``. Waits for the device.
-
-    Raises:
-        InputError: the first offset is not 0.
-    """
+    """Number of values between positions of ``offsets``. Waits for the device."""
     ends: list[int] = offsets[torch.tensor(bounds, device=offsets.device)].to(torch.int64).tolist()
     if ends[0] != 0:
         raise InputError(f"offsets: expected the first to be 0, got {ends[0]}")
@@ -116,10 +108,6 @@ def pad_jagged(
 
     Returns:
         [B, width, ...], dtype of ``values``.
-
-    Raises:
-        InputError: ``width`` or every length is negative, or ``padding`` is no value of
-            ``values``' dtype.
     """
     integers = not values.is_floating_point() and not values.is_complex()
     if integers and (not math.isfinite(padding) or padding != math.floor(padding)):

@@ -173,11 +173,7 @@ class FusedTables:
 
 
 def check_storage(compute_kernel: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Refuse weights that cannot be kept so.
-
-    Raises:
-        InputError: another device, kernel or dtype, or a kernel of CUDA on CPU.
-    """
+    """Refuse weights that cannot be kept so."""
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"device: expected cpu or cuda, got {device}")
     if compute_kernel not in COMPUTE_KERNELS:

@@ -36,11 +36,7 @@ def count_lookup(steps: Tensor) -> int:
 
 
 def check_halves(optimizer: FusedOptimizer, shapes: Sequence[tuple[int, int]]) -> None:
-    """Refuse rows that have no two halves.
-
-    Raises:
-        InputError: a table of an odd dim, with ``ema_rowwise_adagrad``.
-    """
+    """Refuse rows that have no two halves."""
     for rows, dim in shapes:
         if optimizer.has_average and dim % 2:
             raise InputError(

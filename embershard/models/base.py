@@ -56,11 +56,7 @@ class Score(nn.Module):
 
 
 def check_one_logit(layer_sizes: Sequence[int]) -> None:
-    """Refuse last layers that do not end in one logit.
-
-    Raises:
-        InputError: they do not.
-    """
+    """Refuse last layers that do not end in one logit."""
     if not layer_sizes or layer_sizes[-1] != 1:
         raise InputError(
             "over_arch_layer_sizes: expected the last to be 1, for one logit an example; "

@@ -196,11 +196,7 @@ class OverArch(nn.Module):
 
 
 def check_dense_width(layer_sizes: Sequence[int], dim: int) -> None:
-    """Refuse dense layers that do not end in the tables' width.
-
-    Raises:
-        InputError: they do not.
-    """
+    """Refuse dense layers that do not end in the tables' width."""
     if not layer_sizes or layer_sizes[-1] != dim:
         raise InputError(
             f"dense_arch_layer_sizes: expected the last to be {dim}, the tables' embedding_dim; "

@@ -25,9 +25,6 @@ def fused_tables(
     """The memory of all tables, looked up table by table, feature by feature; and parameters that
     are views of it: reading, loading and checkpointing them is reading and writing what the
     kernel trains.
-
-    Raises:
-        InputError: several data types, or tables that the kernels cannot train.
     """
     types = {table.name: table.data_type for table in configs}
     if len(set(types.values())) > 1:
@@ -59,11 +56,7 @@ def momentum_of(
 
 
 def copy_optimizer_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Copy ``state`` into the tensors of ``own``.
-
-    Raises:
-        InputError: other keys or shapes. Nothing has changed then.
-    """
+    """Copy ``state`` into the tensors of ``own``: all of it, or nothing."""
     if own.keys() != state.keys():
         raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")
     for key, tensor in own.items():
@@ -79,11 +72,7 @@ def copy_optimizer_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor])
 def check_stays(
     configs: Sequence[EmbeddingConfig], tables: AnyFusedTables, fn: Callable[[Tensor], Tensor]
 ) -> None:
-    """Refuse what ``nn.Module._apply`` would do to the tables, if it moves or casts them.
-
-    Raises:
-        InputError: it does.
-    """
+    """Refuse what ``nn.Module._apply`` would do to the tables, if it moves or casts them."""
     for table, weight in zip(configs, tables.weights, strict=True):
         moved = fn(weight[:1])
         if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:

@@ -144,11 +144,7 @@ class _Weights(nn.Module):
 
 
 def check_names(features: Iterable[str]) -> None:
-    """Refuse names that cannot be part of a key of torch's state dicts.
-
-    Raises:
-        InputError: there is one.
-    """
+    """Refuse names that cannot be part of a key of torch's state dicts."""
     for feature in features:
         if "." in feature:
             raise InputError(
@@ -188,11 +184,7 @@ def positions_of(lengths: Tensor, total: int) -> Tensor:
 
 
 def check_positions(where: str, lengths: Tensor, most: int) -> None:
-    """Refuse bags that position weights do not reach to the end of.
-
-    Raises:
-        InputError: there is one.
-    """
+    """Refuse bags that position weights do not reach to the end of."""
     if lengths.numel() and int(lengths.max()) > most:
         raise InputError(
             f"{where}expected at most {most} ids a bag, as many as position weights; got "

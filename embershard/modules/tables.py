@@ -58,11 +58,7 @@ def new_weight(table: EmbeddingConfig, device: torch.device | str | None) -> nn.
 
 
 def check_tables(tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False) -> None:
-    """Refuse tables that cannot stand in one collection.
-
-    Raises:
-        InputError: no tables, two of one name, or a weighted mean.
-    """
+    """Refuse tables that cannot stand in one collection."""
     if not tables:
         raise InputError("tables: expected at least one, got none")
     name, count = Counter(table.name for table in tables).most_common(1)[0]
@@ -77,11 +73,7 @@ def check_tables(tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False
 
 
 def check_one_dim(tables: Sequence[EmbeddingConfig]) -> None:
-    """Refuse tables of several widths.
-
-    Raises:
-        InputError: there are some.
-    """
+    """Refuse tables of several widths."""
     dims = {table.name: table.embedding_dim for table in tables}
     if len(set(dims.values())) > 1:
         raise InputError(f"tables: expected one embedding_dim for all of them, got {dims}")
@@ -92,9 +84,6 @@ def embedding_names(tables: Sequence[EmbeddingConfig]) -> list[str]:
 
     Returns:
         Per table in order, per its features in order.
-
-    Raises:
-        InputError: two outputs would have one key.
     """
     uses = Counter(feature for table in tables for feature in table.feature_names)
     names = [

@@ -17,9 +17,6 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
 
     Args:
         features: with ``inverse_indices`` if its batch is variable.
-
-    Raises:
-        InputError: no inverse indices, of other keys, or one that is no example of its key.
     """
     if not features.variable_stride_per_key():
         return features

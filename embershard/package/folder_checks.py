@@ -61,11 +61,7 @@ _DIGEST_LINE = re.compile(rb"([0-9a-f]{64})  manifest\.json\n", re.ASCII)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads manifest.json, after comparing it with manifest.sha256.
-
-    Raises:
-        PackageError: either is missing or damaged, or they do not belong together.
-    """
+    """Reads manifest.json, after comparing it with manifest.sha256."""
     if not folder.is_dir():
         raise PackageError(f"{folder}: missing folder of a package")
     for file in (MANIFEST_DIGEST, MANIFEST):
@@ -85,12 +81,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Compares the folder's files and their sizes with the manifest.
-
-    Raises:
-        PackageError: a file that is missing, unexpected, no regular file (symbolic links are
-            refused, wherever they lead), or of another size.
-    """
+    """Compares the folder's files and their sizes with the manifest."""
     listed = {*manifest.files, MANIFEST, MANIFEST_DIGEST}
     found = set(_walk(folder))
     for file in sorted(found | listed):
@@ -105,11 +96,7 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 
 def check_hash(folder: Path, file: str, spec: FileSpec) -> None:
-    """Reads a file and compares its digest.
-
-    Raises:
-        PackageError: another digest.
-    """
+    """Reads a file and compares its digest."""
     with (folder / file).open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != spec.sha256:

@@ -47,9 +47,6 @@ def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArra
 
     Returns:
         int64 ``[N]``, a copy.
-
-    Raises:
-        InputError: an id is neither, is out of range, or the list mixes both kinds.
     """
     if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
         if ids.ndim != 1:

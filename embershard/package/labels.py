@@ -34,11 +34,7 @@ class WrittenLabels(NamedTuple):
 
 
 def parse_labels(data: bytes) -> dict[str, int]:
-    """Versions by label.
-
-    Raises:
-        PackageError: not an object of ``canary``, ``shadow`` and ``stable`` with versions from 1.
-    """
+    """Versions by label."""
     document = parse_json(data, LABELS_FILE)
     if not isinstance(document, dict):
         raise refusal(LABELS_FILE, "", expected="an object", got=json.dumps(document))
@@ -53,11 +49,7 @@ def parse_labels(data: bytes) -> dict[str, int]:
 
 
 def read_labels(model_folder: Path) -> dict[str, int]:
-    """The labels of a model; none without the file.
-
-    Raises:
-        PackageError: as `parse_labels`, more than 4096 bytes, or no regular file.
-    """
+    """The labels of a model; none without the file."""
     # Not to wait for who writes, where it is a FIFO.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -168,12 +160,7 @@ def _change_labels(
 
 
 def _served_beside(folder: Path, label: str, version: int, served: int) -> int:
-    """The default version of a server, once ``version`` has the label.
-
-    Raises:
-        RequestError: it is ``version``.
-        NotFoundError: the server has another repository.
-    """
+    """The default version of a server, once ``version`` has the label."""
     if served == version:
         raise RequestError(
             f"{label}: expected a version other than the default version of the server, got "
@@ -188,11 +175,7 @@ def _served_beside(folder: Path, label: str, version: int, served: int) -> int:
 
 
 def _default_beside(folder: Path, label: str, version: int, labels: dict[str, int]) -> int:
-    """The default version, without a ``stable`` one, once ``version`` has the label.
-
-    Raises:
-        RequestError: there is none.
-    """
+    """The default version, without a ``stable`` one, once ``version`` has the label."""
     versions = {version_of(each.parent.name) for each in folder.glob(f"*/{MANIFEST}")}
     others = versions - {0, version, *labels.values()}
     if not others:

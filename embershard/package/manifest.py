@@ -96,11 +96,7 @@ class TableSpec(Part):
         return self.rows * self.dim * 4
 
     def with_error(self, *, mse: float, max_error: float) -> TableSpec:
-        """The same table with its measured difference from the float32 weights.
-
-        Raises:
-            InputError: a number that is negative, infinite or NaN.
-        """
+        """The same table with its measured difference from the float32 weights."""
         for field, value in (("mse", mse), ("max_error", max_error)):
             if not 0 <= value < math.inf:
                 expected = "a finite number of at least 0"

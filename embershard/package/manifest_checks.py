@@ -26,11 +26,7 @@ SAMPLES_BYTES_MAX: Final = 1 << 30
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Parses and checks the bytes of manifest.json.
-
-    Raises:
-        PackageError: "manifest.json: <field>: expected ..., got ...".
-    """
+    """Parses and checks the bytes of manifest.json."""
     manifest, document = parse_model(Manifest, data, MANIFEST)
     for check in (_check_names, _check_tables, _check_inputs, _check_files, _check_sizes):
         check(manifest)

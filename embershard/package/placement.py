@@ -94,11 +94,7 @@ def make_plan(package: Package, devices: Sequence[str], *, name: str, strategy: 
 
 
 def check_plan_name(name: str) -> None:
-    """Whether a plan may have that name.
-
-    Raises:
-        InputError: it may not.
-    """
+    """Whether a plan may have that name."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise InputError(f"plan: expected {PATTERN_WORDS[NAME_PATTERN]}, got {name!r}")
     if len(name) > PLAN_NAME_MAX:

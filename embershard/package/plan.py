@@ -39,9 +39,6 @@ def parse_plan(data: bytes, name: str, tables: Sequence[TableSpec]) -> Plan:
         data: the file's bytes.
         name: of the plan, as the manifest lists it.
         tables: what the plan must place.
-
-    Raises:
-        PackageError: "plans/<name>.json: <field>: expected ..., got ...".
     """
     file = f"plans/{name}.json"
     plan, _ = parse_model(Plan, data, file)

@@ -79,10 +79,6 @@ class SafetensorsFile:
             path: the file.
             file: its path in the package, for refusals.
             align: what the data's start must be a multiple of.
-
-        Raises:
-            PackageError: a header that is cut, is no JSON, starts its data elsewhere, or whose
-                tensors do not fill the file exactly.
         """
         size = path.stat().st_size
         with path.open("rb") as stream:
@@ -128,9 +124,6 @@ class SafetensorsFile:
             name: of the tensor.
             dtype: what it must be: "U8", "I32", "I64" or "F32".
             shape: what it must be, None where any size will do.
-
-        Raises:
-            PackageError: it is missing, or of another dtype or shape.
         """
         expected = f"{dtype} [{', '.join('n' if size is None else str(size) for size in shape)}]"
         stored = self.tensors.get(name)

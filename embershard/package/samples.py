@@ -188,9 +188,6 @@ def check_samples(
         manifest: of the model.
         file: for the message.
         outputs: whether they must have every output; else none is looked at.
-
-    Raises:
-        PackageError: sizes or outputs that contradict the manifest, or more than its limits.
     """
     for number, sample in enumerate(samples):
         problems = itertools.chain(

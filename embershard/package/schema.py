@@ -134,11 +134,7 @@ class Schema:
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuses a name that no manifest can hold.
-
-    Raises:
-        InputError: not a string, empty, over 256 bytes of UTF-8, or with control characters.
-    """
+    """Refuses a name that no manifest can hold."""
     if not isinstance(name, str):
         raise InputError(f"{what}: name: expected a string, got {name!r}")
     problem = name_problem(name)

@@ -28,11 +28,6 @@ def parse_json(data: bytes, file: str) -> Any:
     Args:
         data: the file's bytes.
         file: its path in the package, for refusals.
-
-    Raises:
-        PackageError: field ``json``: not UTF-8, a byte order mark, a syntax error, a key twice
-            in one object, NaN or infinity, an integer beyond 64 bits, deeper than 32 levels,
-            or larger than 64 MiB.
     """
     if len(data) > BYTES_MAX:
         raise refusal(file, "json", expected=f"at most {BYTES_MAX} bytes", got=f"{len(data)}")

@@ -54,9 +54,6 @@ def open_vocabulary(
         path: the file.
         file: its path in the package, for refusals.
         ids: what n must be. None: anything.
-
-    Raises:
-        PackageError: a damaged header, or tensors of another name, dtype or shape.
     """
     opened = SafetensorsFile.open(path, file, align=ALIGN)
     opened.check_names(["keys", "rows"])
@@ -67,11 +64,7 @@ def open_vocabulary(
 
 
 def check_vocabulary(keys: NDArray[np.int64], rows: NDArray[np.int64], file: str) -> None:
-    """Reads all of a vocabulary.
-
-    Raises:
-        PackageError: keys that do not increase, a row outside 0 .. n - 1, or a row twice.
-    """
+    """Reads all of a vocabulary."""
     falls = np.flatnonzero(keys[1:] <= keys[:-1])
     if len(falls):
         at = int(falls[0]) + 1
