@@ -30,7 +30,7 @@ _VERSION_MAX: Final = (1 << 63) - 1
 
 
 def identity_of(out: Path) -> tuple[str, int]:
-    """Model and version of a package, from where it is to lie: ``<repository>/<model>/<version>``."""
+    """Model and version of a package that is to lie at ``<repository>/<model>/<version>``."""
     version, model = version_of(out.name), out.absolute().parent.name
     if not version:
         raise InputError(
