@@ -22,9 +22,9 @@
 #include "engine/engine.h"
 #include "engine/served_models.h"
 #include "fuzz/expect.h"
-#include "grpc/request_parser.h"
+#include "grpc/embershard/request_parser.h"
+#include "grpc/predict/wire_messages.h"
 #include "grpc/status_map.h"
-#include "grpc/wire_messages.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t size_max);
 

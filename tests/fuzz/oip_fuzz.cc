@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "fuzz/merged_request.h"
-#include "grpc/oip_messages.h"
+#include "grpc/open_inference/oip_messages.h"
 #include "inference/open_inference.pb.h"
 
 namespace embershard {

@@ -9,7 +9,7 @@
 
 #include "embershard/v1/predictor.pb.h"
 #include "fuzz/merged_request.h"
-#include "grpc/predict_messages.h"
+#include "grpc/embershard/predict_messages.h"
 
 namespace embershard {
 namespace {

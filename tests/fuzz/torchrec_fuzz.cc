@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fuzz/merged_request.h"
-#include "grpc/torchrec_messages.h"
+#include "grpc/torchrec/torchrec_messages.h"
 #include "torchrec/predictor.pb.h"
 
 namespace embershard {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine_snapshot.h"
-#include "grpc/security_options.h"
+#include "grpc/connection/security_options.h"
 #include "telemetry/telemetry.h"
 
 namespace embershard {

@@ -30,7 +30,7 @@
 #include "engine/model_control.h"
 #include "engine/model_source.h"
 #include "engine/served_models.h"
-#include "grpc/serialized.h"
+#include "grpc/embershard/serialized.h"
 #include "grpc/server.h"
 #include "model/model.h"
 #include "package/manifest.h"

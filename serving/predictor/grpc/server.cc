@@ -8,14 +8,14 @@
 #include <mutex>
 #include <utility>
 
-#include "grpc/credentials.h"
+#include "grpc/connection/credentials.h"
+#include "grpc/connection/listener.h"
+#include "grpc/connection/open_connections.h"
+#include "grpc/embershard/predictor_service.h"
 #include "grpc/health/health_service.h"
-#include "grpc/listener.h"
-#include "grpc/oip_service.h"
-#include "grpc/open_connections.h"
-#include "grpc/predictor_service.h"
-#include "grpc/reflection_service.h"
-#include "grpc/torchrec_service.h"
+#include "grpc/open_inference/oip_service.h"
+#include "grpc/reflection/reflection_service.h"
+#include "grpc/torchrec/torchrec_service.h"
 
 namespace embershard {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "base/status.h"
 #include "engine/served_models.h"
-#include "grpc/connection_limits.h"
+#include "grpc/connection/connection_limits.h"
+#include "grpc/connection/security_options.h"
 #include "grpc/recorder.h"
-#include "grpc/security_options.h"
 
 namespace embershard {
 

@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "grpc/health/v1/health.pb.h"
-#include "grpc/message_parser.h"
-#include "grpc/wire_messages.h"
+#include "grpc/predict/message_parser.h"
+#include "grpc/predict/wire_messages.h"
 
 namespace embershard {
 namespace {

@@ -1,4 +1,4 @@
-#include "grpc/bearer_token.h"
+#include "grpc/connection/bearer_token.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "grpc/connection_limits.h"
+#include "grpc/connection/connection_limits.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "grpc/open_connections.h"
+#include "grpc/connection/open_connections.h"
 #include "grpc/raw_http2.h"
 #include "grpc/serving_fixture.h"
 #include "testing/wait_for.h"

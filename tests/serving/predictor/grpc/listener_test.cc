@@ -1,4 +1,4 @@
-#include "grpc/listener.h"
+#include "grpc/connection/listener.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

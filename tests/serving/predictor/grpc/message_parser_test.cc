@@ -1,6 +1,6 @@
 // What is no message of ours, or takes far more memory than bytes, is refused before it is parsed.
 
-#include "grpc/message_parser.h"
+#include "grpc/predict/message_parser.h"
 
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>

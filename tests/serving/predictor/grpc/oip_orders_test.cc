@@ -1,6 +1,6 @@
 // Orders to load and unload, as clients of the Open Inference Protocol give them.
 
-#include "grpc/oip_orders.h"
+#include "grpc/open_inference/oip_orders.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>

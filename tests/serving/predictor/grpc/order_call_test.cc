@@ -1,4 +1,4 @@
-#include "grpc/order_call.h"
+#include "grpc/open_inference/order_call.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>

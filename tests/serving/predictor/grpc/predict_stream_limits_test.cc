@@ -8,9 +8,9 @@
 #include <string>
 #include <thread>
 
-#include "grpc/predict_stream.h"
+#include "grpc/embershard/request_parser.h"
+#include "grpc/predict/predict_stream.h"
 #include "grpc/predict_stream_fixture.h"
-#include "grpc/request_parser.h"
 #include "testing/wait_for.h"
 
 namespace embershard {

@@ -1,6 +1,6 @@
 // Many requests on one call: each is answered by itself, whatever becomes of the others.
 
-#include "grpc/predict_stream.h"
+#include "grpc/predict/predict_stream.h"
 
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>

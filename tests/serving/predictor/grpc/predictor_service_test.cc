@@ -1,4 +1,4 @@
-#include "grpc/predictor_service.h"
+#include "grpc/embershard/predictor_service.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "grpc/request_parser.h"
+#include "grpc/embershard/request_parser.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "grpc/serialized.h"
+#include "grpc/embershard/serialized.h"
 
 #include <gtest/gtest.h>
 

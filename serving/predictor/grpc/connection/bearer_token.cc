@@ -1,0 +1,92 @@
+#include "grpc/connection/bearer_token.h"
+
+#include <openssl/crypto.h>
+#include <strings.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "base/sha256.h"
+
+namespace embershard {
+namespace {
+
+constexpr std::chrono::seconds kBetweenLooks{1};
+constexpr size_t kTokenCharsMin = 16;
+constexpr size_t kTokenCharsMax = 4096;
+constexpr std::string_view kScheme = "Bearer ";
+constexpr std::string_view kSpace = " \t\r\n";
+
+// As RFC 6750 has it.
+bool MayStandInToken(char each) {
+  return (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
+         (each >= '0' && each <= '9') ||
+         std::string_view("-._~+/=").find(each) != std::string::npos;
+}
+
+std::string_view Stripped(std::string_view text) {
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BearerToken>> BearerToken::Open(
+    const std::string& path, std::function<void(const std::string&)> report) {
+  std::unique_ptr<BearerToken> token(new BearerToken(path, std::move(report)));
+  Status status;
+  {
+    MutexLock lock(token->mutex_);
+    status = token->Read();
+  }
+  if (!status.ok()) return status;
+  return token;
+}
+
+BearerToken::BearerToken(std::string path, std::function<void(const std::string&)> report)
+    : path_(std::move(path)), report_(std::move(report)) {}
+
+Status BearerToken::Read() {
+  stamp_ = FileStamp::Of(path_);
+  Result<std::string> text = ReadSmallFile(path_, 2 * kTokenCharsMax);
+  if (!text.ok()) return text.status();
+  const std::string_view token = Stripped(*text);
+  if (token.size() < kTokenCharsMin || token.size() > kTokenCharsMax ||
+      !std::ranges::all_of(token, MayStandInToken)) {
+    // What is in it stays a secret also where it is wrong.
+    return InvalidArgument(path_ +
+                           ": expected one token of 16 to 4096 letters, digits and -._~+/=");
+  }
+  digest_ = Sha256Hex(token.data(), token.size());
+  return {};
+}
+
+Status BearerToken::LookLocked() { return FileStamp::Of(path_) == stamp_ ? Status() : Read(); }
+
+bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
+  // The scheme is no secret, and case is nothing to it.
+  if (header.size() < kScheme.size() ||
+      strncasecmp(header.data(), kScheme.data(), kScheme.size()) != 0) {
+    return false;
+  }
+  const std::string_view shown = Stripped(header.substr(kScheme.size()));
+  const std::string digest = Sha256Hex(shown.data(), shown.size());
+  Status looked;
+  bool is_token;
+  {
+    MutexLock lock(mutex_);
+    if (now >= next_look_) {
+      next_look_ = now + kBetweenLooks;
+      looked = LookLocked();
+    }
+    is_token = CRYPTO_memcmp(digest.data(), digest_.data(), digest_.size()) == 0;
+  }
+  // Without the lock: a report may take long, and every call asks here.
+  if (!looked.ok() && report_) report_(looked.message() + "; the token before it holds on");
+  return is_token;
+}
+
+}  // namespace embershard

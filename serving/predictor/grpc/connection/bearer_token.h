@@ -1,0 +1,46 @@
+// The token that calls must bring, in a file that may be replaced.
+
+#ifndef EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_
+#define EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/file_stamp.h"
+#include "base/mutex.h"
+#include "base/status.h"
+
+namespace embershard {
+
+// Thread-safe. It keeps a digest, never the token.
+class BearerToken {
+ public:
+  // `report`: see SecurityOptions. kInvalidArgument where the file does not hold one token: 16 to
+  // 4096 letters, digits and -._~+/=, white space around it aside.
+  static Result<std::unique_ptr<BearerToken>> Open(const std::string& path,
+                                                   std::function<void(const std::string&)> report);
+
+  // Whether `header`, the value of "authorization", is "Bearer" and the token. How long it takes
+  // does not tell how much of it is right. Looks whether the file has changed, at most once a
+  // second.
+  bool Accepts(std::string_view header, Clock::time_point now);
+
+ private:
+  BearerToken(std::string path, std::function<void(const std::string&)> report);
+  Status Read() REQUIRES(mutex_);
+  Status LookLocked() REQUIRES(mutex_);  // Why the file that is new cannot be used.
+
+  const std::string path_;
+  const std::function<void(const std::string&)> report_;
+  Mutex mutex_;
+  FileStamp stamp_ GUARDED_BY(mutex_);              // Of what was read last.
+  std::string digest_ GUARDED_BY(mutex_);           // Of the token.
+  Clock::time_point next_look_ GUARDED_BY(mutex_);  // When the file is to be looked at again.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_

@@ -1,0 +1,56 @@
+#include "grpc/connection/connection_limits.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace embershard {
+namespace {
+
+constexpr int kNever = std::numeric_limits<int>::max();  // To gRPC.
+
+// A peer has this long to begin to speak the protocol.
+constexpr int kHandshakeMilliseconds = 10000;
+
+// Pings that come too soon before the peer is hung up on.
+constexpr int kPingStrikes = 2;
+
+int Milliseconds(std::chrono::milliseconds time) {
+  return static_cast<int>(std::min<int64_t>(time.count(), kNever));
+}
+
+int MillisecondsOrNever(std::chrono::milliseconds time) {
+  return time.count() == 0 ? kNever : Milliseconds(time);
+}
+
+}  // namespace
+
+void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
+  const auto set = [builder](const char* argument, int value) {
+    builder->AddChannelArgument(argument, value);
+  };
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  set(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_calls);
+  set(GRPC_ARG_MAX_CONNECTION_IDLE_MS, MillisecondsOrNever(limits.idle));
+  set(GRPC_ARG_MAX_CONNECTION_AGE_MS, MillisecondsOrNever(limits.age));
+  set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, MillisecondsOrNever(limits.age_grace));
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, MillisecondsOrNever(limits.keepalive));
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, MillisecondsOrNever(limits.keepalive_timeout));
+  // Without this, pings of a connection without calls are too many whenever they come.
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, Milliseconds(limits.min_ping));
+  set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, limits.min_ping.count() == 0 ? 0 : kPingStrikes);
+  // gRPC knows how large a compressed message is when all of it is in memory: a megabyte of
+  // zeros becomes a gigabyte, whatever the largest message.
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  // Nor is each message offered to what would compress it; and no service tells of channels.
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  set(GRPC_ARG_ENABLE_CHANNELZ, 0);
+}
+
+}  // namespace embershard

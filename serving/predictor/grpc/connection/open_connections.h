@@ -1,0 +1,127 @@
+// The connections of a server: how many are open, and which of them flood it.
+
+#ifndef EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_
+#define EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mutex.h"
+
+namespace embershard {
+
+// gRPC owns a connection once it has it, and says nothing when it closes it. The descriptor
+// tells: it is no longer open, or is another file. Thread-safe.
+//
+// A flood is more than kFloodCalls unauthenticated calls in a second, those of the health service
+// among them, and ends kFloodPeriod after the last such second. gRPC 1.51 has no bound for what it
+// reads ahead of them. During a flood:
+//   - A connection that has sent more than kUnauthenticatedBytes and has made no authenticated call
+//     is closed. Its address floods. A new client whose first message is that large may be closed
+//     with them, and connects again.
+//   - gRPC gets one new connection of an address that floods each kAdmissionPeriod, in their order.
+//     The others wait, unread: the address may be a proxy's, with other clients behind it.
+class OpenConnections {
+ public:
+  // Gets words for an operator: who is refused here learns nothing but that. May be empty.
+  using Report = std::function<void(const std::string& words)>;
+
+  // Gets a connection and the descriptor that it came to.
+  using Take = std::function<void(int listening, File connection)>;
+
+  static constexpr uint64_t kFloodCalls = 1000;
+  static constexpr uint64_t kUnauthenticatedBytes = 32 << 10;
+  static constexpr std::chrono::seconds kFloodPeriod{3};
+  static constexpr std::chrono::milliseconds kAdmissionPeriod{50};
+
+  // `most`: 0: any number. `report` is called once a minute at most of each matter, by the thread
+  // that calls Add() or by the one that Start() starts.
+  explicit OpenConnections(size_t most, Report report = {})
+      : most_(most), report_(std::move(report)) {}
+  OpenConnections(const OpenConnections&) = delete;
+  OpenConnections& operator=(const OpenConnections&) = delete;
+  ~OpenConnections();  // Calls Stop().
+
+  // Whether there may be one more. If so, `connection` counts until its descriptor is closed, by
+  // whomever. Looks which have been closed where they seem to be as many as may be, at most
+  // once in ten milliseconds: a flood of those that are refused costs little.
+  bool Add(const File& connection, Clock::time_point now) EXCLUDES(mutex_);
+
+  // Connections for which there was no room.
+  uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+  // Admit() calls `take` from now on. `close_flooding`: starts the thread that closes flooding
+  // connections, which calls `take` too. REQUIRES: called once, before the first Admit().
+  void Start(Take take, bool close_flooding);
+
+  // Gives the connection away if there may be one more, at once unless its address floods.
+  // Otherwise closes it.
+  void Admit(int listening, File connection, Clock::time_point now) EXCLUDES(mutex_);
+
+  // Ends the thread and closes what it has not given away. Safe to call more than once, from one
+  // thread. REQUIRES: Admit() is not called any more.
+  void Stop() EXCLUDES(mutex_);
+
+  // A call came without a token. Takes no lock.
+  void CountUnauthenticatedCall();
+
+  // The connection of this peer, as gRPC names it, has made an authenticated call.
+  void SetAuthenticated(const std::string& peer) EXCLUDES(mutex_);
+
+ private:
+  struct Counted {
+    int descriptor;
+    dev_t device;
+    ino_t inode;
+    std::string peer;  // As gRPC names it; empty unless flooding connections are closed.
+  };
+  struct Waiting {
+    std::string address;
+    int listening;
+    File connection;
+  };
+  void Sweep() REQUIRES(mutex_);
+  void WatchForFloods() EXCLUDES(mutex_);
+  // Closes connections and gives away those whose time has come. Not under the lock.
+  void Pace(Clock::time_point now, bool is_flood) EXCLUDES(mutex_);
+  std::vector<File> Flooding(Clock::time_point now) REQUIRES(mutex_);
+  std::vector<Waiting> Admitted(Clock::time_point now) REQUIRES(mutex_);
+
+  const size_t most_;
+  const Report report_;
+  std::atomic<uint64_t> refused_ = 0;
+  std::atomic<uint64_t> unauthenticated_calls_ = 0;
+
+  Mutex mutex_;
+  CondVar changed_;  // Signalled during a flood and at the end.
+  Take take_;        // Set by Start().
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  Clock::time_point next_report_ GUARDED_BY(mutex_) = Clock::time_point::min();
+  std::vector<Counted> counted_ GUARDED_BY(mutex_);
+  size_t open_after_sweep_ GUARDED_BY(mutex_) = 0;
+  Clock::time_point next_sweep_ GUARDED_BY(mutex_) = Clock::time_point::min();
+  std::unordered_set<std::string> authenticated_ GUARDED_BY(mutex_);  // Peers.
+  // Addresses that flood, and when the next connection of each may be given away.
+  std::unordered_map<std::string, Clock::time_point> flooding_ GUARDED_BY(mutex_);
+  std::deque<Waiting> waiting_ GUARDED_BY(mutex_);  // Oldest first.
+
+  std::thread watcher_;  // Not started unless flooding connections are closed.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_

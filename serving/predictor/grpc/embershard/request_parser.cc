@@ -1,0 +1,162 @@
+#include "grpc/embershard/request_parser.h"
+
+#include <google/protobuf/stubs/logging.h>
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unaligned.h"
+#include "batching/door.h"
+#include "batching/find_names.h"
+#include "batching/packed.h"
+#include "tensors/request_parameters.h"
+
+namespace embershard {
+namespace {
+
+std::string Hex(uint64_t value) {
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), value, 16).ptr;
+  const std::string text(digits, end);
+  return std::string(16 - text.size(), '0') + text;
+}
+
+// Views `bytes` as values of type T. `where` names them in a refusal.
+template <class T>
+Status View(const std::string& bytes, const std::string& where, Unaligned<T>* view) {
+  if (bytes.size() % sizeof(T) != 0) {
+    return InvalidArgument(where + ": expected a multiple of " + std::to_string(sizeof(T)) +
+                           " bytes, got " + std::to_string(bytes.size()));
+  }
+  *view = Unaligned<T>(bytes.data(), bytes.size() / sizeof(T));
+  return {};
+}
+
+// Refuses an input that was sent before.
+Status Once(const std::string& name, size_t position, std::vector<bool>* seen) {
+  if ((*seen)[position]) return GivenTwice(name);
+  (*seen)[position] = true;
+  return {};
+}
+
+Status CheckSize(const char* field, const std::string& text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return {};
+  return InvalidArgument(std::string(field) + ": expected at most " + std::to_string(bytes_max) +
+                         " bytes, got " + std::to_string(text.size()));
+}
+
+// Memory of a message. Packed arrays are what large and frequent requests hold, and protobuf's own
+// answer walks every field by reflection, which takes longer than the rest of the parser.
+uint64_t HeldBytes(const v1::PredictRequest& message) {
+  const v1::Packed& packed = message.packed();
+  const bool only_packed = message.has_packed() && message.outputs().empty() &&
+                           message.dense().empty() && message.sparse().empty() &&
+                           message.GetReflection()->GetUnknownFields(message).empty() &&
+                           packed.GetReflection()->GetUnknownFields(packed).empty();
+  if (!only_packed) return message.SpaceUsedLong();
+  uint64_t bytes = sizeof(message) + sizeof(packed);
+  for (const std::string* field :
+       {&message.model(), &message.label(), &message.request_id(), &message.traffic_key(),
+        &packed.request_dense(), &packed.example_dense(), &packed.lengths(), &packed.values(),
+        &packed.weights()}) {
+    bytes += sizeof(*field) + field->capacity();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void SilenceProtobuf() {
+  static std::once_flag silenced;
+  std::call_once(silenced, [] { google::protobuf::SetLogHandler(nullptr); });
+}
+
+Status RequestParser::Parse(const v1::PredictRequest& message, Request* request) const {
+  Status status = CheckSize("request_id", message.request_id(), kRequestIdBytesMax);
+  if (status.ok()) status = CheckSize("traffic_key", message.traffic_key(), kTrafficKeyBytesMax);
+  if (status.ok()) status = ParsePriority(message, request);
+  if (!status.ok()) return status;
+  Result<std::vector<size_t>> outputs = FindOutputs(schema_, engine_->names(), message.outputs());
+  if (!outputs.ok()) return outputs.status();
+  request->outputs_wanted = std::move(*outputs);
+  request->num_examples = message.num_examples();
+  request->held_bytes = HeldBytes(message);
+  if (message.has_packed()) {
+    if (message.dense_size() + message.sparse_size() > 0) {
+      return InvalidArgument("request: expected packed or named inputs, got both");
+    }
+    return ParsePacked(message.packed(), request);
+  }
+  status = ParseDense(message, request);
+  return status.ok() ? ParseSparse(message, request) : status;
+}
+
+Status RequestParser::ParsePriority(const v1::PredictRequest& message, Request* request) {
+  switch (message.priority()) {
+    case v1::PRIORITY_UNSPECIFIED:
+    case v1::PRIORITY_INTERACTIVE:
+      request->priority = Priority::kInteractive;
+      return {};
+    case v1::PRIORITY_BACKGROUND:
+      request->priority = Priority::kBatch;
+      return {};
+    default:
+      return InvalidArgument("priority: expected 0..2, got " + std::to_string(message.priority()));
+  }
+}
+
+Status RequestParser::ParsePacked(const v1::Packed& packed, Request* request) const {
+  if (packed.schema() != schema_.fingerprint) {
+    return {StatusCode::kFailedPrecondition, "packed.schema: expected " + Hex(schema_.fingerprint) +
+                                                 ", got " + Hex(packed.schema()) +
+                                                 "; ask GetModel for the schema being served"};
+  }
+  PackedArrays arrays;
+  Status status = View(packed.request_dense(), "packed.request_dense", &arrays.request_dense);
+  if (status.ok()) {
+    status = View(packed.example_dense(), "packed.example_dense", &arrays.example_dense);
+  }
+  if (status.ok()) status = View(packed.lengths(), "packed.lengths", &arrays.lengths);
+  if (status.ok()) status = View(packed.values(), "packed.values", &arrays.values);
+  if (status.ok()) status = View(packed.weights(), "packed.weights", &arrays.weights);
+  return status.ok() ? SplitPacked(schema_, engine_->limits(), arrays, request) : status;
+}
+
+Status RequestParser::ParseDense(const v1::PredictRequest& message, Request* request) const {
+  request->dense.assign(schema_.dense.size(), {});
+  std::vector<bool> seen(schema_.dense.size());
+  for (const v1::DenseValues& input : message.dense()) {
+    const Result<size_t> position = FindDense(schema_, engine_->names(), input.name());
+    if (!position.ok()) return position.status();
+    Status status = Once(input.name(), *position, &seen);
+    if (!status.ok()) return status;
+    DenseView& view = request->dense[*position];
+    status = View(input.values(), Feature(input.name()) + "values", &view.values);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* request) const {
+  request->sparse.assign(schema_.sparse.size(), {});
+  std::vector<bool> seen(schema_.sparse.size());
+  for (const v1::SparseValues& input : message.sparse()) {
+    const Result<size_t> position = FindSparse(schema_, engine_->names(), input.name());
+    if (!position.ok()) return position.status();
+    Status status = Once(input.name(), *position, &seen);
+    if (!status.ok()) return status;
+    SparseView& view = request->sparse[*position];
+    const std::string feature = Feature(input.name());
+    status = View(input.lengths(), feature + "lengths", &view.lengths);
+    if (status.ok()) status = View(input.values(), feature + "values", &view.values);
+    if (status.ok()) status = View(input.weights(), feature + "weights", &view.weights);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace embershard

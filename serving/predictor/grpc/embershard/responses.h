@@ -1,0 +1,22 @@
+// From what the engine says to the wire's messages.
+
+#ifndef EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_
+#define EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_
+
+#include <cstdint>
+
+#include "batching/request.h"
+#include "embershard/v1/predictor.pb.h"
+#include "engine/engine.h"
+
+namespace embershard {
+
+// `asked` is the message that `response` answers.
+void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
+                  const Response& response, v1::PredictResponse* message);
+
+void DescribeModel(const Engine& engine, uint64_t max_message_bytes, v1::GetModelResponse* message);
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_

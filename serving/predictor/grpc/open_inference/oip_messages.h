@@ -1,0 +1,55 @@
+// The messages of proto/inference/open_inference.proto, as a request and its answer.
+
+#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_
+#define EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "grpc/predict/arena_messages.h"
+#include "grpc/predict/wire_messages.h"
+#include "inference/open_inference.pb.h"
+
+namespace embershard {
+
+// What a request or a question names. `version`: a number in decimal digits, a label, or nothing.
+Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_view model,
+                                        std::string_view version);
+
+class OipMessages final : public WireMessages {
+ public:
+  // `on_stream`: answers on a stream lie in a message around them.
+  explicit OipMessages(bool on_stream) : on_stream_(on_stream) {}
+
+  Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const override;
+  std::chrono::nanoseconds timeout() const override;
+  Status Parse(const Engine& engine, Request* request) override;
+  void Fill(const Engine& engine, const Response& answer) override;
+  std::string_view id() const override { return messages_.asked().id(); }
+  uint32_t examples() const override { return examples_; }
+  Priority priority() const override { return priority_; }
+  uint64_t bytes_received() const override { return messages_.received_bytes(); }
+  uint64_t bytes_sent() const override {
+    return messages_.answer().infer_response().ByteSizeLong();
+  }
+  void Record(Recorder*, const Status&, std::chrono::system_clock::time_point) const override {}
+  Status Read(grpc::ByteBuffer* bytes) override { return messages_.Read(bytes); }
+  void Fail(const grpc::Status& status, std::chrono::milliseconds pushback) override;
+  grpc::ByteBuffer Write() const override {
+    const inference::ModelStreamInferResponse& answer = messages_.answer();
+    return on_stream_ ? WriteMessage(answer) : WriteMessage(answer.infer_response());
+  }
+
+ private:
+  const bool on_stream_;
+  ArenaMessages<inference::ModelInferRequest, inference::ModelStreamInferResponse> messages_;
+  uint32_t examples_ = 0;  // Once parsed, as the priority.
+  Priority priority_ = Priority::kInteractive;
+  bool is_batch_of_one_ = false;  // So are the outputs.
+};
+
+}  // namespace embershard
+
+#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_

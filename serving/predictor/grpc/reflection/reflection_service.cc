@@ -1,0 +1,142 @@
+#include "grpc/reflection/reflection_service.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <grpcpp/generic/async_generic_service.h>  // CallbackBidiHandler, in every release.
+#include <grpcpp/support/server_callback.h>
+
+#include <exception>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "embershard/v1/predictor.pb.h"
+#include "grpc/health/v1/health.pb.h"
+#include "grpc/predict/message_parser.h"
+#include "grpc/predict/wire_messages.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "grpc/status_map.h"
+#include "inference/open_inference.pb.h"
+#include "torchrec/predictor.pb.h"
+
+namespace embershard {
+namespace {
+
+namespace pb = google::protobuf;
+using Request = grpc::reflection::v1::ServerReflectionRequest;
+using Response = grpc::reflection::v1::ServerReflectionResponse;
+
+// The files whose services this server has. A call keeps the linker from dropping a file.
+std::vector<const pb::FileDescriptor*> ServedFiles() {
+  return {
+      v1::PredictRequest::descriptor()->file(), inference::ModelInferRequest::descriptor()->file(),
+      predictor::PredictionRequest::descriptor()->file(),
+      grpc::health::v1::HealthCheckRequest::descriptor()->file(), Request::descriptor()->file()};
+}
+
+void ListServices(Response* response) {
+  auto* const list = response->mutable_list_services_response();
+  for (const pb::FileDescriptor* const file : ServedFiles()) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      list->add_service()->set_name(file->service(i)->full_name());
+    }
+  }
+}
+
+// `file`, then the files that it imports, each once.
+void AddFile(const pb::FileDescriptor* file, std::set<const pb::FileDescriptor*>* added,
+             grpc::reflection::v1::FileDescriptorResponse* files) {
+  if (!added->insert(file).second) return;
+  pb::FileDescriptorProto description;
+  file->CopyTo(&description);
+  description.SerializeToString(files->add_file_descriptor_proto());
+  for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), added, files);
+}
+
+void Fail(grpc::StatusCode code, const std::string& message, Response* response) {
+  response->mutable_error_response()->set_error_code(code);
+  response->mutable_error_response()->set_error_message(message);
+}
+
+// `file`: null if there is none. `what`: the kind and the name that the client gave.
+void GiveFile(const pb::FileDescriptor* file, const std::string& what, Response* response) {
+  if (file == nullptr) return Fail(grpc::NOT_FOUND, what + ": not found", response);
+  std::set<const pb::FileDescriptor*> added;
+  AddFile(file, &added, response->mutable_file_descriptor_response());
+}
+
+void AnswerReflection(const Request& request, Response* response) {
+  response->set_valid_host(request.host());
+  *response->mutable_original_request() = request;
+  const pb::DescriptorPool& pool = *pb::DescriptorPool::generated_pool();
+  switch (request.message_request_case()) {
+    case Request::kListServices:
+      return ListServices(response);
+    case Request::kFileByFilename:
+      return GiveFile(pool.FindFileByName(request.file_by_filename()),
+                      "file '" + request.file_by_filename() + "'", response);
+    case Request::kFileContainingSymbol:
+      return GiveFile(pool.FindFileContainingSymbol(request.file_containing_symbol()),
+                      "symbol '" + request.file_containing_symbol() + "'", response);
+    case Request::kFileContainingExtension:
+    case Request::kAllExtensionNumbersOfType:
+      return Fail(grpc::NOT_FOUND, "no message of this server has extensions", response);
+    case Request::MESSAGE_REQUEST_NOT_SET:
+      return Fail(grpc::INVALID_ARGUMENT, "message_request: expected one of its fields, got none",
+                  response);
+  }
+}
+
+// One stream: reads a request, sends its answer, reads the next. It holds one of each at most.
+class ReflectionStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  ReflectionStream() { StartRead(&incoming_); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::OK);  // The client has half-closed the stream, or left.
+    const Status status = Answer();
+    if (!status.ok()) return Finish(ToGrpcStatus(status));
+    StartWrite(&outgoing_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::CANCELLED);
+    StartRead(&incoming_);
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  Status Answer() {
+    if (incoming_.Length() > kReflectionRequestBytesMax) {
+      return InvalidArgument("the reflection request: expected at most " +
+                             std::to_string(kReflectionRequestBytesMax) + " bytes, got " +
+                             std::to_string(incoming_.Length()));
+    }
+    try {
+      Request request;
+      Response response;
+      if (Status status = ParseMessage(&incoming_, &request); !status.ok()) return status;
+      AnswerReflection(request, &response);
+      outgoing_ = WriteMessage(response);
+      return {};
+    } catch (const std::exception& error) {  // Only memory can run out.
+      return Internal(std::string("the call failed: ") + error.what());
+    }
+  }
+
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+};
+
+}  // namespace
+
+ReflectionService::ReflectionService(const char* path) {
+  using grpc::internal::RpcServiceMethod;
+  AddMethod(new RpcServiceMethod(path, RpcServiceMethod::BIDI_STREAMING, nullptr));
+  MarkMethodRawCallback(0,
+                        new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
+                            [](grpc::CallbackServerContext*) { return new ReflectionStream(); }));
+}
+
+}  // namespace embershard
