@@ -1,8 +1,7 @@
 """Memory that this process may use."""
 
-import pytest
-
 from embershard.memory_limit import memory_limit
+from tests.cases import cases
 
 
 def test_the_memory_of_this_process_is_no_more_than_the_machines():
@@ -16,32 +15,28 @@ V1 = "5:cpu,cpuacct:/other\n4:memory:/pods/server\n1:name=systemd:/\n"
 MB = 1 << 20
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "limits", "expected"),
-    [
-        pytest.param(V2, {"pods/server/memory.max": 64 * MB}, 64 * MB, id="v2-own"),
-        pytest.param(V2, {"pods/memory.max": 32 * MB}, 32 * MB, id="v2-parent"),
-        pytest.param(V2, {"memory.max": 16 * MB}, 16 * MB, id="v2-root"),
-        pytest.param(
+    {
+        "v2-own": (V2, {"pods/server/memory.max": 64 * MB}, 64 * MB),
+        "v2-parent": (V2, {"pods/memory.max": 32 * MB}, 32 * MB),
+        "v2-root": (V2, {"memory.max": 16 * MB}, 16 * MB),
+        "v2-tightest": (
             V2,
             {"pods/server/memory.max": 64 * MB, "pods/memory.max": 32 * MB, "memory.max": "max"},
             32 * MB,
-            id="v2-tightest",
         ),
-        pytest.param(
-            V1, {"memory/pods/server/memory.limit_in_bytes": 48 * MB}, 48 * MB, id="v1-own"
-        ),
-        pytest.param(V1, {"memory/memory.limit_in_bytes": 24 * MB}, 24 * MB, id="v1-root"),
-        pytest.param(
+        "v1-own": (V1, {"memory/pods/server/memory.limit_in_bytes": 48 * MB}, 48 * MB),
+        "v1-root": (V1, {"memory/memory.limit_in_bytes": 24 * MB}, 24 * MB),
+        "both-hierarchies": (
             V1 + "0::/pods/server\n",
             {"unified/pods/memory.max": 40 * MB, "memory/pods/memory.limit_in_bytes": 56 * MB},
             40 * MB,
-            id="both-hierarchies",
         ),
-        pytest.param(V2, {"other/memory.max": 8 * MB}, None, id="another-cgroup"),
-        pytest.param(V1, {"memory/memory.limit_in_bytes": (1 << 63) - 4096}, None, id="v1-none"),
-        pytest.param("", {"memory.max": 16 * MB}, 16 * MB, id="own-cgroup-unknown"),
-    ],
+        "another-cgroup": (V2, {"other/memory.max": 8 * MB}, None),
+        "v1-none": (V1, {"memory/memory.limit_in_bytes": (1 << 63) - 4096}, None),
+        "own-cgroup-unknown": ("", {"memory.max": 16 * MB}, 16 * MB),
+    },
 )
 def test_memory_limit_is_the_tightest_of_the_own_cgroup_and_its_parents(
     tmp_path, own, limits, expected

@@ -12,6 +12,7 @@ from embershard.bench import LoadOptions, TrafficOptions
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
 from tests.bench.fake_predictor import answers, fake_predictor
+from tests.cases import cases
 from tests.repository.sources import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "format_0"
@@ -80,12 +81,12 @@ def test_a_bench_follows_the_default_version_through_a_swap(capsys, streams):
     assert "note       the default version changed from 7 to 8 during the bench" in out
 
 
-@pytest.mark.parametrize(
+@cases(
     ("flags", "named"),
-    [
-        pytest.param(("--version", "8"), (8, ""), id="version"),
-        pytest.param(("--label", "canary"), (0, "canary"), id="label"),
-    ],
+    {
+        "version": (("--version", "8"), (8, "")),
+        "label": (("--label", "canary"), (0, "canary")),
+    },
 )
 def test_a_bench_measures_the_version_or_label_that_is_given(capsys, flags, named):
     with fake_predictor() as fake:
@@ -96,21 +97,19 @@ def test_a_bench_measures_the_version_or_label_that_is_given(capsys, flags, name
     assert f"model      {shown} ipv4:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@cases(
     ("flags", "message"),
-    [
-        pytest.param(
+    {
+        "both": (
             ("--version", "8", "--label", "canary"),
             "expected a version or a label, got version 8 and label 'canary'",
-            id="both",
         ),
-        pytest.param(("--version", "-1"), "version: expected 0..", id="negative"),
-        pytest.param(
+        "negative": (("--version", "-1"), "version: expected 0.."),
+        "torchrec": (
             ("--label", "canary", "--protocol", "torchrec"),
             "expected no version or label with protocol 'torchrec', whose requests name none",
-            id="torchrec",
         ),
-    ],
+    },
 )
 def test_a_version_that_cannot_be_measured_is_refused(capsys, flags, message):
     with fake_predictor() as fake:
@@ -193,17 +192,16 @@ def test_an_objective_that_never_holds_is_an_error(capsys):
     assert "p50<0.001us held at none of the rates tried: 40.0, 20.0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param(["--target", "192.0.2.1:9"], "expected a loopback address", id="remote"),
-        pytest.param(["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected", id="rate"),
-        pytest.param(
+    {
+        "remote": (["--target", "192.0.2.1:9"], "expected a loopback address"),
+        "rate": (["--target", "127.0.0.1:1", "--rate", "0"], "rate: expected"),
+        "slo-and-in-flight": (
             ["--target", "127.0.0.1:1", "--slo", "p99<1ms", "--in-flight", "1"],
             "either --slo or --in-flight",
-            id="slo-and-in-flight",
         ),
-    ],
+    },
 )
 def test_what_makes_no_sense_is_refused(capsys, arguments, message):
     assert main(["bench", *arguments]) == 1

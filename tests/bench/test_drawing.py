@@ -11,6 +11,7 @@ from embershard.bench.id_sources import IdSource
 from embershard.client.schema import served_model
 from embershard.errors import InputError
 from tests.bench.fake_predictor import described
+from tests.cases import cases
 
 MODEL = served_model(described())
 SOURCES = {
@@ -116,22 +117,19 @@ def test_the_pool_is_bounded_in_bytes():
     assert len(draw(pool_requests=250)) == 250
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
-    [
-        pytest.param({"examples": ((1, 101),)}, "at most 100, the server's limit", id="examples"),
-        pytest.param(
+    {
+        "examples": ({"examples": ((1, 101),)}, "at most 100, the server's limit"),
+        "ids": (
             {"lengths": {"item": (200, 200)}, "examples": ((10, 10),)},
             "the server takes 1000: expected fewer examples or shorter lists",
-            id="ids",
         ),
-        pytest.param(
-            {"lengths": {"tags": (1, 4)}}, "at most 3 ids for 'tags', got 4", id="max-ids"
-        ),
-        pytest.param({"lengths": {"tag": (1, 4)}}, "'tag' is no sparse input", id="unknown-name"),
-        pytest.param({"pool_requests": 0}, "pool: expected 1", id="no-pool"),
-        pytest.param({"seed": -1}, "seed: expected 0 .. ", id="seed"),
-    ],
+        "max-ids": ({"lengths": {"tags": (1, 4)}}, "at most 3 ids for 'tags', got 4"),
+        "unknown-name": ({"lengths": {"tag": (1, 4)}}, "'tag' is no sparse input"),
+        "no-pool": ({"pool_requests": 0}, "pool: expected 1"),
+        "seed": ({"seed": -1}, "seed: expected 0 .. "),
+    },
 )
 def test_what_cannot_be_sent_is_refused(options, message):
     with pytest.raises(InputError, match=message):

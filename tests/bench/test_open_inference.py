@@ -10,6 +10,7 @@ from embershard.bench.load_options import PooledRequest
 from embershard.bench.protocols import in_protocol
 from embershard.client import ServedInput, ServedModel
 from embershard.errors import InputError
+from tests.cases import cases
 
 INPUTS = (
     ServedInput(name="age", kind="dense", scope="request"),
@@ -74,12 +75,12 @@ def test_a_request_says_the_same():
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("named", "version"),
-    [
-        pytest.param({"version": 12}, "12", id="version"),
-        pytest.param({"label": "canary"}, "canary", id="label"),
-    ],
+    {
+        "version": ({"version": 12}, "12"),
+        "label": ({"label": "canary"}, "canary"),
+    },
 )
 def test_a_version_and_a_label_are_the_models_version(named, version):
     ours = pb.PredictRequest(num_examples=1, **named)
@@ -97,25 +98,22 @@ def test_what_a_model_does_not_have_is_not_sent():
     assert list(arrays(message)) == ["LENGTHS", "VALUES"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "words"),
-    [
-        pytest.param(
+    {
+        "name": (
             {"protocol": "http"},
             "protocol: expected one of embershard, oip, torchrec, got 'http'",
-            id="name",
         ),
-        pytest.param(
+        "streams": (
             {"protocol": "oip", "streams": 1},
             "streams: expected none with protocol 'oip'",
-            id="streams",
         ),
-        pytest.param(
+        "streams-of-torchrec": (
             {"protocol": "torchrec", "streams": 1},
             "streams: expected none with protocol 'torchrec'",
-            id="streams-of-torchrec",
         ),
-    ],
+    },
 )
 def test_options_that_contradict_each_other_are_refused(options, words):
     with pytest.raises(InputError) as caught:

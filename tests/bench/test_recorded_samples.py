@@ -8,6 +8,7 @@ from embershard.bench.recorded_samples import recorded_samples
 from embershard.errors import InputError
 from embershard.package import Package
 from tests.bench.recordings import call, write_recording
+from tests.cases import cases
 from tests.hostile.draft import GOLDEN
 
 MANIFEST = Package.open(GOLDEN).manifest
@@ -57,14 +58,14 @@ def test_requests_that_were_refused_are_left_out(tmp_path):
     assert len(recorded_samples(file, MANIFEST)) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("calls", "schema", "words"),
-    [
-        pytest.param([], SCHEMA, "expected requests that were answered, got none", id="none"),
-        pytest.param([call(b"", 1, code=3)], SCHEMA, "that were answered, got none", id="refused"),
-        pytest.param([], 1, "got 0000000000000001", id="schema"),
-        pytest.param([call(b"\xff", 1)], SCHEMA, "record 1: expected a request", id="no-message"),
-        pytest.param(
+    {
+        "none": ([], SCHEMA, "expected requests that were answered, got none"),
+        "refused": ([call(b"", 1, code=3)], SCHEMA, "that were answered, got none"),
+        "schema": ([], 1, "got 0000000000000001"),
+        "no-message": ([call(b"\xff", 1)], SCHEMA, "record 1: expected a request"),
+        "lengths": (
             [
                 call(
                     pb.PredictRequest(
@@ -75,9 +76,8 @@ def test_requests_that_were_refused_are_left_out(tmp_path):
             ],
             SCHEMA,
             "record 1: expected a request of the package: .*lengths",
-            id="lengths",
         ),
-    ],
+    },
 )
 def test_a_recording_that_is_no_load_is_refused(tmp_path, calls, schema, words):
     file = write_recording(tmp_path / "file", calls, schema=schema)

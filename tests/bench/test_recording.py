@@ -11,6 +11,7 @@ from embershard.bench import recording as reader
 from embershard.bench.recording import read_recording
 from embershard.errors import InputError
 from tests.bench.recordings import answer, call, framed, header, write_recording
+from tests.cases import cases
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path):
@@ -45,18 +46,18 @@ def test_a_file_that_ends_anywhere_is_whole_up_to_there(tmp_path):
         assert recording.torn_bytes == end - kept
 
 
-@pytest.mark.parametrize(
+@cases(
     "contents",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\x05", id="one-byte"),
-        pytest.param(framed(header())[:-1], id="within-the-header"),
-        pytest.param(b"user,item,label\n1,2,0\n", id="text"),
-        pytest.param(bytes(100), id="zeros"),
-        pytest.param(framed(b"\xff\xff"), id="no-message"),
-        pytest.param(framed(header(magic="another")), id="another-kind"),
-        pytest.param(framed(pb.PredictRequest(model="m").SerializeToString()), id="a-request"),
-    ],
+    {
+        "empty": b"",
+        "one-byte": b"\x05",
+        "within-the-header": framed(header())[:-1],
+        "text": b"user,item,label\n1,2,0\n",
+        "zeros": bytes(100),
+        "no-message": framed(b"\xff\xff"),
+        "another-kind": framed(header(magic="another")),
+        "a-request": framed(pb.PredictRequest(model="m").SerializeToString()),
+    },
 )
 def test_another_file_is_no_recording(tmp_path, contents):
     path = tmp_path / "other"

@@ -11,6 +11,7 @@ from embershard.cli import main
 from embershard.errors import InputError
 from tests.bench.fake_predictor import fake_predictor
 from tests.bench.recordings import answer, call, write_recording
+from tests.cases import cases
 from tests.serving.asking import named, packed, random_request
 
 UNKNOWN_FIELD = b"\xfa\x3e\x03abc"
@@ -93,15 +94,15 @@ def checked(tmp_path, responses, answers):
     return check_answers(replay, given)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("now", "same"),
-    [
-        pytest.param(answer(0.5 + 0.9e-5), True, id="within-the-tolerance"),
-        pytest.param(answer(0.5 + 1.2e-5), False, id="beyond-it"),
-        pytest.param(answer(float("nan")), False, id="nan"),
-        pytest.param(answer(0.5, name="other"), False, id="another-output"),
-        pytest.param(pb.PredictResponse(model="ranker", version=7), False, id="without-the-output"),
-    ],
+    {
+        "within-the-tolerance": (answer(0.5 + 0.9e-5), True),
+        "beyond-it": (answer(0.5 + 1.2e-5), False),
+        "nan": (answer(float("nan")), False),
+        "another-output": (answer(0.5, name="other"), False),
+        "without-the-output": (pb.PredictResponse(model="ranker", version=7), False),
+    },
 )
 def test_answers_differ_beyond_the_tolerance(tmp_path, now, same):
     check = checked(tmp_path, [answer(0.25), answer(0.5)], [answer(0.25), now])
@@ -216,13 +217,13 @@ def test_a_record_that_holds_no_request_is_refused(tmp_path):
         read_replay(write_recording(tmp_path / "calls", [call(b"\xff\xff", 1)]))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param(["--examples", "3"], "expected no --examples with it", id="examples"),
-        pytest.param(["--id-range", "0..9"], "expected no --id-range with it", id="id-range"),
-        pytest.param(["--rate", "recorded", "--slo", "p9<1s"], "--slo or --rate rec", id="slo"),
-    ],
+    {
+        "examples": (["--examples", "3"], "expected no --examples with it"),
+        "id-range": (["--id-range", "0..9"], "expected no --id-range with it"),
+        "slo": (["--rate", "recorded", "--slo", "p9<1s"], "--slo or --rate rec"),
+    },
 )
 def test_what_shapes_drawn_requests_is_refused(tmp_path, capsys, arguments, message):
     with fake_predictor(scores()) as fake:

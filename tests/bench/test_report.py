@@ -16,6 +16,7 @@ from embershard.bench.slo import Objective
 from embershard.bench.target import Target
 from embershard.client.schema import served_model
 from tests.bench.fake_predictor import described
+from tests.cases import cases
 
 MS = 1_000_000
 LATENCY = Distribution([(MS, MS, 80), (2 * MS, 2 * MS, 15), (30 * MS, 30 * MS, 1)])
@@ -113,20 +114,13 @@ def test_recorded_times_say_so():
     assert "from the scheduled time" in table
 
 
-@pytest.mark.parametrize(
+@cases(
     ("different", "other_version", "words"),
-    [
-        pytest.param(
-            0,
-            0,
-            "1,200 compared with the recorded ones, none differs by more than 1e-05",
-            id="none",
-        ),
-        pytest.param(
-            3, 0, "3 differ, the first is that to request 17, values by up to 0.25", id="some"
-        ),
-        pytest.param(0, 9, "more than 1e-05; 9 by another version", id="another-version"),
-    ],
+    {
+        "none": (0, 0, "1,200 compared with the recorded ones, none differs by more than 1e-05"),
+        "some": (3, 0, "3 differ, the first is that to request 17, values by up to 0.25"),
+        "another-version": (0, 9, "more than 1e-05; 9 by another version"),
+    },
 )
 def test_a_replay_says_how_many_answers_differ(different, other_version, words):
     check = AnswerCheck(
@@ -170,15 +164,13 @@ def test_a_quiet_run_has_no_limits_of_the_tool():
     assert tool_limits(RESULT) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "words"),
-    [
-        pytest.param(
-            {"lag": Distribution([(5 * MS, 5 * MS, 100)])}, "left 5.00 ms or more after", id="late"
-        ),
-        pytest.param({"busiest_thread_share": 0.95}, "busy for 95% of the run", id="thread"),
-        pytest.param({"client_cpu_seconds": 7.4}, "7.9 of 8.0 CPU seconds", id="machine"),
-    ],
+    {
+        "late": ({"lag": Distribution([(5 * MS, 5 * MS, 100)])}, "left 5.00 ms or more after"),
+        "thread": ({"busiest_thread_share": 0.95}, "busy for 95% of the run"),
+        "machine": ({"client_cpu_seconds": 7.4}, "7.9 of 8.0 CPU seconds"),
+    },
 )
 def test_the_tool_says_when_it_was_the_limit(change, words):
     (found,) = tool_limits(replace(RESULT, **change))

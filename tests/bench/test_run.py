@@ -6,6 +6,7 @@ from embershard.bench.load_options import LoadOptions, PooledRequest
 from embershard.bench.run import run_load
 from embershard.errors import InputError
 from tests.bench.fake_predictor import fake_predictor
+from tests.cases import cases
 
 POOL = [PooledRequest(b"\x20\x01", 1, 0), PooledRequest(b"\x20\x02", 2, 0)]
 """Messages that say 1 and 2 examples."""
@@ -46,18 +47,18 @@ def test_an_exception_while_watching_ends_the_run():
             run_load(fake.target, POOL, options, progress=interrupt)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
-    [
-        pytest.param({}, "one of: a rate, recorded times, a number in flight", id="none"),
-        pytest.param({"rate": 1, "in_flight": 1}, "one of: a rate, recorded times", id="both"),
-        pytest.param({"rate": 0}, "rate: expected 0.001", id="no-rate"),
-        pytest.param({"rate": float("nan")}, "rate: expected .* got nan", id="nan"),
-        pytest.param({"in_flight": 0}, "in_flight: expected 1", id="none-in-flight"),
-        pytest.param({"rate": 1, "duration_seconds": 1e9}, "duration: expected", id="for-ever"),
-        pytest.param({"rate": 1, "max_requests": 0}, "requests: expected 1", id="no-requests"),
-        pytest.param({"in_flight": 2, "threads": 3}, "threads: expected at most", id="threads"),
-    ],
+    {
+        "none": ({}, "one of: a rate, recorded times, a number in flight"),
+        "both": ({"rate": 1, "in_flight": 1}, "one of: a rate, recorded times"),
+        "no-rate": ({"rate": 0}, "rate: expected 0.001"),
+        "nan": ({"rate": float("nan")}, "rate: expected .* got nan"),
+        "none-in-flight": ({"in_flight": 0}, "in_flight: expected 1"),
+        "for-ever": ({"rate": 1, "duration_seconds": 1e9}, "duration: expected"),
+        "no-requests": ({"rate": 1, "max_requests": 0}, "requests: expected 1"),
+        "threads": ({"in_flight": 2, "threads": 3}, "threads: expected at most"),
+    },
 )
 def test_loads_that_make_no_sense_are_refused(options, message):
     with pytest.raises(InputError, match=message):

@@ -9,6 +9,7 @@ from embershard.bench.load_options import LoadOptions
 from embershard.bench.run import RunResult
 from embershard.bench.slo import Objective, parse_objective
 from embershard.errors import InputError
+from tests.cases import cases
 
 
 def result(latency_ms, *, failed=0):
@@ -32,13 +33,13 @@ def result(latency_ms, *, failed=0):
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
-    [
-        pytest.param("p99<10ms", (99, 0.01), id="ms"),
-        pytest.param("p99.9 < 250us", (99.9, 0.00025), id="us-and-spaces"),
-        pytest.param("p50<1.5s", (50, 1.5), id="s"),
-    ],
+    {
+        "ms": ("p99<10ms", (99, 0.01)),
+        "us-and-spaces": ("p99.9 < 250us", (99.9, 0.00025)),
+        "s": ("p50<1.5s", (50, 1.5)),
+    },
 )
 def test_objectives_are_read(text, expected):
     objective = parse_objective(text)

@@ -8,17 +8,18 @@ from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import ask_model, find_target, try_requests
 from embershard.errors import EmbershardError, InputError, NotFoundError, RequestError
 from tests.bench.fake_predictor import fake_predictor
+from tests.cases import cases
 
 REQUEST = PooledRequest(b"", 1, 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("address", "name"),
-    [
-        pytest.param("127.0.0.1:50051", "ipv4:127.0.0.1:50051", id="v4"),
-        pytest.param("127.9.9.9:1", "ipv4:127.9.9.9:1", id="all-of-127"),
-        pytest.param("[::1]:50051", "ipv6:[::1]:50051", id="v6"),
-    ],
+    {
+        "v4": ("127.0.0.1:50051", "ipv4:127.0.0.1:50051"),
+        "all-of-127": ("127.9.9.9:1", "ipv4:127.9.9.9:1"),
+        "v6": ("[::1]:50051", "ipv6:[::1]:50051"),
+    },
 )
 def test_loopback_is_a_target(address, name):
     target = find_target(address)
@@ -55,14 +56,14 @@ def test_unknown_ids_of_the_first_requests_are_added_up():
     assert unknown == {"item": 6}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "error"),
-    [
-        pytest.param(grpc.StatusCode.INVALID_ARGUMENT, RequestError, id="invalid"),
-        pytest.param(grpc.StatusCode.FAILED_PRECONDITION, RequestError, id="stale"),
-        pytest.param(grpc.StatusCode.NOT_FOUND, NotFoundError, id="not-found"),
-        pytest.param(grpc.StatusCode.UNIMPLEMENTED, EmbershardError, id="not-our-protocol"),
-    ],
+    {
+        "invalid": (grpc.StatusCode.INVALID_ARGUMENT, RequestError),
+        "stale": (grpc.StatusCode.FAILED_PRECONDITION, RequestError),
+        "not-found": (grpc.StatusCode.NOT_FOUND, NotFoundError),
+        "not-our-protocol": (grpc.StatusCode.UNIMPLEMENTED, EmbershardError),
+    },
 )
 def test_requests_that_are_refused_end_the_bench_before_it_begins(code, error):
     with (

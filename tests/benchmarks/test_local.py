@@ -1,20 +1,19 @@
 """Batches of the in-process side."""
 
-import pytest
-
 from benchmarks.workers.local import merged
 from embershard.bench.load_options import PooledRequest
+from tests.cases import cases
 
 POOL = [PooledRequest(bytes([at]), size, 0) for at, size in enumerate([100, 156, 1, 700, 5])]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limits", "places"),
-    [
-        pytest.param({"examples": 256, "requests": 0}, [[0, 1], [2], [3], [4]], id="examples"),
-        pytest.param({"examples": 0, "requests": 1}, [[0], [1], [2], [3], [4]], id="one-request"),
-        pytest.param({"examples": 0, "requests": 2}, [[0, 1], [2, 3], [4]], id="two-requests"),
-    ],
+    {
+        "examples": ({"examples": 256, "requests": 0}, [[0, 1], [2], [3], [4]]),
+        "one-request": ({"examples": 0, "requests": 1}, [[0], [1], [2], [3], [4]]),
+        "two-requests": ({"examples": 0, "requests": 2}, [[0, 1], [2, 3], [4]]),
+    },
 )
 def test_requests_are_merged_in_order_up_to_a_limit(limits, places):
     found = merged(POOL, **limits)

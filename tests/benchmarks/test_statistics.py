@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.statistics import Bound, Estimate, lower_is_better, paired_ratio, spread
+from tests.cases import cases
 
 
 def ratio_of(ratios):
@@ -44,26 +45,26 @@ def test_equal_values_give_equal_intervals():
     assert ratio_of(ratios) == ratio_of(ratios)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ours", "theirs"),
-    [
-        pytest.param([1.0, 1.0], [1.0, 0.0], id="divided-by-zero"),
-        pytest.param([1.0, math.inf], [1.0, 1.0], id="endless-latency"),
-    ],
+    {
+        "divided-by-zero": ([1.0, 1.0], [1.0, 0.0]),
+        "endless-latency": ([1.0, math.inf], [1.0, 1.0]),
+    },
 )
 def test_no_ratio_where_a_value_has_none(ours, theirs):
     assert paired_ratio(np.array(ours), np.array(theirs)) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("bound", "interval", "fails"),
-    [
-        pytest.param(Bound(0.97), (0.90, 0.96), True, id="wholly-below"),
-        pytest.param(Bound(0.97), (0.90, 0.98), False, id="reaches-the-bound"),
-        pytest.param(Bound(at_most=1.03), (1.04, 1.20), True, id="wholly-above"),
-        pytest.param(Bound(at_most=1.03), (1.02, 1.20), False, id="begins-below-the-most"),
-        pytest.param(Bound(), (0.01, 0.02), False, id="no-bound"),
-    ],
+    {
+        "wholly-below": (Bound(0.97), (0.90, 0.96), True),
+        "reaches-the-bound": (Bound(0.97), (0.90, 0.98), False),
+        "wholly-above": (Bound(at_most=1.03), (1.04, 1.20), True),
+        "begins-below-the-most": (Bound(at_most=1.03), (1.02, 1.20), False),
+        "no-bound": (Bound(), (0.01, 0.02), False),
+    },
 )
 def test_bound_fails_only_where_the_interval_lies_wholly_outside(bound, interval, fails):
     assert bound.fails(Estimate(1.0, *interval)) == fails

@@ -11,6 +11,7 @@ from embershard.client import Client
 from embershard.errors import NotFoundError, PackageError
 from embershard.package import Package, verify_package
 from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.models import seal
 
@@ -95,18 +96,15 @@ def test_an_unknown_target_is_refused_with_those_there_are(compiled):
         LocalPredictor(compiled, dense_program="cuda")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("edit", "words"),
-    [
-        pytest.param(
-            {"torch": "1.0.0"}, "torch: expected version 1.0.0, which compiled it, got", id="torch"
-        ),
-        pytest.param(
+    {
+        "torch": ({"torch": "1.0.0"}, "torch: expected version 1.0.0, which compiled it, got"),
+        "processor": (
             {"instructions": ["amx_from_the_future"]},
             "instructions: expected a processor with amx_from_the_future, got one without",
-            id="processor",
         ),
-    ],
+    },
 )
 def test_a_program_of_another_machine_is_refused_and_torchscript_runs(
     compiled, tmp_path, edit, words

@@ -11,6 +11,7 @@ import pytest
 from embershard.cli import main
 from embershard.client import Client
 from embershard.explain import explain_request, explain_sample, explanation_json
+from tests.cases import cases
 
 REQUEST = {
     "dense": {"age": 1.0, "price": [1.0, 2.0, 3.0]},
@@ -144,42 +145,36 @@ def test_a_request_is_read_from_standard_input(package, capsys, monkeypatch):
     assert list(json.loads(out)["outputs"]) == ["score"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "words"),
-    [
-        pytest.param("[]", "InputError: {path}: expected an object, got []", id="no-object"),
-        pytest.param(
+    {
+        "no-object": ("[]", "InputError: {path}: expected an object, got []"),
+        "missing": (
             {"dense": {"age": 1}},
             "RequestError: input 'price': expected a value, got none (no default)",
-            id="missing",
         ),
-        pytest.param(
+        "rejected-id": (
             {"dense": REQUEST["dense"], "sparse": {"category": [[6], [], []]}},
             "RequestError: feature 'category': id 6 at example 0, position 0 is not in 0..5 "
             "(policy: reject)",
-            id="rejected-id",
         ),
-        pytest.param(
+        "rejected-string": (
             {"dense": REQUEST["dense"], "sparse": {"category": [["six"], [], []]}},
             "it stands for the string 'six'",
-            id="rejected-string",
         ),
-        pytest.param(
+        "too-long": (
             {"dense": REQUEST["dense"], "sparse": {"category": [[0, 1, 2, 3], [], []]}},
             "RequestError: feature 'category': list at example 0 has 4 ids, expected at most 3",
-            id="too-long",
         ),
-        pytest.param(
+        "nan": (
             {"dense": {"age": float("nan"), "price": [1.0]}},
             "RequestError: feature 'age': value must be finite, got nan",
-            id="nan",
         ),
-        pytest.param(
+        "output": (
             {"dense": REQUEST["dense"], "outputs": ["scor"]},
             "NotFoundError: output 'scor' is not there, expected one of 'score', ",
-            id="output",
         ),
-    ],
+    },
 )
 def test_what_a_server_refuses_is_refused_in_the_same_words(
     package, address, tmp_path, capsys, content, words
@@ -195,24 +190,17 @@ def test_what_a_server_refuses_is_refused_in_the_same_words(
     assert told.removeprefix("embershard predict") == err.removeprefix("embershard explain")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
-    [
-        pytest.param(
-            ["--sample", "9"], "InputError: sample: expected 0 .. 2, got 9", id="no-such-sample"
-        ),
-        pytest.param(
-            ["--sample", "-1"], "InputError: sample: expected 0 .. 2, got -1", id="negative-sample"
-        ),
-        pytest.param(
-            ["--example", "1"], "InputError: example: expected 0 .. 0, got 1", id="no-such-example"
-        ),
-        pytest.param(
+    {
+        "no-such-sample": (["--sample", "9"], "InputError: sample: expected 0 .. 2, got 9"),
+        "negative-sample": (["--sample", "-1"], "InputError: sample: expected 0 .. 2, got -1"),
+        "no-such-example": (["--example", "1"], "InputError: example: expected 0 .. 0, got 1"),
+        "no-such-plan": (
             ["--plan", "4xcuda"],
             "NotFoundError: plan: expected one of default, 2xcpu, got '4xcuda'",
-            id="no-such-plan",
         ),
-    ],
+    },
 )
 def test_options_that_name_nothing_are_refused(package, capsys, arguments, words):
     code, out, err = explain(capsys, package, *arguments)

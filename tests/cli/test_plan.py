@@ -12,6 +12,7 @@ from embershard.planner.default_machine import default_machine
 from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics import MetricsPort
 from tests.bench.recordings import call, write_recording
+from tests.cases import cases
 from tests.serving.asking import named, packed, random_request
 
 
@@ -132,67 +133,55 @@ def test_a_machine_of_another_processor_is_warned_about(own, tmp_path, capsys):
     assert words in told.out
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "words"),
-    [
-        pytest.param([], "plan: expected --devices, or --compare", id="no-devices"),
-        pytest.param(["--devices", "8xcuda"], "8xcuda: memory: expected bytes of one", id="gpu"),
-        pytest.param(["--devices", "2xtpu"], "expected like 2xcpu, cpu or cuda", id="unknown"),
-        pytest.param(
+    {
+        "no-devices": ([], "plan: expected --devices, or --compare"),
+        "gpu": (["--devices", "8xcuda"], "8xcuda: memory: expected bytes of one"),
+        "unknown": (["--devices", "2xtpu"], "expected like 2xcpu, cpu or cuda"),
+        "short": (
             ["--devices", "2xcpu:1B"],
             "plan: tables: expected at most 2 bytes on 2xcpu, got ",
-            id="short",
         ),
-        pytest.param(
+        "rule-over-the-memory": (
             ["--devices", "2xcpu:1B", "--strategy", "table"],
             "expected at most 1 bytes of tables, got ",
-            id="rule-over-the-memory",
         ),
-        pytest.param(
+        "no-table": (
             ["--devices", "2xcpu", "--constraint", "nobody=table"],
             "constraint: expected a table of the package (",
-            id="no-table",
         ),
-        pytest.param(
+        "contradiction": (
             ["--devices", "2xcpu", "--constraint", "users=table", "--constraint", "users=row"],
             "table 'users': table and row contradict each other",
-            id="contradiction",
         ),
-        pytest.param(
+        "strategy": (
             ["--devices", "2xcpu", "--strategy", "rows"],
             "strategy: expected one of table, row, column, replicate, auto, got 'rows'",
-            id="strategy",
         ),
-        pytest.param(
+        "rule-explained": (
             ["--devices", "2xcpu", "--strategy", "row", "--explain", "users"],
             "--explain: expected --strategy auto, got --strategy row",
-            id="rule-explained",
         ),
-        pytest.param(
+        "explain": (
             ["--devices", "2xcpu", "--dry-run", "--explain", "nobody"],
             "explain: expected a table of the plan (",
-            id="explain",
         ),
-        pytest.param(
+        "batch": (
             ["--devices", "2xcpu", "--batch-examples", "0"],
             "batch_examples: expected at least 1, got 0",
-            id="batch",
         ),
-        pytest.param(
+        "report": (
             ["--devices", "2xcpu", "--report", "nowhere/plan.html"],
             "--report: expected a file in a folder, got nowhere/plan.html",
-            id="report",
         ),
-        pytest.param(
+        "machine": (
             ["--devices", "2xcpu", "--machine", "nowhere.json"],
             "nowhere.json: expected a calibration, got No such file",
-            id="machine",
         ),
-        pytest.param(
-            ["--compare", "nowhere"], "expected a file, or HOST:PORT of a server's", id="compare"
-        ),
-        pytest.param(["--compare", "README.md"], "README.md: expected ", id="compare-other-text"),
-    ],
+        "compare": (["--compare", "nowhere"], "expected a file, or HOST:PORT of a server's"),
+        "compare-other-text": (["--compare", "README.md"], "README.md: expected "),
+    },
 )
 def test_bad_input_is_one_message_and_changes_nothing(own, capsys, asked, words):
     before = (own / "manifest.json").read_bytes()

@@ -8,6 +8,7 @@ import pytest
 from embershard.cli import main
 from embershard.client import Client
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 
 REQUEST = {
     "dense": {"age": 1.0, "price": [1.0, 2.0]},
@@ -90,34 +91,27 @@ def test_without_a_request_it_says_what_the_model_takes(address, capsys):
     assert "  output  example  parts x 2" in lines
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "words"),
-    [
-        pytest.param("{", "InputError: {path}: expected JSON, got Expecting property", id="syntax"),
-        pytest.param("[" * 200_000, "InputError: {path}: expected JSON, got one that", id="deep"),
-        pytest.param(
-            {**REQUEST, "outputs": 5}, "InputError: outputs: expected a list of names", id="outputs"
-        ),
-        pytest.param("[]", "InputError: {path}: expected an object, got []", id="a-list"),
-        pytest.param(
-            '{"dens": 1}', "{path}: key 'dens': expected one of dense, sparse, weights", id="key"
-        ),
-        pytest.param(
+    {
+        "syntax": ("{", "InputError: {path}: expected JSON, got Expecting property"),
+        "deep": ("[" * 200_000, "InputError: {path}: expected JSON, got one that"),
+        "outputs": ({**REQUEST, "outputs": 5}, "InputError: outputs: expected a list of names"),
+        "a-list": ("[]", "InputError: {path}: expected an object, got []"),
+        "key": ('{"dens": 1}', "{path}: key 'dens': expected one of dense, sparse, weights"),
+        "feature": (
             {"dense": REQUEST["dense"], "sparse": {"itm": [[1]]}},
             "RequestError: feature 'itm': not a sparse input of model 'ranker'",
-            id="feature",
         ),
-        pytest.param(
+        "unknown-id": (
             {"dense": REQUEST["dense"], "sparse": {"category": [[6], []]}},
             "RequestError: feature 'category': id 6 at example 0, position 0 is not in 0..5",
-            id="unknown-id",
         ),
-        pytest.param(
+        "output": (
             {**REQUEST, "outputs": ["scor"]},
             "NotFoundError: output 'scor' is not there, expected one of 'score', ",
-            id="output",
         ),
-    ],
+    },
 )
 def test_a_request_that_cannot_be_answered(address, request_file, capsys, content, words):
     path = request_file(content)

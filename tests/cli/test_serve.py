@@ -13,6 +13,7 @@ import pytest
 
 from embershard.client import Client
 from embershard.errors import UnavailableError
+from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.asking import named, outputs_of, random_request
 
@@ -137,31 +138,26 @@ def test_a_port_that_is_taken_is_refused_with_a_way_out(repository):
     assert words.endswith("; --port 0 picks a free port\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
-    [
-        pytest.param(
+    {
+        "plan": (
             ["--plan", "8xcuda"],
             "NotFoundError: model 'ranker' version 1: plan: expected one of default, 2xcpu",
-            id="plan",
         ),
-        pytest.param(["--model", "b"], "no model 'b'; models: ranker", id="model"),
-        pytest.param(
+        "model": (["--model", "b"], "no model 'b'; models: ranker"),
+        "version": (
             ["--version", 4],
             "model 'ranker': version 4 is not in the repository, expected one of 1",
-            id="version",
         ),
-        pytest.param(
+        "host": (
             ["--host", "192.0.2.1"],
             "UnavailableError: cannot listen on 192.0.2.1:0: no address of this machine\n",
-            id="host",
         ),
-        pytest.param(["--port", 70000], "ConfigError: port: expected 0..65535", id="port"),
-        pytest.param(["--threads", -1], "ConfigError: threads: expected 0..1024", id="threads"),
-        pytest.param(
-            ["--default-timeout-ms", 0], "ConfigError: default_timeout_ms: exp", id="timeout"
-        ),
-    ],
+        "port": (["--port", 70000], "ConfigError: port: expected 0..65535"),
+        "threads": (["--threads", -1], "ConfigError: threads: expected 0..1024"),
+        "timeout": (["--default-timeout-ms", 0], "ConfigError: default_timeout_ms: exp"),
+    },
 )
 def test_options_that_cannot_be_served_are_refused(repository, arguments, words):
     assert words in refused(repository, "--port", 0, *arguments)

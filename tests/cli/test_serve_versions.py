@@ -15,6 +15,7 @@ import pytest
 from embershard.client import Client
 from embershard.errors import EmbershardError, NotFoundError, UnavailableError
 from embershard.serving.control import order
+from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.failures.busy import until
 from tests.serving.versions import STEP, publish
@@ -153,13 +154,13 @@ def test_an_order_that_moves_the_default_is_in_the_log(repository, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("labels", "message"),
-    [
-        pytest.param('{"stable": 1', "labels.json", id="no-json"),
-        pytest.param('{"stable": "x"}', "labels.json", id="no-number"),
-        pytest.param('{"stable": 9}', "version 9", id="missing-version"),
-    ],
+    {
+        "no-json": ('{"stable": 1', "labels.json"),
+        "no-number": ('{"stable": "x"}', "labels.json"),
+        "missing-version": ('{"stable": 9}', "version 9"),
+    },
 )
 @pytest.mark.parametrize("sent", [{"order": "refresh"}, {"order": "load", "model": "ranker"}])
 def test_labels_that_cannot_be_followed_are_in_the_log(repository, tmp_path, labels, message, sent):

@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from embershard.client import Client
+from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.asking import Asked, named
 
@@ -65,22 +66,14 @@ def test_a_metrics_port_that_is_taken_is_said_before_anything_is_loaded(reposito
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
-    [
-        pytest.param(
-            ["--metrics-port", 70000], "ConfigError: metrics_port: expected 0..65535", id="port"
-        ),
-        pytest.param(
-            ["--slow-ms", -1], "ConfigError: slow_request_ms: expected 0..2147483647", id="slow"
-        ),
-        pytest.param(
-            ["--sample-tolerance", -1], "ConfigError: sample_tolerance: expected", id="tolerance"
-        ),
-        pytest.param(
-            ["--max-queued-bytes", 0], "ConfigError: max_queued_bytes: expected 1..", id="bytes"
-        ),
-    ],
+    {
+        "port": (["--metrics-port", 70000], "ConfigError: metrics_port: expected 0..65535"),
+        "slow": (["--slow-ms", -1], "ConfigError: slow_request_ms: expected 0..2147483647"),
+        "tolerance": (["--sample-tolerance", -1], "ConfigError: sample_tolerance: expected"),
+        "bytes": (["--max-queued-bytes", 0], "ConfigError: max_queued_bytes: expected 1.."),
+    },
 )
 def test_flags_that_cannot_be_used(repository, arguments, words):
     assert words in refused(repository, "--port", 0, *arguments)

@@ -11,6 +11,7 @@ import pytest
 
 from embershard.commands.signals import StopSignals
 from embershard.serving.server_process.signals import raise_idle_threads
+from tests.cases import cases
 from tests.cli.running import END_SECONDS, ROOT
 from tests.serving.failures.busy import until
 
@@ -129,13 +130,13 @@ sys.exit(main(["verify", sys.argv[1]]))
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "code", "words"),
-    [
-        pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),
-        pytest.param(signal.SIGTERM, 143, "ended by SIGTERM", id="SIGTERM"),
-        pytest.param(signal.SIGHUP, 129, "ended by SIGHUP", id="SIGHUP"),
-    ],
+    {
+        "SIGINT": (signal.SIGINT, 130, "interrupted"),
+        "SIGTERM": (signal.SIGTERM, 143, "ended by SIGTERM"),
+        "SIGHUP": (signal.SIGHUP, 129, "ended by SIGHUP"),
+    },
 )
 def test_a_command_ends_with_a_line_and_the_code_that_shells_give(repository, number, code, words):
     with Started(WORKING, repository / "ranker" / "1") as command:

@@ -12,6 +12,7 @@ from embershard.cli import main
 from embershard.package import Package
 from embershard.serving import LocalPredictor
 from embershard.training import load_checkpoint
+from tests.cases import cases
 from tests.serving.models import make_ranker
 
 CONFIG = """
@@ -121,12 +122,12 @@ def test_a_checkpoint_folder_that_cannot_be_is_named(config, tmp_path, capsys):
     assert told.endswith(f"'{tmp_path}/checkpoints/run'")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("full_disk", "words"),
-    [
-        pytest.param(False, "FileExistsError: [Errno 17] File exists: '{out}'", id="no-folder"),
-        pytest.param(True, "OSError: [Errno 27] File too large: '{out}/1'", id="full-disk"),
-    ],
+    {
+        "no-folder": (False, "FileExistsError: [Errno 17] File exists: '{out}'"),
+        "full-disk": (True, "OSError: [Errno 27] File too large: '{out}/1'"),
+    },
 )
 def test_a_package_that_cannot_be_written_is_named(tmp_path, capsys, file_limit, full_disk, words):
     module, _ = make_ranker()
@@ -161,22 +162,14 @@ def test_export_without_a_model_of_ones_own_leaves_sys_path_alone(config, tmp_pa
     assert sys.path == before
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "words"),
-    [
-        pytest.param(
-            ("epochs = 1", "epoch = 1"), "run.toml:12: key 'training.epoch': exp", id="key"
-        ),
-        pytest.param(
-            ("epochs = 1", "epochs = 0"), "run.toml:12: key 'training.epochs'", id="value"
-        ),
-        pytest.param(
-            ("examples = 3000", "examples = ]"), "run.toml:4: expected TOML, got: ", id="syntax"
-        ),
-        pytest.param(
-            ('"synthetic"', '"netflix"'), "run.toml:3: key 'data.name': expected one of ", id="data"
-        ),
-    ],
+    {
+        "key": (("epochs = 1", "epoch = 1"), "run.toml:12: key 'training.epoch': exp"),
+        "value": (("epochs = 1", "epochs = 0"), "run.toml:12: key 'training.epochs'"),
+        "syntax": (("examples = 3000", "examples = ]"), "run.toml:4: expected TOML, got: "),
+        "data": (('"synthetic"', '"netflix"'), "run.toml:3: key 'data.name': expected one of "),
+    },
 )
 def test_a_configuration_that_cannot_be_run(config, capsys, change, words):
     assert main(["train", str(config(CONFIG.replace(*change)))]) == 1
@@ -219,13 +212,13 @@ def test_data_of_ones_own_that_cannot_be_read(config, tmp_path, capsys):
     assert "DataError: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
-    [
-        pytest.param(["--weights", "int3"], "int3", id="weights"),
-        pytest.param(["--devices", "2xtpu"], "devices: expected like 2xcpu", id="devices"),
-        pytest.param(["--model", "tests"], "expected package.module:factory", id="factory"),
-    ],
+    {
+        "weights": (["--weights", "int3"], "int3"),
+        "devices": (["--devices", "2xtpu"], "devices: expected like 2xcpu"),
+        "factory": (["--model", "tests"], "expected package.module:factory"),
+    },
 )
 def test_an_export_that_cannot_be_made(tmp_path, capsys, arguments, words):
     torch.save(make_ranker()[0].state_dict(), tmp_path / "weights.pt")

@@ -5,6 +5,7 @@ import pytest
 
 from embershard.client import Client, Lists
 from embershard.errors import InputError, RequestError
+from tests.cases import cases
 from tests.client.fake_server import INPUTS, describes, fake_server, scores
 
 
@@ -14,25 +15,25 @@ def fake():
         yield server
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wrong", "message"),
-    [
-        pytest.param({"model": 5}, "model: expected text, got 5", id="model-number"),
-        pytest.param({"model": "\udc80"}, r"model: expected text, got '\\udc80'", id="half-a-pair"),
-        pytest.param({"model": None}, "model: expected text, got None", id="model-none"),
-        pytest.param({"label": b"a"}, "label: expected text, got b'a'", id="label-bytes"),
-        pytest.param({"request_id": 5}, "request_id: expected text, got 5", id="request-id"),
-        pytest.param({"version": 1 << 63}, "version: expected 0..9223372036854775807", id="2^63"),
-        pytest.param({"version": -1}, "version: expected 0.*, got -1", id="version-negative"),
-        pytest.param({"version": "1"}, "version: expected 0.*, got '1'", id="version-text"),
-        pytest.param({"version": 1.0}, "version: expected 0.*, got 1.0", id="version-fraction"),
-        pytest.param({"version": True}, "version: expected 0.*, got True", id="version-true"),
-        pytest.param({"outputs": [1]}, r"outputs\[0\]: expected text, got 1", id="output-number"),
-        pytest.param({"outputs": 5}, "outputs: expected a list of names, got 5", id="outputs"),
-        pytest.param({"outputs": None}, "outputs: expected a list .*, got None", id="no-outputs"),
-        pytest.param({"timeout_seconds": "1"}, "timeout_seconds: .*got '1'", id="timeout-text"),
-        pytest.param({"timeout_seconds": True}, "timeout_seconds: .*got True", id="timeout-true"),
-    ],
+    {
+        "model-number": ({"model": 5}, "model: expected text, got 5"),
+        "half-a-pair": ({"model": "\udc80"}, r"model: expected text, got '\\udc80'"),
+        "model-none": ({"model": None}, "model: expected text, got None"),
+        "label-bytes": ({"label": b"a"}, "label: expected text, got b'a'"),
+        "request-id": ({"request_id": 5}, "request_id: expected text, got 5"),
+        "2^63": ({"version": 1 << 63}, "version: expected 0..9223372036854775807"),
+        "version-negative": ({"version": -1}, "version: expected 0.*, got -1"),
+        "version-text": ({"version": "1"}, "version: expected 0.*, got '1'"),
+        "version-fraction": ({"version": 1.0}, "version: expected 0.*, got 1.0"),
+        "version-true": ({"version": True}, "version: expected 0.*, got True"),
+        "output-number": ({"outputs": [1]}, r"outputs\[0\]: expected text, got 1"),
+        "outputs": ({"outputs": 5}, "outputs: expected a list of names, got 5"),
+        "no-outputs": ({"outputs": None}, "outputs: expected a list .*, got None"),
+        "timeout-text": ({"timeout_seconds": "1"}, "timeout_seconds: .*got '1'"),
+        "timeout-true": ({"timeout_seconds": True}, "timeout_seconds: .*got True"),
+    },
 )
 def test_arguments_of_another_kind(fake, wrong, message):
     with Client(fake.address) as client, pytest.raises(InputError, match=message):
@@ -58,15 +59,15 @@ def test_a_timeout_of_centuries_is_a_long_one(fake, timeout_seconds):
         assert client.predict(**INPUTS)["score"].tolist() == [0.5, 1.0]
 
 
-@pytest.mark.parametrize(
+@cases(
     "inputs",
-    [
-        pytest.param({"price": np.ma.array([1.0, 2.0], mask=[0, 1])}, id="dense"),
-        pytest.param({"item": np.ma.array([1, 2], mask=[0, 1])}, id="ids"),
-        pytest.param({"item": [np.ma.array([1, 2], mask=[0, 1]), [3]]}, id="one-list-of-ids"),
-        pytest.param({"item": [np.ma.masked, 3]}, id="one-id"),
-        pytest.param({"item": Lists([1, 1], np.ma.array([1, 2], mask=[0, 1]))}, id="flat-ids"),
-    ],
+    {
+        "dense": {"price": np.ma.array([1.0, 2.0], mask=[0, 1])},
+        "ids": {"item": np.ma.array([1, 2], mask=[0, 1])},
+        "one-list-of-ids": {"item": [np.ma.array([1, 2], mask=[0, 1]), [3]]},
+        "one-id": {"item": [np.ma.masked, 3]},
+        "flat-ids": {"item": Lists([1, 1], np.ma.array([1, 2], mask=[0, 1]))},
+    },
 )
 def test_values_under_a_mask_are_refused(fake, inputs):
     dense = {"price": inputs.get("price", [1, 2])}

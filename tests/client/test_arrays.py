@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from embershard.client.arrays import Lists, flatten, floats_of, ids_of
 from embershard.errors import RequestError
 from embershard.package import Vocabulary, hash_string
+from tests.cases import cases
 
 INT64_MIN, UINT64_MAX = -(2**63), 2**64 - 1
 
@@ -49,34 +50,34 @@ def test_ids_are_concatenated(lists, lengths, values):
     assert (flat.lengths.tolist(), flat.values.tolist()) == (lengths, values)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lists", "nested"),
-    [
-        pytest.param([1, 2], False, id="values"),
-        pytest.param("x", False, id="one-string"),
-        pytest.param(np.array([1, 2]), False, id="array"),
-        pytest.param([[1, 2]], True, id="lists"),
-        pytest.param([np.array([1]), np.array([2])], True, id="arrays"),
-        pytest.param(np.array([[1]]), True, id="matrix"),
-        pytest.param(Lists([1], [1]), True, id="flat-form"),
-    ],
+    {
+        "values": ([1, 2], False),
+        "one-string": ("x", False),
+        "array": (np.array([1, 2]), False),
+        "lists": ([[1, 2]], True),
+        "arrays": ([np.array([1]), np.array([2])], True),
+        "matrix": (np.array([[1]]), True),
+        "flat-form": (Lists([1], [1]), True),
+    },
 )
 def test_lists_are_told_from_values(lists, nested):
     assert flatten("item", lists, ids_of).nested is nested
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "expected"),
-    [
-        pytest.param([2**63, UINT64_MAX], [INT64_MIN, -1], id="unsigned-in-a-list"),
-        pytest.param([2**63, -5], [INT64_MIN, -5], id="both-signs"),
-        pytest.param(np.array([UINT64_MAX], np.uint64), [-1], id="uint64-array"),
-        pytest.param(np.array([255], np.uint8), [255], id="uint8-array"),
-        pytest.param(np.array([-1], np.int8), [-1], id="int8-array"),
-        pytest.param([np.uint64(UINT64_MAX)], [-1], id="numpy-uint64"),
-        pytest.param(np.array([3, "x"], dtype=object)[:1], [3], id="object-array"),
-        pytest.param([2**53 + 1, 1], [2**53 + 1, 1], id="beyond-floats"),
-    ],
+    {
+        "unsigned-in-a-list": ([2**63, UINT64_MAX], [INT64_MIN, -1]),
+        "both-signs": ([2**63, -5], [INT64_MIN, -5]),
+        "uint64-array": (np.array([UINT64_MAX], np.uint64), [-1]),
+        "uint8-array": (np.array([255], np.uint8), [255]),
+        "int8-array": (np.array([-1], np.int8), [-1]),
+        "numpy-uint64": ([np.uint64(UINT64_MAX)], [-1]),
+        "object-array": (np.array([3, "x"], dtype=object)[:1], [3]),
+        "beyond-floats": ([2**53 + 1, 1], [2**53 + 1, 1]),
+    },
 )
 def test_integers_keep_their_64_bits(values, expected):
     assert ids_of("item", values).tolist() == expected
@@ -102,30 +103,30 @@ def test_any_lists_come_back_from_their_flat_form(lists):
     assert back == [[value % 2**64 for value in each] for each in lists]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lists", "message"),
-    [
-        pytest.param([1.5], r"integers of 64 bits or strings, got float \(1.5\)", id="float"),
-        pytest.param([1, 2.0], r"got float \(2.0\)", id="float-beside-int"),
-        pytest.param([np.int64(1), 2.5], r"got float \(2.5\)", id="float-beside-numpy"),
-        pytest.param([True], r"got bool \(True\)", id="bool"),
-        pytest.param([[1], [None]], r"got NoneType \(None\)", id="none"),
-        pytest.param([b"x"], r"got bytes \(b'x'\)", id="bytes"),
-        pytest.param({3}, r"got set", id="set"),
-        pytest.param(["a", 1], "all ids to be strings or none, got both", id="mixed"),
-        pytest.param([["a"], [1]], "all ids to be strings or none, got both", id="mixed-lists"),
-        pytest.param([2**64], "expected ids of 64 bits, got 18446744073709551616", id="too-large"),
-        pytest.param([INT64_MIN - 1], "64 bits, got -9223372036854775809", id="too-small"),
-        pytest.param([[[1]]], r"got list \(\[1\]\)", id="too-deep"),
-        pytest.param([np.zeros((1, 1), int)], r"at most 1 dim.* got shape \(1, 1\)", id="matrices"),
-        pytest.param(np.zeros((1, 1, 1), int), r"at most 2 dim.* \(1, 1, 1\)", id="three-deep"),
-        pytest.param(["\ud800"], "expected text, got '.ud800': surrogates", id="no-utf8"),
-        pytest.param(Lists([2], [1]), "lengths sum to 2, but there are 1 values", id="sum"),
-        pytest.param(Lists([2, -1], [1]), "length -1 at list 1 is negative", id="negative"),
-        pytest.param(Lists([1.0], [1]), "lengths that are integers .* float64", id="float-length"),
-        pytest.param(Lists(1, [1]), r"lengths .* 1 dimension, got int64 of shape \(\)", id="0-d"),
-        pytest.param(Lists([1], [[1]]), "feature 'item': ", id="nested-flat-form"),
-    ],
+    {
+        "float": ([1.5], r"integers of 64 bits or strings, got float \(1.5\)"),
+        "float-beside-int": ([1, 2.0], r"got float \(2.0\)"),
+        "float-beside-numpy": ([np.int64(1), 2.5], r"got float \(2.5\)"),
+        "bool": ([True], r"got bool \(True\)"),
+        "none": ([[1], [None]], r"got NoneType \(None\)"),
+        "bytes": ([b"x"], r"got bytes \(b'x'\)"),
+        "set": ({3}, r"got set"),
+        "mixed": (["a", 1], "all ids to be strings or none, got both"),
+        "mixed-lists": ([["a"], [1]], "all ids to be strings or none, got both"),
+        "too-large": ([2**64], "expected ids of 64 bits, got 18446744073709551616"),
+        "too-small": ([INT64_MIN - 1], "64 bits, got -9223372036854775809"),
+        "too-deep": ([[[1]]], r"got list \(\[1\]\)"),
+        "matrices": ([np.zeros((1, 1), int)], r"at most 1 dim.* got shape \(1, 1\)"),
+        "three-deep": (np.zeros((1, 1, 1), int), r"at most 2 dim.* \(1, 1, 1\)"),
+        "no-utf8": (["\ud800"], "expected text, got '.ud800': surrogates"),
+        "sum": (Lists([2], [1]), "lengths sum to 2, but there are 1 values"),
+        "negative": (Lists([2, -1], [1]), "length -1 at list 1 is negative"),
+        "float-length": (Lists([1.0], [1]), "lengths that are integers .* float64"),
+        "0-d": (Lists(1, [1]), r"lengths .* 1 dimension, got int64 of shape \(\)"),
+        "nested-flat-form": (Lists([1], [[1]]), "feature 'item': "),
+    },
 )
 def test_what_holds_no_ids_is_refused_by_name(lists, message):
     with pytest.raises(RequestError, match=f"feature 'item': .*{message}|{message}") as refused:
@@ -133,14 +134,14 @@ def test_what_holds_no_ids_is_refused_by_name(lists, message):
     assert "'item'" in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        pytest.param([1, 0.5], id="list"),
-        pytest.param(np.array([1, 0.5], np.float64), id="float64"),
-        pytest.param(torch.tensor([1, 0.5], dtype=torch.float16), id="half-tensor"),
-        pytest.param((np.float32(1), 0.5), id="tuple"),
-    ],
+    {
+        "list": [1, 0.5],
+        "float64": np.array([1, 0.5], np.float64),
+        "half-tensor": torch.tensor([1, 0.5], dtype=torch.float16),
+        "tuple": (np.float32(1), 0.5),
+    },
 )
 def test_numbers_become_float32(values):
     floats = floats_of("price", values)
@@ -151,17 +152,17 @@ def test_numbers_beyond_float32_are_infinite_without_a_warning():
     assert floats_of("price", [1e300]).tolist() == [float("inf")]
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        pytest.param(["1.5"], id="strings"),
-        pytest.param([None], id="none"),
-        pytest.param([[1], [2, 3]], id="ragged"),
-        pytest.param([1j], id="complex"),
-        pytest.param({"a": 1}, id="mapping"),
-        pytest.param(torch.ones(1, requires_grad=True), id="tensor-with-gradient"),
-        pytest.param(torch.ones(1, dtype=torch.bfloat16), id="bfloat16-tensor"),
-    ],
+    {
+        "strings": ["1.5"],
+        "none": [None],
+        "ragged": [[1], [2, 3]],
+        "complex": [1j],
+        "mapping": {"a": 1},
+        "tensor-with-gradient": torch.ones(1, requires_grad=True),
+        "bfloat16-tensor": torch.ones(1, dtype=torch.bfloat16),
+    },
 )
 def test_what_holds_no_numbers_is_refused_by_name(values):
     with pytest.raises(RequestError, match=r"input 'price': expected .* got "):

@@ -23,6 +23,7 @@ from embershard.errors import (
     RetryError,
     UnavailableError,
 )
+from tests.cases import cases
 from tests.client.fake_server import INPUTS, ask, describes, fails, fake_server, gives, scores
 
 Code = grpc.StatusCode
@@ -264,14 +265,14 @@ def test_a_failed_call_is_told_in_one_sentence_and_keeps_grpcs_error():
         assert error.__context__.code() is code
 
 
-@pytest.mark.parametrize(
+@cases(
     "items",
-    [
-        pytest.param([["u-1"], ["u-2"]], id="lists"),
-        pytest.param(["u-1", "u-2"], id="strings"),
-        pytest.param(np.array([["u-1"], ["u-2"]]), id="array"),
-        pytest.param(Lists([1, 1], ["u-1", "u-2"]), id="flat"),
-    ],
+    {
+        "lists": [["u-1"], ["u-2"]],
+        "strings": ["u-1", "u-2"],
+        "array": np.array([["u-1"], ["u-2"]]),
+        "flat": Lists([1, 1], ["u-1", "u-2"]),
+    },
 )
 def test_a_refused_id_is_told_as_the_string_that_was_given(items):
     for number in (0xC3FF147B029B00DD, 0xC3FF147B029B00DD - (1 << 64)):  # XXH3-64 of "u-2".

@@ -13,6 +13,7 @@ import pytest
 from embershard.client.arrays import ids_of
 from embershard.errors import InputError, RequestError
 from embershard.package.ids import ids_from
+from tests.cases import cases
 
 
 class Shelf(IntEnum):
@@ -60,31 +61,31 @@ def test_both_make_the_same_64_bits(values, expected):
     assert of_client.tolist() == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "values",
-    [
-        pytest.param([True], id="bool"),
-        pytest.param([1, False], id="bool-beside-int"),
-        pytest.param([np.True_], id="numpy-bool"),
-        pytest.param(np.array([True]), id="bool-array"),
-        pytest.param([1.0], id="whole-float"),
-        pytest.param([2, float("nan")], id="nan-beside-int"),
-        pytest.param([np.float32(1)], id="numpy-float"),
-        pytest.param(np.array([1.0]), id="float-array"),
-        pytest.param([Decimal(1)], id="decimal"),
-        pytest.param([None], id="none"),
-        pytest.param([b"a"], id="bytes"),
-        pytest.param(np.array([b"a"]), id="bytes-array"),
-        pytest.param(np.array([5], "m8[ns]"), id="duration-array"),
-        pytest.param(np.array([5], "M8[ns]"), id="moment-array"),
-        pytest.param([[1]], id="list-of-lists"),
-        pytest.param([2**64], id="65-bits"),
-        pytest.param([-(2**63) - 1], id="below-64-bits"),
-        pytest.param(np.array([2**64], dtype=object), id="65-bits-as-an-object"),
-        pytest.param(["a", 1], id="string-then-int"),
-        pytest.param([1, "a"], id="int-then-string"),
-        pytest.param(["\ud800"], id="lone-surrogate"),
-    ],
+    {
+        "bool": [True],
+        "bool-beside-int": [1, False],
+        "numpy-bool": [np.True_],
+        "bool-array": np.array([True]),
+        "whole-float": [1.0],
+        "nan-beside-int": [2, float("nan")],
+        "numpy-float": [np.float32(1)],
+        "float-array": np.array([1.0]),
+        "decimal": [Decimal(1)],
+        "none": [None],
+        "bytes": [b"a"],
+        "bytes-array": np.array([b"a"]),
+        "duration-array": np.array([5], "m8[ns]"),
+        "moment-array": np.array([5], "M8[ns]"),
+        "list-of-lists": [[1]],
+        "65-bits": [2**64],
+        "below-64-bits": [-(2**63) - 1],
+        "65-bits-as-an-object": np.array([2**64], dtype=object),
+        "string-then-int": ["a", 1],
+        "int-then-string": [1, "a"],
+        "lone-surrogate": ["\ud800"],
+    },
 )
 def test_both_refuse(values):
     with pytest.raises(InputError):

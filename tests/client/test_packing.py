@@ -11,6 +11,7 @@ from embershard.client.arrays import Lists
 from embershard.client.packing import Inputs, pack
 from embershard.client.schema import ServedInput, ServedModel
 from embershard.errors import RequestError
+from tests.cases import cases
 
 MODEL = ServedModel(
     name="ranker",
@@ -103,17 +104,17 @@ def test_not_a_number_in_every_row_is_one_value():
     assert message.request_dense == float32(float("nan"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "user",
-    [
-        pytest.param([7, 8], id="flat"),
-        pytest.param([[7, 8]], id="nested"),
-        pytest.param(np.array([7, 8]), id="array"),
-        pytest.param(np.array([[7, 8]]), id="matrix"),
-        pytest.param([np.array([7, 8])], id="list-of-one-array"),
-        pytest.param(torch.tensor([7, 8]), id="tensor"),
-        pytest.param(Lists([2], [7, 8]), id="flat-form"),
-    ],
+    {
+        "flat": [7, 8],
+        "nested": [[7, 8]],
+        "array": np.array([7, 8]),
+        "matrix": np.array([[7, 8]]),
+        "list-of-one-array": [np.array([7, 8])],
+        "tensor": torch.tensor([7, 8]),
+        "flat-form": Lists([2], [7, 8]),
+    },
 )
 def test_request_scope_takes_one_list_in_any_form(user):
     _, message = packed(dense=DENSE, sparse={"user": user})
@@ -121,28 +122,28 @@ def test_request_scope_takes_one_list_in_any_form(user):
     assert message.values == int64(7, 8)
 
 
-@pytest.mark.parametrize(
+@cases(
     "user",
-    [
-        pytest.param([], id="flat"),
-        pytest.param([[]], id="nested"),
-        pytest.param(np.zeros(0, np.int64), id="array"),
-        pytest.param(Lists([0], []), id="flat-form"),
-    ],
+    {
+        "flat": [],
+        "nested": [[]],
+        "array": np.zeros(0, np.int64),
+        "flat-form": Lists([0], []),
+    },
 )
 def test_request_scope_takes_an_empty_list_in_any_form(user):
     _, message = packed(dense=DENSE, sparse={"user": user})
     assert message.lengths == int32(0, 0, 0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     "age",
-    [
-        pytest.param(0.5, id="number"),
-        pytest.param([0.5], id="list"),
-        pytest.param(np.array([[0.5]]), id="matrix"),
-        pytest.param(torch.tensor(0.5), id="tensor"),
-    ],
+    {
+        "number": 0.5,
+        "list": [0.5],
+        "matrix": np.array([[0.5]]),
+        "tensor": torch.tensor(0.5),
+    },
 )
 def test_request_scope_takes_one_number_in_any_form(age):
     _, message = packed(dense={"age": age, "price": [1]})
@@ -155,14 +156,14 @@ def test_a_column_of_a_matrix_is_one_value_an_example():
     assert message.example_dense == float32(1, 9, 2, 9, 3, 9)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("inputs", "count"),
-    [
-        pytest.param({"sparse": {"item": [1, 2, 3]}}, 3, id="read-off-a-sparse-input"),
-        pytest.param({"sparse": {"user": [1, 2, 3]}}, 1, id="one-if-only-the-request-side"),
-        pytest.param({"num_examples": 4}, 4, id="stated"),
-        pytest.param({"num_examples": np.int64(4)}, 4, id="stated-by-numpy"),
-    ],
+    {
+        "read-off-a-sparse-input": ({"sparse": {"item": [1, 2, 3]}}, 3),
+        "one-if-only-the-request-side": ({"sparse": {"user": [1, 2, 3]}}, 1),
+        "stated": ({"num_examples": 4}, 4),
+        "stated-by-numpy": ({"num_examples": np.int64(4)}, 4),
+    },
 )
 def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
     model = ServedModel(
@@ -178,130 +179,100 @@ def test_the_number_of_examples_is_stated_or_read_off_the_inputs(inputs, count):
     assert pack(model, Inputs(**inputs), pb.Packed()) == count
 
 
-@pytest.mark.parametrize(
+@cases(
     ("inputs", "message"),
-    [
-        pytest.param(
+    {
+        "unknown-dense": (
             {"dense": {**DENSE, "prize": 1}},
             "feature 'prize': not a dense input of model 'ranker', expected one of "
             "'age', 'price', 'likes'",
-            id="unknown-dense",
         ),
-        pytest.param(
+        "dense-as-sparse": (
             {"dense": DENSE, "sparse": {"price": [1]}},
             "feature 'price': not a sparse input of model 'ranker', expected one of 'user', ",
-            id="dense-as-sparse",
         ),
-        pytest.param(
+        "weights-of-an-unweighted-input": (
             {"dense": DENSE, "sparse": {"item": [1, 2]}, "weights": {"item": [1, 2]}},
             "feature 'item': not a weighted sparse input of model 'ranker', expected one of "
             "'tags', 'seen'",
-            id="weights-of-an-unweighted-input",
         ),
-        pytest.param(
+        "sparse-without-names": (
             {"dense": DENSE, "sparse": [[1]]},
             r"sparse inputs: expected a mapping from their names, got \[\[1\]\]",
-            id="sparse-without-names",
         ),
-        pytest.param(
-            {"dense": {"price": [1, 2]}}, "input 'age': expected a value, got none", id="missing"
-        ),
-        pytest.param({}, "input 'age': expected a value, got none", id="nothing"),
-        pytest.param(
+        "missing": ({"dense": {"price": [1, 2]}}, "input 'age': expected a value, got none"),
+        "nothing": ({}, "input 'age': expected a value, got none"),
+        "two-values-for-a-request": (
             {"dense": {"age": [1, 2], "price": [1, 2]}},
             "input 'age': it belongs to the whole request, expected 1 value, got 2",
-            id="two-values-for-a-request",
         ),
-        pytest.param(
+        "dense-of-two-dimensions": (
             {"dense": {"age": 1, "price": np.ones((2, 2))}},
             r"input 'price': expected 1 dimension, got shape \(2, 2\)",
-            id="dense-of-two-dimensions",
         ),
-        pytest.param(
+        "matrix-that-varies-within-a-request": (
             {"dense": [[1, 2, 3], [4, 2, 3]]},
             r"dense column 0 \('age'\): it belongs to the whole request, expected 1.0 in every "
             "row, got 4.0 in row 1",
-            id="matrix-that-varies-within-a-request",
         ),
-        pytest.param(
+        "matrix-that-varies-from-nan": (
             {"dense": [[np.nan, 2, 3], [4, 2, 3]]},
             "expected nan in every row, got 4.0 in row 1",
-            id="matrix-that-varies-from-nan",
         ),
-        pytest.param(
+        "matrix-too-narrow": (
             {"dense": [[1, 2]]},
             r"dense: expected a mapping from names or shape \(num_examples, 3\), .* got \(1, 2\)",
-            id="matrix-too-narrow",
         ),
-        pytest.param(
-            {"dense": np.zeros((0, 3))}, r"shape \(num_examples, 3\), .* got \(0, 3\)", id="no-rows"
-        ),
-        pytest.param(
+        "no-rows": ({"dense": np.zeros((0, 3))}, r"shape \(num_examples, 3\), .* got \(0, 3\)"),
+        "two-lists-for-a-request": (
             {"dense": DENSE, "sparse": {"user": [[1], [2]]}},
             "feature 'user': it belongs to the whole request, expected one list, got 2",
-            id="two-lists-for-a-request",
         ),
-        pytest.param(
+        "two-arrays-for-a-request": (
             {"dense": DENSE, "sparse": {"user": [np.array([1]), np.array([2])]}},
             "feature 'user': it belongs to the whole request, expected one list, got 2",
-            id="two-arrays-for-a-request",
         ),
-        pytest.param(
+        "two-flat-lists-for-a-request": (
             {"dense": DENSE, "sparse": {"user": Lists([1, 1], [1, 2])}},
             "feature 'user': it belongs to the whole request, expected one list, got 2",
-            id="two-flat-lists-for-a-request",
         ),
-        pytest.param(
+        "inputs-of-different-sizes": (
             {"dense": DENSE, "sparse": {"item": [1, 2, 3]}},
             "input 'item': expected 2 examples as 'price' has, got 3",
-            id="inputs-of-different-sizes",
         ),
-        pytest.param(
+        "not-as-many-as-stated": (
             {"dense": DENSE, "num_examples": 5},
             "input 'price': expected 5 examples as num_examples says, got 2",
-            id="not-as-many-as-stated",
         ),
-        pytest.param(
-            {"num_examples": -1}, "num_examples: expected 0..2147483647, got -1", id="negative"
-        ),
-        pytest.param(
+        "negative": ({"num_examples": -1}, "num_examples: expected 0..2147483647, got -1"),
+        "no-lists": (
             {"dense": {"age": 1}, "sparse": {"item": []}},
             "num_examples: expected 1..2147483647, got 0",
-            id="no-lists",
         ),
-        pytest.param(
-            {"num_examples": 1.0}, "num_examples: expected a whole number, got 1.0", id="float"
-        ),
-        pytest.param(
-            {"num_examples": True}, "num_examples: expected a whole number, got True", id="bool"
-        ),
-        pytest.param(
+        "float": ({"num_examples": 1.0}, "num_examples: expected a whole number, got 1.0"),
+        "bool": ({"num_examples": True}, "num_examples: expected a whole number, got True"),
+        "no-weights": (
             {"dense": DENSE, "sparse": {"tags": [[1], []]}},
             "feature 'tags': expected a weight for each id, got none",
-            id="no-weights",
         ),
-        pytest.param(
+        "too-many-weights": (
             {"dense": DENSE, "sparse": {"tags": [[1], []]}, "weights": {"tags": [[1, 2], []]}},
             "feature 'tags': expected 1 weights, one for each id, got 2",
-            id="too-many-weights",
         ),
-        pytest.param(
+        "weights-of-no-ids": (
             {"dense": DENSE, "weights": {"tags": [[1], []]}},
             "feature 'tags': expected 0 weights, one for each id, got 1",
-            id="weights-of-no-ids",
         ),
-        pytest.param(
+        "weights-in-other-lists": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [[1, 2], []]}},
             r"feature 'tags': expected lists of weights as long as those of ids, got lengths "
             r"\[2, 0\] for \[1, 1\]",
-            id="weights-in-other-lists",
         ),
-        pytest.param(
+        "weights-that-are-strings": (
             {"dense": DENSE, "sparse": {"tags": [[1], [2]]}, "weights": {"tags": [["a"], ["b"]]}},
             r"input 'tags': expected numbers, got \['a', 'b'\]",
-            id="weights-that-are-strings",
         ),
-    ],
+    },
 )
 def test_what_contradicts_the_schema_is_refused_by_name(inputs, message):
     with pytest.raises(RequestError, match=message):

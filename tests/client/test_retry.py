@@ -4,6 +4,7 @@ import grpc
 import pytest
 
 from embershard.client.retry import RetryRules
+from tests.cases import cases
 
 RULES = RetryRules(max_attempts=8, first_backoff_seconds=0.05, backoff_seconds_max=1.0)
 
@@ -36,28 +37,28 @@ def test_one_attempt_is_never_followed_by_another():
     assert once.wait_seconds(UNAVAILABLE, attempt=1, remaining_seconds=60) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("remaining_seconds", "wait_seconds"),
-    [
-        pytest.param(0.051, 0.05, id="just-in-time"),
-        pytest.param(0.05, None, id="deadline-passes-during-the-wait"),
-        pytest.param(-1, None, id="too-late"),
-    ],
+    {
+        "just-in-time": (0.051, 0.05),
+        "deadline-passes-during-the-wait": (0.05, None),
+        "too-late": (-1, None),
+    },
 )
 def test_no_attempt_starts_behind_the_deadline(remaining_seconds, wait_seconds):
     wait = RULES.wait_seconds(UNAVAILABLE, attempt=1, remaining_seconds=remaining_seconds)
     assert wait == wait_seconds
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pushback_ms", "wait_seconds"),
-    [
-        pytest.param("20", 0.02, id="stated"),
-        pytest.param("0", 0.0, id="at-once"),
-        pytest.param("-1", None, id="never"),
-        pytest.param("soon", None, id="not-a-number"),
-        pytest.param(None, None, id="not-stated"),
-    ],
+    {
+        "stated": ("20", 0.02),
+        "at-once": ("0", 0.0),
+        "never": ("-1", None),
+        "not-a-number": ("soon", None),
+        "not-stated": (None, None),
+    },
 )
 def test_resource_exhausted_waits_as_long_as_the_server_says(pushback_ms, wait_seconds):
     failure = Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, pushback_ms)

@@ -7,6 +7,7 @@ import xxhash
 from embershard.data import Dataset, Examples, JaggedColumn, TableHint
 from embershard.errors import InputError
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from tests.cases import cases
 
 SCHEMA = Schema(dense=[DenseInput("price")], sparse=[SparseInput("tags")])
 
@@ -52,40 +53,24 @@ def test_take_nothing():
     assert taken.sparse["tags"].offsets.tolist() == [0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "message"),
-    [
-        pytest.param(
+    {
+        "columns": (
             {"dense": np.zeros((3, 2), np.float32)},
             r"dense: expected float32 \[3, 1\], got float32 \[3, 2\]",
-            id="columns",
         ),
-        pytest.param(
-            {"dense": np.zeros((3, 1))},
-            r"dense: expected float32 \[3, 1\], got float64",
-            id="dtype",
-        ),
-        pytest.param(
-            {"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]", id="requests"
-        ),
-        pytest.param({"sparse": {}}, r"expected inputs \['tags'\], got \[\]", id="missing"),
-        pytest.param(
-            {"sparse": {"tags": column([1, 2], [0, 1, 2])}},
-            r"offsets: expected int64 \[4\]",
-            id="n",
-        ),
-        pytest.param(
-            {"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, "rising from 0 to 2", id="total"
-        ),
-        pytest.param(
-            {"sparse": {"tags": column([1, 2], [0, 2, 1, 2])}}, "rising from 0 to 2", id="falling"
-        ),
-        pytest.param(
+        "dtype": ({"dense": np.zeros((3, 1))}, r"dense: expected float32 \[3, 1\], got float64"),
+        "requests": ({"request": np.zeros(2, np.int64)}, r"request: expected int64 \[3\]"),
+        "missing": ({"sparse": {}}, r"expected inputs \['tags'\], got \[\]"),
+        "n": ({"sparse": {"tags": column([1, 2], [0, 1, 2])}}, r"offsets: expected int64 \[4\]"),
+        "total": ({"sparse": {"tags": column([1, 2], [0, 1, 1, 1])}}, "rising from 0 to 2"),
+        "falling": ({"sparse": {"tags": column([1, 2], [0, 2, 1, 2])}}, "rising from 0 to 2"),
+        "weighted": (
             {"schema": Schema(sparse=[SparseInput("tags", weighted=True)], dense=SCHEMA.dense)},
             "'tags': expected no weights",
-            id="weighted",
         ),
-    ],
+    },
 )
 def test_examples_that_contradict_the_schema_are_refused(changes, message):
     with pytest.raises(InputError, match=message):

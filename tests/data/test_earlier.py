@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from embershard.data.earlier import EarlierEvents
+from tests.cases import cases
 
 
 def events(keys, timestamps, liked, payload):
@@ -29,19 +30,19 @@ def two_users():
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "timestamp", "ratings", "likes", "history"),
-    [
-        pytest.param(7, 1, 0, 0, [], id="own-second-is-not-earlier"),
-        pytest.param(7, 4, 1, 1, [20], id="same-second-is-not-earlier"),
-        pytest.param(7, 5, 3, 2, [20, 60], id="oldest-first"),
-        pytest.param(7, 99, 4, 3, [20, 60, 40], id="all"),
-        pytest.param(9, 3, 1, 1, [30], id="other-keys-do-not-count"),
-        pytest.param(8, 99, 0, 0, [], id="key-between-known-ones"),
-        pytest.param(99, 99, 0, 0, [], id="key-above-all"),
-        pytest.param(-1, 99, 0, 0, [], id="key-below-all"),
-        pytest.param(7, -5, 0, 0, [], id="before-all"),
-    ],
+    {
+        "own-second-is-not-earlier": (7, 1, 0, 0, []),
+        "same-second-is-not-earlier": (7, 4, 1, 1, [20]),
+        "oldest-first": (7, 5, 3, 2, [20, 60]),
+        "all": (7, 99, 4, 3, [20, 60, 40]),
+        "other-keys-do-not-count": (9, 3, 1, 1, [30]),
+        "key-between-known-ones": (8, 99, 0, 0, []),
+        "key-above-all": (99, 99, 0, 0, []),
+        "key-below-all": (-1, 99, 0, 0, []),
+        "before-all": (7, -5, 0, 0, []),
+    },
 )
 def test_answers_hold_strictly_earlier_events(two_users, key, timestamp, ratings, likes, history):
     counts = two_users.count_before(ids(key), ids(timestamp))

@@ -9,6 +9,7 @@ from embershard.data.movielens_features import MovieLensFeatures, age_band, year
 from embershard.data.movielens_files import RatingLog
 from embershard.errors import DataError, InputError
 from embershard.package.ids import hash_string
+from tests.cases import cases
 from tests.data.small_movielens import random_log
 from tests.oracles import share_of_ordered_pairs
 
@@ -199,13 +200,13 @@ def test_a_ranking_request_asks_about_unrated_items_as_of_now():
     assert again.items.tolist() == items.tolist()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("user", "candidates", "message"),
-    [
-        pytest.param(1, 5, "user: expected one of the data's, got 1", id="user"),
-        pytest.param(100, 30, "candidates: expected 1 to", id="too-many"),
-        pytest.param(100, 0, "candidates: expected 1 to", id="none"),
-    ],
+    {
+        "user": (1, 5, "user: expected one of the data's, got 1"),
+        "too-many": (100, 30, "candidates: expected 1 to"),
+        "none": (100, 0, "candidates: expected 1 to"),
+    },
 )
 def test_an_impossible_ranking_request_is_refused(user, candidates, message):
     with pytest.raises(InputError, match=message):

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from embershard.data import DataConfig, load_dataset, movielens_folder
 from embershard.errors import DataError, InputError
+from tests.cases import cases
 from tests.data.small_movielens import HEADERS, recbole_files, write
 
 
@@ -43,21 +44,17 @@ def test_a_data_set_moves_to_another_folder(tmp_path):
         DataConfig(name="synthetic").at(tmp_path)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param(
-            {"name": "netflix"}, "name\n.*expected one of movielens, synthetic", id="name"
-        ),
-        pytest.param(
-            {"name": "movielens", "examples": 5}, "examples\n.*expected none for", id="examples"
-        ),
-        pytest.param({"name": "movielens", "seed": 0}, "seed\n.*none for movi", id="seed"),
-        pytest.param({"name": "synthetic", "path": Path("x")}, "path\n.*expected no", id="path"),
-        pytest.param({"name": "synthetic", "rows": 5}, "rows\n.*not permitted", id="unknown-key"),
-        pytest.param({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10", id="few"),
-        pytest.param({"name": "synthetic", "seed": -1}, "seed\n.*equal to 0", id="negative-seed"),
-    ],
+    {
+        "name": ({"name": "netflix"}, "name\n.*expected one of movielens, synthetic"),
+        "examples": ({"name": "movielens", "examples": 5}, "examples\n.*expected none for"),
+        "seed": ({"name": "movielens", "seed": 0}, "seed\n.*none for movi"),
+        "path": ({"name": "synthetic", "path": Path("x")}, "path\n.*expected no"),
+        "unknown-key": ({"name": "synthetic", "rows": 5}, "rows\n.*not permitted"),
+        "few": ({"name": "synthetic", "examples": 9}, "examples\n.*equal to 10"),
+        "negative-seed": ({"name": "synthetic", "seed": -1}, "seed\n.*equal to 0"),
+    },
 )
 def test_settings_that_mean_nothing_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):

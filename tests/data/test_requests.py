@@ -7,6 +7,7 @@ from numpy.testing import assert_array_equal
 from embershard.data import Examples, JaggedColumn, client_requests, sample_requests
 from embershard.errors import InputError
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from tests.cases import cases
 
 
 def make(*, ages=(5, 6, 5), history=((1, 2), (), (1, 2)), request=(7, 3, 7)):
@@ -51,14 +52,14 @@ def test_lists_that_are_equal_only_laid_end_to_end_are_different_ones():
         list(client_requests(make(ages=(5, 5, 5), history=history, request=(7, 7, 7))))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "name"),
-    [
-        pytest.param({"ages": (5, 6, 4)}, "age", id="dense"),
-        pytest.param({"history": ((1, 2), (), (1, 3))}, "history", id="ids"),
-        pytest.param({"history": ((1, 2), (), (1,))}, "history", id="length"),
-        pytest.param({"history": ((), (), (1, 2))}, "history", id="empty-first"),
-    ],
+    {
+        "dense": ({"ages": (5, 6, 4)}, "age"),
+        "ids": ({"history": ((1, 2), (), (1, 3))}, "history"),
+        "length": ({"history": ((1, 2), (), (1,))}, "history"),
+        "empty-first": ({"history": ((), (), (1, 2))}, "history"),
+    },
 )
 def test_a_request_whose_examples_disagree_is_refused(changes, name):
     with pytest.raises(InputError, match=rf"request 7: .*\['{name}'\] in its 2 examples"):

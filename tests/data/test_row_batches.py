@@ -8,6 +8,7 @@ from embershard.data import Examples, JaggedColumn, batches, to_rows
 from embershard.errors import InputError
 from embershard.package.id_maps import Identity, Vocabulary
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from tests.cases import cases
 
 
 def make(column=None, lists=((10, 30), (), (20,), (99, 10, 20), (30,))):
@@ -125,20 +126,14 @@ def test_id_dropout_leaves_the_examples_as_they_were():
     assert mapped.rows["tags"].values.tolist() == before.tolist()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param({"batch_size": 0}, "batch_size: expected at least 1, got 0", id="size"),
-        pytest.param(
-            {"id_dropout": {"tags": 0.5}}, "expected shuffle_seed with it, got None", id="no-seed"
-        ),
-        pytest.param(
-            {"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, r"one of \['tags'\], got 'x'", id="name"
-        ),
-        pytest.param(
-            {"id_dropout": {"tags": 1.5}, "shuffle_seed": 0}, "expected 0 to 1, got 1.5", id="share"
-        ),
-    ],
+    {
+        "size": ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
+        "no-seed": ({"id_dropout": {"tags": 0.5}}, "expected shuffle_seed with it, got None"),
+        "name": ({"id_dropout": {"x": 0.5}, "shuffle_seed": 0}, r"one of \['tags'\], got 'x'"),
+        "share": ({"id_dropout": {"tags": 1.5}, "shuffle_seed": 0}, "expected 0 to 1, got 1.5"),
+    },
 )
 def test_impossible_arguments_are_refused_at_once(arguments, message):
     with pytest.raises(InputError, match=message):
@@ -152,20 +147,18 @@ def test_id_dropout_needs_a_policy_for_unknown_ids():
         batches(make(column), batch_size=2, shuffle_seed=0, id_dropout={"tags": 0.5})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("column", "message"),
-    [
-        pytest.param(
+    {
+        "unknown-id": (
             SparseInput("tags", ids=Vocabulary([10, 20, 30])),
             "feature 'tags': id 99 at position 3 is not in the vocabulary",
-            id="unknown-id",
         ),
-        pytest.param(
+        "too-many": (
             SparseInput("tags", ids=Identity(100), max_ids=2),
             "feature 'tags': example 3: expected at most 2 ids, got 3",
-            id="too-many",
         ),
-    ],
+    },
 )
 def test_ids_that_the_schema_rejects_are_refused(column, message):
     with pytest.raises(InputError, match=message):

@@ -10,6 +10,7 @@ from embershard.data import (
     planted_click_log,
 )
 from embershard.errors import InputError
+from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 
 
@@ -119,21 +120,16 @@ def test_a_million_examples():
     assert 0.7 < log.best_auc < 0.9
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param({"examples": 9}, "examples: expected at least 10, got 9", id="examples"),
-        pytest.param(
-            {"examples": 10, "examples_per_request": 0},
-            "examples_per_request: .* got 0",
-            id="requests",
-        ),
-        pytest.param(
+    {
+        "examples": ({"examples": 9}, "examples: expected at least 10, got 9"),
+        "requests": ({"examples": 10, "examples_per_request": 0}, "examples_per_request: .* got 0"),
+        "ids": (
             {"examples": 10, "inputs": (PlantedInput(name="a", scope="request", ids=0),)},
             "input 'a': expected ids and max_length of at least 1, got 0 and 1",
-            id="ids",
         ),
-    ],
+    },
 )
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(InputError, match=message):

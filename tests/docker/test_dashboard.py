@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.cases import cases
 from tests.docker.files import DOCKER
 from tests.docker.promql import unknown
 from tests.repository.sources import ROOT
@@ -73,26 +74,23 @@ def test_the_queries_of_the_metrics_page_ask_for_what_there_is(scraped, query):
     assert unknown(query.strip(), scraped, PROMETHEUS) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "expected"),
-    [
-        pytest.param("embershard_requests", ["embershard_requests: no such series"], id="name"),
-        pytest.param(
+    {
+        "name": ("embershard_requests", ["embershard_requests: no such series"]),
+        "matcher": (
             'rate(embershard_requests_total{status="OK"}[1m])',
             ["embershard_requests_total: no label status"],
-            id="matcher",
         ),
-        pytest.param(
+        "grouping": (
             "sum by (feature) (embershard_queued_requests)",
             ["by feature: no such label"],
-            id="grouping",
         ),
-        pytest.param(
+        "matching": (
             "embershard_batches_total / on (device) embershard_examples_total",
             ["on device: no such label"],
-            id="matching",
         ),
-    ],
+    },
 )
 def test_what_there_is_not_is_noticed(scraped, query, expected):
     assert unknown(query, scraped, PROMETHEUS) == expected

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.docker.files import (
     DOCKER,
     DOCKERFILES,
@@ -113,16 +114,16 @@ def test_the_context_holds_what_is_built_and_no_more():
     assert not [path for path in sent if path.endswith(".so") or "/_proto/" in path]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "patterns", "expected"),
-    [
-        pytest.param("a/b/c.py", ["a"], True, id="below-a-folder"),
-        pytest.param("a/b/c.py", ["b"], False, id="not-in-the-root"),
-        pytest.param("a/b/c.py", ["**/b"], True, id="at-any-depth"),
-        pytest.param("a/b/c.so", ["**/*.so"], True, id="by-ending"),
-        pytest.param("a/b/c.py", ["a", "!a/b"], False, id="taken-in-again"),
-        pytest.param("a/b/c.py", ["!a/b", "a"], True, id="the-last-decides"),
-    ],
+    {
+        "below-a-folder": ("a/b/c.py", ["a"], True),
+        "not-in-the-root": ("a/b/c.py", ["b"], False),
+        "at-any-depth": ("a/b/c.py", ["**/b"], True),
+        "by-ending": ("a/b/c.so", ["**/*.so"], True),
+        "taken-in-again": ("a/b/c.py", ["a", "!a/b"], False),
+        "the-last-decides": ("a/b/c.py", ["!a/b", "a"], True),
+    },
 )
 def test_dockerignore_is_read_as_docker_does(path, patterns, expected):
     assert ignored(path, patterns) is expected

@@ -6,34 +6,31 @@ from embershard.errors import ExportError
 from embershard.export.program_builder import build_program
 from embershard.modules import EmbeddingBagConfig
 from embershard.package import Identity, Schema, SparseInput
+from tests.cases import cases
 from tests.export.expanding import Forward
 from tests.export.models import SCHEMA, collection
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sparse", "message"),
-    [
-        pytest.param(
+    {
+        "feature-without-input": (
             SCHEMA.sparse[:2],
             r"embeddings: feature 'history': expected one of .* \['user', 'item'\]",
-            id="feature-without-input",
         ),
-        pytest.param(
+        "input-without-table": (
             (*SCHEMA.sparse, SparseInput("extra")),
             r"sparse inputs \['extra'\]: expected a table",
-            id="input-without-table",
         ),
-        pytest.param(
+        "weights": (
             (SparseInput("user", weighted=True), *SCHEMA.sparse[1:]),
             "'user': expected weighted=False in the schema as in the module, got weighted=True",
-            id="weights",
         ),
-        pytest.param(
+        "rows": (
             (SparseInput("user", ids=Identity(6)), *SCHEMA.sparse[1:]),
             "feature 'user': table 'users': expected 6 rows as its id map has, got 5",
-            id="rows",
         ),
-    ],
+    },
 )
 def test_a_schema_that_does_not_fit_the_tables_is_refused(sparse, message):
     module = Forward(lambda m, d, s: m.embeddings(s).values(), embeddings=collection())

@@ -11,6 +11,7 @@ from torch.nn import functional
 from embershard.errors import ExportError
 from embershard.export.program_builder import build_program
 from embershard.jagged import KeyedTensor
+from tests.cases import cases
 from tests.export import everyday
 from tests.export.expanding import Forward
 from tests.export.models import SCHEMA, collection
@@ -90,131 +91,114 @@ def mixed_index(m, d, s):
     return item
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forward", "line", "reason", "replacement"),
-    [
-        pytest.param(
+    {
+        "assignment-to-a-view": (
             written_through_a_view,
             "item.view(-1, 2, 2)[:, 0] = 0",
             "of which no other view is used later",
             "write y = y.clone() before it",
-            id="assignment-to-a-view",
         ),
-        pytest.param(
+        "assignment-to-a-tensor-with-a-view": (
             read_through_a_view,
             "item[:, 0] = 0",
             "of which no other view is used later",
             "write y = y.clone() before it",
-            id="assignment-to-a-tensor-with-a-view",
         ),
-        pytest.param(
+        "assignment-to-listed-columns": (
             mixed_index,
             "item[:, [0, 2]] = 0",
             "numbers and slices, or tensors alone",
             "write torch.where or torch.cat",
-            id="assignment-to-listed-columns",
         ),
-        pytest.param(
+        "lengths-of-a-pooled-input": (
             lambda m, d, s: m.embeddings(s)["item"].sum(1) + s["user"].lengths(),
             's["user"].lengths()',
             "expected the lengths of an input that an EmbeddingCollection looks up, got 'user'",
             "write a dense input that holds the length",
-            id="lengths-of-a-pooled-input",
         ),
-        pytest.param(
+        "stride": (
             lambda m, d, s: m.embeddings(s)["item"] / s.stride(),
             "s.stride()",
             "expected only embedding modules to use forward's sparse input",
             "write dense.shape[0] for the number of examples",
-            id="stride",
         ),
-        pytest.param(
+        "regroup-of-tensors": (
             lambda m, d, s: KeyedTensor.regroup(
                 [p := m.embeddings(s), KeyedTensor.from_tensor_list(["a"], [p["item"]])], [["a"]]
             )[0],
             "KeyedTensor.regroup(",
             "expected regroup to take KeyedTensors of embedding modules",
             "write torch.cat(",
-            id="regroup-of-tensors",
         ),
-        pytest.param(
+        "regroup-of-an-unknown-key": (
             lambda m, d, s: KeyedTensor.regroup([m.embeddings(s)], [["usr"]])[0],
             "KeyedTensor.regroup(",
             "got 'usr'",
             "expected one of item, history, user",
-            id="regroup-of-an-unknown-key",
         ),
-        pytest.param(
+        "in-place-method": (
             lambda m, d, s: m.embeddings(s)["item"].masked_fill_(d[:, 1:2] > 0, 0),
             "masked_fill_(",
             "it writes into its operand",
             "write masked_fill, and use the new tensor that it returns",
-            id="in-place-method",
         ),
-        pytest.param(
+        "dropout-in-evaluation": (
             lambda m, d, s: functional.dropout(m.embeddings(s)["item"], 0.5),
             "functional.dropout(",
             "it draws random numbers",
             "write training=self.training, or nn.Dropout",
-            id="dropout-in-evaluation",
         ),
-        pytest.param(
+        "random-noise": (
             lambda m, d, s: (x := m.embeddings(s)["item"]) + torch.rand_like(x),
             "torch.rand_like(x)",
             "it draws random numbers",
             "write it for training alone",
-            id="random-noise",
         ),
-        pytest.param(
+        "packed-sequence": (
             packed_sequence,
             "pack_padded_sequence(padded",
             "cannot be traced",
             "write the layer on the padded sequence in place of pack_padded_sequence",
-            id="packed-sequence",
         ),
-        pytest.param(
+        "branch-on-a-shape": (
             shape_branch,
             "if item.dim() == 2:",
             "inputs to control flow",
             "decide what depends on shapes when the module is built",
-            id="branch-on-a-shape",
         ),
-        pytest.param(
+        "iterated-keys": (
             every_key,
             "for key in pooled.keys()",
             "cannot be iterated",
             "keys (for key in ('user', 'item'): pooled[key])",
-            id="iterated-keys",
         ),
-        pytest.param(
+        "numpy": (
             lambda m, d, s: m.embeddings(s)["item"] / np.sqrt(d.shape[1]),
             "np.sqrt(d.shape[1])",
             "cannot be traced",
             "write math or torch in place of numpy",
-            id="numpy",
         ),
-        pytest.param(
+        "number": (
             lambda m, d, s: m.embeddings(s)["item"] * float(d[0, 0]),
             "float(d[0, 0])",
             "cannot be traced",
             "write tensors in place of numbers",
-            id="number",
         ),
-        pytest.param(
+        "no-such-overload": (
             lambda m, d, s: m.embeddings(s)["item"].norm(dim="rows"),
             'norm(dim="rows")',
             "cannot be compiled to TorchScript: TorchScript has no torch.functional.norm of these",
             "write other torch operations",
-            id="no-such-overload",
         ),
-        pytest.param(
+        "scripted-function": (
             lambda m, d, s: scripted_function(m.embeddings(s)["item"]),
             "scripted_function(",
             "cannot be traced",
             "write the function without torch.jit.script",
-            id="scripted-function",
         ),
-    ],
+    },
 )
 def test_refusal_names_the_line_the_reason_and_the_replacement(forward, line, reason, replacement):
     with pytest.raises(ExportError) as refusal:

@@ -19,6 +19,7 @@ from embershard.package import (
     verify_package,
 )
 from embershard.package.manifest import Limits
+from tests.cases import cases
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
 from tests.export.requests import given
@@ -106,9 +107,12 @@ def test_rows_are_the_bytes_of_the_weights(tmp_path):
     assert rows[1, 4:].tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("weights", "levels"),
-    [pytest.param("int8", 255, id="int8"), pytest.param("int4", 15, id="int4")],
+    {
+        "int8": ("int8", 255),
+        "int4": ("int4", 15),
+    },
 )
 def test_errors_in_the_manifest_are_those_of_the_stored_rows(weights, levels, tmp_path):
     module = dlrm()

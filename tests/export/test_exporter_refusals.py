@@ -9,6 +9,7 @@ import torch
 from embershard.errors import ExportError, InputError
 from embershard.export import export_model
 from embershard.package.manifest import Limits
+from tests.cases import cases
 from tests.export.expanding import Forward
 from tests.export.models import REQUEST, SCHEMA, collection, dlrm
 from tests.export.requests import given
@@ -16,32 +17,27 @@ from tests.serving.models import SCHEMA as EVERY_KIND
 from tests.serving.models import ranker
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "error", "message"),
-    [
-        pytest.param({"out": "latest"}, ExportError, "the version a number from 1", id="no-number"),
-        pytest.param({"out": "0"}, ExportError, "the version a number from 1", id="version-0"),
-        pytest.param({"out": "01"}, ExportError, "the version a number from 1", id="leading-zero"),
-        pytest.param({"out": str(2**63)}, ExportError, "a number from 1", id="too-large"),
-        pytest.param({"model": ".hidden"}, ExportError, "not first a dot", id="model-name"),
-        pytest.param({"devices": "0xcpu"}, InputError, "expected like 2xcpu", id="no-devices"),
-        pytest.param({"devices": "2xcuda"}, ExportError, "cpu, got '2xcuda': .*CPU only", id="gpu"),
-        pytest.param(
-            {"weights": "int3"}, ExportError, "int8, int4, fp16, fp32, got 'int3'", id="type"
-        ),
-        pytest.param({"weights": {"users": "int8"}}, ExportError, "table 'items'", id="left-out"),
-        pytest.param(
-            {"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'", id="no-table"
-        ),
-        pytest.param({"weights": {"*": "int2"}}, ExportError, "got 'int2'", id="pattern-type"),
-        pytest.param(
+    {
+        "no-number": ({"out": "latest"}, ExportError, "the version a number from 1"),
+        "version-0": ({"out": "0"}, ExportError, "the version a number from 1"),
+        "leading-zero": ({"out": "01"}, ExportError, "the version a number from 1"),
+        "too-large": ({"out": str(2**63)}, ExportError, "a number from 1"),
+        "model-name": ({"model": ".hidden"}, ExportError, "not first a dot"),
+        "no-devices": ({"devices": "0xcpu"}, InputError, "expected like 2xcpu"),
+        "gpu": ({"devices": "2xcuda"}, ExportError, "cpu, got '2xcuda': .*CPU only"),
+        "type": ({"weights": "int3"}, ExportError, "int8, int4, fp16, fp32, got 'int3'"),
+        "left-out": ({"weights": {"users": "int8"}}, ExportError, "table 'items'"),
+        "no-table": ({"weights": {"*": "int8", "itms": "int4"}}, ExportError, "pattern 'itms'"),
+        "pattern-type": ({"weights": {"*": "int2"}}, ExportError, "got 'int2'"),
+        "pattern-behind-another": (
             {"weights": {"*": "int4", "items": "int8"}},
             ExportError,
             r"pattern 'items': expected to fit a table that no pattern before it fits, but 'items' "
             r"has '\*'; the first that fits counts",
-            id="pattern-behind-another",
         ),
-    ],
+    },
 )
 def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
     options, error, message, tmp_path
@@ -52,15 +48,13 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("module", "schema", "message"),
-    [
-        pytest.param(
-            Forward, SCHEMA, "module: expected a Module, got the class Forward", id="class"
-        ),
-        pytest.param(3, SCHEMA, "module: expected a Module, got 3", id="no-module"),
-        pytest.param(Forward(None), None, "schema: expected a Schema, got None", id="no-schema"),
-    ],
+    {
+        "class": (Forward, SCHEMA, "module: expected a Module, got the class Forward"),
+        "no-module": (3, SCHEMA, "module: expected a Module, got 3"),
+        "no-schema": (Forward(None), None, "schema: expected a Schema, got None"),
+    },
 )
 def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_path):
     with pytest.raises(ExportError, match=message):
@@ -68,44 +62,24 @@ def test_what_is_no_module_or_schema_is_refused(module, schema, message, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message"),
-    [
-        pytest.param(
+    {
+        "request-dense": (
             {"request_dense": np.zeros(3, np.float32)},
             "samples: 1: request_dense: expected 2 values, got 3",
-            id="request-dense",
         ),
-        pytest.param(
+        "nan": (
             {"example_dense": np.full((3, 2), np.nan, np.float32)},
             "1: example_dense: expected finite values, got nan",
-            id="nan",
         ),
-        pytest.param(
-            {"lengths": np.ones(9, np.int32)},
-            "1: lengths: expected 13 of them, got 9",
-            id="lengths",
-        ),
-        pytest.param(
-            {"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1", id="negative"
-        ),
-        pytest.param(
-            {"values": np.zeros(4, np.int64)},
-            "values: expected 31 ids, as the lengths",
-            id="values",
-        ),
-        pytest.param(
-            {"weights": np.zeros(2, np.float32)},
-            "weights: expected 10 of them, got 2",
-            id="weights",
-        ),
-        pytest.param(
-            {"weights": np.full(10, np.inf, np.float32)}, "weights: expected finite", id="infinite"
-        ),
-        pytest.param(
-            {"values": np.full(31, 6, np.int64)}, "feature 'category': id 6 at position 0", id="id"
-        ),
-    ],
+        "lengths": ({"lengths": np.ones(9, np.int32)}, "1: lengths: expected 13 of them, got 9"),
+        "negative": ({"lengths": np.full(13, -1, np.int32)}, "no negative length, got -1"),
+        "values": ({"values": np.zeros(4, np.int64)}, "values: expected 31 ids, as the lengths"),
+        "weights": ({"weights": np.zeros(2, np.float32)}, "weights: expected 10 of them, got 2"),
+        "infinite": ({"weights": np.full(10, np.inf, np.float32)}, "weights: expected finite"),
+        "id": ({"values": np.full(31, 6, np.int64)}, "feature 'category': id 6 at position 0"),
+    },
 )
 def test_samples_that_the_model_would_refuse_are_refused(fields, message, tmp_path):
     with pytest.raises(InputError, match=message):
@@ -115,14 +89,12 @@ def test_samples_that_the_model_would_refuse_are_refused(fields, message, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limits", "message"),
-    [
-        pytest.param(
-            Limits(max_examples=2, max_ids=99), "at most 2 examples, got 3", id="examples"
-        ),
-        pytest.param(Limits(max_examples=9, max_ids=20), "at most 20 ids, got 31", id="ids"),
-    ],
+    {
+        "examples": (Limits(max_examples=2, max_ids=99), "at most 2 examples, got 3"),
+        "ids": (Limits(max_examples=9, max_ids=20), "at most 20 ids, got 31"),
+    },
 )
 def test_samples_over_the_limits_are_refused(limits, message, tmp_path):
     with pytest.raises(ExportError, match=message):
@@ -138,12 +110,12 @@ def test_a_sample_whose_output_is_not_finite_is_refused(tmp_path):
         export_model(module, SCHEMA, tmp_path / "m/1", samples=[REQUEST])  # It has likes of -1.
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "message"),
-    [
-        pytest.param(lambda w: w[2].fill_(float("nan")), "row 2, column 0: .* got nan", id="nan"),
-        pytest.param(lambda w: w[4, 3].fill_(1e6), "row 4, column 3: .* got 1000000", id="large"),
-    ],
+    {
+        "nan": (lambda w: w[2].fill_(float("nan")), "row 2, column 0: .* got nan"),
+        "large": (lambda w: w[4, 3].fill_(1e6), "row 4, column 3: .* got 1000000"),
+    },
 )
 def test_weights_that_cannot_be_stored_are_refused_and_nothing_is_left(change, message, tmp_path):
     module = dlrm()

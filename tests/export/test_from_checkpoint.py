@@ -11,6 +11,7 @@ from embershard.models import build_model
 from embershard.package import Package, verify_package
 from embershard.sharding import save_state
 from embershard.training import save_checkpoint
+from tests.cases import cases
 from tests.export.models import REQUEST, SCHEMA, Ranker
 
 FACTORY = "tests.export.models:make_ranker"
@@ -90,26 +91,21 @@ def files_of(package):
     return {name: file.sha256 for name, file in files.items() if name.startswith("tables/")}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "message"),
-    [
-        pytest.param("tests.export.models", "expected package.module:factory", id="no-colon"),
-        pytest.param("tests.export.models:", "expected package.module:factory", id="no-name"),
-        pytest.param("tests/export/models.py:make", "expected package.module", id="a-file"),
-        pytest.param("nowhere.models:make", "no module named 'nowhere'", id="no-module"),
-        pytest.param(
-            "tests.export.models:absent", "'absent' in .*models.py, got nothing$", id="none"
-        ),
-        pytest.param("tests.export.models:NOT_CALLABLE", "got int$", id="no-function"),
-        pytest.param(
+    {
+        "no-colon": ("tests.export.models", "expected package.module:factory"),
+        "no-name": ("tests.export.models:", "expected package.module:factory"),
+        "a-file": ("tests/export/models.py:make", "expected package.module"),
+        "no-module": ("nowhere.models:make", "no module named 'nowhere'"),
+        "none": ("tests.export.models:absent", "'absent' in .*models.py, got nothing$"),
+        "no-function": ("tests.export.models:NOT_CALLABLE", "got int$"),
+        "one": (
             "tests.export.models:make_nothing",
             r"to return \(torch.nn.Module, Schema\), got Ranker$",
-            id="one",
         ),
-        pytest.param(
-            "tests.export.models:make_trouble", "RuntimeError: the disk is full", id="raises"
-        ),
-    ],
+        "raises": ("tests.export.models:make_trouble", "RuntimeError: the disk is full"),
+    },
 )
 def test_a_factory_that_cannot_be_used_is_refused(model, message, tmp_path):
     path = save("pt", trained_ranker(), tmp_path)
@@ -119,25 +115,22 @@ def test_a_factory_that_cannot_be_used_is_refused(model, message, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "safetensors", "pt"])
-@pytest.mark.parametrize(
+@cases(
     ("change", "message"),
-    [
-        pytest.param(
+    {
+        "too-many": (
             lambda ranker: ranker.register_parameter("extra", torch.nn.Parameter(torch.ones(1))),
             "the [0-9]+ weights of Ranker, got unknown 'extra'",
-            id="too-many",
         ),
-        pytest.param(
+        "too-few": (
             lambda ranker: delattr(ranker, "over"),
             "weights of Ranker, got no 'over.bias', 'over.weight'$",
-            id="too-few",
         ),
-        pytest.param(
+        "shape": (
             lambda ranker: setattr(ranker, "over", torch.nn.Linear(8, 1)),
             r"over.weight: expected shape \(1, 9\), got \(1, 8\)",
-            id="shape",
         ),
-    ],
+    },
 )
 def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
     module = trained_ranker()
@@ -147,25 +140,20 @@ def test_weights_of_another_module_are_refused(kind, change, message, tmp_path):
         export_checkpoint(path, tmp_path / "ranker/1", model=FACTORY)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("file", "write", "message"),
-    [
-        pytest.param(
-            "weights.npz", lambda f: f.write_bytes(b"x"), "ends in .safetensors or", id="unknown"
-        ),
-        pytest.param("w.pt", lambda f: f.write_bytes(b"x"), "expected a state dict", id="damaged"),
-        pytest.param("w.safetensors", lambda f: f.write_bytes(b"x"), "a state dict", id="header"),
-        pytest.param("w.pt", lambda f: torch.save(7, f), "to tensor, got int", id="a-number"),
-        pytest.param(
+    {
+        "unknown": ("weights.npz", lambda f: f.write_bytes(b"x"), "ends in .safetensors or"),
+        "damaged": ("w.pt", lambda f: f.write_bytes(b"x"), "expected a state dict"),
+        "header": ("w.safetensors", lambda f: f.write_bytes(b"x"), "a state dict"),
+        "a-number": ("w.pt", lambda f: torch.save(7, f), "to tensor, got int"),
+        "nested": (
             "w.pt",
             lambda f: torch.save({"model": {"w": torch.ones(1)}}, f),
             "got a dict of {'model': 'dict'}",
-            id="nested",
         ),
-        pytest.param(
-            "w.pt", lambda f: torch.save(Ranker(), f), "expected a state dict", id="a-module"
-        ),
-    ],
+        "a-module": ("w.pt", lambda f: torch.save(Ranker(), f), "expected a state dict"),
+    },
 )
 def test_a_file_that_is_no_state_dict_is_refused(file, write, message, tmp_path):
     write(tmp_path / file)

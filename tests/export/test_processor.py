@@ -6,6 +6,7 @@ import pytest
 
 from embershard.errors import UnavailableError
 from embershard.export.compiled_package import instructions_of, target_of
+from tests.cases import cases
 
 
 def cpuinfo(tmp_path, text):
@@ -33,15 +34,15 @@ def test_a_machine_that_does_not_say_is_refused(tmp_path, text):
         instructions_of(file)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("instructions", "name"),
-    [
-        pytest.param(["avx2", "fma"], "-avx2", id="avx2"),
-        pytest.param(["avx2", "avx512bw", "avx512f", "avx512vl", "fma"], "-avx512", id="avx512"),
-        pytest.param(["avx2", "avx512_bf16", "avx512f", "fma"], "-avx512_bf16", id="bf16"),
-        pytest.param(["asimd", "fp"], "-asimd", id="arm"),
-        pytest.param(["sse2"], "", id="plain"),
-    ],
+    {
+        "avx2": (["avx2", "fma"], "-avx2"),
+        "avx512": (["avx2", "avx512bw", "avx512f", "avx512vl", "fma"], "-avx512"),
+        "bf16": (["avx2", "avx512_bf16", "avx512f", "fma"], "-avx512_bf16"),
+        "arm": (["asimd", "fp"], "-asimd"),
+        "plain": (["sse2"], ""),
+    },
 )
 def test_a_target_is_named_after_the_widest_instructions(instructions, name):
     assert target_of(instructions) == platform.machine() + name

@@ -11,6 +11,7 @@ from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package.id_maps import Hash, Identity, Vocabulary
 from embershard.package.reader import Package
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from tests.cases import cases
 
 COUNTS = {"tables.items": torch.tensor([5, 0, 2, 1, 9, 3])}
 
@@ -39,14 +40,12 @@ def schema_of(ids):
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "kept_ids"),
-    [
-        pytest.param(Identity(5, unknown="oov"), [0, 2, 4], id="identity"),
-        pytest.param(
-            Vocabulary([70, 80, 90, 100, 110], unknown="oov"), [70, 90, 110], id="vocabulary"
-        ),
-    ],
+    {
+        "identity": (Identity(5, unknown="oov"), [0, 2, 4]),
+        "vocabulary": (Vocabulary([70, 80, 90, 100, 110], unknown="oov"), [70, 90, 110]),
+    },
 )
 def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_path):
     model = Sum()
@@ -73,31 +72,27 @@ def test_rows_under_the_count_are_dropped_through_the_id_map(ids, kept_ids, tmp_
     assert rows == {"items": 4, "users": 6}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "counts", "least", "message"),
-    [
-        pytest.param(Identity(6), COUNTS, 2, "unknown oov or zero, got Identity", id="reject"),
-        pytest.param(Hash(6), COUNTS, 2, "unknown oov or zero, got Hash", id="hash"),
-        pytest.param(None, COUNTS, 2, "unknown oov or zero, got None", id="no-map"),
-        pytest.param(
-            Identity(5, unknown="oov"), COUNTS, 10, "at least 10 lookups, got at most 9", id="all"
-        ),
-        pytest.param(Identity(5, unknown="oov"), COUNTS, 0, "at least 1, got 0", id="least"),
-        pytest.param(
+    {
+        "reject": (Identity(6), COUNTS, 2, "unknown oov or zero, got Identity"),
+        "hash": (Hash(6), COUNTS, 2, "unknown oov or zero, got Hash"),
+        "no-map": (None, COUNTS, 2, "unknown oov or zero, got None"),
+        "all": (Identity(5, unknown="oov"), COUNTS, 10, "at least 10 lookups, got at most 9"),
+        "least": (Identity(5, unknown="oov"), COUNTS, 0, "at least 1, got 0"),
+        "key": (
             Identity(5, unknown="oov"),
             {"items": COUNTS["tables.items"]},
             2,
             "'items': expected one of",
-            id="key",
         ),
-        pytest.param(
+        "shape": (
             Identity(5, unknown="oov"),
             {"tables.items": torch.ones(5)},
             2,
             r"expected shape \(6,\), got \(5,\)",
-            id="shape",
         ),
-    ],
+    },
 )
 def test_what_cannot_be_pruned_is_refused(ids, counts, least, message):
     with pytest.raises(ExportError, match=message):

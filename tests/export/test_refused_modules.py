@@ -13,6 +13,7 @@ from embershard.modules import (
     PositionWeightedModuleCollection,
     to_examples,
 )
+from tests.cases import cases
 from tests.export.expanding import Forward
 from tests.export.models import SCHEMA, collection
 
@@ -60,115 +61,100 @@ def test_position_weights_are_refused_with_the_module():
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forward", "line"),
-    [
-        pytest.param(branch, "if d.sum() > 0:", id="a-branch"),
-        pytest.param(loop, "for row in m.embeddings", id="a-loop"),
-        pytest.param(number, "float(m.embeddings", id="a-number"),
-        pytest.param(lambda m, d, s: d / len(d), "d / len(d)", id="len"),
-        pytest.param(lambda m, d, s: m.absent(d), "m.absent(d)", id="absent"),
-    ],
+    {
+        "a-branch": (branch, "if d.sum() > 0:"),
+        "a-loop": (loop, "for row in m.embeddings"),
+        "a-number": (number, "float(m.embeddings"),
+        "len": (lambda m, d, s: d / len(d), "d / len(d)"),
+        "absent": (lambda m, d, s: m.absent(d), "m.absent(d)"),
+    },
 )
 def test_what_cannot_be_traced_is_refused(forward, line):
     assert_refused(forward, line, "cannot be traced")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forward", "reason"),
-    [
-        pytest.param(
+    {
+        "sparse-read": (
             lambda m, d, s: s["user"].values().sum() + m.embeddings(s)["user"],
             "expected only embedding modules to use forward's sparse input",
-            id="sparse-read",
         ),
-        pytest.param(
+        "sparse-changed": (
             lambda m, d, s: m.embeddings(s.permute([0, 1, 2])).values(),
             "expected only embedding modules to use forward's sparse input",
-            id="sparse-changed",
         ),
-        pytest.param(
+        "looked-up-twice": (
             lambda m, d, s: m.embeddings(m.embeddings(s)["user"]).values(),
             "expected an embedding module to take forward's sparse input",
-            id="looked-up-twice",
         ),
-        pytest.param(
+        "no-such-key": (
             lambda m, d, s: m.embeddings(s)["usr"],
             "expected one of item, history, user, got 'usr'",
-            id="no-such-key",
         ),
-        pytest.param(
+        "keyed-tensor-as-tensor": (
             lambda m, d, s: torch.cat([d, m.embeddings(s)], 1),
             "expected tensors taken from the KeyedTensor first",
-            id="keyed-tensor-as-tensor",
         ),
-        pytest.param(
+        "keyed-tensor-asked": (
             lambda m, d, s: d * m.embeddings(s).length_per_key()[0],
             "expected pooled['<key>'], pooled.values() or pooled.to_dict()",
-            id="keyed-tensor-asked",
         ),
-        pytest.param(
+        "no-such-column": (
             lambda m, d, s: d[:, 5] + m.embeddings(s)["user"][:, 0],
             "expected columns of the 3 dense inputs, got 5",
-            id="no-such-column",
         ),
-        pytest.param(
+        "no-columns": (
             lambda m, d, s: d[:, 2:2] + m.embeddings(s)["user"][:, :1],
             "expected columns of the 3 dense inputs, got slice(2, 2, None)",
-            id="no-columns",
         ),
-        pytest.param(
+        "in-place-method": (
             lambda m, d, s: m.embeddings(s)["user"].add_(1).sum(1),
             "writes into its operand",
-            id="in-place-method",
         ),
-        pytest.param(
+        "in-place-function": (
             lambda m, d, s: torch.relu_(m.embeddings(s)["user"]),
             "writes into its operand",
-            id="in-place-function",
         ),
-        pytest.param(
+        "out": (
             lambda m, d, s: torch.abs(d, out=m.embeddings(s)["user"]),
             "writes into its operand",
-            id="out",
         ),
-        pytest.param(
+        "a-size-marked": (
             lambda m, d, s: to_examples(m.embeddings(s)["user"].shape[0]),
             "expected to_examples to take a tensor, got a size",
-            id="a-size-marked",
         ),
-        pytest.param(
+        "examples-marked": (
             lambda m, d, s: to_examples((p := m.embeddings(s))["item"]) + p["user"],
             "request-scoped inputs only, got what has a row for each example already",
-            id="examples-marked",
         ),
-        pytest.param(
+        "mixed-marked": (
             lambda m, d, s: to_examples((p := m.embeddings(s))["item"] * p["user"]),
             "request-scoped inputs only, got what has a row for each example already",
-            id="mixed-marked",
         ),
-        pytest.param(
+        "marked-again": (
             lambda m, d, s: to_examples(to_examples(m.embeddings(s)["user"])) * d[:, 1:2],
             "request-scoped inputs only, got what has a row for each example already",
-            id="marked-again",
         ),
-    ],
+    },
 )
 def test_what_cannot_be_split_is_refused(forward, reason):
     assert_refused(forward, "cannot be exported", reason)
 
 
-@pytest.mark.parametrize(
+@cases(
     "size",
-    [
-        pytest.param(lambda x: x.shape[0], id="shape"),
-        pytest.param(lambda x: x.size(0), id="size"),
-        pytest.param(lambda x: x.size(dim=0), id="size-by-name"),
-        pytest.param(lambda x: x.size()[0], id="all-sizes"),
-        pytest.param(lambda x: x.shape[:1][0], id="part-of-the-shape"),
-        pytest.param(lambda x: x.shape[0] * 2 // 2, id="computed"),
-        pytest.param(lambda x: x.numel() // x.shape[1], id="numel"),
-    ],
+    {
+        "shape": lambda x: x.shape[0],
+        "size": lambda x: x.size(0),
+        "size-by-name": lambda x: x.size(dim=0),
+        "all-sizes": lambda x: x.size()[0],
+        "part-of-the-shape": lambda x: x.shape[:1][0],
+        "computed": lambda x: x.shape[0] * 2 // 2,
+        "numel": lambda x: x.numel() // x.shape[1],
+    },
 )
 def test_a_size_of_requests_with_values_of_examples_is_refused(size):
     def forward(m, d, s):
@@ -210,41 +196,26 @@ def test_computing_across_rows_is_refused_at_the_line_where_it_begins():
     assert_refused(forward, "centred = scaled - scaled.mean(dim=0, keepdim=True): ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forward", "reason"),
-    [
-        pytest.param(
-            lambda m, d, s: m.embeddings(s)["item"].sum(), "expected a row for each", id="a-number"
-        ),
-        pytest.param(
-            lambda m, d, s: m.embeddings(s)["item"].sum(0), "expected a row for each", id="summed"
-        ),
-        pytest.param(
+    {
+        "a-number": (lambda m, d, s: m.embeddings(s)["item"].sum(), "expected a row for each"),
+        "summed": (lambda m, d, s: m.embeddings(s)["item"].sum(0), "expected a row for each"),
+        "two-rows-each": (
             lambda m, d, s: m.embeddings(s)["item"].reshape(-1, 2),
             "expected a row for each, (7, ...), got shape (14, 2)",
-            id="two-rows-each",
         ),
-        pytest.param(
+        "no-columns": (
             lambda m, d, s: m.embeddings(s)["item"][:, :0],
             "expected a row for each, (7, ...), got shape (7, 0)",
-            id="no-columns",
         ),
-        pytest.param(
+        "double": (
             lambda m, d, s: m.embeddings(s)["item"].double(),
             "expected float32, got torch.float64",
-            id="double",
         ),
-        pytest.param(
-            lambda m, d, s: m.embeddings(s)["item"] > 0,
-            "expected float32, got torch.bool",
-            id="bool",
-        ),
-        pytest.param(
-            lambda m, d, s: (m.embeddings(s)["item"] * 0).log().log(),
-            "finite values",
-            id="no-number",
-        ),
-    ],
+        "bool": (lambda m, d, s: m.embeddings(s)["item"] > 0, "expected float32, got torch.bool"),
+        "no-number": (lambda m, d, s: (m.embeddings(s)["item"] * 0).log().log(), "finite values"),
+    },
 )
 def test_an_output_that_is_no_row_of_float32_is_refused(forward, reason):
     message = refusal_of(forward)
@@ -261,29 +232,25 @@ def forget_all(m, d, s):
     return {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forward", "reason"),
-    [
-        pytest.param(lambda m, d, s: (d, m.embeddings(s)["user"]), "a tensor, or a dict", id="two"),
-        pytest.param(lambda m, d, s: {"a": [m.embeddings(s)["user"]]}, "a tensor, or", id="list"),
-        pytest.param(lambda m, d, s: {3: m.embeddings(s)["user"]}, "a dict from name", id="number"),
-        pytest.param(forget, "a tensor, or a dict", id="none"),
-        pytest.param(forget_all, "at least one output", id="empty"),
-        pytest.param(
-            lambda m, d, s: {"a\n": m.embeddings(s)["user"]}, "no control characters", id="name"
-        ),
-        pytest.param(
+    {
+        "two": (lambda m, d, s: (d, m.embeddings(s)["user"]), "a tensor, or a dict"),
+        "list": (lambda m, d, s: {"a": [m.embeddings(s)["user"]]}, "a tensor, or"),
+        "number": (lambda m, d, s: {3: m.embeddings(s)["user"]}, "a dict from name"),
+        "none": (forget, "a tensor, or a dict"),
+        "empty": (forget_all, "at least one output"),
+        "name": (lambda m, d, s: {"a\n": m.embeddings(s)["user"]}, "no control characters"),
+        "constant": (
             lambda m, d, s: {"a": m.embeddings(s)["user"], "b": m.embeddings.bias * 1},
             "output 'b': expected a tensor that depends on an input",
-            id="constant",
         ),
-        pytest.param(
+        "size": (
             lambda m, d, s: m.embeddings(s)["user"].shape[0],
             "output 'score': expected a tensor",
-            id="size",
         ),
-        pytest.param(lambda m, d, s: m.embeddings(s), "taken from the KeyedTensor", id="keyed"),
-    ],
+        "keyed": (lambda m, d, s: m.embeddings(s), "taken from the KeyedTensor"),
+    },
 )
 def test_an_output_of_another_form_is_refused(forward, reason):
     embeddings = collection()

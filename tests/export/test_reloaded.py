@@ -9,6 +9,7 @@ from embershard.export.ahead_of_time import compile_ahead
 from embershard.export.reloaded import ReloadedProgram
 from embershard.export.torchscript import save_program
 from embershard.package import Package
+from tests.cases import cases
 from tests.export.models import SCHEMA, Ranker, dlrm
 from tests.serving.attending import export_attending
 from tests.serving.models import export_ranker, make_ranker
@@ -116,25 +117,22 @@ def test_a_file_that_is_no_program_is_refused(tmp_path):
         ReloadedProgram(tmp_path / "dense.pt", ["score"], dtype="float32")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "words"),
-    [
-        pytest.param(
+    {
+        "on-a-value": (
             ["n = int(c.max())", "if n == 0:", "    score = score + 1"],
             "expected no branch on what a batch holds",
-            id="on-a-value",
         ),
-        pytest.param(
+        "on-a-size": (
             ["if b[0].size(0) == 1:", "    score = score + 1"],
             "expected sizes to be compared with 0 alone",
-            id="on-a-size",
         ),
-        pytest.param(
+        "a-loop-over-examples": (
             ["for i in range(b[0].size(0)):", "    score = score + i"],
             "expected a loop of a number of turns",
-            id="a-loop-over-examples",
         ),
-    ],
+    },
 )
 def test_what_a_batch_decides_is_refused(tmp_path, lines, words):
     """One side of it alone would be compiled."""

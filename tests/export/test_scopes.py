@@ -17,6 +17,7 @@ from embershard.modules import (
     to_examples,
 )
 from embershard.package import DenseInput, Schema, SparseInput
+from tests.cases import cases
 from tests.export.expanding import Case, Forward
 from tests.export.models import SCHEMA, Ranker, collection, dlrm
 
@@ -226,14 +227,14 @@ def test_weighted_lists():
     checked(module, schema)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scope", "mark", "expected"),
-    [
-        pytest.param("request", False, ("request", R), id="only-requests"),
-        pytest.param("request", True, ("example", B), id="only-requests-marked"),
-        pytest.param("example", False, ("example", B), id="only-examples"),
-        pytest.param("example", True, ("example", B), id="only-examples-marked"),
-    ],
+    {
+        "only-requests": ("request", False, ("request", R)),
+        "only-requests-marked": ("request", True, ("example", B)),
+        "only-examples": ("example", False, ("example", B)),
+        "only-examples-marked": ("example", True, ("example", B)),
+    },
 )
 def test_inputs_of_one_scope_keep_it_up_to_the_mark(scope, mark, expected):
     schema = Schema(

@@ -21,6 +21,7 @@ from embershard.modules import (
 )
 from embershard.package import DenseInput, Identity, Package, Schema, SparseInput
 from embershard.package.reader import verify_package
+from tests.cases import cases
 from tests.export.expanding import Case, Forward
 from tests.export.models import SCHEMA, collection
 from tests.export.test_scopes import checked
@@ -186,63 +187,52 @@ def test_samples_are_scored_with_the_stored_rows(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forward", "reason"),
-    [
-        pytest.param(
+    {
+        "values": (
             lambda m, d, s: m.sequences(s)["history"].values(),
             "expected <sequence>.to_padded_dense() or .lengths()",
-            id="values",
         ),
-        pytest.param(
+        "marked-before-it-is-padded": (
             lambda m, d, s: to_examples(m.sequences(s)["history"]),
             "expected <sequence>.to_padded_dense() or .lengths()",
-            id="marked-before-it-is-padded",
         ),
-        pytest.param(
+        "unknown-key": (
             lambda m, d, s: m.sequences(s)["past"].lengths(),
             "expected one of history, item, user, got 'past'",
-            id="unknown-key",
         ),
-        pytest.param(
-            lambda m, d, s: m.sequences(s).values(), "expected sequences['<key>']", id="all"
-        ),
-        pytest.param(
+        "all": (lambda m, d, s: m.sequences(s).values(), "expected sequences['<key>']"),
+        "width-of-another": (
             lambda m, d, s: (
                 (x := m.sequences(s))["item"]
                 .to_padded_dense(x["history"].to_padded_dense().shape[1])
                 .sum(1)
             ),
             "expected a desired_length and a padding_value that are known",
-            id="width-of-another",
         ),
-        pytest.param(
+        "lists-without-limit": (
             lambda m, d, s: m.sequences(s)["item"].to_padded_dense().sum(1),
             "feature 'item': expected a limit to its lists, which a server pads to the longest "
             "of a batch, got max_ids=0; give SparseInput max_ids, or to_padded_dense a width",
-            id="lists-without-limit",
         ),
-        pytest.param(
+        "output": (
             lambda m, d, s: m.sequences(s)["history"],
             "expected a sequence to be padded first",
-            id="output",
         ),
-        pytest.param(
+        "helpless-without-history": (
             lambda m, d, s: m.sequences(s)["history"].to_padded_dense()[:, 0],
             "index 0 is out of bounds for dimension 1 with size 0",
-            id="helpless-without-history",
         ),
-        pytest.param(
+        "what-pads-hold-counts": (
             lambda m, d, s: m.sequences(s)["history"].to_padded_dense().sub(5).amax(1),
             "depend on that example alone",
-            id="what-pads-hold-counts",
         ),
-        pytest.param(
+        "depends-on-the-longest": (
             lambda m, d, s: (x := m.sequences(s)["history"].to_padded_dense()).sum(1) / x.shape[1],
             "depend on that example alone",
-            id="depends-on-the-longest",
         ),
-    ],
+    },
 )
 def test_what_cannot_be_exported_is_refused(forward, reason):
     with pytest.raises(ExportError) as refusal:
@@ -287,14 +277,14 @@ class Unmarked(nn.Module):
         return torch.bmm(keys, query.transpose(1, 2)).sum((1, 2)) + dense.sum(1)
 
 
-@pytest.mark.parametrize(
+@cases(
     "request_of_example",
-    [
-        pytest.param([0], id="R1-B1"),
-        pytest.param([0] * 9, id="R1-B9"),
-        pytest.param(list(range(6)), id="R6-B6"),
-        pytest.param([0, 1, 1, 1, 2], id="R3-B5"),
-    ],
+    {
+        "R1-B1": [0],
+        "R1-B9": [0] * 9,
+        "R6-B6": list(range(6)),
+        "R3-B5": [0, 1, 1, 1, 2],
+    },
 )
 @pytest.mark.parametrize("make", [din, Unmarked], ids=["marked", "unmarked"])
 def test_any_numbers_of_requests_and_examples(make, request_of_example):

@@ -23,6 +23,7 @@ from embershard.fetch import fetch_package
 from embershard.fetch import files as files_module
 from embershard.fetch import source as source_module
 from embershard.package import Package, check_signature, sign_package, verify_package
+from tests.cases import cases
 from tests.cli.running import run
 from tests.fetch.conftest import ROWS, never, publish
 from tests.package.keys import write_keys
@@ -289,14 +290,14 @@ def test_two_at_once_are_refused(far, here):
     fetch(f"file://{far}", here)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("damage", "words"),
-    [
-        pytest.param("digest", "manifest.json: sha256: expected", id="of-another-manifest"),
-        pytest.param("version", "manifest.json: expected model 'small' version 3", id="moved"),
-        pytest.param("half", "programs/dense.pt: expected it there, found nothing", id="half"),
-        pytest.param("no-manifest", "manifest.json: expected it there", id="no-manifest"),
-    ],
+    {
+        "of-another-manifest": ("digest", "manifest.json: sha256: expected"),
+        "moved": ("version", "manifest.json: expected model 'small' version 3"),
+        "half": ("half", "programs/dense.pt: expected it there, found nothing"),
+        "no-manifest": ("no-manifest", "manifest.json: expected it there"),
+    },
 )
 def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
     package = publish(far)
@@ -314,12 +315,12 @@ def test_a_folder_there_that_is_no_package_is_refused(far, here, damage, words):
     assert not [each for each in here.glob("*/*") if not each.name.startswith(".")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "words"),
-    [
-        pytest.param({"model": "large"}, "far/large: expected it there", id="no-model"),
-        pytest.param({"version": 7}, "small/7/manifest.sha256: expected it there", id="no-version"),
-    ],
+    {
+        "no-model": ({"model": "large"}, "far/large: expected it there"),
+        "no-version": ({"version": 7}, "small/7/manifest.sha256: expected it there"),
+    },
 )
 def test_what_is_not_there_is_said(far, here, options, words):
     publish(far)

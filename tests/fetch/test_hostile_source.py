@@ -13,6 +13,7 @@ import pytest
 from embershard.errors import ConfigError, PackageError, UnavailableError
 from embershard.fetch import Selection, Source, fetch_models, fetch_package, file_systems, source
 from embershard.fetch.choosing import choose_versions
+from tests.cases import cases
 from tests.cli.running import run
 from tests.fetch.conftest import BUCKET, label, never, publish
 from tests.fetch.test_without_ranges import web_server
@@ -163,13 +164,13 @@ def test_a_listing_that_comes_too_slowly_is_given_up(far, web):
         slow.names("")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tokens", "entries", "words"),
-    [
-        pytest.param("aba", 0, "another page, got the same again", id="repeated-token"),
-        pytest.param("abcd", 0, "at most 3 pages, got more", id="empty-pages"),
-        pytest.param("abcd", 2, "at most 3 entries, got more", id="repeated-entries"),
-    ],
+    {
+        "repeated-token": ("aba", 0, "another page, got the same again"),
+        "empty-pages": ("abcd", 0, "at most 3 pages, got more"),
+        "repeated-entries": ("abcd", 2, "at most 3 entries, got more"),
+    },
 )
 def test_a_bucket_whose_listing_never_ends_is_refused(monkeypatch, tokens, entries, words):
     monkeypatch.setattr(file_systems, "PAGES_MAX", 3)
@@ -197,9 +198,12 @@ def test_a_bucket_of_too_many_entries_is_refused(far, here, store, monkeypatch):
         fetch_package(store.url, here, pause=never)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "kind"),
-    [pytest.param(os.mkfifo, "a FIFO", id="fifo"), pytest.param(os.mkdir, "a folder", id="folder")],
+    {
+        "fifo": (os.mkfifo, "a FIFO"),
+        "folder": (os.mkdir, "a folder"),
+    },
 )
 @pytest.mark.parametrize("file", ["labels.json", "1/manifest.sha256", "1/programs/dense.pt"])
 def test_a_file_of_another_kind_is_refused_by_its_kind(far, here, file, make, kind):

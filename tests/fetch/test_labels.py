@@ -5,6 +5,7 @@ import pytest
 from embershard.errors import ConfigError, NotFoundError, PackageError
 from embershard.fetch import Selection, fetch_models, fetch_package
 from embershard.package.labels import read_labels
+from tests.cases import cases
 from tests.cli.running import run
 from tests.fetch.conftest import label, never, publish, versions_in
 
@@ -104,31 +105,23 @@ def test_labels_are_written_after_every_labelled_version_is_verified(far, here):
     assert read_labels(here / "small") == {"stable": 1}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("labels", "wanted", "words"),
-    [
-        pytest.param(
-            {"canary": 2}, (), r"small/labels\.json: expected .* stable, got canary 2", id="default"
-        ),
-        pytest.param(
+    {
+        "default": ({"canary": 2}, (), r"small/labels\.json: expected .* stable, got canary 2"),
+        "stable": (
             {"canary": 2},
             ("stable", "canary"),
             r"small/labels\.json: expected .* stable, got canary 2",
-            id="stable",
         ),
-        pytest.param(
+        "canary": (
             {"stable": 1},
             ("canary",),
             r"small/labels\.json: expected .* canary, got stable 1",
-            id="canary",
         ),
-        pytest.param(
-            None, ("stable",), r"small/labels\.json: expected .* stable, got none", id="no-file"
-        ),
-        pytest.param(
-            {"stable": 7}, (), r"small/7/manifest\.sha256: expected it there", id="no-such-version"
-        ),
-    ],
+        "no-file": (None, ("stable",), r"small/labels\.json: expected .* stable, got none"),
+        "no-such-version": ({"stable": 7}, (), r"small/7/manifest\.sha256: expected it there"),
+    },
 )
 def test_a_label_that_is_not_there_is_refused_and_changes_nothing(far, here, labels, wanted, words):
     for version in (1, 2):
@@ -204,15 +197,15 @@ def test_a_damaged_model_does_not_keep_the_others_from_being_fetched(far, here):
     assert versions_in(here) == [1]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("selection", "words"),
-    [
-        pytest.param({"version": 1, "labels": ("stable",)}, "version", id="version-and-label"),
-        pytest.param({"version": 1, "all_models": True}, "version", id="version-and-all"),
-        pytest.param({"model": "small", "all_models": True}, "model", id="model-and-all"),
-        pytest.param({"labels": ("beta",)}, "label: expected canary, shadow, stable", id="label"),
-        pytest.param({"version": -1}, "version: expected", id="negative"),
-    ],
+    {
+        "version-and-label": ({"version": 1, "labels": ("stable",)}, "version"),
+        "version-and-all": ({"version": 1, "all_models": True}, "version"),
+        "model-and-all": ({"model": "small", "all_models": True}, "model"),
+        "label": ({"labels": ("beta",)}, "label: expected canary, shadow, stable"),
+        "negative": ({"version": -1}, "version: expected"),
+    },
 )
 def test_a_selection_that_contradicts_itself_is_refused(selection, words):
     with pytest.raises(ConfigError, match=words):

@@ -7,6 +7,7 @@ import pytest
 from embershard.errors import ConfigError, PackageError, UnavailableError
 from embershard.fetch import Selection, WatchOptions, fetch_package, follow
 from embershard.package.labels import read_labels
+from tests.cases import cases
 from tests.fetch.conftest import label, never, publish, versions_in
 from tests.fetch.watching import Watched
 from tests.repository.sources import ROOT
@@ -174,14 +175,14 @@ def test_the_page_lists_every_event():
     assert {*written} - {*listed} == set()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "words"),
-    [
-        pytest.param({"interval_seconds": 0.0}, "watch: expected seconds above 0", id="zero"),
-        pytest.param({"interval_seconds": float("nan")}, "watch: expected seconds", id="nan"),
-        pytest.param({"selection": Selection(version=1)}, "version: expected none", id="version"),
-        pytest.param({"keep": -1}, "keep: expected a number from 0", id="keep"),
-    ],
+    {
+        "zero": ({"interval_seconds": 0.0}, "watch: expected seconds above 0"),
+        "nan": ({"interval_seconds": float("nan")}, "watch: expected seconds"),
+        "version": ({"selection": Selection(version=1)}, "version: expected none"),
+        "keep": ({"keep": -1}, "keep: expected a number from 0"),
+    },
 )
 def test_options_that_cannot_be_followed_are_refused(options, words):
     with pytest.raises(ConfigError, match=words):

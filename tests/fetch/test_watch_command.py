@@ -5,10 +5,9 @@ import json
 import socket
 import threading
 
-import pytest
-
 from embershard.package import verify_package
 from embershard.package.labels import read_labels
+from tests.cases import cases
 from tests.cli.running import run
 from tests.fetch.conftest import label, publish
 from tests.fetch.test_without_ranges import web_server
@@ -99,16 +98,16 @@ def test_two_watches_of_one_repository_leave_it_whole(far, here, tmp_path):
     assert said <= {"watching", "fetched", "label_moved", "fetch_failed", "stopped"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
-    [
-        pytest.param(("--keep", 1), "ConfigError: --keep: expected with --watch", id="keep"),
-        pytest.param(("--control", "s"), "ConfigError: --control: expected with", id="control"),
-        pytest.param(("--watch", 0), "ConfigError: watch: expected seconds above 0", id="zero"),
-        pytest.param(("--watch", 1, "--version", 1), "ConfigError: version", id="version"),
-        pytest.param(("--watch", 1, "--keep", 1), "ConfigError: keep: expected a", id="alone"),
-        pytest.param(("--all", "--model", "small"), "ConfigError: model: expected", id="all"),
-    ],
+    {
+        "keep": (("--keep", 1), "ConfigError: --keep: expected with --watch"),
+        "control": (("--control", "s"), "ConfigError: --control: expected with"),
+        "zero": (("--watch", 0), "ConfigError: watch: expected seconds above 0"),
+        "version": (("--watch", 1, "--version", 1), "ConfigError: version"),
+        "alone": (("--watch", 1, "--keep", 1), "ConfigError: keep: expected a"),
+        "all": (("--all", "--model", "small"), "ConfigError: model: expected"),
+    },
 )
 def test_options_that_need_another_are_refused(far, here, arguments, words):
     far.mkdir()

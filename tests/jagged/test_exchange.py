@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
+from tests.cases import cases
 
 KEYS = ["a", "b", "c"]
 LISTS = [  # of each rank and key: the examples
@@ -103,52 +104,44 @@ def test_one_rank_needs_no_recat():
 ONES = torch.ones(4).long()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("build", "message"),
-    [
-        pytest.param(
+    {
+        "too-few-keys": (
             lambda: jagged(LISTS[0]).dist_splits([1, 1]),
             "key_splits: expected numbers that sum to 3 keys, got 2",
-            id="too-few-keys",
         ),
-        pytest.param(
+        "negative-split": (
             lambda: jagged(LISTS[0]).dist_splits([4, -1]),
             "key_splits: expected at least 0 keys at 1, got -1",
-            id="negative-split",
         ),
-        pytest.param(
+        "tensors": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES], False, 1, None, [4]),
             "dist_init: expected 2 tensors, or 3 with weights, got 1",
-            id="tensors",
         ),
-        pytest.param(
+        "ranks": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES, ONES], False, 2, None, [4]),
             "dist_init: stride_per_rank: expected 2 numbers, got [4]",
-            id="ranks",
         ),
-        pytest.param(
+        "lengths": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES, ONES], False, 2, None, [2, 3]),
             "dist_init: lengths: expected 5, as many as strides tell, got 4",
-            id="lengths",
         ),
-        pytest.param(
+        "strides": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES, ONES, ONES], True, 2, None, None),
             "dist_init: strides: expected 1 of each of 2 ranks, got 4",
-            id="strides",
         ),
-        pytest.param(
+        "recat": (
             lambda: KeyedJaggedTensor.dist_init(
                 ["a"], [ONES, ONES], False, 2, torch.tensor([0, 0]), [2, 2]
             ),
             "dist_init: recat: expected each of 0 .. 1 once, got [0, 0]",
-            id="recat",
         ),
-        pytest.param(
+        "stagger": (
             lambda: KeyedJaggedTensor.dist_init(["a"], [ONES, ONES], False, 2, None, [2, 2], 3),
             "dist_init: stagger: expected a divisor of 2, got 3",
-            id="stagger",
         ),
-    ],
+    },
 )
 def test_what_contradicts_itself_is_refused(build, message):
     with pytest.raises(InputError) as raised:

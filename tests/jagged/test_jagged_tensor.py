@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, jt_is_equal
+from tests.cases import cases
 
 # [10, 11], [], [12]
 VALUES = torch.tensor([10, 11, 12])
@@ -72,14 +73,14 @@ def test_to_dense_cuts_into_examples(jagged):
     same(jagged.to_dense_weights(), [torch.tensor([0.5, 1.5]), WEIGHTS[:0], torch.tensor([2.5])])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("width", "padding", "expected"),
-    [
-        pytest.param(None, 0.0, [[10, 11], [0, 0], [12, 0]], id="as-wide-as-the-longest"),
-        pytest.param(3, -1.0, [[10, 11, -1], [-1, -1, -1], [12, -1, -1]], id="wider"),
-        pytest.param(1, 0.0, [[10], [0], [12]], id="narrower-keeps-the-first"),
-        pytest.param(0, 0.0, [[], [], []], id="no-columns"),
-    ],
+    {
+        "as-wide-as-the-longest": (None, 0.0, [[10, 11], [0, 0], [12, 0]]),
+        "wider": (3, -1.0, [[10, 11, -1], [-1, -1, -1], [12, -1, -1]]),
+        "narrower-keeps-the-first": (1, 0.0, [[10], [0], [12]]),
+        "no-columns": (0, 0.0, [[], [], []]),
+    },
 )
 def test_to_padded_dense(jagged, width, padding, expected):
     same(jagged.to_padded_dense(width, padding), torch.tensor(expected, dtype=torch.int64))
@@ -160,21 +161,19 @@ def test_to_the_same_device_shares_the_tensors():
     assert moved.lengths() is LENGTHS
 
 
-@pytest.mark.parametrize(
+@cases(
     ("other", "equal"),
-    [
-        pytest.param(JaggedTensor(VALUES.clone(), WEIGHTS, offsets=OFFSETS), True, id="offsets"),
-        pytest.param(JaggedTensor(VALUES, WEIGHTS, LENGTHS.long()), True, id="lengths-dtype"),
-        pytest.param(JaggedTensor(VALUES.int(), WEIGHTS, LENGTHS), False, id="values-dtype"),
-        pytest.param(JaggedTensor(VALUES + 1, WEIGHTS, LENGTHS), False, id="values"),
-        pytest.param(JaggedTensor(VALUES, WEIGHTS + 1, LENGTHS), False, id="weights"),
-        pytest.param(JaggedTensor(VALUES, None, LENGTHS), False, id="unweighted"),
-        pytest.param(JaggedTensor(VALUES, WEIGHTS, LENGTHS.flip(0)), False, id="lengths"),
-        pytest.param(JaggedTensor(VALUES, WEIGHTS, torch.tensor([3])), False, id="examples"),
-        pytest.param(
-            JaggedTensor(VALUES, WEIGHTS, LENGTHS).to(torch.device("meta")), False, id="device"
-        ),
-    ],
+    {
+        "offsets": (JaggedTensor(VALUES.clone(), WEIGHTS, offsets=OFFSETS), True),
+        "lengths-dtype": (JaggedTensor(VALUES, WEIGHTS, LENGTHS.long()), True),
+        "values-dtype": (JaggedTensor(VALUES.int(), WEIGHTS, LENGTHS), False),
+        "values": (JaggedTensor(VALUES + 1, WEIGHTS, LENGTHS), False),
+        "weights": (JaggedTensor(VALUES, WEIGHTS + 1, LENGTHS), False),
+        "unweighted": (JaggedTensor(VALUES, None, LENGTHS), False),
+        "lengths": (JaggedTensor(VALUES, WEIGHTS, LENGTHS.flip(0)), False),
+        "examples": (JaggedTensor(VALUES, WEIGHTS, torch.tensor([3])), False),
+        "device": (JaggedTensor(VALUES, WEIGHTS, LENGTHS).to(torch.device("meta")), False),
+    },
 )
 def test_jt_is_equal(other, equal):
     assert jt_is_equal(JaggedTensor(VALUES, WEIGHTS, lengths=LENGTHS), other) is equal

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor, kjt_is_equal
+from tests.cases import cases
 
 #            example 0   example 1   example 2
 # "user"     [10, 11]    []          [12]
@@ -87,17 +88,12 @@ def test_length_and_offset_per_key(kjt):
     assert kjt.offset_per_key_or_none() == [0, 3, 8, 8]
 
 
-@pytest.mark.parametrize(
+@cases(
     "built",
-    [
-        pytest.param(
-            KeyedJaggedTensor.from_lengths_sync(KEYS, VALUES, LENGTHS, WEIGHTS), id="lengths"
-        ),
-        pytest.param(
-            KeyedJaggedTensor.from_offsets_sync(KEYS, VALUES, OFFSETS, WEIGHTS, stride=3),
-            id="offsets",
-        ),
-    ],
+    {
+        "lengths": KeyedJaggedTensor.from_lengths_sync(KEYS, VALUES, LENGTHS, WEIGHTS),
+        "offsets": KeyedJaggedTensor.from_offsets_sync(KEYS, VALUES, OFFSETS, WEIGHTS, stride=3),
+    },
 )
 def test_sync_constructors_know_the_length_per_key(built):
     assert built.length_per_key_or_none() == [3, 5, 0]
@@ -280,21 +276,20 @@ def test_to_converts_only_the_weights(kjt):
     assert moved.values() is VALUES
 
 
-@pytest.mark.parametrize(
+@cases(
     ("other", "equal"),
-    [
-        pytest.param(build(["a", "b"], [1, 2], [1, 1], stride=1), True, id="itself"),
-        pytest.param(
+    {
+        "itself": (build(["a", "b"], [1, 2], [1, 1], stride=1), True),
+        "from-offsets": (
             KeyedJaggedTensor(["a", "b"], torch.tensor([1, 2]), offsets=torch.tensor([0, 1, 2])),
             True,
-            id="from-offsets",
         ),
-        pytest.param(build(["b", "a"], [1, 2], [1, 1]), False, id="keys"),
-        pytest.param(build(["a", "b"], [2, 1], [1, 1]), False, id="values"),
-        pytest.param(build(["a", "b"], [1, 2], [2, 0]), False, id="lengths"),
-        pytest.param(build(["a", "b"], [1, 2], [1, 1], [1.0, 1.0]), False, id="weights"),
-        pytest.param(build(["a"], [1, 2], [1, 1]), False, id="stride"),
-    ],
+        "keys": (build(["b", "a"], [1, 2], [1, 1]), False),
+        "values": (build(["a", "b"], [2, 1], [1, 1]), False),
+        "lengths": (build(["a", "b"], [1, 2], [2, 0]), False),
+        "weights": (build(["a", "b"], [1, 2], [1, 1], [1.0, 1.0]), False),
+        "stride": (build(["a"], [1, 2], [1, 1]), False),
+    },
 )
 def test_kjt_is_equal(other, equal):
     kjt = build(["a", "b"], [1, 2], [1, 1])

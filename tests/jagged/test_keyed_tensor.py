@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedTensor
+from tests.cases import cases
 
 VALUES = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])  # user: 1 column, item: 2
 
@@ -97,82 +98,64 @@ def test_str_shows_the_values_of_each_key():
     assert str(keyed) == ('KeyedTensor({\n    "a": [[1], [4]],\n    "b": [[2, 0.1], [5, 6]],\n})')
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
-    [
-        pytest.param((["a", "a"], [1, 2], VALUES), "got 'a' at 0 and 1", id="key-twice"),
-        pytest.param((["a"], [1, 2], VALUES), "expected 1 elements, got 2", id="widths"),
-        pytest.param(
-            (["a", "b"], [4, -1], VALUES), "'b': expected a width of at least 0, got -1", id="minus"
-        ),
-        pytest.param(
-            (["a", "b"], [1, 1], VALUES), r"expected size 2, .* got shape \[2, 3\]", id="too-wide"
-        ),
-        pytest.param((["a"], [3], VALUES, 2), r"key_dim: expected 0\.\.1, got 2", id="key-dim"),
-        pytest.param((["a"], [3], VALUES, -1), r"key_dim: expected 0\.\.1, got -1", id="minus-dim"),
-        pytest.param((["a"], [3], [1, 2, 3]), "expected a tensor, got list", id="no-tensor"),
-    ],
+    {
+        "key-twice": ((["a", "a"], [1, 2], VALUES), "got 'a' at 0 and 1"),
+        "widths": ((["a"], [1, 2], VALUES), "expected 1 elements, got 2"),
+        "minus": ((["a", "b"], [4, -1], VALUES), "'b': expected a width of at least 0, got -1"),
+        "too-wide": ((["a", "b"], [1, 1], VALUES), r"expected size 2, .* got shape \[2, 3\]"),
+        "key-dim": ((["a"], [3], VALUES, 2), r"key_dim: expected 0\.\.1, got 2"),
+        "minus-dim": ((["a"], [3], VALUES, -1), r"key_dim: expected 0\.\.1, got -1"),
+        "no-tensor": ((["a"], [3], [1, 2, 3]), "expected a tensor, got list"),
+    },
 )
 def test_contradictions_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         KeyedTensor(*arguments)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "message"),
-    [
-        pytest.param(
-            lambda keyed: keyed["age"], r"'age': expected one of \['user', 'item'\]", id="key"
-        ),
-        pytest.param(
+    {
+        "key": (lambda keyed: keyed["age"], r"'age': expected one of \['user', 'item'\]"),
+        "more-tensors-than-keys": (
             lambda _: KeyedTensor.from_tensor_list(["a"], [VALUES, VALUES]),
             "each of 1 keys, at least one, got 2",
-            id="more-tensors-than-keys",
         ),
-        pytest.param(
-            lambda _: KeyedTensor.from_tensor_list([], []), "each of 0 keys", id="no-tensors"
-        ),
-        pytest.param(
+        "no-tensors": (lambda _: KeyedTensor.from_tensor_list([], []), "each of 0 keys"),
+        "no-such-dimension": (
             lambda _: KeyedTensor.from_tensor_list(["a"], [VALUES[0]]),
             r"'a': expected a tensor with dimension 1, got shape \[3\]",
-            id="no-such-dimension",
         ),
-        pytest.param(
-            lambda _: KeyedTensor.regroup([], [["a"]]), "at least 1 KeyedTensor, got 0", id="none"
-        ),
-        pytest.param(
+        "none": (lambda _: KeyedTensor.regroup([], [["a"]]), "at least 1 KeyedTensor, got 0"),
+        "key-in-two": (
             lambda keyed: KeyedTensor.regroup([keyed, keyed], [["item"]]),
             "duplicate key 'user' in 1",
-            id="key-in-two",
         ),
-        pytest.param(
+        "empty-group": (
             lambda keyed: KeyedTensor.regroup([keyed], [["item"], []]),
             "at least 1 key in group 1, got 0",
-            id="empty-group",
         ),
-        pytest.param(
+        "unknown-in-group": (
             lambda keyed: KeyedTensor.regroup([keyed], [["age"]]),
             r"expected one of \['user', 'item'\], got 'age'",
-            id="unknown-in-group",
         ),
-        pytest.param(
+        "key-dims-differ": (
             lambda keyed: KeyedTensor.regroup(
                 [keyed, KeyedTensor(["a"], [2], VALUES, key_dim=0)], [["item"]]
             ),
             "expected key_dim 1, got 0 at 1",
-            id="key-dims-differ",
         ),
-        pytest.param(
+        "more-names-than-groups": (
             lambda keyed: KeyedTensor.regroup_as_dict([keyed], [["item"]], ["x", "y"]),
             "expected 1, one a group, got 2",
-            id="more-names-than-groups",
         ),
-        pytest.param(
+        "name-twice": (
             lambda keyed: KeyedTensor.regroup_as_dict([keyed], [["item"]] * 2, ["x", "x"]),
             "got 'x' at 0 and 1",
-            id="name-twice",
         ),
-    ],
+    },
 )
 def test_impossible_calls_are_refused(keyed, call, message):
     with pytest.raises(InputError, match=message):

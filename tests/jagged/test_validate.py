@@ -5,6 +5,7 @@ import torch
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor, validate_keyed_jagged_tensor
+from tests.cases import cases
 
 VALUES = torch.arange(4)
 
@@ -19,14 +20,14 @@ def by(lengths=None, offsets=None, **more):
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "kjt",
-    [
-        pytest.param(by(lengths=[1, 0, 3, 0]), id="lengths"),
-        pytest.param(by(offsets=[0, 1, 1, 4, 4]), id="offsets"),
-        pytest.param(by(lengths=[1, 0, 3, 0], length_per_key=[1, 3]), id="counts"),
-        pytest.param(KeyedJaggedTensor.empty(is_weighted=True), id="empty"),
-    ],
+    {
+        "lengths": by(lengths=[1, 0, 3, 0]),
+        "offsets": by(offsets=[0, 1, 1, 4, 4]),
+        "counts": by(lengths=[1, 0, 3, 0], length_per_key=[1, 3]),
+        "empty": KeyedJaggedTensor.empty(is_weighted=True),
+    },
 )
 def test_consistent_input_passes(kjt):
     validate_keyed_jagged_tensor(kjt)
@@ -39,40 +40,31 @@ def test_passes_whatever_was_computed_before():
     validate_keyed_jagged_tensor(kjt)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kjt", "message"),
-    [
-        pytest.param(
+    {
+        "negative-length": (
             by(lengths=[2, 1, 3, -2]),
             "feature 'item', example 1: expected a length of at least 0, got -2",
-            id="negative-length",
         ),
-        pytest.param(
+        "lengths-too-short": (
             by(lengths=[1, 0, 2, 0]),
             "sum of lengths: expected 4, the number of values, got 3",
-            id="lengths-too-short",
         ),
-        pytest.param(
-            by(offsets=[1, 1, 1, 4, 4]),
-            "offsets: expected the first to be 0, got 1",
-            id="first-offset",
-        ),
-        pytest.param(
+        "first-offset": (by(offsets=[1, 1, 1, 4, 4]), "offsets: expected the first to be 0, got 1"),
+        "falling-offsets": (
             by(offsets=[0, 3, 1, 4, 4]),
             "feature 'user', example 1: expected offsets that never fall, got 3, 1",
-            id="falling-offsets",
         ),
-        pytest.param(
+        "last-offset": (
             by(offsets=[0, 1, 1, 4, 5]),
             "offsets: expected the last to be 4, the number of values, got 5",
-            id="last-offset",
         ),
-        pytest.param(
+        "counts-against-lengths": (
             by(lengths=[1, 0, 3, 0], length_per_key=[2, 2]),
             r"length_per_key: expected \[1, 3\], the sums of the lengths, got \[2, 2\]",
-            id="counts-against-lengths",
         ),
-    ],
+    },
 )
 def test_contradictory_contents_are_refused(kjt, message):
     with pytest.raises(InputError, match=message) as refusal:

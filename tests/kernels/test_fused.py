@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer, FusedTables
+from tests.cases import cases
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
 SHAPES = [(6, 4), (5, 8)]
@@ -155,33 +156,31 @@ def test_no_values_at_all_give_zero_vectors_and_change_nothing():
     assert torch.equal(tables.weights[1], before)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param(
-            {"name": "lion"}, "expected one of rowwise_adagrad, adagrad, sgd, .*'lion'", id="lion"
-        ),
-        pytest.param({"learning_rate": -0.1}, "learning_rate: .*at least 0, got -0.1", id="step"),
-        pytest.param({"learning_rate": float("nan")}, "learning_rate: .*got nan", id="nan"),
-        pytest.param({"eps": 0.0}, "eps: .*over 0, got 0.0", id="no-eps"),
-        pytest.param({"max_gradient": 0.0}, "max_gradient: .*over 0, got 0.0", id="clip"),
-        pytest.param({"beta1": 1.0}, "beta1: .*under 1, got 1.0", id="beta1"),
-        pytest.param({"ema_interval": 0}, "ema_interval: .*at least 1, got 0", id="interval"),
-        pytest.param({"weight_decay_mode": "l1"}, "one of l2, decouple; got 'l1'", id="decay"),
-    ],
+    {
+        "lion": ({"name": "lion"}, "expected one of rowwise_adagrad, adagrad, sgd, .*'lion'"),
+        "step": ({"learning_rate": -0.1}, "learning_rate: .*at least 0, got -0.1"),
+        "nan": ({"learning_rate": float("nan")}, "learning_rate: .*got nan"),
+        "no-eps": ({"eps": 0.0}, "eps: .*over 0, got 0.0"),
+        "clip": ({"max_gradient": 0.0}, "max_gradient: .*over 0, got 0.0"),
+        "beta1": ({"beta1": 1.0}, "beta1: .*under 1, got 1.0"),
+        "interval": ({"ema_interval": 0}, "ema_interval: .*at least 1, got 0"),
+        "decay": ({"weight_decay_mode": "l1"}, "one of l2, decouple; got 'l1'"),
+    },
 )
 def test_optimizers_that_cannot_be_used_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         FusedOptimizer(**settings)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shape", "device", "message"),
-    [
-        pytest.param((4, 6), "cpu", "multiple of 4, got a table of 4 rows and dim 6", id="dim-6"),
-        pytest.param((0, 4), "cpu", "at least one row.*got a table of 0 rows", id="no-rows"),
-        pytest.param((4, 4), "meta", "expected cpu or cuda, got meta", id="meta"),
-    ],
+    {
+        "dim-6": ((4, 6), "cpu", "multiple of 4, got a table of 4 rows and dim 6"),
+        "no-rows": ((0, 4), "cpu", "at least one row.*got a table of 0 rows"),
+        "meta": ((4, 4), "meta", "expected cpu or cuda, got meta"),
+    },
 )
 def test_tables_without_kernels_are_refused(shape, device, message):
     with pytest.raises(InputError, match=message):

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.kernels import FusedOptimizer, build_fused_tables
+from tests.cases import cases
 
 CPU = torch.device("cpu")
 ROWS, EXAMPLES, RATE, EPS = 7, 3, 0.1, 1e-3
@@ -159,24 +160,18 @@ def test_the_step_count_is_state_that_can_be_written():
 
 
 @pytest.mark.parametrize("dims", DIMS)
-@pytest.mark.parametrize(
+@cases(
     ("settings", "options", "message"),
-    [
-        pytest.param({"name": "adam"}, {}, "on cpu; got 'adam'", id="adam"),
-        pytest.param({"name": "lamb"}, {}, "on cpu; got 'lamb'", id="lamb"),
-        pytest.param(
-            {"name": "partial_rowwise_adam"}, {}, "on cpu; got 'partial_rowwise_adam'", id="partial"
-        ),
-        pytest.param({"weight_decay": 0.1}, {}, "weight_decay: .*on cpu.*got 0.1", id="decay"),
-        pytest.param(
-            {}, {"compute_kernel": "fused_uvm"}, "'fused' on cpu, got 'fused_uvm'", id="uvm"
-        ),
-        pytest.param(
-            {}, {"compute_kernel": "fused_uvm_caching"}, "got 'fused_uvm_caching'", id="caching"
-        ),
-        pytest.param({}, {"compute_kernel": "ssd"}, "one of fused, .*; got 'ssd'", id="kernel"),
-        pytest.param({}, {"dtype": torch.bfloat16}, "weights of .*; got torch.bfloat16", id="bf16"),
-    ],
+    {
+        "adam": ({"name": "adam"}, {}, "on cpu; got 'adam'"),
+        "lamb": ({"name": "lamb"}, {}, "on cpu; got 'lamb'"),
+        "partial": ({"name": "partial_rowwise_adam"}, {}, "on cpu; got 'partial_rowwise_adam'"),
+        "decay": ({"weight_decay": 0.1}, {}, "weight_decay: .*on cpu.*got 0.1"),
+        "uvm": ({}, {"compute_kernel": "fused_uvm"}, "'fused' on cpu, got 'fused_uvm'"),
+        "caching": ({}, {"compute_kernel": "fused_uvm_caching"}, "got 'fused_uvm_caching'"),
+        "kernel": ({}, {"compute_kernel": "ssd"}, "one of fused, .*; got 'ssd'"),
+        "bf16": ({}, {"dtype": torch.bfloat16}, "weights of .*; got torch.bfloat16"),
+    },
 )
 def test_what_no_cpu_kernel_does_is_refused_by_name(settings, options, message, dims):
     with pytest.raises(InputError, match=message):

@@ -7,6 +7,7 @@ import torch
 from embershard.errors import InputError
 from embershard.kernels import quantize_rows
 from embershard.package.row_format import RowFormat
+from tests.cases import cases
 
 BITS = {"int8": 8, "int4": 4}
 
@@ -32,17 +33,17 @@ def random_weights(num_rows, dim, *, scale=1.0):
 
 
 @pytest.mark.parametrize("weight_type", ["int8", "int4"])
-@pytest.mark.parametrize(
+@cases(
     "weights",
-    [
-        pytest.param(random_weights(50, 16), id="normal"),
-        pytest.param(random_weights(50, 4, scale=1e-3), id="small-values"),
-        pytest.param(random_weights(50, 128, scale=3e3), id="large-values"),
-        pytest.param(torch.full((2, 8), 0.75), id="one-value"),
-        pytest.param(torch.linspace(0, 1e-6, 8)[None], id="range-below-fp16"),
-        pytest.param(torch.tensor([[-65504.0, 65504.0] * 4]), id="widest-range"),
-        pytest.param(torch.zeros(0, 8), id="no-rows"),
-    ],
+    {
+        "normal": random_weights(50, 16),
+        "small-values": random_weights(50, 4, scale=1e-3),
+        "large-values": random_weights(50, 128, scale=3e3),
+        "one-value": torch.full((2, 8), 0.75),
+        "range-below-fp16": torch.linspace(0, 1e-6, 8)[None],
+        "widest-range": torch.tensor([[-65504.0, 65504.0] * 4]),
+        "no-rows": torch.zeros(0, 8),
+    },
 )
 def test_rows_are_those_of_the_numpy_oracle_byte_for_byte(weights, weight_type):
     rows = quantize_rows(weights, weight_type)
@@ -135,45 +136,31 @@ def test_values_read_back_within_one_step(weight_type):
     assert (error.max(axis=1) <= step).all()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("weights", "weight_type", "message"),
-    [
-        pytest.param(
-            torch.zeros(1, 4), "int2", "one of int8, int4, fp16, fp32, got 'int2'", id="other-type"
-        ),
-        pytest.param(torch.zeros(1, 0), "int8", r"dim: expected 1 .. 65536, got 0", id="no-values"),
-        pytest.param(torch.zeros(4), "int8", r"\(num_rows, dim\).*got \(4,\)", id="one-row-flat"),
-        pytest.param(
+    {
+        "other-type": (torch.zeros(1, 4), "int2", "one of int8, int4, fp16, fp32, got 'int2'"),
+        "no-values": (torch.zeros(1, 0), "int8", r"dim: expected 1 .. 65536, got 0"),
+        "one-row-flat": (torch.zeros(4), "int8", r"\(num_rows, dim\).*got \(4,\)"),
+        "double": (
             torch.zeros(1, 4, dtype=torch.float64),
             "fp16",
             "expected float32 on cpu, got torch.float64 on cpu",
-            id="double",
         ),
-        pytest.param(
-            torch.zeros(1, 4, device="meta"), "int8", "torch.float32 on meta", id="no-storage"
-        ),
-        pytest.param(
+        "no-storage": (torch.zeros(1, 4, device="meta"), "int8", "torch.float32 on meta"),
+        "nan": (
             torch.tensor([[0.0] * 4, [0, 0, float("nan"), 0]]),
             "int4",
             "row 1, column 2: expected a finite value within .*, got nan",
-            id="nan",
         ),
-        pytest.param(
+        "fp32-infinity": (
             torch.tensor([[0.0, float("inf")]]),
             "fp32",
             "column 1: expected a finite value, got inf",
-            id="fp32-infinity",
         ),
-        pytest.param(
-            torch.tensor([[0.0, float("-inf"), 0, 0]]), "fp16", "column 1.*got -inf", id="infinity"
-        ),
-        pytest.param(
-            torch.tensor([[65505.0, 0, 0, 0]]),
-            "fp16",
-            "within .*65504 .*, got 65505",
-            id="over-fp16",
-        ),
-    ],
+        "infinity": (torch.tensor([[0.0, float("-inf"), 0, 0]]), "fp16", "column 1.*got -inf"),
+        "over-fp16": (torch.tensor([[65505.0, 0, 0, 0]]), "fp16", "within .*65504 .*, got 65505"),
+    },
 )
 def test_weights_that_cannot_be_stored_are_refused(weights, weight_type, message):
     with pytest.raises(InputError, match=message):

@@ -15,6 +15,7 @@ from embershard.modules import (
     FusedEmbeddingCollection,
 )
 from embershard.package import DenseInput, Schema
+from tests.cases import cases
 
 HISTORY = [[2, 0, 3], [], [-1, 1]]
 TARGET = [[1], [3], []]
@@ -107,21 +108,16 @@ def test_a_longer_neighbour_changes_nothing():
     assert_close(attention(padded, target), attention(history, target))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changed", "said"),
-    [
-        pytest.param(
+    {
+        "unknown-history": (
             {"history": "past"},
             r"history: expected one of the sequences \['history', 'item'\], got 'past'",
-            id="unknown-history",
         ),
-        pytest.param(
-            {"over_arch_layer_sizes": [4, 2]}, "expected the last to be 1", id="two-logits"
-        ),
-        pytest.param(
-            {"attention_layer_sizes": []}, "attention_layer_sizes: expected at least", id="none"
-        ),
-    ],
+        "two-logits": ({"over_arch_layer_sizes": [4, 2]}, "expected the last to be 1"),
+        "none": ({"attention_layer_sizes": []}, "attention_layer_sizes: expected at least"),
+    },
 )
 def test_what_does_not_fit_is_refused(changed, said):
     with pytest.raises(InputError, match=said):
@@ -164,25 +160,22 @@ def test_from_a_config_history_and_target_share_a_table_of_their_own():
     assert model(torch.zeros(3, 2), jagged()).shape == (3, 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tables", "said"),
-    [
-        pytest.param(
+    {
+        "no-history": (
             [table("item", 5, ["item"])],
             r"expected one of the sparse inputs \['item'\], got 'history'",
-            id="no-history",
         ),
-        pytest.param(
+        "other-ids": (
             [table("item", 5, ["item"]), table("history", 6, ["history"])],
             r"expected ids of one kind, got tables of {'history': 6, 'item': 5} rows",
-            id="other-ids",
         ),
-        pytest.param(
+        "a-name-that-two-tables-would-have": (
             [table("item", 5, ["item", "history"]), table("item_sequence", 5, ["item"])],
             "table 'item_sequence': expected another name",
-            id="a-name-that-two-tables-would-have",
         ),
-    ],
+    },
 )
 def test_a_data_set_without_such_inputs_is_refused(tables, said):
     with pytest.raises(InputError, match=said):

@@ -15,6 +15,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     PoolingType,
 )
+from tests.cases import cases
 
 TABLES = [
     EmbeddingBagConfig(
@@ -189,24 +190,20 @@ def test_training_on_cuda_is_training_on_cpu():
     assert losses["cuda"] == pytest.approx(losses["cpu"], abs=1e-5)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "message"),
-    [
-        pytest.param(
+    {
+        "dense-width-is-not-the-tables": (
             {"dense_arch_layer_sizes": [6, 5]},
             r"dense_arch_layer_sizes: expected the last to be 4.*got \[6, 5\]",
-            id="dense-width-is-not-the-tables",
         ),
-        pytest.param({"dense_arch_layer_sizes": []}, r"last to be 4.*got \[\]", id="no-dense-arch"),
-        pytest.param(
+        "no-dense-arch": ({"dense_arch_layer_sizes": []}, r"last to be 4.*got \[\]"),
+        "two-logits": (
             {"over_arch_layer_sizes": [5, 2]},
             r"over_arch_layer_sizes: expected the last to be 1.*got \[5, 2\]",
-            id="two-logits",
         ),
-        pytest.param(
-            {"over_arch_layer_sizes": [1]}, r"at least two layers, got \[1\]", id="one-over-layer"
-        ),
-    ],
+        "one-over-layer": ({"over_arch_layer_sizes": [1]}, r"at least two layers, got \[1\]"),
+    },
 )
 def test_sizes_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(InputError, match=message):

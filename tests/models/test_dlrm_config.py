@@ -14,6 +14,7 @@ from embershard.modules import (
     PoolingType,
 )
 from embershard.package import DenseInput, Schema
+from tests.cases import cases
 
 CONFIG = DLRMConfig(embedding_dim=8, dense_layers=(5, 8), over_layers=(6, 1))
 TABLES = [
@@ -57,12 +58,12 @@ def test_arguments_are_json_and_say_all_that_was_chosen():
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fused", "kind"),
-    [
-        pytest.param(None, EmbeddingBagCollection, id="plain"),
-        pytest.param(FUSED, FusedEmbeddingBagCollection, id="fused"),
-    ],
+    {
+        "plain": (None, EmbeddingBagCollection),
+        "fused": (FUSED, FusedEmbeddingBagCollection),
+    },
 )
 def test_arguments_build_what_was_chosen(fused, kind):
     model = build_model(CONFIG.name, CONFIG.arguments(TABLES, schema=SCHEMA, fused=fused))
@@ -77,17 +78,17 @@ def test_arguments_build_what_was_chosen(fused, kind):
     assert {tuple(p.shape) for p in model.dense_arch.parameters()} == {(5, 3), (5,), (8, 5), (8,)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param({"name": "dlmr"}, "name\n.*'dlrm'", id="name"),
-        pytest.param({"embedding_dim": 0}, "embedding_dim\n.*greater than or equal to 1", id="dim"),
-        pytest.param({"dense_layers": (4,)}, "dense_layers\n.*last layer 16 wide", id="dense"),
-        pytest.param({"embedding_dim": 8}, "dense_layers\n.*last layer 8 wide", id="defaults"),
-        pytest.param({"over_layers": (1,)}, "over_layers\n.*at least two", id="one-over-layer"),
-        pytest.param({"over_layers": (4, 2)}, "over_layers\n.*the last 1 wide", id="two-scores"),
-        pytest.param({"depth": 3}, "depth\n.*not permitted", id="unknown-key"),
-    ],
+    {
+        "name": ({"name": "dlmr"}, "name\n.*'dlrm'"),
+        "dim": ({"embedding_dim": 0}, "embedding_dim\n.*greater than or equal to 1"),
+        "dense": ({"dense_layers": (4,)}, "dense_layers\n.*last layer 16 wide"),
+        "defaults": ({"embedding_dim": 8}, "dense_layers\n.*last layer 8 wide"),
+        "one-over-layer": ({"over_layers": (1,)}, "over_layers\n.*at least two"),
+        "two-scores": ({"over_layers": (4, 2)}, "over_layers\n.*the last 1 wide"),
+        "unknown-key": ({"depth": 3}, "depth\n.*not permitted"),
+    },
 )
 def test_layers_that_contradict_one_another_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):

@@ -11,6 +11,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.models import DLRM_DCN
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Package, Schema, SparseInput
+from tests.cases import cases
 
 TABLES = [
     EmbeddingBagConfig(name="a", num_embeddings=9, embedding_dim=4, feature_names=["item"]),
@@ -92,16 +93,16 @@ def test_it_exports_and_its_samples_have_the_scores_of_the_module(tmp_path):
     np.testing.assert_allclose(sample.outputs["score"], scores.detach().numpy(), atol=0.02)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "message"),
-    [
-        pytest.param({"dense_arch_layer_sizes": [6, 5]}, "expected the last to be 4", id="width"),
-        pytest.param({"dense_arch_layer_sizes": []}, "expected the last to be 4", id="no-layers"),
-        pytest.param({"over_arch_layer_sizes": [5, 2]}, "expected the last to be 1", id="logits"),
-        pytest.param({"over_arch_layer_sizes": []}, "expected the last to be 1", id="no-over"),
-        pytest.param({"dcn_low_rank_dim": 0}, "low_rank of at least 1", id="no-rank"),
-        pytest.param({"dcn_num_layers": 0}, "num_layers and low_rank of at least 1", id="no-cross"),
-    ],
+    {
+        "width": ({"dense_arch_layer_sizes": [6, 5]}, "expected the last to be 4"),
+        "no-layers": ({"dense_arch_layer_sizes": []}, "expected the last to be 4"),
+        "logits": ({"over_arch_layer_sizes": [5, 2]}, "expected the last to be 1"),
+        "no-over": ({"over_arch_layer_sizes": []}, "expected the last to be 1"),
+        "no-rank": ({"dcn_low_rank_dim": 0}, "low_rank of at least 1"),
+        "no-cross": ({"dcn_num_layers": 0}, "num_layers and low_rank of at least 1"),
+    },
 )
 def test_sizes_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(InputError, match=message):

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from embershard.errors import InputError
 from embershard.models import DLRM, DLRM_DCN, build_model, model_names
 from embershard.modules import EmbeddingBagCollection, FusedEmbeddingBagCollection, PoolingType
+from tests.cases import cases
 
 ARGUMENTS = {
     "tables": [
@@ -91,44 +92,37 @@ def test_a_fused_state_dict_loads_into_the_plain_model():
     assert_close(dict(plain.state_dict()), dict(fused.state_dict()), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "changes", "message"),
-    [
-        pytest.param(
+    {
+        "unknown-name": (
             "dlmr",
             {},
             "model: expected one of dlrm, dlrm_dcn, din, two_tower; got 'dlmr'",
-            id="unknown-name",
         ),
-        pytest.param(
-            "dlrm", {"depth": 3}, "argument 'depth': .*not permitted; got 3", id="unknown-argument"
-        ),
-        pytest.param(
+        "unknown-argument": ("dlrm", {"depth": 3}, "argument 'depth': .*not permitted; got 3"),
+        "missing-argument": (
             "dlrm",
             {"tables": [{"name": "u"}]},
             r"'tables\.0\.num_embeddings': Field required",
-            id="missing-argument",
         ),
-        pytest.param(
+        "text-for-a-number": (
             "dlrm",
             {"dense_in_features": "3"},
             "'dense_in_features': .*valid integer; got '3'",
-            id="text-for-a-number",
         ),
-        pytest.param(
+        "unknown-pooling": (
             "dlrm",
             {"tables": [ARGUMENTS["tables"][0] | {"pooling": "max"}]},
             r"'tables\.0\.pooling': .*'sum' or 'mean'; got 'max'",
-            id="unknown-pooling",
         ),
-        pytest.param(
+        "unknown-optimizer": (
             "dlrm",
             {"fused": {"optimizer": "adam", "learning_rate": 0.1}},
             "one of rowwise_adagrad, adagrad, sgd, .*; got 'adam'",
-            id="unknown-optimizer",
         ),
-        pytest.param("dlrm", {"tables": []}, "tables: expected at least one", id="no-tables"),
-    ],
+        "no-tables": ("dlrm", {"tables": []}, "tables: expected at least one"),
+    },
 )
 def test_models_that_cannot_be_built_are_refused(name, changes, message):
     with pytest.raises(InputError, match=message):

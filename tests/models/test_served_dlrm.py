@@ -1,6 +1,5 @@
 """DLRM as it is served: the score of the model itself, of the same weights, from shared parts."""
 
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -8,6 +7,7 @@ from embershard.models import DLRM, Score
 from embershard.models.served_dlrm import ServedDLRM
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Schema, SparseInput
+from tests.cases import cases
 from tests.export.expanding import Case
 from tests.export.models import SCHEMA, dlrm
 
@@ -35,13 +35,13 @@ def wide_dlrm():
     return DLRM(EmbeddingBagCollection(WIDE_TABLES), 1, [5, 4], [6, 3, 1])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "schema"),
-    [
-        pytest.param(dlrm, SCHEMA, id="dense-of-both-scopes"),
-        pytest.param(wide_dlrm, DENSE_OF_REQUEST, id="dense-of-requests"),
-        pytest.param(wide_dlrm, DENSE_OF_EXAMPLE, id="dense-of-examples"),
-    ],
+    {
+        "dense-of-both-scopes": (dlrm, SCHEMA),
+        "dense-of-requests": (wide_dlrm, DENSE_OF_REQUEST),
+        "dense-of-examples": (wide_dlrm, DENSE_OF_EXAMPLE),
+    },
 )
 def test_the_score_is_the_models(model, schema):
     model = model().eval()
@@ -63,27 +63,21 @@ def test_each_layer_takes_the_columns_of_its_scope():
     assert served.of_example.in_features == 1 + 2 * 4
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
-    [
-        pytest.param(
-            Schema(
-                dense=SCHEMA.dense,
-                sparse=[
-                    SparseInput("user", scope="request"),
-                    *map(SparseInput, ("item", "history")),
-                ],
-            ),
-            id="one-vector-of-the-request",
+    {
+        "one-vector-of-the-request": Schema(
+            dense=SCHEMA.dense,
+            sparse=[
+                SparseInput("user", scope="request"),
+                *map(SparseInput, ("item", "history")),
+            ],
         ),
-        pytest.param(
-            Schema(
-                dense=[DenseInput(name, scope="request") for name in ("age", "price", "likes")],
-                sparse=[SparseInput(name, scope="request") for name in ("user", "item", "history")],
-            ),
-            id="no-vector-of-the-example",
+        "no-vector-of-the-example": Schema(
+            dense=[DenseInput(name, scope="request") for name in ("age", "price", "likes")],
+            sparse=[SparseInput(name, scope="request") for name in ("user", "item", "history")],
         ),
-    ],
+    },
 )
 def test_where_nothing_is_spared_the_model_itself_is_served(schema):
     assert isinstance(dlrm().served(schema), Score)

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.modules import LowRankCrossNet
+from tests.cases import cases
 
 
 def test_one_layer_of_two_features_by_hand():
@@ -46,13 +47,13 @@ def test_a_new_net_has_no_bias_and_kernels_that_differ():
     assert not torch.equal(net.W_kernels[0], net.W_kernels[1])
 
 
-@pytest.mark.parametrize(
+@cases(
     "sizes",
-    [
-        pytest.param((0, 1, 1), id="no-features"),
-        pytest.param((2, 0, 1), id="no-layers"),
-        pytest.param((2, 1, 0), id="no-rank"),
-    ],
+    {
+        "no-features": (0, 1, 1),
+        "no-layers": (2, 0, 1),
+        "no-rank": (2, 1, 0),
+    },
 )
 def test_sizes_under_one_are_refused(sizes):
     with pytest.raises(InputError, match=f"at least 1, got {sizes[0]}, {sizes[1]} and {sizes[2]}"):

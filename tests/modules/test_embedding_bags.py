@@ -14,6 +14,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     PoolingType,
 )
+from tests.cases import cases
 
 KINDS = [
     pytest.param((EmbeddingBagCollection, "cpu"), id="plain"),
@@ -207,12 +208,12 @@ def test_plain_and_fused_start_alike_from_one_seed():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@cases(
     ("settings", "low", "high"),
-    [
-        pytest.param({}, -math.sqrt(1 / 400), math.sqrt(1 / 400), id="root-of-rows"),
-        pytest.param({"weight_init_min": 2.0, "weight_init_max": 3.0}, 2.0, 3.0, id="given"),
-    ],
+    {
+        "root-of-rows": ({}, -math.sqrt(1 / 400), math.sqrt(1 / 400)),
+        "given": ({"weight_init_min": 2.0, "weight_init_max": 3.0}, 2.0, 3.0),
+    },
 )
 def test_new_rows_are_uniform_in_their_range(kind, settings, low, high):
     cls, device = kind
@@ -228,34 +229,30 @@ def test_new_rows_are_uniform_in_their_range(kind, settings, low, high):
 
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
-@pytest.mark.parametrize(
+@cases(
     ("features", "message"),
-    [
-        pytest.param(
+    {
+        "no-such-feature": (
             jagged({"user": [[1]], "item": [[2]]}),
             r"feature 'history' of table 'items': .*got \['user', 'item'\]",
-            id="no-such-feature",
         ),
-        pytest.param(
+        "past-the-last-row": (
             jagged(BAGS | {"history": [[], [0, 6], [1]]}),
             r"'history', table 'items': row 6 at value 1 is not in 0\.\.5",
-            id="past-the-last-row",
         ),
-        pytest.param(
+        "below-minus-one": (
             jagged(BAGS | {"user": [[0], [1, -2], []]}),
             r"'user', table 'users': row -2 at value 2 is not in 0\.\.2, nor -1",
-            id="below-minus-one",
         ),
-        pytest.param(
+        "negative-length": (
             KeyedJaggedTensor(
                 keys=["item", "history", "user"],
                 values=torch.tensor([0, 1, 2]),
                 lengths=torch.tensor([1, 0, 2, -1, 1, 0]),
             ),
             "'history', table 'items': length -1 at example 1",
-            id="negative-length",
         ),
-    ],
+    },
 )
 def test_features_that_cannot_be_looked_up_are_refused(cls, features, message):
     with pytest.raises(InputError, match=message):
@@ -271,20 +268,13 @@ def test_a_weighted_collection_refuses_features_without_weights(cls):
 
 
 @pytest.mark.parametrize("cls", [EmbeddingBagCollection, FusedEmbeddingBagCollection])
-@pytest.mark.parametrize(
+@cases(
     ("tables", "is_weighted", "message"),
-    [
-        pytest.param([], False, "at least one, got none", id="no-tables"),
-        pytest.param(
-            [TABLES[0], TABLES[0]], False, "unique names, got 2 named 'items'", id="one-name-twice"
-        ),
-        pytest.param(
-            TABLES,
-            True,
-            "'type': pooling: expected SUM in a weighted.*got MEAN",
-            id="weighted-mean",
-        ),
-    ],
+    {
+        "no-tables": ([], False, "at least one, got none"),
+        "one-name-twice": ([TABLES[0], TABLES[0]], False, "unique names, got 2 named 'items'"),
+        "weighted-mean": (TABLES, True, "'type': pooling: expected SUM in a weighted.*got MEAN"),
+    },
 )
 def test_tables_that_cannot_stand_together_are_refused(cls, tables, is_weighted, message):
     with pytest.raises(InputError, match=message):

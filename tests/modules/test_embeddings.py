@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
+from tests.cases import cases
 
 KINDS = [
     pytest.param((EmbeddingCollection, "cpu"), id="plain"),
@@ -173,17 +174,16 @@ def test_a_fused_collection_stays_where_it_was_built():
 
 
 @pytest.mark.parametrize("cls", [EmbeddingCollection, FusedEmbeddingCollection])
-@pytest.mark.parametrize(
+@cases(
     ("tables", "said"),
-    [
-        pytest.param([], "expected at least one, got none", id="none"),
-        pytest.param([TABLES[0], TABLES[0]], "unique names, got 2 named 'items'", id="twice"),
-        pytest.param(
+    {
+        "none": ([], "expected at least one, got none"),
+        "twice": ([TABLES[0], TABLES[0]], "unique names, got 2 named 'items'"),
+        "two-widths": (
             [TABLES[0], table("wide", 4, ["user"], dim=8)],
             r"one embedding_dim for all of them, got {'items': 4, 'wide': 8}",
-            id="two-widths",
         ),
-    ],
+    },
 )
 def test_tables_that_cannot_stand_together_are_refused(cls, tables, said):
     with pytest.raises(InputError, match=said):
@@ -191,20 +191,18 @@ def test_tables_that_cannot_stand_together_are_refused(cls, tables, said):
 
 
 @pytest.mark.parametrize("cls", [EmbeddingCollection, FusedEmbeddingCollection])
-@pytest.mark.parametrize(
+@cases(
     ("lists", "said"),
-    [
-        pytest.param(
+    {
+        "row-past-the-table": (
             {**LISTS, "history": [[7], []]},
             r"feature 'history', table 'items': row 7 at value 0 is not in 0\.\.6",
-            id="row-past-the-table",
         ),
-        pytest.param(
+        "feature-left-out": (
             {"user": [[1]], "item": [[1]]},
             r"feature 'history' of table 'items': expected it in the input",
-            id="feature-left-out",
         ),
-    ],
+    },
 )
 def test_ids_that_cannot_be_looked_up_are_refused(cls, lists, said):
     with pytest.raises(InputError, match=said):

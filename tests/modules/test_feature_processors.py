@@ -14,6 +14,7 @@ from embershard.modules import (
     PositionWeightedModule,
     PositionWeightedModuleCollection,
 )
+from tests.cases import cases
 
 TABLES = [
     EmbeddingBagConfig(name="t", num_embeddings=4, embedding_dim=4, feature_names=["keys", "type"])
@@ -135,36 +136,31 @@ def test_a_module_alone_gives_a_jagged_tensor_weights():
     assert_close(module.position_weight.detach(), torch.ones(3))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "message"),
-    [
-        pytest.param(
+    {
+        "no-weights": (
             lambda: PositionWeightedModule(0),
             "max_feature_length: expected 1 .. 16777216, got 0",
-            id="no-weights",
         ),
-        pytest.param(
+        "too-many": (
             lambda: PositionWeightedModuleCollection({"u": 1 << 25}),
             "feature 'u': max_feature_length: expected 1 .. 16777216, got 33554432",
-            id="too-many",
         ),
-        pytest.param(
+        "dot": (
             lambda: PositionWeightedModuleCollection({"a.b": 1}),
             "feature 'a.b': expected a name without '.' with a feature processor",
-            id="dot",
         ),
-        pytest.param(
+        "feature-without": (
             lambda: build(EmbeddingBagCollection, {"keys": PositionWeightedModule(1)}),
             "feature_processors: expected one for each of ['keys', 'type'], got ['keys']",
-            id="feature-without",
         ),
-        pytest.param(
+        "unweighted": (
             lambda: FeatureProcessedEmbeddingBagCollection(EmbeddingBagCollection(TABLES), {}),
             "embedding_bag_collection: expected is_weighted=True with feature processors, "
             "got False",
-            id="unweighted",
         ),
-    ],
+    },
 )
 def test_what_cannot_be_used_is_refused(make, message):
     with pytest.raises(InputError) as raised:

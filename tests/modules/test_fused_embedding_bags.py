@@ -14,6 +14,7 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     PoolingType,
 )
+from tests.cases import cases
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.needs_gpu)]
 MEAN, SUM = PoolingType.MEAN, PoolingType.SUM
@@ -198,23 +199,21 @@ def test_learning_rate_can_change():
     assert_same_weights(plain, fused)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "message"),
-    [
-        pytest.param(
+    {
+        "key-missing": (
             {"embedding_bags.items.momentum": torch.zeros(7)},
             r"expected \['embedding_bags.items.momentum', 'embedding_bags.users.momentum'\]",
-            id="key-missing",
         ),
-        pytest.param(
+        "other-shape": (
             {
                 "embedding_bags.items.momentum": torch.ones(7),
                 "embedding_bags.users.momentum": torch.ones(5),
             },
             r"users.momentum: expected shape \(4,\), got \(5,\)",
-            id="other-shape",
         ),
-    ],
+    },
 )
 def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
     fused = FusedEmbeddingBagCollection(TABLES)
@@ -225,13 +224,13 @@ def test_state_of_other_tables_is_refused_and_changes_nothing(state, message):
     assert all(not momentum.any() for momentum in fused.optimizer_state().values())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param({"optimizer": "adam"}, r"ema_rowwise_adagrad on cpu; got 'adam'", id="adam"),
-        pytest.param({"learning_rate": -1.0}, "learning_rate: .*got -1", id="negative-step"),
-        pytest.param({"device": "meta"}, "expected cpu or cuda, got meta", id="meta"),
-    ],
+    {
+        "adam": ({"optimizer": "adam"}, r"ema_rowwise_adagrad on cpu; got 'adam'"),
+        "negative-step": ({"learning_rate": -1.0}, "learning_rate: .*got -1"),
+        "meta": ({"device": "meta"}, "expected cpu or cuda, got meta"),
+    },
 )
 def test_settings_that_cannot_be_used_are_refused(settings, message):
     with pytest.raises(InputError, match=message):

@@ -14,6 +14,7 @@ from embershard.modules import (
     EmbeddingBagConfig,
     FusedEmbeddingBagCollection,
 )
+from tests.cases import cases
 
 TABLES = [
     EmbeddingBagConfig(name="items", num_embeddings=7, embedding_dim=4, feature_names=["item"]),
@@ -38,12 +39,12 @@ def twins():
     return plain, fused
 
 
-@pytest.mark.parametrize(
+@cases(
     "duplicate",
-    [
-        pytest.param(copy.deepcopy, id="deepcopy"),
-        pytest.param(lambda module: pickle.loads(pickle.dumps(module)), id="pickle"),
-    ],
+    {
+        "deepcopy": copy.deepcopy,
+        "pickle": lambda module: pickle.loads(pickle.dumps(module)),
+    },
 )
 def test_a_copy_trains_as_its_original_and_apart_from_it(duplicate):
     original = FusedEmbeddingBagCollection(TABLES, learning_rate=0.3).eval()
@@ -72,15 +73,13 @@ def test_a_copy_draws_no_random_numbers():
     assert torch.equal(torch.rand(1), expected)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("move", "message"),
-    [
-        pytest.param(
-            lambda m: m.half(), "'items': .*torch.float32 on cpu, got .*float16", id="half"
-        ),
-        pytest.param(lambda m: m.to("meta"), r"got moved to torch.float32 on meta", id="meta"),
-        pytest.param(lambda m: torch.nn.Sequential(m).double(), "float64", id="inside-another"),
-    ],
+    {
+        "half": (lambda m: m.half(), "'items': .*torch.float32 on cpu, got .*float16"),
+        "meta": (lambda m: m.to("meta"), r"got moved to torch.float32 on meta"),
+        "inside-another": (lambda m: torch.nn.Sequential(m).double(), "float64"),
+    },
 )
 def test_moving_or_casting_is_refused(move, message):
     with pytest.raises(InputError, match=message):

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.modules import MLP
+from tests.cases import cases
 
 
 def by_hand(mlp, x, activations):
@@ -23,33 +24,20 @@ def linear(x):
     return x
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "activations"),
-    [
-        pytest.param(
-            {"layer_sizes": [5, 3]}, [torch.relu, torch.relu], id="a-tower-is-activated-throughout"
-        ),
-        pytest.param(
-            {"layer_sizes": [5, 1]}, [torch.relu, linear], id="a-last-width-of-1-stays-linear"
-        ),
-        pytest.param(
-            {"layer_sizes": [5, 1], "activate_last": True}, [torch.relu, torch.relu], id="asked-for"
-        ),
-        pytest.param(
-            {"layer_sizes": [5, 3], "activate_last": False}, [torch.relu, linear], id="asked-not-to"
-        ),
-        pytest.param(
-            {"layer_sizes": [3], "bias": False, "activation": "sigmoid"},
-            [torch.sigmoid],
-            id="sigmoid",
-        ),
-        pytest.param({"layer_sizes": [3, 2], "activation": "tanh"}, [torch.tanh] * 2, id="tanh"),
-        pytest.param(
+    {
+        "a-tower-is-activated-throughout": ({"layer_sizes": [5, 3]}, [torch.relu, torch.relu]),
+        "a-last-width-of-1-stays-linear": ({"layer_sizes": [5, 1]}, [torch.relu, linear]),
+        "asked-for": ({"layer_sizes": [5, 1], "activate_last": True}, [torch.relu, torch.relu]),
+        "asked-not-to": ({"layer_sizes": [5, 3], "activate_last": False}, [torch.relu, linear]),
+        "sigmoid": ({"layer_sizes": [3], "bias": False, "activation": "sigmoid"}, [torch.sigmoid]),
+        "tanh": ({"layer_sizes": [3, 2], "activation": "tanh"}, [torch.tanh] * 2),
+        "a-module": (
             {"layer_sizes": [3], "activation": torch.nn.SiLU()},
             [torch.nn.functional.silu],
-            id="a-module",
         ),
-    ],
+    },
 )
 def test_output_is_that_of_the_layers_by_hand(settings, activations):
     torch.manual_seed(0)
@@ -72,19 +60,16 @@ def test_without_bias_there_is_none():
     assert list(MLP(4, [3], bias=False).state_dict()) == ["_mlp.0._linear.weight"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param(
-            {"layer_sizes": []}, r"at least one of layer_sizes.*got 4 and \[\]", id="none"
-        ),
-        pytest.param({"layer_sizes": [3, 0]}, r"at least 1; got 4 and \[3, 0\]", id="width-0"),
-        pytest.param(
+    {
+        "none": ({"layer_sizes": []}, r"at least one of layer_sizes.*got 4 and \[\]"),
+        "width-0": ({"layer_sizes": [3, 0]}, r"at least 1; got 4 and \[3, 0\]"),
+        "unknown-activation": (
             {"layer_sizes": [3], "activation": "gelu"},
             "one of relu, sigmoid, tanh, or a module; got 'gelu'",
-            id="unknown-activation",
         ),
-    ],
+    },
 )
 def test_layers_that_cannot_be_built_are_refused(settings, message):
     with pytest.raises(InputError, match=message):

@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer, KeyedOptimizerWrapper, OptimizerWrapper
+from tests.cases import cases
 
 
 def parameter(*values):
@@ -85,17 +86,16 @@ def test_two_parameters_of_one_name_are_refused():
         CombinedOptimizer([adam(w=parameter(1.0)), adam(w=parameter(2.0))])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "message"),
-    [
-        pytest.param(lambda s: s["state"].pop("a.w"), r"expected \['a.w', 'b.w'\]", id="parameter"),
-        pytest.param(lambda s: s["state"]["b.w"].pop("step"), r"'b.w': expected", id="key"),
-        pytest.param(
+    {
+        "parameter": (lambda s: s["state"].pop("a.w"), r"expected \['a.w', 'b.w'\]"),
+        "key": (lambda s: s["state"]["b.w"].pop("step"), r"'b.w': expected"),
+        "shape": (
             lambda s: s["state"]["b.w"].update(exp_avg=torch.zeros(3)),
             r"'b.w': exp_avg: expected shape \(1,\), got \(3,\)",
-            id="shape",
         ),
-    ],
+    },
 )
 def test_a_state_that_does_not_fit_changes_nothing(change, message):
     combined = CombinedOptimizer([("a", adam(w=parameter(1.0))), ("b", adam(w=parameter(2.0)))])

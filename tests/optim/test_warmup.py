@@ -13,6 +13,7 @@ from embershard.optim import (
     WarmupPolicy,
     WarmupStage,
 )
+from tests.cases import cases
 
 
 def sgd():
@@ -29,36 +30,31 @@ def rates(optimizer, steps):
     return found
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stage", "expected"),
-    [
-        pytest.param(
+    {
+        "linear": (
             WarmupStage(WarmupPolicy.LINEAR, max_iters=4, value=0.2),
             [0.2, 0.4, 0.6, 0.8, 1.0, 1.0],
-            id="linear",
         ),
-        pytest.param(
+        "constant": (
             WarmupStage(WarmupPolicy.CONSTANT, max_iters=2, value=0.5),
             [0.5, 0.5, 0.5, 1.0],
-            id="constant",
         ),
-        pytest.param(
+        "poly": (
             WarmupStage(WarmupPolicy.POLY, max_iters=3, value=2.0, decay_iters=2),
             [1.0, 0.25, 0.0, 0.0, 1.0],
-            id="poly",
         ),
-        pytest.param(
+        "step": (
             WarmupStage(WarmupPolicy.STEP, max_iters=4, value=0.5, decay_iters=2),
             [1.0, 1.0, 0.5, 0.5, 0.25, 1.0],
-            id="step",
         ),
-        pytest.param(
+        "inv_sqrt": (
             WarmupStage(WarmupPolicy.INVSQRT, max_iters=3, lr_scale=2.0),
             [2.0, 2.0, 2 / math.sqrt(2), 2 / math.sqrt(3), 1.0],
-            id="inv_sqrt",
         ),
-        pytest.param(WarmupStage(WarmupPolicy.NONE, max_iters=1), [1.0, 1.0], id="none"),
-    ],
+        "none": (WarmupStage(WarmupPolicy.NONE, max_iters=1), [1.0, 1.0]),
+    },
 )
 def test_a_stage_gives_its_factors_and_then_the_rate(stage, expected):
     optimizer = WarmupOptimizer(sgd(), [stage], lr=0.5)

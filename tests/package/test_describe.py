@@ -1,8 +1,7 @@
 """`embershard inspect` says what is in a package."""
 
-import pytest
-
 from embershard.package import Package, PackageWriter, describe_package
+from tests.cases import cases
 from tests.hostile.draft import GOLDEN
 from tests.package.building import ROWS, fill, publish
 
@@ -40,13 +39,13 @@ def test_every_kind_of_input_is_described():
     assert "profile request [1, 2]" in lines
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "words"),
-    [
-        pytest.param(range(3000, 0, -1), "numbers (1, 2, 3, ...)", id="numbers"),
-        pytest.param([f"u{each}" for each in range(3000)], "strings or large numbers", id="text"),
-        pytest.param(range(1 << 60, (1 << 60) + 3000), "strings or large numbers", id="large"),
-    ],
+    {
+        "numbers": (range(3000, 0, -1), "numbers (1, 2, 3, ...)"),
+        "text": ([f"u{each}" for each in range(3000)], "strings or large numbers"),
+        "large": (range(1 << 60, (1 << 60) + 3000), "strings or large numbers"),
+    },
 )
 def test_the_kind_of_a_vocabularys_ids_is_said(tmp_path, ids, words):
     with PackageWriter(tmp_path / "m" / "1") as writer:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from embershard.errors import InputError
 from embershard.package.id_maps import MAX_ROWS, Hash, Identity, Vocabulary
 from embershard.package.ids import hash_string
+from tests.cases import cases
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -17,29 +18,29 @@ def int64(*ids):
     return np.array(ids, np.int64)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "rows"),
-    [
-        pytest.param(Identity(3), 3, id="identity"),
-        pytest.param(Identity(3, unknown="zero"), 3, id="identity-zero-needs-no-row"),
-        pytest.param(Identity(3, unknown="oov"), 4, id="identity-oov-needs-one"),
-        pytest.param(Hash(buckets=10), 10, id="hash"),
-        pytest.param(Vocabulary([5, 6]), 2, id="vocabulary"),
-        pytest.param(Vocabulary([5, 6], unknown="oov"), 3, id="vocabulary-oov-needs-one"),
-    ],
+    {
+        "identity": (Identity(3), 3),
+        "identity-zero-needs-no-row": (Identity(3, unknown="zero"), 3),
+        "identity-oov-needs-one": (Identity(3, unknown="oov"), 4),
+        "hash": (Hash(buckets=10), 10),
+        "vocabulary": (Vocabulary([5, 6]), 2),
+        "vocabulary-oov-needs-one": (Vocabulary([5, 6], unknown="oov"), 3),
+    },
 )
 def test_num_rows(ids, rows):
     assert ids.num_rows == rows
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "rows"),
-    [
-        pytest.param(Identity(3, unknown="zero"), [0, 2, -1, -1], id="identity-zero"),
-        pytest.param(Identity(3, unknown="oov"), [0, 2, 3, 3], id="identity-oov"),
-        pytest.param(Vocabulary([2, 7, 0], unknown="zero"), [2, 0, -1, -1], id="vocabulary-zero"),
-        pytest.param(Vocabulary([2, 7, 0], unknown="oov"), [2, 0, 3, 3], id="vocabulary-oov"),
-    ],
+    {
+        "identity-zero": (Identity(3, unknown="zero"), [0, 2, -1, -1]),
+        "identity-oov": (Identity(3, unknown="oov"), [0, 2, 3, 3]),
+        "vocabulary-zero": (Vocabulary([2, 7, 0], unknown="zero"), [2, 0, -1, -1]),
+        "vocabulary-oov": (Vocabulary([2, 7, 0], unknown="oov"), [2, 0, 3, 3]),
+    },
 )
 def test_policies(ids, rows):
     assert ids.rows_of(int64(0, 2, 3, -1)).tolist() == rows
@@ -51,16 +52,12 @@ def test_lookup_says_unknown_whatever_the_policy():
         assert Vocabulary([9], policy).lookup(int64(9, 2)).tolist() == [0, -1]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ids", "message"),
-    [
-        pytest.param(
-            Identity(3), r"id -5 at position 1 is not in 0\.\.2 \(policy: reject\)", id="identity"
-        ),
-        pytest.param(
-            Vocabulary([1, 2]), "id -5 at position 1 is not in the vocabulary", id="vocabulary"
-        ),
-    ],
+    {
+        "identity": (Identity(3), r"id -5 at position 1 is not in 0\.\.2 \(policy: reject\)"),
+        "vocabulary": (Vocabulary([1, 2]), "id -5 at position 1 is not in the vocabulary"),
+    },
 )
 def test_reject_names_the_first_unknown_id(ids, message):
     with pytest.raises(InputError, match=message):
@@ -153,35 +150,27 @@ def test_a_vocabulary_does_not_change_with_the_list_it_came_from():
         vocabulary.keys[0] = 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("build", "message"),
-    [
-        pytest.param(lambda: Identity(0), "rows: expected 1 .. .*, got 0", id="identity-empty"),
-        pytest.param(lambda: Identity(MAX_ROWS + 1), "rows: expected 1", id="identity-too-many"),
-        pytest.param(lambda: Identity(True), "rows: expected 1 .. .*, got True", id="rows-bool"),
-        pytest.param(lambda: Identity(3, "guess"), "reject, oov, zero, got 'guess'", id="policy"),
-        pytest.param(lambda: Hash(0), "buckets: expected 1 .. .*, got 0", id="hash-empty"),
-        pytest.param(lambda: Hash(5, seed=-1), r"seed: expected 0 .. 2\*\*64 - 1", id="seed"),
-        pytest.param(lambda: Vocabulary([]), "at least one id, got none", id="vocabulary-empty"),
-        pytest.param(lambda: Vocabulary([1], "guess"), "got 'guess'", id="vocabulary-policy"),
-        pytest.param(
-            lambda: Vocabulary([5, 7, 5]), "got 5 at positions 0 and 2", id="vocabulary-twice"
-        ),
-        pytest.param(
-            lambda: Vocabulary(["a", "a"]), "distinct ids, got .* at positions 0 and 1", id="names"
-        ),
-        pytest.param(lambda: Vocabulary("ab"), "a list of ids, got str 'ab'", id="one-string"),
-        pytest.param(
-            lambda: Vocabulary([1, "b"]), "only strings, got str 'b' at position 1", id="mixed"
-        ),
-        pytest.param(lambda: Vocabulary([1.0]), "got float 1.0 at position 0", id="float"),
-        pytest.param(lambda: Vocabulary([True]), "got bool True at position 0", id="bool"),
-        pytest.param(
-            lambda: Vocabulary([2**64]), "64 bits, got 18446744073709551616", id="too-large"
-        ),
-        pytest.param(lambda: Vocabulary(np.ones((2, 2), int)), "one dimension", id="two-dims"),
-        pytest.param(lambda: Vocabulary(["\ud800"]), "that UTF-8 can hold", id="surrogate"),
-    ],
+    {
+        "identity-empty": (lambda: Identity(0), "rows: expected 1 .. .*, got 0"),
+        "identity-too-many": (lambda: Identity(MAX_ROWS + 1), "rows: expected 1"),
+        "rows-bool": (lambda: Identity(True), "rows: expected 1 .. .*, got True"),
+        "policy": (lambda: Identity(3, "guess"), "reject, oov, zero, got 'guess'"),
+        "hash-empty": (lambda: Hash(0), "buckets: expected 1 .. .*, got 0"),
+        "seed": (lambda: Hash(5, seed=-1), r"seed: expected 0 .. 2\*\*64 - 1"),
+        "vocabulary-empty": (lambda: Vocabulary([]), "at least one id, got none"),
+        "vocabulary-policy": (lambda: Vocabulary([1], "guess"), "got 'guess'"),
+        "vocabulary-twice": (lambda: Vocabulary([5, 7, 5]), "got 5 at positions 0 and 2"),
+        "names": (lambda: Vocabulary(["a", "a"]), "distinct ids, got .* at positions 0 and 1"),
+        "one-string": (lambda: Vocabulary("ab"), "a list of ids, got str 'ab'"),
+        "mixed": (lambda: Vocabulary([1, "b"]), "only strings, got str 'b' at position 1"),
+        "float": (lambda: Vocabulary([1.0]), "got float 1.0 at position 0"),
+        "bool": (lambda: Vocabulary([True]), "got bool True at position 0"),
+        "too-large": (lambda: Vocabulary([2**64]), "64 bits, got 18446744073709551616"),
+        "two-dims": (lambda: Vocabulary(np.ones((2, 2), int)), "one dimension"),
+        "surrogate": (lambda: Vocabulary(["\ud800"]), "that UTF-8 can hold"),
+    },
 )
 def test_refusals(build, message):
     with pytest.raises(InputError, match=message):

@@ -12,6 +12,7 @@ import pytest
 
 from embershard.errors import NotFoundError, PackageError, RequestError, UnavailableError
 from embershard.package.labels import parse_labels, read_labels, write_label, write_labels
+from tests.cases import cases
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -136,13 +137,13 @@ def test_a_label_for_what_is_not_there_is_refused(repository):
 
 
 # package/labels.cc gives the same messages: labels_test.cc.
-@pytest.mark.parametrize(
+@cases(
     ("make", "got"),
-    [
-        pytest.param(os.mkfifo, "a FIFO", id="fifo"),
-        pytest.param(os.mkdir, "a folder", id="folder"),
-        pytest.param(lambda path: os.symlink("elsewhere", path), "a symbolic link", id="link"),
-    ],
+    {
+        "fifo": (os.mkfifo, "a FIFO"),
+        "folder": (os.mkdir, "a folder"),
+        "link": (lambda path: os.symlink("elsewhere", path), "a symbolic link"),
+    },
 )
 def test_a_labels_file_of_another_kind_is_refused_by_its_kind(repository, make, got):
     make(repository / "ranker" / "labels.json")

@@ -9,6 +9,7 @@ import xxhash
 from embershard.errors import PackageError
 from embershard.package.manifest import Manifest, default_limits, fingerprint_of
 from embershard.package.manifest_checks import parse_manifest
+from tests.cases import cases
 from tests.hostile.draft import GOLDEN
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -42,47 +43,41 @@ def test_default_limits():
     assert (default_limits().max_examples, default_limits().max_ids) == (4096, 1 << 20)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "message"),
-    [
-        pytest.param(
+    {
+        "rows": (
             b'"rows": 7,',
             b'"rows": 8,',
             "manifest.json: inputs.3.ids.rows: expected 7, the rows of table tags, got 8",
-            id="rows",
         ),
-        pytest.param(
+        "pooling": (
             b'"pooling": "mean"',
             b'"pooling": "max"',
             "manifest.json: inputs.4.lookups.0.pooling: expected 'sum' or 'mean', got max",
-            id="pooling",
         ),
-        pytest.param(
+        "version": (
             b'"format_version": 0',
             b'"format_version": 7',
             "manifest.json: format_version: expected at most 0, got 7",
-            id="version",
         ),
-        pytest.param(
+        "key": (
             b'"producer": {',
             b'"producer": {"numpy": "2", ',
             "manifest.json: producer.numpy: unexpected key",
-            id="key",
         ),
-        pytest.param(
+        "path": (
             b'"samples": "samples.safetensors"',
             b'"samples": "../samples"',
             "manifest.json: samples: expected a path inside the package, "
             "of letters, digits, _ . -, got ../samples",
-            id="path",
         ),
-        pytest.param(
+        "key-twice": (
             b'"version": 1',
             b'"version": 1, "version": 2',
             "manifest.json: json: duplicate key 'version'",
-            id="key-twice",
         ),
-    ],
+    },
 )
 def test_messages(old, new, message):
     assert old in GOLDEN_TEXT

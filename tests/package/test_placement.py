@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from embershard.errors import InputError
 from embershard.package import STRATEGIES, Package, Plan, ids_of_tables, make_plan
 from embershard.package.plan import parse_plan, plan_json
+from tests.cases import cases
 from tests.hostile.draft import GOLDEN
 from tests.package.building import table_spec
 
@@ -79,13 +80,13 @@ def test_a_plan_of_a_package_has_its_name_and_devices():
     assert (plan.name, plan.devices, list(plan.shards)) == ("p", ("cpu:0", "cpu:1"), [*expected])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("strategy", "name", "words"),
-    [
-        pytest.param("rows", "p", "strategy: expected one of table, row, column, ", id="strategy"),
-        pytest.param("row", "../p", "plan: expected letters, digits, ", id="name"),
-        pytest.param("row", "p" * 124, "plan: expected a name of at most 123, got 124", id="long"),
-    ],
+    {
+        "strategy": ("rows", "p", "strategy: expected one of table, row, column, "),
+        "name": ("row", "../p", "plan: expected letters, digits, "),
+        "long": ("row", "p" * 124, "plan: expected a name of at most 123, got 124"),
+    },
 )
 def test_what_is_no_strategy_or_name_is_refused(strategy, name, words):
     with pytest.raises(InputError, match=words):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from embershard.errors import InputError, PackageError
 from embershard.package.plan import parse_devices, parse_plan, place_tables, plan_json
+from tests.cases import cases
 from tests.package.building import table_spec
 
 
@@ -69,13 +70,13 @@ def test_more_devices_than_tables_leave_some_empty():
     assert parse_plan(plan_json(plan), "default", [table_spec("a", 10)]).shards[0].devices == (0,)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "devices"),
-    [
-        pytest.param("2xcpu", ["cpu:0", "cpu:1"], id="two"),
-        pytest.param("cpu", ["cpu:0"], id="one"),
-        pytest.param("1xcuda", ["cuda:0"], id="cuda"),
-    ],
+    {
+        "two": ("2xcpu", ["cpu:0", "cpu:1"]),
+        "one": ("cpu", ["cpu:0"]),
+        "cuda": ("1xcuda", ["cuda:0"]),
+    },
 )
 def test_devices(text, devices):
     assert parse_devices(text) == devices

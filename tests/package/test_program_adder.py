@@ -9,6 +9,7 @@ import pytest
 from embershard.errors import InputError, PackageError
 from embershard.package import Package, add_plan, add_program, place_tables, verify_package
 from embershard.package.manifest import CompiledProgramSpec
+from tests.cases import cases
 from tests.package.building import publish
 
 CHUNK = "tables/user/00000.safetensors"
@@ -125,13 +126,13 @@ def test_what_the_check_refuses_is_not_published(package, program, tmp_path):
     assert sorted(os.listdir(tmp_path / "small")) == ["1"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("out", "words"),
-    [
-        pytest.param("small/1", "expected no such version yet", id="taken"),
-        pytest.param("small/new", "the version a number from 1", id="no-version"),
-        pytest.param(".small/1", "out: model: expected letters", id="no-model"),
-    ],
+    {
+        "taken": ("small/1", "expected no such version yet"),
+        "no-version": ("small/new", "the version a number from 1"),
+        "no-model": (".small/1", "out: model: expected letters"),
+    },
 )
 def test_a_place_that_is_none_is_refused(package, program, tmp_path, out, words):
     with pytest.raises(InputError, match=words):

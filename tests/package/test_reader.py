@@ -9,6 +9,7 @@ import pytest
 
 from embershard.errors import InputError, NotFoundError, PackageError
 from embershard.package import Hash, Identity, Package, Vocabulary, hash_string, verify_package
+from tests.cases import cases
 from tests.hostile.draft import GOLDEN, NARROW, Draft
 from tests.package.building import ROWS, publish
 
@@ -37,26 +38,26 @@ def test_the_golden_package_verifies():
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("table", "rows", "value"),
-    [
-        pytest.param("users", 5, lambda r, c: (16 * r + c) / 128 - 1, id="int8"),
-        pytest.param("items", 600, lambda r, c: ((r + c) % 16) / 2 - 1, id="int4-in-two-chunks"),
-        pytest.param("tags", 7, lambda r, c: r + c / 4, id="fp16"),
-    ],
+    {
+        "int8": ("users", 5, lambda r, c: (16 * r + c) / 128 - 1),
+        "int4-in-two-chunks": ("items", 600, lambda r, c: ((r + c) % 16) / 2 - 1),
+        "fp16": ("tags", 7, lambda r, c: r + c / 4),
+    },
 )
 def test_golden_rows(golden, table, rows, value):
     check_rows(golden, table, rows, value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("table", "rows", "value"),
-    [
-        pytest.param("biases", 9, lambda r, c: r / 4 - 1 + 0 * c, id="fp32-of-1"),
-        pytest.param("users", 5, lambda r, c: (16 * r + c) / 128 - 1, id="int8-of-3"),
-        pytest.param("items", 600, lambda r, c: ((r + c) % 16) / 2 - 1, id="int4-of-6"),
-        pytest.param("tags", 7, lambda r, c: r + c / 4, id="fp16-of-5"),
-    ],
+    {
+        "fp32-of-1": ("biases", 9, lambda r, c: r / 4 - 1 + 0 * c),
+        "int8-of-3": ("users", 5, lambda r, c: (16 * r + c) / 128 - 1),
+        "int4-of-6": ("items", 600, lambda r, c: ((r + c) % 16) / 2 - 1),
+        "fp16-of-5": ("tags", 7, lambda r, c: r + c / 4),
+    },
 )
 def test_golden_rows_without_their_padding(table, rows, value):
     check_rows(Package.open(NARROW), table, rows, value)

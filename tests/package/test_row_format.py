@@ -8,22 +8,23 @@ from hypothesis.extra import numpy as hnp
 
 from embershard.errors import InputError
 from embershard.package.row_format import RowFormat
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("weights", "dim", "expected"),
-    [
-        pytest.param("int8", 16, 20, id="int8"),
-        pytest.param("int4", 16, 12, id="int4"),
-        pytest.param("fp16", 16, 32, id="fp16-has-no-header"),
-        pytest.param("fp32", 16, 64, id="fp32-has-no-header"),
-        pytest.param("int4", 4, 6, id="no-padding"),
-        pytest.param("int8", 1, 8, id="int8-padded-to-4"),
-        pytest.param("int4", 7, 8, id="int4-padded-to-8"),
-        pytest.param("fp16", 6, 16, id="fp16-padded-to-8"),
-        pytest.param("fp32", 10, 48, id="fp32-padded-to-12"),
-        pytest.param("fp32", 65536, 262144, id="largest"),
-    ],
+    {
+        "int8": ("int8", 16, 20),
+        "int4": ("int4", 16, 12),
+        "fp16-has-no-header": ("fp16", 16, 32),
+        "fp32-has-no-header": ("fp32", 16, 64),
+        "no-padding": ("int4", 4, 6),
+        "int8-padded-to-4": ("int8", 1, 8),
+        "int4-padded-to-8": ("int4", 7, 8),
+        "fp16-padded-to-8": ("fp16", 6, 16),
+        "fp32-padded-to-12": ("fp32", 10, 48),
+        "largest": ("fp32", 65536, 262144),
+    },
 )
 def test_row_bytes(weights, dim, expected):
     assert RowFormat(weights, dim).row_bytes == expected
@@ -104,23 +105,21 @@ def test_agrees_with_fbgemm(bits):
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("build", "message"),
-    [
-        pytest.param(lambda: RowFormat("int2", 8), "int8, int4, fp16, fp32, got", id="weights"),
-        pytest.param(lambda: RowFormat("int8", 0), "dim: expected 1 .. 65536, got 0", id="dim-0"),
-        pytest.param(lambda: RowFormat("int8", 65537), "got 65537", id="dim-too-large"),
-        pytest.param(
+    {
+        "weights": (lambda: RowFormat("int2", 8), "int8, int4, fp16, fp32, got"),
+        "dim-0": (lambda: RowFormat("int8", 0), "dim: expected 1 .. 65536, got 0"),
+        "dim-too-large": (lambda: RowFormat("int8", 65537), "got 65537"),
+        "width": (
             lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 8), np.uint8)),
             r"uint8 \[N, 12\], got uint8 \[2, 8\]",
-            id="width",
         ),
-        pytest.param(
+        "dtype": (
             lambda: RowFormat("int8", 8).dequantize_rows(np.zeros((2, 12), np.int8)),
             r"uint8 \[N, 12\], got int8",
-            id="dtype",
         ),
-    ],
+    },
 )
 def test_refusals(build, message):
     with pytest.raises(InputError, match=message):

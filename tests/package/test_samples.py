@@ -7,6 +7,7 @@ import pytest
 
 from embershard.errors import InputError
 from embershard.package import SampleRequest, read_samples, write_samples
+from tests.cases import cases
 from tests.package.building import sample
 
 RICH = SampleRequest(
@@ -38,24 +39,20 @@ def test_samples_read_back_in_order(tmp_path):
         np.testing.assert_array_equal(found[0].outputs[name], output)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "message"),
-    [
-        pytest.param(
+    {
+        "dtype": (
             {"values": np.array([1, 2, 3], np.int32)},
             "values: expected int64 with 1 dimensions, got int32",
-            id="dtype",
         ),
-        pytest.param(
+        "dimensions": (
             {"example_dense": np.zeros(2, np.float32)},
             "example_dense: expected float32 with 2 dimensions, got float32 with 1",
-            id="dimensions",
         ),
-        pytest.param({"num_examples": 3}, "expected 3 examples, got 2", id="examples"),
-        pytest.param(
-            {"outputs": {"score": np.array([0.1])}}, "outputs: score: expected float32", id="output"
-        ),
-    ],
+        "examples": ({"num_examples": 3}, "expected 3 examples, got 2"),
+        "output": ({"outputs": {"score": np.array([0.1])}}, "outputs: score: expected float32"),
+    },
 )
 def test_requests_refused(change, message):
     with pytest.raises(InputError, match=message):

@@ -5,6 +5,7 @@ import pytest
 from embershard.errors import InputError
 from embershard.package.id_maps import Hash
 from embershard.package.schema import DenseInput, Schema, SparseInput
+from tests.cases import cases
 
 SCHEMA = Schema(
     dense=[DenseInput("age", scope="request"), DenseInput("price")],
@@ -31,36 +32,25 @@ def test_a_schema_is_frozen():
         SCHEMA.dense = ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("build", "message"),
-    [
-        pytest.param(
+    {
+        "one-name-of-both-kinds": (
             lambda: Schema(dense=[DenseInput("a")], sparse=[SparseInput("a")]),
             "distinct names, got 'a' twice",
-            id="one-name-of-both-kinds",
         ),
-        pytest.param(
-            lambda: Schema(dense=[SparseInput("a")]), "expected DenseInput, got", id="kinds"
-        ),
-        pytest.param(lambda: DenseInput(""), "name: expected 1 .. 256 bytes", id="no-name"),
-        pytest.param(lambda: DenseInput("ä" * 129), "1 .. 256 bytes of UTF-8", id="long-name"),
-        pytest.param(lambda: SparseInput("a\n"), "no control characters", id="newline"),
-        pytest.param(lambda: SparseInput(3), "expected a string, got 3", id="number-as-name"),
-        pytest.param(
-            lambda: DenseInput("a", scope="user"), "request, example, got 'user'", id="scope"
-        ),
-        pytest.param(
-            lambda: DenseInput("a", default=float("nan")), "< 1e15, got nan", id="nan-default"
-        ),
-        pytest.param(
-            lambda: DenseInput("a", default=-1e15), "< 1e15, got -1000000", id="large-default"
-        ),
-        pytest.param(
-            lambda: SparseInput("a", keep="both"), "reject, first, last, got 'both'", id="keep"
-        ),
-        pytest.param(lambda: SparseInput("a", max_ids=-1), "max_ids: expected 0", id="max-ids"),
-        pytest.param(lambda: SparseInput("a", ids=[1]), "an id map or None, got", id="ids"),
-    ],
+        "kinds": (lambda: Schema(dense=[SparseInput("a")]), "expected DenseInput, got"),
+        "no-name": (lambda: DenseInput(""), "name: expected 1 .. 256 bytes"),
+        "long-name": (lambda: DenseInput("ä" * 129), "1 .. 256 bytes of UTF-8"),
+        "newline": (lambda: SparseInput("a\n"), "no control characters"),
+        "number-as-name": (lambda: SparseInput(3), "expected a string, got 3"),
+        "scope": (lambda: DenseInput("a", scope="user"), "request, example, got 'user'"),
+        "nan-default": (lambda: DenseInput("a", default=float("nan")), "< 1e15, got nan"),
+        "large-default": (lambda: DenseInput("a", default=-1e15), "< 1e15, got -1000000"),
+        "keep": (lambda: SparseInput("a", keep="both"), "reject, first, last, got 'both'"),
+        "max-ids": (lambda: SparseInput("a", max_ids=-1), "max_ids: expected 0"),
+        "ids": (lambda: SparseInput("a", ids=[1]), "an id map or None, got"),
+    },
 )
 def test_refusals(build, message):
     with pytest.raises(InputError, match=message):

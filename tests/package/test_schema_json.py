@@ -20,6 +20,7 @@ from embershard.package import (
     vocabulary_files,
     write_vocabulary,
 )
+from tests.cases import cases
 
 ITEMS = Vocabulary([30, -4, 2**62], unknown="zero")
 SCHEMA = Schema(
@@ -108,18 +109,17 @@ def test_a_vocabulary_reads_back_with_the_policy_asked_for(tmp_path):
     assert found.rows_of(np.array([-4, 1])).tolist() == [1, 3]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "error", "message"),
-    [
-        pytest.param({"more": 1}, PackageError, "schema: more: unexpected key", id="key"),
-        pytest.param({"dense": {}}, PackageError, "schema: dense: expected an array", id="type"),
-        pytest.param(
+    {
+        "key": ({"more": 1}, PackageError, "schema: more: unexpected key"),
+        "type": ({"dense": {}}, PackageError, "schema: dense: expected an array"),
+        "names": (
             {"dense": [{"kind": "dense", "name": "item", "scope": "example", "default": None}]},
             InputError,
             "distinct names, got 'item' twice",
-            id="names",
         ),
-    ],
+    },
 )
 def test_documents_refused(tmp_path, change, error, message):
     document = schema_to_json(SCHEMA, tmp_path / "ids")
@@ -127,14 +127,14 @@ def test_documents_refused(tmp_path, change, error, message):
         schema_from_json({**document, **change}, tmp_path / "ids")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("place", "change"),
-    [
-        pytest.param(0, {"rows": 4}, id="a-vocabulary-of-another-size"),
-        pytest.param(0, {"oov_row": 2}, id="an-oov-row-without-oov"),
-        pytest.param(1, {"oov_row": 0}, id="an-oov-row-that-is-not-the-last"),
-        pytest.param(5, {"oov_row": None}, id="no-oov-row"),
-    ],
+    {
+        "a-vocabulary-of-another-size": (0, {"rows": 4}),
+        "an-oov-row-without-oov": (0, {"oov_row": 2}),
+        "an-oov-row-that-is-not-the-last": (1, {"oov_row": 0}),
+        "no-oov-row": (5, {"oov_row": None}),
+    },
 )
 def test_an_id_map_that_contradicts_itself_is_refused(tmp_path, place, change):
     document = json.loads(json.dumps(schema_to_json(SCHEMA, tmp_path / "ids")))

@@ -15,6 +15,7 @@ from safetensors.numpy import load
 
 from embershard.errors import InputError, PackageError
 from embershard.package import Package, PackageWriter, RowFormat, verify_package
+from tests.cases import cases
 from tests.package.building import ROWS, fill, publish
 
 
@@ -98,9 +99,12 @@ def test_of_two_writers_of_one_version_the_second_is_refused(tmp_path):
     assert os.listdir(tmp_path / "m") == ["1"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "end",
-    [pytest.param(None, id="not-published"), pytest.param(RuntimeError("stop"), id="raised")],
+    {
+        "not-published": None,
+        "raised": RuntimeError("stop"),
+    },
 )
 def test_what_is_not_published_is_removed(tmp_path, end):
     def write():
@@ -139,14 +143,14 @@ def test_contents_that_contradict_the_files_are_refused_and_not_published(tmp_pa
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("batches", "message"),
-    [
-        pytest.param([], "table user: expected at least one row, got none", id="no-batch"),
-        pytest.param([ROWS[:0]], "at least one row", id="empty-batch"),
-        pytest.param([ROWS[:, :7]], r"uint8 \[n, 8\], got uint8 \[3000, 7\]", id="width"),
-        pytest.param([ROWS.view(np.int8)], r"uint8 \[n, 8\], got int8", id="dtype"),
-    ],
+    {
+        "no-batch": ([], "table user: expected at least one row, got none"),
+        "empty-batch": ([ROWS[:0]], "at least one row"),
+        "width": ([ROWS[:, :7]], r"uint8 \[n, 8\], got uint8 \[3000, 7\]"),
+        "dtype": ([ROWS.view(np.int8)], r"uint8 \[n, 8\], got int8"),
+    },
 )
 def test_batches_refused(tmp_path, batches, message):
     with (

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.cases import cases
 from tests.repository.sources import PREDICTOR, own_files
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<system>[^>]+)>)', re.MULTILINE)
@@ -122,30 +123,28 @@ def test_foreign_headers_are_included_only_where_allowed(library):
     assert foreign_faults(sources(), library) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("place", "header"),
-    [
-        pytest.param("base/file.cc", "package/plan.h", id="upwards"),
-        pytest.param("lookup/lookup.cc", "dense/dense_program.h", id="sideways"),
-        pytest.param("engine/engine.cc", "binding/errors.h", id="the-end-of-the-chain"),
-        pytest.param("triton/exchange.cc", "grpc/status_map.h", id="another-protocol"),
-    ],
+    {
+        "upwards": ("base/file.cc", "package/plan.h"),
+        "sideways": ("lookup/lookup.cc", "dense/dense_program.h"),
+        "the-end-of-the-chain": ("engine/engine.cc", "binding/errors.h"),
+        "another-protocol": ("triton/exchange.cc", "grpc/status_map.h"),
+    },
 )
 def test_a_forbidden_component_is_noticed(place, header):
     assert component_faults({place: [header]}) == [f"{place} includes {header}"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("library", "place", "header"),
-    [
-        pytest.param("torch", "model/model.cc", "torch/script.h", id="torch"),
-        pytest.param("torch", "lookup/lookup.cc", "ATen/ATen.h", id="aten"),
-        pytest.param(
-            "messages", "batching/request_checks.cc", "embershard/v1/predictor.pb.h", id="ours"
-        ),
-        pytest.param("messages", "engine/engine.cc", "grpcpp/grpcpp.h", id="grpc"),
-        pytest.param("python", "grpc/service.cc", "pybind11/pybind11.h", id="pybind11"),
-    ],
+    {
+        "torch": ("torch", "model/model.cc", "torch/script.h"),
+        "aten": ("torch", "lookup/lookup.cc", "ATen/ATen.h"),
+        "ours": ("messages", "batching/request_checks.cc", "embershard/v1/predictor.pb.h"),
+        "grpc": ("messages", "engine/engine.cc", "grpcpp/grpcpp.h"),
+        "pybind11": ("python", "grpc/service.cc", "pybind11/pybind11.h"),
+    },
 )
 def test_a_foreign_header_is_noticed(library, place, header):
     assert foreign_faults({place: [header]}, library) == [f"{place} includes {header}"]

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from scripts.check_docs import broken_links
+from tests.cases import cases
 from tests.repository.sources import PREDICTOR, ROOT
 
 
@@ -42,23 +41,20 @@ def log_page():
     return (ROOT / "docs" / "metrics.md").read_text().split("\n## The log\n")[1]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
-    [
-        pytest.param("[a](docs/protocols.md)", [], id="file"),
-        pytest.param("[a](docs/protocols.md#the-fast-form-packed)", [], id="heading"),
-        pytest.param("# Top\n[a](#top)", [], id="own-heading"),
-        pytest.param("[a](https://example.org/x)", [], id="another-site"),
-        pytest.param("`[a](nowhere)`\n```\n[a](nowhere)\n```\n", [], id="code"),
-        pytest.param(
-            "[a](docs/wires.md)", ["README.md: docs/wires.md: no such file"], id="no-file"
-        ),
-        pytest.param(
+    {
+        "file": ("[a](docs/protocols.md)", []),
+        "heading": ("[a](docs/protocols.md#the-fast-form-packed)", []),
+        "own-heading": ("# Top\n[a](#top)", []),
+        "another-site": ("[a](https://example.org/x)", []),
+        "code": ("`[a](nowhere)`\n```\n[a](nowhere)\n```\n", []),
+        "no-file": ("[a](docs/wires.md)", ["README.md: docs/wires.md: no such file"]),
+        "no-heading": (
             "[a](docs/protocols.md#slow)",
             ["README.md: docs/protocols.md#slow: no such heading in protocols.md"],
-            id="no-heading",
         ),
-    ],
+    },
 )
 def test_a_link_is_followed(tmp_path, text, expected):
     (tmp_path / "docs").mkdir()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import cases
 from tests.repository.language import exempt, faults, faults_of_files, phrases
 
 
@@ -28,14 +29,14 @@ def test_no_standard_term_is_itself_listed():
     assert [term for term in phrases().values() if faults("terms.md", term)] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param("class {}Runner:", id="camel-case"),
-        pytest.param("self.{}_runner = 1", id="snake-case"),
-        pytest.param("the {}\n# runner of a batch", id="over-two-lines"),
-        pytest.param("`{} runner`", id="prose"),
-    ],
+    {
+        "camel-case": "class {}Runner:",
+        "snake-case": "self.{}_runner = 1",
+        "over-two-lines": "the {}\n# runner of a batch",
+        "prose": "`{} runner`",
+    },
 )
 def test_a_phrase_is_found(text):
     word = "due"

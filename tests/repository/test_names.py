@@ -9,6 +9,7 @@ import tomllib
 import pytest
 
 import embershard
+from tests.cases import cases
 from tests.repository.sources import ROOT, Module, is_type_checking, modules
 
 MODULES = modules()
@@ -74,15 +75,15 @@ def test_unknown_root_name_is_an_attribute_error():
         embershard.Clint  # noqa: B018  the attribute is the claim
 
 
-@pytest.mark.parametrize(
+@cases(
     "statement",
-    [
-        pytest.param("embershard.Client", id="client"),
-        pytest.param("embershard.Schema, embershard.Vocabulary", id="schema"),
-        pytest.param("embershard.Server", id="server"),
-        pytest.param("import embershard.cli", id="commands"),
-        pytest.param("import embershard.bench", id="load-tool"),
-    ],
+    {
+        "client": "embershard.Client",
+        "schema": "embershard.Schema, embershard.Vocabulary",
+        "server": "embershard.Server",
+        "commands": "import embershard.cli",
+        "load-tool": "import embershard.bench",
+    },
 )
 def test_serving_and_asking_load_no_torch(statement):
     program = f"""

@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from tests.cases import cases
 from tests.repository.sources import ROOT, Import, Module, imports_of, modules, own_files
 
 # Each component and the components it may import. The leaves are what all may use.
@@ -59,21 +60,21 @@ def test_imports_point_one_way():
     assert [fault for module in modules() for fault in faults(module, module.imports())] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "source"),
-    [
-        pytest.param("package.schema", "from embershard.jagged import JaggedTensor", id="upwards"),
-        pytest.param("serving.server", "from embershard.models import DLRM", id="from-training"),
-        pytest.param("client.client", "from embershard.package import hash_string", id="client"),
-        pytest.param("client.client", "import torch", id="torch-in-the-client"),
-        pytest.param("explain.features", "from embershard.kernels import f", id="explain"),
-        pytest.param("package.reader", "def f():\n    import torch", id="torch-in-a-function"),
-        pytest.param("serving.server", "from fbgemm_gpu import x", id="fbgemm-in-serving"),
-        pytest.param("modules.mlp", "import embershard", id="the-root-from-inside"),
-        pytest.param("training.trainer", "from embershard.cli import main", id="the-commands"),
-        pytest.param("cli", "from embershard.training import train", id="eager-command"),
-        pytest.param("package.plan", "from embershard import jagged", id="component-as-a-name"),
-    ],
+    {
+        "upwards": ("package.schema", "from embershard.jagged import JaggedTensor"),
+        "from-training": ("serving.server", "from embershard.models import DLRM"),
+        "client": ("client.client", "from embershard.package import hash_string"),
+        "torch-in-the-client": ("client.client", "import torch"),
+        "explain": ("explain.features", "from embershard.kernels import f"),
+        "torch-in-a-function": ("package.reader", "def f():\n    import torch"),
+        "fbgemm-in-serving": ("serving.server", "from fbgemm_gpu import x"),
+        "the-root-from-inside": ("modules.mlp", "import embershard"),
+        "the-commands": ("training.trainer", "from embershard.cli import main"),
+        "eager-command": ("cli", "from embershard.training import train"),
+        "component-as-a-name": ("package.plan", "from embershard import jagged"),
+    },
 )
 def test_a_forbidden_import_is_noticed(name, source):
     module = Module(f"embershard.{name}", ROOT / "made_up.py")
@@ -98,12 +99,12 @@ def test_torch_jit_is_called_in_one_module():
     assert decorating <= {"jagged", *(name.split(".")[1] for name in callers)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("extension", "module"),
-    [
-        pytest.param("embershard.serving._predictor", "embershard.serving._native", id="serving"),
-        pytest.param("embershard.bench._load", "embershard.bench._native", id="bench"),
-    ],
+    {
+        "serving": ("embershard.serving._predictor", "embershard.serving._native"),
+        "bench": ("embershard.bench._load", "embershard.bench._native"),
+    },
 )
 def test_one_module_loads_each_extension(extension, module):
     """By an import, or by import_module with its name."""

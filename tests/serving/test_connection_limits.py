@@ -9,6 +9,7 @@ from embershard.client import Client
 from embershard.errors import UnavailableError
 from embershard.serving import Server, ServerOptions
 from embershard.serving.security import warn_if_exposed
+from tests.cases import cases
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 PING = bytes.fromhex("000008060000000000") + bytes(8)
@@ -91,13 +92,13 @@ def test_clients_are_told_how_many_calls_they_may_open(serve):
         assert peer.hears(bytes.fromhex("0003 00000007"))  # MAX_CONCURRENT_STREAMS
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "say", "expected"),
-    [
-        pytest.param({"connection_idle_seconds": 0.05}, b"", GO_AWAY, id="idle"),
-        pytest.param({"connection_age_seconds": 0.05}, b"", GO_AWAY, id="of-age"),
-        pytest.param({}, 4 * PING, b"too_many_pings", id="pings-too-often"),
-    ],
+    {
+        "idle": ({"connection_idle_seconds": 0.05}, b"", GO_AWAY),
+        "of-age": ({"connection_age_seconds": 0.05}, b"", GO_AWAY),
+        "pings-too-often": ({}, 4 * PING, b"too_many_pings"),
+    },
 )
 def test_who_goes_beyond_is_told_to_go(serve, options, say, expected):
     with serve(**options) as server, Peer(server, say) as peer:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.cases import cases
 
 
 @pytest.fixture
@@ -18,17 +19,12 @@ def no_forced_switches():
     sys.setswitchinterval(interval)
 
 
-@pytest.mark.parametrize(
+@cases(
     "start",
-    [
-        pytest.param(
-            lambda repository: Server(repository, options=ServerOptions(port=0, threads=1)),
-            id="server",
-        ),
-        pytest.param(
-            lambda repository: LocalPredictor(repository / "ranker" / "1", threads=1), id="local"
-        ),
-    ],
+    {
+        "server": lambda repository: Server(repository, options=ServerOptions(port=0, threads=1)),
+        "local": lambda repository: LocalPredictor(repository / "ranker" / "1", threads=1),
+    },
 )
 def test_a_server_ends_without_the_lock(repository, no_forced_switches, start):
     turns = 0

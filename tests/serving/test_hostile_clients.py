@@ -12,6 +12,7 @@ from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
 from embershard.errors import RequestError
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.refused import GOOD, Code
 
@@ -158,13 +159,13 @@ def test_streams_of_nonsense_are_answered_and_ended_in_order(server, client, exp
     assert_answers(client, expected)
 
 
-@pytest.mark.parametrize(
+@cases(
     "method",
-    [
-        pytest.param("/embershard.v1.Predictor/Guess", id="unknown-method"),
-        pytest.param("/embershard.v2.Predictor/Predict", id="unknown-service"),
-        pytest.param("/", id="no-method"),
-    ],
+    {
+        "unknown-method": "/embershard.v1.Predictor/Guess",
+        "unknown-service": "/embershard.v2.Predictor/Predict",
+        "no-method": "/",
+    },
 )
 def test_calls_of_what_is_not_there(server, client, expected, method):
     with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as caught:

@@ -7,6 +7,7 @@ import pytest
 from embershard.errors import RequestError
 from embershard.serving import Server, ServerOptions
 from embershard.serving._native import fbgemm_folder, load_extension
+from tests.cases import cases
 
 
 @pytest.fixture
@@ -38,14 +39,14 @@ def test_an_unknown_keyword_is_named_with_those_there_are(predictor):
         load_extension().LocalPredictor(**predictor, device="cpu:0")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
-    [
-        pytest.param("threads", "two", id="text-for-a-number"),
-        pytest.param("threads", 1.5, id="half-a-thread"),
-        pytest.param("threads", 2**40, id="too-large"),
-        pytest.param("plan", None, id="none-for-text"),
-    ],
+    {
+        "text-for-a-number": ("threads", "two"),
+        "half-a-thread": ("threads", 1.5),
+        "too-large": ("threads", 2**40),
+        "none-for-text": ("plan", None),
+    },
 )
 def test_a_value_of_another_type_is_named(predictor, name, value):
     with pytest.raises(TypeError, match=f"^LocalPredictor: keyword '{name}': got {value!r}, "):

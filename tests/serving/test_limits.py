@@ -11,6 +11,7 @@ from embershard.client import Client
 from embershard.errors import PackageError, RequestError
 from embershard.package import read_samples, write_samples
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.serving.models import seal
 
 
@@ -41,19 +42,15 @@ def large(package, tmp_path):
     return edited(package, tmp_path, lambda _, manifest: manifest.update(limits=limits))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "limits"),
-    [
-        pytest.param({}, (100_000, 1 << 24), id="the-packages-own"),
-        pytest.param({"max_request_examples": 5000}, (5000, 1 << 24), id="examples"),
-        pytest.param({"max_request_ids": 77}, (100_000, 77), id="ids"),
-        pytest.param(
-            {"max_batch_examples": 10, "max_batch_ids": 7}, (100_000, 1 << 24), id="not-a-batch"
-        ),
-        pytest.param(
-            {"max_queued_examples": 6000, "max_queued_ids": 88}, (6000, 88), id="a-short-queue"
-        ),
-    ],
+    {
+        "the-packages-own": ({}, (100_000, 1 << 24)),
+        "examples": ({"max_request_examples": 5000}, (5000, 1 << 24)),
+        "ids": ({"max_request_ids": 77}, (100_000, 77)),
+        "not-a-batch": ({"max_batch_examples": 10, "max_batch_ids": 7}, (100_000, 1 << 24)),
+        "a-short-queue": ({"max_queued_examples": 6000, "max_queued_ids": 88}, (6000, 88)),
+    },
 )
 def test_a_request_may_hold_the_lesser_of_package_and_options(large, options, limits):
     assert limits_of(large, **options) == limits

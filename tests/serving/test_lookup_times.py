@@ -7,6 +7,7 @@ from embershard.errors import InternalError, RequestError
 from embershard.package.row_format import RowFormat
 from embershard.planner.measured_lookups import WEIGHTS
 from embershard.serving.lookup_times import lookup_seconds
+from tests.cases import cases
 
 OFFSETS = np.array([0, 2, 5])
 
@@ -24,45 +25,34 @@ def test_every_batch_has_its_time(weights, dim):
     assert min(seconds) > 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "error", "words"),
-    [
-        pytest.param({"dim": 0}, RequestError, "dim: expected at least 1", id="dim"),
-        pytest.param(
+    {
+        "dim": ({"dim": 0}, RequestError, "dim: expected at least 1"),
+        "rows": (
             {"rows": np.ones(7, np.uint8)},
             RequestError,
             "rows: expected whole rows of 20 bytes, got 7",
-            id="rows",
         ),
-        pytest.param(
-            {"offsets": np.array([1, 5])}, RequestError, "offsets: expected 0 first", id="first"
-        ),
-        pytest.param(
-            {"offsets": np.array([0, 3, 2])},
-            RequestError,
-            "offsets: expected 0 first",
-            id="descending",
-        ),
-        pytest.param(
+        "first": ({"offsets": np.array([1, 5])}, RequestError, "offsets: expected 0 first"),
+        "descending": ({"offsets": np.array([0, 3, 2])}, RequestError, "offsets: expected 0 first"),
+        "ids": (
             {"ids": np.zeros(7, np.int64)},
             RequestError,
             "ids: expected whole batches of 5, got 7",
-            id="ids",
         ),
-        pytest.param(
+        "dtype": (
             {"ids": np.zeros(5, np.int32)},
             RequestError,
             "ids: expected one contiguous dimension of 8",
-            id="dtype",
         ),
-        pytest.param(
+        "weights": (
             {"weights": "int2"},
             RequestError,
             "weights: expected int8, int4, fp16 or fp32, got 'int2'",
-            id="weights",
         ),
-        pytest.param({"ids": np.full(5, 10, np.int64)}, InternalError, "10", id="row"),
-    ],
+        "row": ({"ids": np.full(5, 10, np.int64)}, InternalError, "10"),
+    },
 )
 def test_what_does_not_fit_is_refused(changes, error, words):
     given = {"rows": rows_of("int8", 16), "ids": np.zeros(5, np.int64), "offsets": OFFSETS}

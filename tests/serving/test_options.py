@@ -8,6 +8,7 @@ import pytest
 from embershard.errors import ConfigError
 from embershard.serving import ServerOptions
 from embershard.serving.options import native_keywords
+from tests.cases import cases
 
 
 def test_the_defaults_are_those_of_the_command():
@@ -15,17 +16,13 @@ def test_the_defaults_are_those_of_the_command():
     assert (options.host, options.port, options.default_timeout_ms) == ("127.0.0.1", 50051, 1000)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("option", "value", "words"),
-    [
-        pytest.param(
-            "threads", 1.5, "expected a whole number, 0..1024, got 1.5", id="half-a-thread"
-        ),
-        pytest.param("port", "80", "expected a whole number, 0..65535, got '80'", id="text"),
-        pytest.param(
-            "keepalive_seconds", None, "expected a number, 0..2147483647, got None", id="none"
-        ),
-    ],
+    {
+        "half-a-thread": ("threads", 1.5, "expected a whole number, 0..1024, got 1.5"),
+        "text": ("port", "80", "expected a whole number, 0..65535, got '80'"),
+        "none": ("keepalive_seconds", None, "expected a number, 0..2147483647, got None"),
+    },
 )
 def test_what_is_no_number_is_refused_by_name(option, value, words):
     with pytest.raises(ConfigError, match=f"^{option}: {re.escape(words)}$"):

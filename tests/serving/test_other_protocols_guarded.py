@@ -10,6 +10,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.serving import test_torchrec as torchrec
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.certificates import Authority
@@ -19,16 +20,15 @@ Code = grpc.StatusCode
 TOKEN = "one-token-of-a-test_0123456789"
 OTHER = "another-token-of-a-test_012345"
 HEALTH = "/grpc.health.v1.Health/Check"
-BAD_HEADERS = pytest.mark.parametrize(
+BAD_HEADERS = cases(
     ("headers", "words"),
-    [
-        pytest.param({}, "authorization: expected one header 'Bearer TOKEN', got none", id="none"),
-        pytest.param(
+    {
+        "none": ({}, "authorization: expected one header 'Bearer TOKEN', got none"),
+        "another": (
             {"authorization": f"Bearer {OTHER}"},
             "authorization: the token is not this server's",
-            id="another",
         ),
-    ],
+    },
 )
 GOOD_HEADERS = {"authorization": f"Bearer {TOKEN}"}
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from embershard.errors import PackageError
 from embershard.package.reader import verify_package
 from embershard.serving._native import load_extension
+from tests.cases import cases
 from tests.hostile.cases import CASES, HostileCase
 from tests.hostile.draft import GOLDEN, NARROW, Draft
 from tests.hostile.manifests import COMPILED
@@ -141,34 +142,23 @@ def test_both_readers_take_padded_rows() -> None:
     assert (python_verdict(NARROW), cpp_verdict(NARROW)) == (ACCEPTED, ACCEPTED)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("file", "path", "value", "field"),
-    [
-        pytest.param("manifest.json", ("tables", 0, "row_bytes"), 4, "", id="row-not-padded"),
-        pytest.param("manifest.json", ("tables", 0, "dim"), 0, "", id="no-columns"),
-        pytest.param(
-            "manifest.json", ("tables", 0, "dim"), 5, "tables.0.row_bytes", id="dim-over-the-row"
-        ),
-        pytest.param(
+    {
+        "row-not-padded": ("manifest.json", ("tables", 0, "row_bytes"), 4, ""),
+        "no-columns": ("manifest.json", ("tables", 0, "dim"), 0, ""),
+        "dim-over-the-row": ("manifest.json", ("tables", 0, "dim"), 5, "tables.0.row_bytes"),
+        "dim-that-the-plan-does-not-cover": (
             "manifest.json",
             ("tables", 0, "dim"),
             2,
             "plans/default.json: shards",
-            id="dim-that-the-plan-does-not-cover",
         ),
-        pytest.param(
-            "plans/columns.json", ("shards", 2, "columns"), [0, 5], "", id="edge-within-4"
-        ),
-        pytest.param(
-            "plans/columns.json", ("shards", 3, "columns"), [5, 6], "", id="begins-within-4"
-        ),
-        pytest.param(
-            "plans/columns.json", ("shards", 3, "columns"), [4, 8], "", id="in-the-padding"
-        ),
-        pytest.param(
-            "plans/columns.json", ("shards", 3, "columns"), [4, 5], "", id="ends-before-the-dim"
-        ),
-    ],
+        "edge-within-4": ("plans/columns.json", ("shards", 2, "columns"), [0, 5], ""),
+        "begins-within-4": ("plans/columns.json", ("shards", 3, "columns"), [5, 6], ""),
+        "in-the-padding": ("plans/columns.json", ("shards", 3, "columns"), [4, 8], ""),
+        "ends-before-the-dim": ("plans/columns.json", ("shards", 3, "columns"), [4, 5], ""),
+    },
 )
 def test_both_readers_refuse_wrong_padding_for_the_same_field(
     file: str, path: tuple[str | int, ...], value: Any, field: str, tmp_path: Path

@@ -4,6 +4,7 @@ import pytest
 
 from embershard.errors import NotFoundError
 from embershard.serving.repository import check_models
+from tests.cases import cases
 
 
 def make(repository, *versions):
@@ -21,16 +22,16 @@ def test_models_that_are_there_may_be_asked_for(tmp_path):
     assert check_models(repository, ["b"]) == ["b"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "stray",
-    [
-        pytest.param("b/latest", id="a-word"),
-        pytest.param("b/02", id="a-leading-zero"),
-        pytest.param("b/0", id="zero"),
-        pytest.param("b/-2", id="negative"),
-        pytest.param("b/.2.x.partial", id="one-being-written"),
-        pytest.param("b/²", id="a-digit-of-another-script"),
-    ],
+    {
+        "a-word": "b/latest",
+        "a-leading-zero": "b/02",
+        "zero": "b/0",
+        "negative": "b/-2",
+        "one-being-written": "b/.2.x.partial",
+        "a-digit-of-another-script": "b/²",
+    },
 )
 def test_what_is_no_version_makes_no_model(tmp_path, stray):
     with pytest.raises(NotFoundError, match=r"no model 'b'; models: a$"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from embershard.client import Client
 from embershard.errors import RequestError
 from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.attending import SCHEMA, export_attending, requests
 from tests.serving.models import with_plan
@@ -136,9 +137,12 @@ def test_over_grpc_a_user_is_asked_about_without_candidates(attending_client):
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "outputs",
-    [pytest.param([], id="all"), pytest.param(["history_mean", "score"], id="one-of-examples")],
+    {
+        "all": [],
+        "one-of-examples": ["history_mean", "score"],
+    },
 )
 def test_outputs_of_examples_cannot_be_had_without_examples(attending_client, outputs):
     with pytest.raises(RequestError, match=r"num_examples: expected 1\.\.4096, got 0"):

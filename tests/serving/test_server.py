@@ -23,6 +23,7 @@ from embershard.errors import (
 )
 from embershard.package import read_samples, write_samples
 from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.counts import requests_by
 from tests.serving.models import export_ranker, seal
@@ -284,12 +285,12 @@ def test_a_damaged_package_is_refused_with_file_and_field(tmp_path):
             load()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("folder", "message"),
-    [
-        pytest.param("other/1", "model: expected other (its folder), got ranker", id="model"),
-        pytest.param("ranker/7", "version: expected 7 (its folder), got 1", id="version"),
-    ],
+    {
+        "model": ("other/1", "model: expected other (its folder), got ranker"),
+        "version": ("ranker/7", "version: expected 7 (its folder), got 1"),
+    },
 )
 def test_a_package_copied_under_another_name_is_refused(package, tmp_path, folder, message):
     shutil.copytree(package, tmp_path / folder)

@@ -13,6 +13,7 @@ from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics.history import History
 from embershard.serving.metrics.port import exposition
 from embershard.serving.metrics.status import status_json
+from tests.cases import cases
 from tests.serving.failures.busy import until
 from tests.serving.versions import SCHEMA, STEP, Telling, publish
 
@@ -95,13 +96,13 @@ def test_scores_that_differ_are_measured(tmp_path):
     assert line["shadow_difference"] == pytest.approx(STEP, rel=1e-4)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("module", "fails"),
-    [
-        pytest.param(Crashes, True, id="crashes"),
-        pytest.param(GivesNan, True, id="gives-nan"),
-        pytest.param(IsSlow, False, id="is-slow"),
-    ],
+    {
+        "crashes": (Crashes, True),
+        "gives-nan": (GivesNan, True),
+        "is-slow": (IsSlow, False),
+    },
 )
 def test_a_shadow_that_goes_wrong_touches_no_answer(tmp_path, module, fails):
     publish(tmp_path, 1)

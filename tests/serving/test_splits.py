@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from embershard._proto import predictor_pb2 as pb
 from embershard.errors import RequestError
 from embershard.serving import LocalPredictor
+from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of, random_request, requests
 
 TOLERANCE = 1e-6
@@ -63,14 +64,14 @@ def test_any_split_alone_or_merged(local, split):
         assert_same([outputs_of(next(answers)) for _ in pieces], scores)
 
 
-@pytest.mark.parametrize(
+@cases(
     "sizes",
-    [
-        pytest.param([BATCH_EXAMPLES - 1, 1], id="all-but-one-and-one"),
-        pytest.param([1, BATCH_EXAMPLES - 2, 1], id="one-at-either-end"),
-        pytest.param([64] * (BATCH_EXAMPLES // 64), id="sixty-fours"),
-        pytest.param([1000, 3000, 96], id="uneven"),
-    ],
+    {
+        "all-but-one-and-one": [BATCH_EXAMPLES - 1, 1],
+        "one-at-either-end": [1, BATCH_EXAMPLES - 2, 1],
+        "sixty-fours": [64] * (BATCH_EXAMPLES // 64),
+        "uneven": [1000, 3000, 96],
+    },
 )
 def test_a_request_as_large_as_a_batch(local, client, sizes):
     whole = random_request(BATCH_EXAMPLES)

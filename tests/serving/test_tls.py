@@ -10,6 +10,7 @@ import pytest
 from embershard.client import AsyncClient, Client, Tls
 from embershard.errors import ConfigError, UnavailableError
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.certificates import Authority, replace
 
@@ -148,14 +149,14 @@ def test_a_new_certificate_holds_for_the_next_connection(
         assert expires == renewed.expires.timestamp()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("part", "words"),
-    [
-        pytest.param("key", "server.key: expected the key of the certificate in", id="key-first"),
-        pytest.param("expired", "server.pem: expected a certificate that is valid", id="expired"),
-        pytest.param("gone", "server.pem: No such file or directory", id="gone"),
-        pytest.param("half", "server.pem: expected a PEM certificate", id="half-written"),
-    ],
+    {
+        "key-first": ("key", "server.key: expected the key of the certificate in"),
+        "expired": ("expired", "server.pem: expected a certificate that is valid"),
+        "gone": ("gone", "server.pem: No such file or directory"),
+        "half-written": ("half", "server.pem: expected a PEM certificate"),
+    },
 )
 def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
     repository, files, ca, authority, tmp_path, caplog, part, words
@@ -189,16 +190,16 @@ def test_files_that_cannot_be_used_leave_the_certificate_as_it_was(
         assert after == renewed.expires.timestamp()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("certificate", "key", "ca", "words"),
-    [
-        pytest.param("none.pem", "server.key", "", "none.pem: No such file", id="no-certificate"),
-        pytest.param("server.pem", "server.pem", "", "PEM key without a password", id="no-key"),
-        pytest.param("server.pem", "other.key", "", "other.key: expected the key", id="other-key"),
-        pytest.param("old.pem", "old.key", "", "old.pem: .* has expired", id="expired"),
-        pytest.param("server.pem", "server.key", "other.key", "PEM certificates", id="no-ca"),
-        pytest.param("server.pem", "server.key", "..", "expected a file", id="folder-as-ca"),
-    ],
+    {
+        "no-certificate": ("none.pem", "server.key", "", "none.pem: No such file"),
+        "no-key": ("server.pem", "server.pem", "", "PEM key without a password"),
+        "other-key": ("server.pem", "other.key", "", "other.key: expected the key"),
+        "expired": ("old.pem", "old.key", "", "old.pem: .* has expired"),
+        "no-ca": ("server.pem", "server.key", "other.key", "PEM certificates"),
+        "folder-as-ca": ("server.pem", "server.key", "..", "expected a file"),
+    },
 )
 def test_files_that_cannot_be_used_are_refused_at_the_start(
     repository, files, authority, tmp_path, certificate, key, ca, words

@@ -9,6 +9,7 @@ import pytest
 from embershard.client import Client
 from embershard.errors import ConfigError, InputError, UnauthenticatedError
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.asking import named, random_request
 from tests.serving.certificates import replace
@@ -46,18 +47,18 @@ def headers(value):
     return (("authorization", value),)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "words"),
-    [
-        pytest.param((), NONE_CAME, id="none"),
-        pytest.param(headers(f"Bearer {OTHER}"), OTHER_CAME, id="another"),
-        pytest.param(headers(f"Bearer {TOKEN}x"), OTHER_CAME, id="longer"),
-        pytest.param(headers(f"Bearer {TOKEN[:-1]}"), OTHER_CAME, id="shorter"),
-        pytest.param(headers(f"Basic {TOKEN}"), OTHER_CAME, id="another-scheme"),
-        pytest.param(headers(TOKEN), OTHER_CAME, id="no-scheme"),
-        pytest.param(headers(""), OTHER_CAME, id="empty"),
-        pytest.param(headers(f"Bearer {TOKEN}") * 2, NONE_CAME, id="twice"),
-    ],
+    {
+        "none": ((), NONE_CAME),
+        "another": (headers(f"Bearer {OTHER}"), OTHER_CAME),
+        "longer": (headers(f"Bearer {TOKEN}x"), OTHER_CAME),
+        "shorter": (headers(f"Bearer {TOKEN[:-1]}"), OTHER_CAME),
+        "another-scheme": (headers(f"Basic {TOKEN}"), OTHER_CAME),
+        "no-scheme": (headers(TOKEN), OTHER_CAME),
+        "empty": (headers(""), OTHER_CAME),
+        "twice": (headers(f"Bearer {TOKEN}") * 2, NONE_CAME),
+    },
 )
 def test_every_call_without_it_is_refused_while_others_go_on(guarded, good, metadata, words):
     message = named(random_request(2)).SerializeToString()

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import Asked, flat, named, outputs_of
 from tests.serving.counts import requests_by
 from tests.serving.models import SCHEMA
@@ -218,13 +219,13 @@ def test_fields_that_it_does_not_know_are_nothing(ask):
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param({"dense": {"price": [1.0, float("nan"), 2.0]}}, id="nan"),
-        pytest.param({"sparse": {"category": [[0], [6], []]}}, id="unknown-id"),
-        pytest.param({"sparse": {"category": [[0], [-1], []]}}, id="negative-id"),
-    ],
+    {
+        "nan": {"dense": {"price": [1.0, float("nan"), 2.0]}},
+        "unknown-id": {"sparse": {"category": [[0], [6], []]}},
+        "negative-id": {"sparse": {"category": [[0], [-1], []]}},
+    },
 )
 def test_what_the_door_refuses_it_refuses_in_the_same_words(ask, channel, change):
     asked = request()
@@ -248,101 +249,84 @@ HEAD = number(1, 2) + floats(2, 4, [1, 2, 3, 4, 1, 6, 3, 8])
 """Two examples; age and hour are the same in both."""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "words"),
-    [
-        pytest.param(number(1, -1), "batch_size: expected 0 or more, got -1", id="negative"),
-        pytest.param(number(1, 5000), "num_examples: expected 1..4096, got 5000", id="too-many"),
-        pytest.param(
+    {
+        "negative": (number(1, -1), "batch_size: expected 0 or more, got -1"),
+        "too-many": (number(1, 5000), "num_examples: expected 1..4096, got 5000"),
+        "columns": (
             number(1, 2) + floats(2, 3, [1] * 6),
             "float_features.num_features: expected 4 (dense inputs), got 3",
-            id="columns",
         ),
-        pytest.param(
+        "values": (
             number(1, 2) + floats(2, 4, [1] * 7),
             "float_features.values: expected 8 (batch_size x dense inputs), got 7",
-            id="values",
         ),
-        pytest.param(
+        "torn": (
             number(1, 2) + text(2, number(1, 4) + text(2, b"12345")),
             "float_features.values: expected a multiple of 4 bytes, got 5",
-            id="torn",
         ),
-        pytest.param(
+        "two-ages": (
             number(1, 2) + floats(2, 4, [1, 2, 3, 4, 5, 6, 3, 8]),
             "feature 'age': in request scope, expected the same in every example, "
             "got another at example 1",
-            id="two-ages",
         ),
-        pytest.param(
+        "features": (
             HEAD + lists(3, 6, [0] * 12, []),
             "id_list_features.num_features: expected 5 (sparse inputs without weights), got 6",
-            id="features",
         ),
-        pytest.param(
+        "negative-features": (
             HEAD + lists(3, -5, [0] * 10, []),
             "id_list_features.num_features: expected 5 (sparse inputs without weights), got -5",
-            id="negative-features",
         ),
-        pytest.param(
+        "lengths": (
             HEAD + lists(3, 5, [0] * 9, []),
             "id_list_features.lengths: expected 10 (num_features x batch_size), got 9",
-            id="lengths",
         ),
-        pytest.param(
+        "negative-length": (
             HEAD + lists(3, 5, [0, 0, 1, -1] + [0] * 6, [100]),
             "feature 'item': length at example 1 must not be negative, got -1",
-            id="negative-length",
         ),
-        pytest.param(
+        "too-few-ids": (
             HEAD + lists(3, 5, [0, 0, 1, 2] + [0] * 6, [100, 101]),
             "id_list_features.values: expected 3 (the sum of the lengths), got 2",
-            id="too-few-ids",
         ),
-        pytest.param(
+        "too-many-ids": (
             HEAD + lists(3, 5, [0, 0, 1, 0] + [0] * 6, [100, 101]),
             "id_list_features.values: expected 1 (the sum of the lengths), got 2",
-            id="too-many-ids",
         ),
-        pytest.param(
+        "two-users-by-length": (
             HEAD + lists(3, 5, [1, 2] + [0] * 8, [1, 1, 1]),
             "feature 'user': in request scope, expected the same in every example, "
             "got another at example 1",
-            id="two-users-by-length",
         ),
-        pytest.param(
+        "two-users": (
             HEAD + lists(3, 5, [1, 1] + [0] * 8, [1, 2]),
             "feature 'user': in request scope, expected the same in every example, "
             "got another at example 1",
-            id="two-users",
         ),
-        pytest.param(
+        "weights-of-none": (
             HEAD + lists(3, 5, [0] * 10, [], [1.0]),
             "id_list_features.weights: expected 0 (none, these inputs have no weights), got 1",
-            id="weights-of-none",
         ),
-        pytest.param(
+        "no-weights": (
             HEAD + lists(4, 2, [1, 0, 0, 0], [1]),
             "id_score_list_features.weights: expected 1 (one for each value), got 0",
-            id="no-weights",
         ),
-        pytest.param(
+        "two-weights": (
             HEAD + lists(4, 2, [0, 0, 1, 1], [1, 1], [0.5, 0.25]),
             "feature 'topics': in request scope, expected the same in every example, "
             "got another at example 1",
-            id="two-weights",
         ),
-        pytest.param(
+        "embeddings": (
             HEAD + floats(5, 1, [1, 2]),
             "embedding_features: expected none, got some; models here have no such inputs",
-            id="embeddings",
         ),
-        pytest.param(
+        "unary": (
             HEAD + lists(6, 1, [1, 0], [1]),
             "unary_features: expected none, got some; models here have no such inputs",
-            id="unary",
         ),
-    ],
+    },
 )
 def test_what_contradicts_itself_is_refused_and_nobody_else_notices(ask, message, words):
     assert refused(ask, message) == (Code.INVALID_ARGUMENT, words)

@@ -18,6 +18,7 @@ from embershard.package import DenseInput, Identity, Schema, SparseInput
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
 from embershard.serving.traffic_split import parse_weights
+from tests.cases import cases
 from tests.serving.open_inference.tensors import infer_inputs
 from tests.serving.test_torchrec import PREDICT, floats, lists, number
 from tests.serving.versions import ROWS, STEP, Telling, publish
@@ -147,9 +148,12 @@ def test_the_schema_is_asked_of_the_default_version(client):
     assert {client.get_model("ranker").version for _ in range(32)} == {1}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("traffic", "version"),
-    [pytest.param("canary=0", 1, id="none"), pytest.param("canary=100", 2, id="all")],
+    {
+        "none": ("canary=0", 1),
+        "all": ("canary=100", 2),
+    },
 )
 def test_a_share_may_be_none_or_all(published, traffic, version):
     with (
@@ -192,12 +196,12 @@ def test_a_canary_with_another_schema_gets_no_request_that_names_no_version(publ
             client.predict("ranker", **INPUTS, label="shadow")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "words"),
-    [
-        pytest.param("k" * 1025, "traffic_key: expected at most 1024 bytes, got 1025", id="long"),
-        pytest.param(17, "traffic_key: expected text, got 17", id="number"),
-    ],
+    {
+        "long": ("k" * 1025, "traffic_key: expected at most 1024 bytes, got 1025"),
+        "number": (17, "traffic_key: expected text, got 17"),
+    },
 )
 def test_a_traffic_key_is_a_text_of_bounded_size(client, key, words):
     with pytest.raises(InputError, match=words):

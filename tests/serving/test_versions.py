@@ -19,6 +19,7 @@ from embershard.errors import (
 )
 from embershard.package.labels import write_label
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 from tests.serving.models import seal
 from tests.serving.test_health import SERVING, service
 from tests.serving.versions import STEP, publish
@@ -83,14 +84,14 @@ def spoil_samples(package):
     seal(package, document)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spoil", "message"),
-    [
-        pytest.param(spoil_digest, r"programs/dense\.pt: sha256: expected", id="bad-hash"),
-        pytest.param(spoil_samples, r"sample 0: output 'score' at example 0", id="wrong-samples"),
-        pytest.param(spoil_file, r"missing file", id="half-copied"),
-        pytest.param(cut_file, r"samples\.safetensors: bytes: expected", id="cut-short"),
-    ],
+    {
+        "bad-hash": (spoil_digest, r"programs/dense\.pt: sha256: expected"),
+        "wrong-samples": (spoil_samples, r"sample 0: output 'score' at example 0"),
+        "half-copied": (spoil_file, r"missing file"),
+        "cut-short": (cut_file, r"samples\.safetensors: bytes: expected"),
+    },
 )
 def test_a_load_that_fails_leaves_the_old_version_serving(repository, spoil, message):
     hidden = repository / "ranker" / "2"

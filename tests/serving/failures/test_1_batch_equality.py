@@ -14,6 +14,7 @@ from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.package import Hash, Identity, Schema, SparseInput
 from embershard.serving import LocalPredictor, Server, ServerOptions
+from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of
 
 ROWS = 50
@@ -153,13 +154,13 @@ def test_a_request_larger_than_what_batches_merge_is_served_whole_among_small_on
             assert_identical(client.predict(sparse=asked.sparse).outputs, expected[place])
 
 
-@pytest.mark.parametrize(
+@cases(
     "budget",
-    [
-        pytest.param({"max_batch_examples": 16}, id="examples"),
-        pytest.param({"max_batch_ids": 40}, id="ids"),
-        pytest.param({"max_batch_examples": 1, "max_batch_ids": 1}, id="one-each"),
-    ],
+    {
+        "examples": {"max_batch_examples": 16},
+        "ids": {"max_batch_ids": 40},
+        "one-each": {"max_batch_examples": 1, "max_batch_ids": 1},
+    },
 )
 def test_a_request_larger_than_any_batch_is_cut_and_joined_again(repository, local, budget):
     large, small = drawn(10, 200), drawn(9, 4)

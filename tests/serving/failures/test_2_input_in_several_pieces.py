@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 
+from tests.cases import cases
 from tests.serving.asking import named, outputs_of, packed, random_request
 
 DEADLINE_SECONDS = 60
@@ -62,13 +63,13 @@ def predicted(address, message):
 
 
 @pytest.mark.parametrize("form", ["named", "packed"])
-@pytest.mark.parametrize(
+@cases(
     ("examples", "piece_bytes"),
-    [
-        pytest.param(2, 1, id="byte-by-byte"),
-        pytest.param(200, 7, id="of-7-bytes"),
-        pytest.param(4000, 1000, id="of-1000-bytes-and-many-frames"),
-    ],
+    {
+        "byte-by-byte": (2, 1),
+        "of-7-bytes": (200, 7),
+        "of-1000-bytes-and-many-frames": (4000, 1000),
+    },
 )
 def test_the_answer_is_the_same(server, fingerprint, form, examples, piece_bytes):
     asked = random_request(examples)

@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
+from tests.cases import cases
 from tests.serving.asking import named, outputs_of, packed, random_request
 from tests.serving.refused import GOOD, NAMED, PACKED, Code, message_of
 
@@ -15,23 +16,23 @@ REFUSED = {case.name: (case, case in PACKED) for case in (*NAMED, *PACKED)}
 ROUNDS = 5
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
-    [
-        pytest.param("lengths-that-do-not-sum-to-values", id="sum-is-not-values"),
-        pytest.param("packed-values-too-many", id="sum-is-not-values-packed"),
-        pytest.param("negative-length", id="negative"),
-        pytest.param("packed-negative-length", id="negative-packed"),
-        pytest.param("sums-past-two-to-the-31", id="int32-overflow"),
-        pytest.param("sums-that-wrap-to-the-right-one", id="int32-overflow-that-wraps"),
-        pytest.param("packed-sums-past-two-to-the-31", id="int32-overflow-packed"),
-        pytest.param("half-a-value", id="truncated-values"),
-        pytest.param("half-a-length", id="truncated-lengths"),
-        pytest.param("packed-half-a-value", id="truncated-values-packed"),
-        pytest.param("packed-and-named", id="both-forms-mixed"),
-        pytest.param("sparse-feature-sent-as-dense", id="wrong-kind"),
-        pytest.param("packed-lengths-missing-one", id="too-few-lengths"),
-    ],
+    {
+        "sum-is-not-values": "lengths-that-do-not-sum-to-values",
+        "sum-is-not-values-packed": "packed-values-too-many",
+        "negative": "negative-length",
+        "negative-packed": "packed-negative-length",
+        "int32-overflow": "sums-past-two-to-the-31",
+        "int32-overflow-that-wraps": "sums-that-wrap-to-the-right-one",
+        "int32-overflow-packed": "packed-sums-past-two-to-the-31",
+        "truncated-values": "half-a-value",
+        "truncated-lengths": "half-a-length",
+        "truncated-values-packed": "packed-half-a-value",
+        "both-forms-mixed": "packed-and-named",
+        "wrong-kind": "sparse-feature-sent-as-dense",
+        "too-few-lengths": "packed-lengths-missing-one",
+    },
 )
 def test_is_refused_alone(server, local, fingerprint, name):
     case, is_packed = REFUSED[name]

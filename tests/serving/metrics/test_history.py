@@ -7,19 +7,20 @@ import pytest
 
 from embershard.serving.metric import Histogram
 from embershard.serving.metrics.history import SAMPLES_MAX, History, between, resident_bytes
+from tests.cases import cases
 from tests.serving.metrics.figures import SECONDS, FakeServer, busy, empty, histogram
 
 
-@pytest.mark.parametrize(
+@cases(
     ("share", "counts", "expected"),
-    [
-        pytest.param(0.5, [0, 0, 0, 0], None, id="nothing-observed"),
-        pytest.param(0.5, [10, 0, 0, 0], 0.5, id="half-of-the-first-bucket"),
-        pytest.param(0.5, [4, 4, 2, 0], 1.25, id="a-quarter-into-the-second"),
-        pytest.param(0.9, [5, 0, 5, 0], 3.6, id="an-empty-bucket-is-passed"),
-        pytest.param(1.0, [1, 1, 0, 0], 2.0, id="all"),
-        pytest.param(0.99, [1, 0, 0, 9], 4.0, id="beyond-the-last-bound"),
-    ],
+    {
+        "nothing-observed": (0.5, [0, 0, 0, 0], None),
+        "half-of-the-first-bucket": (0.5, [10, 0, 0, 0], 0.5),
+        "a-quarter-into-the-second": (0.5, [4, 4, 2, 0], 1.25),
+        "an-empty-bucket-is-passed": (0.9, [5, 0, 5, 0], 3.6),
+        "all": (1.0, [1, 1, 0, 0], 2.0),
+        "beyond-the-last-bound": (0.99, [1, 0, 0, 9], 4.0),
+    },
 )
 def test_a_quantile_lies_where_histogram_quantile_puts_it(share, counts, expected):
     assert Histogram([1.0, 2.0, 4.0], counts, 0.0).quantile(share) == pytest.approx(expected)

@@ -12,6 +12,7 @@ import pytest
 from embershard.errors import UnavailableError
 from embershard.serving.metrics import http_server
 from embershard.serving.metrics.http_server import CONNECTIONS_MAX, HttpServer, Response
+from tests.cases import cases
 
 TIMEOUT_SECONDS = 30
 LARGE = bytes(64 << 20)
@@ -85,14 +86,14 @@ def test_pages_may_load_nothing_from_elsewhere(server):
     assert headers["Cache-Control"] == "no-store"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path", "status", "words"),
-    [
-        pytest.param("POST", "/", 405, b"expected GET or HEAD", id="post"),
-        pytest.param("DELETE", "/", 405, b"expected GET or HEAD", id="delete"),
-        pytest.param("GET", "/nothing", 404, b"expected one of /, /large, /broken", id="path"),
-        pytest.param("GET", "/../etc/passwd", 404, b"expected one of", id="upwards"),
-    ],
+    {
+        "post": ("POST", "/", 405, b"expected GET or HEAD"),
+        "delete": ("DELETE", "/", 405, b"expected GET or HEAD"),
+        "path": ("GET", "/nothing", 404, b"expected one of /, /large, /broken"),
+        "upwards": ("GET", "/../etc/passwd", 404, b"expected one of"),
+    },
 )
 def test_anything_else_is_refused(server, method, path, status, words):
     got, headers, body = asked(server, path, method)
@@ -100,15 +101,15 @@ def test_anything_else_is_refused(server, method, path, status, words):
     assert headers.get("Allow") == ("GET, HEAD" if status == 405 else None)
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
-    [
-        pytest.param(b"\x16\x03\x01\x02\x00\r\n\r\n", id="tls"),
-        pytest.param(b"\r\n\r\n", id="nothing"),
-        pytest.param(b"GET\r\n\r\n", id="no-target"),
-        pytest.param(b"GET / SPDY/9\r\n\r\n", id="another-protocol"),
-        pytest.param(b"GET http://example.org/ HTTP/1.1\r\nHost: x\r\n\r\n", id="as-of-a-proxy"),
-    ],
+    {
+        "tls": b"\x16\x03\x01\x02\x00\r\n\r\n",
+        "nothing": b"\r\n\r\n",
+        "no-target": b"GET\r\n\r\n",
+        "another-protocol": b"GET / SPDY/9\r\n\r\n",
+        "as-of-a-proxy": b"GET http://example.org/ HTTP/1.1\r\nHost: x\r\n\r\n",
+    },
 )
 def test_nonsense_is_refused(server, said):
     with connected(server) as client:

@@ -9,13 +9,18 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 import embershard
+from tests.cases import cases
 from tests.serving.asking import random_request
 from tests.serving.open_inference.tensors import arrays_of, infer_inputs
 from tests.serving.refused import GOOD
 
 OUTPUTS = ("score", "parts", "user_vector")
-FORMS = pytest.mark.parametrize(
-    "is_packed", [pytest.param(False, id="by-name"), pytest.param(True, id="packed")]
+FORMS = cases(
+    "is_packed",
+    {
+        "by-name": False,
+        "packed": True,
+    },
 )
 
 MERGED = 1e-6
@@ -42,14 +47,14 @@ def test_is_live_and_ready(client):
     assert client.is_server_ready()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "version", "ready"),
-    [
-        pytest.param("ranker", "", True, id="model"),
-        pytest.param("ranker", "1", True, id="version"),
-        pytest.param("ranker", "2", False, id="another-version"),
-        pytest.param("rankr", "", False, id="another-model"),
-    ],
+    {
+        "model": ("ranker", "", True),
+        "version": ("ranker", "1", True),
+        "another-version": ("ranker", "2", False),
+        "another-model": ("rankr", "", False),
+    },
 )
 def test_a_model_is_ready_if_it_is_served(client, model, version, ready):
     assert client.is_model_ready(model, version) is ready
@@ -227,14 +232,14 @@ def test_the_index_lists_what_is_served(client):
     assert (model.name, model.version, model.state, model.reason) == ("ranker", "1", "READY", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ask", "words"),
-    [
-        pytest.param("get_system_shared_memory_status", "shared memory", id="shared-memory"),
-        pytest.param("get_cuda_shared_memory_status", "shared memory", id="cuda-shared-memory"),
-        pytest.param("get_trace_settings", "trace", id="trace"),
-        pytest.param("get_log_settings", "log", id="log"),
-    ],
+    {
+        "shared-memory": ("get_system_shared_memory_status", "shared memory"),
+        "cuda-shared-memory": ("get_cuda_shared_memory_status", "shared memory"),
+        "trace": ("get_trace_settings", "trace"),
+        "log": ("get_log_settings", "log"),
+    },
 )
 def test_what_is_not_served_says_so(client, ask, words):
     with pytest.raises(InferenceServerException) as caught:

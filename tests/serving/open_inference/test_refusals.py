@@ -6,6 +6,7 @@ import grpc
 import numpy as np
 import pytest
 
+from tests.cases import cases
 from tests.serving.open_inference.tensors import arrays_of, by_name, in_arrays, infer_request
 from tests.serving.refused import CASES, GOOD, Code, message_of
 
@@ -61,40 +62,35 @@ def first(message):
     return message.inputs[0]  # age
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spoil", "code", "words"),
-    [
-        pytest.param(
+    {
+        "raw-contents-missing-one": (
             lambda message: message.raw_input_contents.pop(),
             Code.INVALID_ARGUMENT,
             "raw_input_contents: expected 11, one for each input, got 10",
-            id="raw-contents-missing-one",
         ),
-        pytest.param(
+        "raw-and-typed": (
             lambda message: first(message).contents.fp32_contents.append(1),
             Code.INVALID_ARGUMENT,
             "tensor 'age': expected contents or raw_input_contents, got both",
-            id="raw-and-typed",
         ),
-        pytest.param(
+        "another-datatype": (
             lambda message: setattr(first(message), "datatype", "FP64"),
             Code.INVALID_ARGUMENT,
             "tensor 'age': expected datatype FP32, got 'FP64'",
-            id="another-datatype",
         ),
-        pytest.param(
+        "bytes-cut-off": (
             lambda message: first(message).shape.append(3),
             Code.INVALID_ARGUMENT,
             "tensor 'age': expected 12 bytes for FP32 [1, 3], got 4",
-            id="bytes-cut-off",
         ),
-        pytest.param(
+        "negative-size": (
             lambda message: first(message).shape.__setitem__(0, -1),
             Code.INVALID_ARGUMENT,
             "tensor 'age': expected sizes of at least 0, got [-1]",
-            id="negative-size",
         ),
-        pytest.param(
+        "shared-memory": (
             lambda message: (
                 first(message)
                 .parameters["shared_memory_region"]
@@ -102,9 +98,8 @@ def first(message):
             ),
             Code.INVALID_ARGUMENT,
             "tensor 'age': parameter 'shared_memory_region' is not served here, expected none",
-            id="shared-memory",
         ),
-        pytest.param(
+        "classification": (
             lambda message: (
                 message.outputs.add(name="score")
                 .parameters["classification"]
@@ -112,40 +107,34 @@ def first(message):
             ),
             Code.INVALID_ARGUMENT,
             "output 'score': parameter 'classification' is not served here, expected none",
-            id="classification",
         ),
-        pytest.param(
+        "unknown-parameter": (
             lambda message: message.parameters["num_example"].__setattr__("int64_param", 3),
             Code.INVALID_ARGUMENT,
             "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout', "
             "'traffic_key'",
-            id="unknown-parameter",
         ),
-        pytest.param(
+        "negative-timeout": (
             lambda message: message.parameters["timeout"].__setattr__("int64_param", -1),
             Code.INVALID_ARGUMENT,
             "parameter 'timeout': expected microseconds, a whole number of at least 0",
-            id="negative-timeout",
         ),
-        pytest.param(
+        "sequence": (
             lambda message: message.parameters["sequence_id"].__setattr__("int64_param", 5),
             Code.INVALID_ARGUMENT,
             "parameter 'sequence_id': expected none: sequences of requests are not served",
-            id="sequence",
         ),
-        pytest.param(
+        "another-version": (
             lambda message: setattr(message, "model_version", "2"),
             Code.NOT_FOUND,
             "version 2 is not served here, expected 'ranker' version 1",
-            id="another-version",
         ),
-        pytest.param(
+        "a-label": (
             lambda message: setattr(message, "model_version", "canary"),
             Code.NOT_FOUND,
             "label 'canary' is not defined here, expected none or 'ranker' version 1",
-            id="a-label",
         ),
-    ],
+    },
 )
 def test_is_refused_in_words(infer, spoil, code, words):
     message = good_message()

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.cases import cases
+
 glibc = pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallinfo2"),
     reason="another C library than glibc 2.33 and later",
@@ -83,12 +85,12 @@ def test_malloc_keeps_what_is_freed():
 
 
 @glibc
-@pytest.mark.parametrize(
+@cases(
     ("how", "environment"),
-    [
-        pytest.param("not-set", {}, id="by-default"),
-        pytest.param("set", {"MALLOC_MMAP_THRESHOLD_": "65536"}, id="by-the-environment"),
-    ],
+    {
+        "by-default": ("not-set", {}),
+        "by-the-environment": ("set", {"MALLOC_MMAP_THRESHOLD_": "65536"}),
+    },
 )
 def test_malloc_returns_what_is_freed(how, environment):
     assert run(LARGE_BLOCK, how, **environment) == {"mapped": 1, "kept": False}
@@ -100,12 +102,12 @@ def test_each_thread_has_an_arena():
 
 
 @glibc
-@pytest.mark.parametrize(
+@cases(
     ("how", "environment"),
-    [
-        pytest.param("not-set", {}, id="by-default"),
-        pytest.param("set", {"MALLOC_ARENA_MAX": "2"}, id="by-the-environment"),
-    ],
+    {
+        "by-default": ("not-set", {}),
+        "by-the-environment": ("set", {"MALLOC_ARENA_MAX": "2"}),
+    },
 )
 def test_threads_share_arenas(how, environment):
     assert run(ARENAS, how, **environment) <= 1

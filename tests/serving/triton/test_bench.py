@@ -9,6 +9,7 @@ from embershard.bench.subject import packaged_model
 from embershard.bench.target import ask_model, find_target
 from embershard.cli import main
 from embershard.serving import Server, ServerOptions
+from tests.cases import cases
 
 pytestmark = pytest.mark.needs_triton
 
@@ -28,16 +29,15 @@ def test_it_is_asked_by_what_a_package_says(served, package, tmp_path):
     assert report["server_cpu_seconds"] > 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
-    [
-        pytest.param((), "expected a server that speaks embershard's protocol", id="in-ours"),
-        pytest.param(
+    {
+        "in-ours": ((), "expected a server that speaks embershard's protocol"),
+        "without-a-package": (
             ("--protocol", "oip"),
             "another is measured by --protocol oip or torchrec, and --package PATH",
-            id="without-a-package",
         ),
-    ],
+    },
 )
 def test_without_that_it_is_told_what_is_missing(served, capsys, arguments, words):
     assert bench(served.grpc, *arguments) != 0

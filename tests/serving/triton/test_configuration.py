@@ -13,6 +13,7 @@ from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Identity, Package, Schema, SparseInput
 from embershard.serving.triton import TritonOptions, model_config, write_model_config
+from tests.cases import cases
 from tests.repository.sources import ROOT
 
 TYPES = {"FP32": "TYPE_FP32", "INT32": "TYPE_INT32", "INT64": "TYPE_INT64"}
@@ -63,14 +64,14 @@ def test_requests_are_batched_by_default(config):
     assert dict(config.parameters) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "expected"),
-    [
-        pytest.param({}, [], id="left-to-the-backend"),
-        pytest.param({"instances": 3}, [3], id="stated"),
-        pytest.param({"threads": 4}, [1], id="threads-alone"),
-        pytest.param({"threads": 4, "instances": 2}, [2], id="both"),
-    ],
+    {
+        "left-to-the-backend": ({}, []),
+        "stated": ({"instances": 3}, [3]),
+        "threads-alone": ({"threads": 4}, [1]),
+        "both": ({"threads": 4, "instances": 2}, [2]),
+    },
 )
 def test_instances_are_stated_only_if_they_or_their_threads_are_chosen(package, options, expected):
     config = parsed(model_config(Package.open(package), TritonOptions(**options)))

@@ -11,6 +11,7 @@ from tritonclient.utils import InferenceServerException
 
 from embershard.serving.server_process.system import core_count
 from embershard.serving.triton import TritonOptions, write_model_config
+from tests.cases import cases
 from tests.serving.asking import named, random_request
 from tests.serving.asking import outputs_of as our_outputs_of
 from tests.serving.failures.busy import until
@@ -67,15 +68,15 @@ def assert_it_answers(client, local):
         np.testing.assert_allclose(got[name], values, rtol=0, atol=1e-6, strict=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
-    [
-        pytest.param(TritonOptions(), id="defaults"),
-        pytest.param(TritonOptions(plan="2xcpu", threads=2), id="two-devices"),
-        pytest.param(TritonOptions(tables="resident", instances=2), id="two-instances"),
-        pytest.param(TritonOptions(dense_program="cpu", max_batch_examples=4), id="small-batches"),
-        pytest.param(TritonOptions(default_timeout_ms=0, max_queued_requests=0), id="no-limits"),
-    ],
+    {
+        "defaults": TritonOptions(),
+        "two-devices": TritonOptions(plan="2xcpu", threads=2),
+        "two-instances": TritonOptions(tables="resident", instances=2),
+        "small-batches": TritonOptions(dense_program="cpu", max_batch_examples=4),
+        "no-limits": TritonOptions(default_timeout_ms=0, max_queued_requests=0),
+    },
 )
 def test_options_are_taken(client, ranker, local, options):
     write_model_config(ranker, options, force=True)
@@ -88,13 +89,13 @@ def instances(client):
     return sum(group.count for group in client.get_model_config("ranker").config.instance_group)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "expected"),
-    [
-        pytest.param(TritonOptions(), core_count(), id="defaults"),
-        pytest.param(TritonOptions(threads=2), 1, id="threads"),
-        pytest.param(TritonOptions(instances=3), 3, id="instances"),
-    ],
+    {
+        "defaults": (TritonOptions(), core_count()),
+        "threads": (TritonOptions(threads=2), 1),
+        "instances": (TritonOptions(instances=3), 3),
+    },
 )
 def test_triton_starts_one_instance_for_each_core_unless_told_otherwise(
     client, ranker, local, options, expected

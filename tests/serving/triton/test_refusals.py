@@ -8,6 +8,7 @@ import pytest
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
+from tests.cases import cases
 from tests.serving.open_inference.test_refusals import ARRAYS, SHARED, message
 from tests.serving.refused import GOOD, Code
 from tests.serving.triton.asking import inputs_of
@@ -68,20 +69,17 @@ def test_most_cases_are_the_backends():
     assert len(names - set(TRITONS_OWN)) > 25
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value", "words"),
-    [
-        pytest.param(
+    {
+        "a-misspelt-parameter": (
             "num_example",
             3,
             "parameter 'num_example': expected one of 'num_examples', 'priority', 'timeout', "
             "'traffic_key'",
-            id="a-misspelt-parameter",
         ),
-        pytest.param(
-            "num_examples", 4, "feature 'price': expected 4 values, got 3", id="another-count"
-        ),
-    ],
+        "another-count": ("num_examples", 4, "feature 'price': expected 4 values, got 3"),
+    },
 )
 def test_parameters_are_heard(triton_client, name, value, words):
     with pytest.raises(InferenceServerException) as caught:

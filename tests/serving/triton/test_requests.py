@@ -5,6 +5,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from tests.cases import cases
 from tests.serving.asking import named, random_request
 from tests.serving.asking import outputs_of as our_outputs_of
 from tests.serving.open_inference.tensors import arrays_of, infer_inputs
@@ -13,8 +14,12 @@ from tests.serving.triton.asking import inputs_of, one, outputs_of, wanted
 
 pytestmark = pytest.mark.needs_triton
 
-FORMS = pytest.mark.parametrize(
-    "is_packed", [pytest.param(False, id="by-name"), pytest.param(True, id="packed")]
+FORMS = cases(
+    "is_packed",
+    {
+        "by-name": False,
+        "packed": True,
+    },
 )
 
 
