@@ -74,11 +74,7 @@ class Checkout:
         return Command((str(path), *map(str, arguments)), self.root)
 
     def package(self, spec: PackageSpec) -> Path:
-        """The folder of a package that this checkout's exporter wrote.
-
-        Raises:
-            RuntimeError: the export failed.
-        """
+        """The folder of a package that this checkout's exporter wrote."""
         return _package(self, spec)
 
     def commit(self) -> str:

@@ -13,12 +13,8 @@ from collections.abc import Callable, Mapping
 
 
 def answer(unit: str, run: Callable[[], float]) -> None:
-    """Serves blocks of one figure, ``<unit>_per_second``.
-
-    Args:
-        unit: such as ``examples``.
-        run: does some of the work and returns the number of units done.
-    """
+    """Serves blocks of one figure, ``<unit>_per_second``. ``run`` does some of the work and returns
+    the units done."""
 
     def block(seconds: float) -> Mapping[str, float]:
         done, started = 0.0, time.perf_counter()

@@ -52,17 +52,9 @@ def child_process(
     environment: Mapping[str, str] | None = None,
     seconds: float = CHILD_SECONDS,
 ) -> Iterator[Block]:
-    """A block of a child process, which ends with the context.
-
-    Args:
-        command: speaks the lines of ``child``.
-        cores: that it runs on. None: all.
-        environment: added to this process's.
-        seconds: of a block, unless the block is told.
-
-    Raises:
-        ChildEndedError: the child ended before it was ready, or instead of answering.
-    """
+    """A block of a child process that speaks the lines of ``child``; it ends with the context.
+    ``cores``: None: all. ``environment`` is added to this process's. ``seconds``: of a block,
+    unless the block is told."""
     with child_lines(command, cores=cores, environment=environment) as process:
 
         def block(asked_seconds: float | None) -> Figures:
@@ -101,11 +93,7 @@ def child_lines(
 
 
 def request_line(command: Command, process: subprocess.Popen[str], line: str) -> str:
-    """Sends a line to a child and returns its answer.
-
-    Raises:
-        ChildEndedError: the child ended.
-    """
+    """Sends a line to a child and returns its answer; `ChildEndedError` if there is none."""
     stdin = _pipe(process.stdin)
     try:
         stdin.write(f"{line}\n")

@@ -24,13 +24,8 @@ OTHERWISE = "other torch operations, or a layer whose forward torch.jit.script a
 def refusal(
     error: Exception, module: fx.GraphModule, compiles: Callable[[fx.Graph], bool]
 ) -> ExportError:
-    """The error to raise for a module that TorchScript refuses.
-
-    Args:
-        error: what TorchScript raised.
-        module: all of it.
-        compiles: whether TorchScript accepts the first part of its graph.
-    """
+    """The error to raise for a module that TorchScript refuses with ``error``. ``compiles``:
+    whether it accepts the first part of the module's graph."""
     node = _first_refused(module.graph, compiles)
     return ExportError(
         f"{line_of(node)}: cannot be compiled to TorchScript: {_reason(error, node)}; "

@@ -25,13 +25,7 @@ def recorded(module: nn.Module, graph: fx.Graph, arguments: Sequence[Any]) -> Re
 def first_crossing(
     together: Recording, alone: Sequence[Recording], close: Callable[[Tensor, Tensor], bool]
 ) -> fx.Node | None:
-    """The first node whose value for a batch is not that of its examples, one after another.
-
-    Args:
-        together: of the batch.
-        alone: of each of its examples.
-        close: whether two tensors are alike.
-    """
+    """The first node whose value for a batch is not that of its examples, one after another."""
     for node, value in together.items():
         parts = [each[node] for each in alone]
         if not _constant(value, parts) and not _by_rows(value, parts, close):

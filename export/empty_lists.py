@@ -72,14 +72,7 @@ def empty_input_groups(layout: Layout) -> Iterator[tuple[str, ...]]:
 def with_empty_lists(
     looked_up: LookedUp, layout: Layout, names: tuple[str, ...], empty: Tensor
 ) -> LookedUp:
-    """The same lookups with empty lists for some examples.
-
-    Args:
-        looked_up: of B examples.
-        layout: of the lookups.
-        names: of the inputs whose lists are emptied.
-        empty: bool ``(B,)``: the examples whose lists are emptied.
-    """
+    """The same lookups, the lists of inputs ``names`` empty for some examples, bool ``(B,)``."""
     pooled, sequences = dict(looked_up.pooled), dict(looked_up.sequences)
     for each in layout.every():
         if each.input.name not in names:
@@ -106,15 +99,8 @@ def finite_rows(output: Tensor) -> Tensor:
 def explain(
     module: nn.Module, full: Recording, emptied: Recording, names: tuple[str, ...], output: str
 ) -> str:
-    """The message of a refusal.
-
-    Args:
-        module: the traced module.
-        full: every tensor of a run without empty lists.
-        emptied: of the same run with empty lists.
-        names: of the inputs whose lists were empty.
-        output: the output that is not finite.
-    """
+    """The message of a refusal. ``full``: every tensor of a run without empty lists; ``emptied``:
+    of the same run with empty lists of ``names``; ``output``: what is not finite then."""
     node = _first_not_finite(full, emptied)
     where = f"{line_of(node)}: " if node else ""
     instead = _instead(node, module) if node else OTHERWISE

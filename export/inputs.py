@@ -45,12 +45,7 @@ class ProgramInputs:
         self._expanded: dict[fx.Node, fx.Node] = {}
 
     def take(self, matrix: Literal["dense", "pooled"], columns: Sequence[Columns]) -> Value:
-        """Columns side by side, in the widest of their scopes.
-
-        Args:
-            matrix: whose columns.
-            columns: at least one.
-        """
+        """Columns side by side, at least one, in the widest of their scopes."""
         key = matrix, tuple(columns)
         if key not in self._taken:
             self._taken[key] = self._take(matrix, columns)

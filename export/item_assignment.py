@@ -27,12 +27,8 @@ def item_assigned(tensor: Tensor, index: Any, value: Any) -> Tensor:
 
 
 def is_shared(node: fx.Node) -> bool:
-    """Whether what `item_assigned` writes would show in other tensors that are used later.
-
-    Args:
-        node: a call of `item_assigned` in a trace. The tensor that it assigns to may be a view, or
-            have views.
-    """
+    """Whether what `item_assigned` writes would show in other tensors that are used later: the
+    tensor that ``node`` assigns to may be a view, or have views."""
     later = set(_following(node))
     source = node.args[0]
     while isinstance(source, fx.Node):
@@ -60,16 +56,8 @@ def _is_view(node: fx.Node) -> bool:
 def emit_assignment(
     graph: fx.Graph, tensor: fx.Node, index: Any, value: fx.Node | float, tensors: set[fx.Node]
 ) -> fx.Node | None:
-    """The same in operations that TorchScript has.
-
-    Args:
-        graph: the nodes are added to it.
-        tensor, index, value: of `item_assigned`.
-        tensors: which nodes in the index are tensors.
-
-    Returns:
-        None: an index that mixes tensors or lists with anything else.
-    """
+    """`item_assigned` in operations that TorchScript has. None: an index that mixes tensors or
+    lists with anything else. ``tensors``: which nodes in the index are tensors."""
     given: list[Any] = list(index) if isinstance(index, tuple) else [index]
     gathered = [isinstance(each, list) or _is_one_of(tensors, each) for each in given]
     if all(_is_one_of(tensors, each) for each in given):

@@ -32,18 +32,8 @@ def place(
     *,
     strategy: str,
 ) -> Plan:
-    """The package's default plan.
-
-    Args:
-        tables: that were written.
-        inputs: of the model.
-        samples: whose lookups are the load of ``auto``.
-        fleet: that the plan is for.
-        strategy: one of ``STRATEGIES``, or ``auto``.
-
-    Raises:
-        InputError: the tables do not fit the fleet.
-    """
+    """The package's default plan, by one of ``STRATEGIES``, or ``auto``: by what the samples look
+    up. `InputError`: the tables do not fit the fleet."""
     if strategy == AUTO:
         sparse = [each for each in inputs if isinstance(each, SparseInputSpec)]
         load = load_of(tables, sparse, samples, source="the samples")

@@ -51,14 +51,7 @@ UNKNOWN_SHARE = 0.1
 def random_samples(
     schema: Schema, layout: Layout, *, limits: Limits, seed: int
 ) -> list[SampleRequest]:
-    """Requests that no id map rejects, for a model that comes without real ones.
-
-    Args:
-        schema: what a request holds.
-        layout: how many rows each input has.
-        limits: of one request.
-        seed: of the ids and dense values.
-    """
+    """Requests that no id map rejects, for a model that comes without real ones."""
     random = np.random.default_rng(seed)
     samples = []
     for count in EXAMPLES:

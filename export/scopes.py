@@ -58,17 +58,9 @@ class ScopedProgram:
 def split(
     traced: fx.Graph, schema: Schema, layout: Layout, modules: Mapping[str, EmbeddingModule]
 ) -> ScopedProgram:
-    """Rewrite a traced ranker as the dense program of a package.
-
-    Args:
-        traced: of ``forward(dense, sparse)``, embedding modules being leaves.
-        schema: inputs and their scopes.
-        layout: where pooled vectors and sequences lie.
-        modules: the embedding modules by path.
-
-    Raises:
-        ExportError: an operation that cannot be split or that mixes scopes; its line is named.
-    """
+    """Rewrite a trace of ``forward(dense, sparse)``, embedding modules being leaves, as the dense
+    program of a package. `ExportError`: an operation that cannot be split or that mixes scopes; its
+    line is named."""
     return _Splitter(traced, schema, layout, modules).run()
 
 

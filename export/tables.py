@@ -42,18 +42,9 @@ def write_table(
     *,
     written: Callable[[int], None],
 ) -> TableSpec:
-    """Quantize and write one table.
-
-    Args:
-        writer: of the package.
-        name: of the table.
-        weight: float32 ``(rows, dim)``, any device; read slice by slice.
-        kind: how its rows are stored.
-        written: called with the number of rows of each slice.
-
-    Returns:
-        What the manifest says of it, the mean squared and the largest error included.
-    """
+    """Quantize and write one table, float32 ``(rows, dim)`` on any device, slice by slice;
+    ``written`` gets the rows of each. Returns what the manifest says of it, the mean squared and
+    the largest error included."""
     error = _Error()
     try:
         row_format = RowFormat(kind, weight.shape[1])
@@ -65,16 +56,7 @@ def write_table(
 
 
 def stored_rows(weight: Tensor, rows: Tensor, kind: WeightType) -> NDArray[np.float32]:
-    """What the stored form of some rows reads back as.
-
-    Args:
-        weight: float32 ``(num_rows, dim)``.
-        rows: int64 ``(n,)``.
-        kind: how rows are stored.
-
-    Returns:
-        float32 ``(n, dim)``.
-    """
+    """What the stored form of some rows, int64 ``(n,)``, reads back as: float32 ``(n, dim)``."""
     chosen = weight.detach()[rows.to(weight.device)].cpu()
     row_format = RowFormat(kind, weight.shape[1])
     return row_format.dequantize_rows(quantize_rows(chosen, kind).numpy())

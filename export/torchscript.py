@@ -24,12 +24,8 @@ FLOATS: Final = (float, float | None, "float", "float | None")
 
 
 def rewrite_for_torchscript(graph: fx.Graph, root: nn.Module) -> None:
-    """Give operations the form that TorchScript compiles.
-
-    Args:
-        graph: changed in place; nodes keep their names and what is known of their lines.
-        root: holds the submodules that ``graph`` names.
-    """
+    """Give operations the form that TorchScript compiles, in place; nodes keep their names and what
+    is known of their lines. ``root`` holds the submodules that ``graph`` names."""
     for node in list(graph.nodes):
         node.kwargs = {name: given for name, given in node.kwargs.items() if name != "out"}
         if node.op == "call_function":
@@ -81,16 +77,9 @@ WRITERS_OWN = (*VERSIONS, ".data/serialization_id")
 
 
 def compile_program(root: nn.Module, graph: fx.Graph) -> Any:
-    """TorchScript of a dense program.
-
-    Args:
-        root: holds the parameters and submodules that ``graph`` names.
-        graph: of (request_inputs, example_inputs, request_of_example).
-
-    Returns:
-        A script module; ``forward(list of tensors, list of tensors, int64 [B])`` gives a dict
-        from output name to tensor.
-    """
+    """TorchScript of a dense program, (request_inputs, example_inputs, request_of_example) to a
+    dict from output name to tensor. ``root`` holds the parameters and submodules that ``graph``
+    names. `ExportError`: TorchScript cannot express an operation; it is named."""
     module = fx.GraphModule(root, graph, class_name="DenseProgram").eval()
     module.graph.eliminate_dead_code()
     rewrite_for_torchscript(module.graph, module)
@@ -140,15 +129,9 @@ def run_program(
 
 
 def save_program(program: Any, path: Path) -> None:
-    """Write a program of `compile_program` as one file.
-
-    The bytes say nothing of the machine, the folder or the time: the same module, exported first
-    thing in another process, gives the same ones.
-
-    Raises:
-        ExportError: TorchScript cannot write it.
-        OSError: the disk is full, say.
-    """
+    """Write a program of `compile_program` as one file. The bytes say nothing of the machine, the
+    folder or the time: the same module, exported first thing in another process, gives the same
+    ones."""
     with _known_warnings_ignored():
         # As the server does once more when it loads it. TorchScript writes what a class of modules
         # holds in the order of a set, which differs between processes; frozen, there are none.
@@ -162,11 +145,7 @@ def save_program(program: Any, path: Path) -> None:
 
 
 def load_graph(path: Path) -> tuple[Any, Any]:
-    """The operations of a program that `save_program` wrote.
-
-    Returns:
-        Its graph, frozen, and what must live as long as that.
-    """
+    """The frozen graph of a program that `save_program` wrote, and what must live as long."""
     try:
         with _known_warnings_ignored():
             frozen = torch.jit.freeze(_load(path).eval())

@@ -26,14 +26,9 @@ from embershard.modules import to_examples
 
 
 def passing_answer(frame: FrameType) -> bool | None:
-    """What a traced value says of itself so that the check around it passes.
-
-    Args:
-        frame: where Python asks a traced value whether it is true.
-
-    Returns:
-        None: that is no check, or one whose test both holds and negates such answers.
-    """
+    """What a traced value says of itself so that the check around it passes, where Python asks in
+    ``frame`` whether it is true. None: that is no check, or one whose test both holds and negates
+    such answers."""
     checks = [
         check
         for check in _checks(frame.f_code.co_filename)

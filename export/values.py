@@ -79,14 +79,8 @@ Found: TypeAlias = Value | Pooled | Sequences | Sequence | Regrouped | Features 
 
 
 def result_of(node: fx.Node, copy: fx.Node, scope: Scope | None, kinds: list[Kind]) -> Value:
-    """The value of an operation.
-
-    Args:
-        node: of the traced graph: what was asked of what.
-        copy: the node in the rewritten graph.
-        scope: of its operands.
-        kinds: of its operands.
-    """
+    """The value of an operation: ``node`` of the traced graph says what was asked of what, ``copy``
+    is the node in the rewritten graph; scope and kinds are those of the operands."""
     asked = _asked(node)
     if asked in PLAIN_ATTRIBUTES:
         return Value(copy, None, "plain")

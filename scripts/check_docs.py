@@ -22,13 +22,8 @@ HEADING = re.compile(r"^#+\s+(?P<title>.+?)\s*$", re.MULTILINE)
 
 
 def broken_links(root: Path) -> list[str]:
-    """Links of the Markdown files in ``root`` and ``root/docs`` that lead nowhere.
-
-    Links to other sites are not followed.
-
-    Returns:
-        ``<file>: <link>: <what is missing>`` for each, in order.
-    """
+    """Links of the Markdown files in ``root`` and ``root/docs`` that lead nowhere, but to other
+    sites: ``<file>: <link>: <what is missing>`` for each, in order."""
     found = []
     for page in [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]:
         prose = CODE.sub("", FENCE.sub("", page.read_text()))

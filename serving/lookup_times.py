@@ -16,21 +16,12 @@ def lookup_seconds(
     weights: str,
     dim: int,
 ) -> list[float]:
-    """CPU time of looking up batches in one table, on this thread, with the server's kernels.
+    """CPU time of each batch of lookups in one table, on this thread, with the server's kernels.
 
     Args:
         rows: ``[rows, row_bytes]``, stored as in a package.
         ids: ``[batches, ids]``: row numbers.
         offsets: ``[bags + 1]``, of every batch; first 0, last ``ids``.
-        weights: int8, int4, fp16 or fp32.
-        dim: of the table.
-
-    Returns:
-        Seconds of each batch.
-
-    Raises:
-        RequestError: sizes that do not fit one another.
-        InternalError: an id that is no row.
     """
     found = load_extension().lookup_seconds(
         rows=np.ascontiguousarray(rows).reshape(-1),

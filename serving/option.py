@@ -40,13 +40,8 @@ class _Option:
 
 
 def option(default: Any, about: str, **described: Any) -> Any:
-    """A field of a dataclass of options.
-
-    Args:
-        default: its type is the option's: bool, int, float or str. None: of a whole number that
-            need not be given.
-        about, described: see `_Option`.
-    """
+    """A field of a dataclass of options, described by `_Option`. Its type is that of the default:
+    bool, int, float or str. None: of a whole number that need not be given."""
     return field(default=default, metadata={"option": _Option(about=about, **described)})
 
 
@@ -123,10 +118,6 @@ def _help(default: Any, described: _Option) -> str:
 
 
 def given_options(options: type[Options], given: argparse.Namespace, **other: Any) -> Options:
-    """The options that the flags of `add_flags` got.
-
-    Args:
-        other: fields that are no options.
-    """
+    """The options that the flags of `add_flags` got; ``other``: fields that are no options."""
     flags = {each.name: getattr(given, each.name) for each, _ in _options(options)}
     return options(**other, **flags)

@@ -22,15 +22,8 @@ class ServedPackage:
 
 
 def check_models(repository: Path, models: Sequence[str]) -> list[str]:
-    """Says what is wrong with a repository before anything is loaded from it.
-
-    Args:
-        repository: the folder of models.
-        models: names that must be there. None: any.
-
-    Returns:
-        Those that are to be served, each once, in order.
-    """
+    """Says what is wrong with a repository before anything is loaded from it. Returns the models
+    that are to be served, each once, in order; of none named, all."""
     found = _models(repository)
     if not found:
         raise NotFoundError(f"{repository}: {_no_models(repository)}")

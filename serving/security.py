@@ -48,12 +48,7 @@ def check_security(options: ServerOptions, *, report: Report) -> None:
 
 
 def warn_if_exposed(host: str, *, report: Report) -> None:
-    """Warn of attacks that gRPC 1.51 does not bound, unless only this machine can connect.
-
-    Args:
-        host: the address that the server listens on.
-        report: gets the sentence.
-    """
+    """Report attacks that gRPC 1.51 does not bound, unless only this machine can connect."""
     if not _is_loopback(host):
         report(
             f"host: {host} is no loopback address, and gRPC does not bound the memory that clients "

@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 def merged_lists(
     lengths: Sequence[NDArray[np.int32]], values: Sequence[NDArray[np.int64]], *, keys: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Feature by feature the lists of the first request, of the second, and so on.
-
-    Args:
-        lengths: of each request, ``[keys * B]``, feature by feature.
-        values: of each request.
-        keys: how many features.
-
-    Returns:
-        Lengths ``[keys * sum of B]`` and values.
-    """
+    """Feature by feature the lists of the first request, of the second, and so on: their lengths
+    ``[keys * sum of B]`` and values. ``lengths``: of each request, ``[keys * B]``, feature by
+    feature."""
     feature = np.concatenate([np.repeat(np.arange(keys), len(each) // keys) for each in lengths])
     order = np.argsort(feature, kind="stable")
     counts = np.concatenate(lengths)

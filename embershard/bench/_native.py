@@ -13,11 +13,7 @@ Bucket = tuple[int, int, int]
 
 
 def load_run(**arguments: Any) -> Any:
-    """Begins a run: ``LoadRun`` of ``module.cc``, whose ``load_options.h`` says what each means.
-
-    Raises:
-        InternalError: the extension is not built.
-    """
+    """Begins a run: ``LoadRun`` of ``module.cc``, whose ``load_options.h`` says what each means."""
     return _extension().LoadRun(**arguments)
 
 

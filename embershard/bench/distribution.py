@@ -26,15 +26,8 @@ class Distribution:
 
     def percentile_seconds(self, percent: float, *, of: int | None = None) -> float:
         """The smallest duration that ``percent`` of all do not exceed, at its bucket's upper end.
-
-        Args:
-            percent: above 0, at most 100.
-            of: how many there are with those that never ended, which count as endless. None:
-                none.
-
-        Returns:
-            Seconds; infinite where it is one that never ended; 0 where there is none at all.
-        """
+        ``of``: how many there are with those that never ended, which count as endless. Infinite if
+        it is one of these; 0 if there is none at all."""
         total = self.count if of is None else of
         rank = rank_of(percent, total)
         reached = 0

@@ -47,18 +47,8 @@ class IdSource:
 def find_id_sources(
     model: ServedModel, *, ranges: Mapping[str, tuple[int, int]], package: Path | None = None
 ) -> dict[str, IdSource]:
-    """Where the ids of each sparse input come from.
-
-    Args:
-        model: as its server describes it.
-        ranges: first and last id by feature; under "" for those that nobody else knows.
-        package: folder of the package that is served.
-
-    Raises:
-        InputError: a range for an input that is not there; a package of another schema; an
-            input of which nobody says which ids there are.
-        PackageError: the package cannot be read.
-    """
+    """Where the ids of each sparse input come from. ``ranges``: first and last id by feature; under
+    "" for those that nobody else knows. ``package``: of the model that is served."""
     unknown = set(ranges) - {""} - {item.name for item in model.sparse}
     if unknown:
         raise InputError(f"id-range: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")

@@ -12,12 +12,8 @@ LISTENING: Final = "0A"
 
 
 def listening_processes(port: int, *, proc: Path = Path("/proc")) -> list[int]:
-    """Processes that listen on a TCP port and whose files we may see, this one left out.
-
-    Args:
-        port: on any address of this machine.
-        proc: where the kernel shows processes.
-    """
+    """Processes that listen on a TCP port of any address of this machine and whose files we may
+    see, this one left out. ``proc``: where the kernel shows processes."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port, proc)}
     if not sockets:
         return []

@@ -79,14 +79,8 @@ class Recording:
 
 
 def read_recording(path: str | Path) -> Recording:
-    """Read a whole file.
-
-    Args:
-        path: as ``--record`` named it. The server may still be writing.
-
-    Raises:
-        InputError: there is no such file, it is of another kind or format, or damaged.
-    """
+    """Read a whole file, which a server may still be writing. `InputError`: another kind or format,
+    or damage."""
     path = Path(path)
     data = _read(path)
     header = _header(path, data)

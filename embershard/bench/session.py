@@ -260,14 +260,7 @@ def _in_protocol(
     options: BenchOptions, target: Target, model: ServedModel, sent: Traffic, *, is_ours: bool
 ) -> Sequence[PooledRequest]:
     """The requests in the protocol of the load; the first few are tried in another one than ours.
-
-    Args:
-        is_ours: whether the server is. Others want what Triton does of tensors.
-
-    Raises:
-        InputError: a recording in another protocol; a request that it cannot say.
-        RequestError, NotFoundError, InternalError: the server refuses such requests.
-    """
+    ``is_ours``: whether the server is. Others want what Triton does of tensors."""
     protocol = options.load.protocol
     if protocol == "embershard":
         return sent.pool

@@ -71,15 +71,8 @@ def find_subject(
 
 
 def packaged_model(package: Path, name: str) -> ServedModel:
-    """What our own server would say of the package.
-
-    Args:
-        package: folder of the package.
-        name: of the model at the server. Empty: the package's.
-
-    Raises:
-        PackageError: it is none.
-    """
+    """What our own server would say of a package. ``name``: of the model at the server. Empty: the
+    package's."""
     manifest = Package.open(package).manifest
     return ServedModel(
         name=name or manifest.model,

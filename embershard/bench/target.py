@@ -129,14 +129,8 @@ def ask_model(
 def try_requests(
     target: Target, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> dict[str, int]:
-    """Send a few requests one by one, so that a run begins with ones that are understood.
-
-    Returns:
-        How many ids the model did not know, by feature.
-
-    Raises:
-        RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
-    """
+    """Send a few requests one by one, so that a run begins with ones that are understood. Returns
+    how many ids the model did not know, by feature; raises what refuses them, as `try_method`."""
     unknown: dict[str, int] = {}
     for answer in try_method(
         target, METHODS["embershard"], requests, timeout_seconds=timeout_seconds
@@ -149,14 +143,8 @@ def try_requests(
 def try_method(
     target: Target, method: str, requests: Sequence[PooledRequest], *, timeout_seconds: float
 ) -> list[bytes]:
-    """Send a few requests one by one.
-
-    Returns:
-        The answers that there were: a call may fail for what passes.
-
-    Raises:
-        RequestError, NotFoundError, InternalError: the server refuses such requests; its words.
-    """
+    """Send a few requests one by one, and return the answers that there were: a call may fail for
+    what passes. A server that refuses such requests is an error with its words."""
     answers = []
     with _channel(target) as channel:
         call = with_token(channel.unary_unary(method), target.token)

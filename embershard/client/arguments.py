@@ -67,20 +67,12 @@ def name_of(what: str, given: object) -> str:
 
 
 def request_id_of(given: object) -> str:
-    """Text of at most 1000 bytes.
-
-    Raises:
-        InputError: anything else.
-    """
+    """Text of at most 1000 bytes."""
     return _short_text("request_id", given, bytes_max=REQUEST_ID_BYTES_MAX)
 
 
 def traffic_key_of(given: object) -> str:
-    """Text of at most 1024 bytes.
-
-    Raises:
-        InputError: anything else.
-    """
+    """Text of at most 1024 bytes."""
     return _short_text("traffic_key", given, bytes_max=TRAFFIC_KEY_BYTES_MAX)
 
 

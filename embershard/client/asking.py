@@ -89,11 +89,7 @@ def names_in(request: pb.PredictRequest | pb.GetModelRequest) -> Names:
 
 
 def pack_inputs(schema: ServedModel, inputs: Inputs, request: pb.PredictRequest) -> None:
-    """Sets the inputs of a request.
-
-    Raises:
-        RequestError: an input contradicts the schema.
-    """
+    """Sets the inputs of a request. `RequestError`: one contradicts the schema."""
     request.num_examples = pack(schema, inputs, request.packed)
 
 
@@ -113,11 +109,7 @@ def refusal(
     request: pb.PredictRequest,
     inputs: Inputs,
 ) -> EmbershardError:
-    """The error that a request's caller sees.
-
-    Args:
-        error: as the server's code and message say it.
-    """
+    """The error that a request's caller sees, of what the server's code and message say."""
     size = request.ByteSize()
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and size > schema.max_message_bytes:
         return _too_large(size, schema)
@@ -134,15 +126,8 @@ REFUSED_ID = re.compile(r"feature '(?P<feature>.*?)': id (?P<id>-?[0-9]+) at ", 
 
 
 def with_string(message: str, sparse: Mapping[str, object] | None) -> str:
-    """A server's refusal of an id, with the string that the caller gave for it.
-
-    Args:
-        message: as the server said it.
-        sparse: what the caller asked with.
-
-    Returns:
-        ``message`` as it is, where it is about something else or the id was given as a number.
-    """
+    """A server's refusal of an id, with the string that the caller gave for it in ``sparse``. The
+    message as it is if it is about something else, or the id was given as a number."""
     found = REFUSED_ID.search(message)
     if found is None or sparse is None or found["feature"] not in sparse:
         return message

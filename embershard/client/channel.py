@@ -117,11 +117,7 @@ def with_token(method: Callable[..., Any], token: str) -> Callable[..., Any]:
 
 
 def open_channel(address: str, tls: Tls | None) -> grpc.Channel:
-    """Nothing is sent yet.
-
-    Raises:
-        InputError: a file that cannot be read.
-    """
+    """Nothing is sent yet. `InputError`: a file that cannot be read."""
     if tls is None:
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
     options = (*CHANNEL_OPTIONS, *tls.channel_options())

@@ -14,13 +14,7 @@ from embershard.errors import DeadlineError
 
 
 def deadline_in(timeout_seconds: float | None, *, default: float) -> float:
-    """
-    Args:
-        timeout_seconds: None: the default.
-
-    Raises:
-        InputError: not above 0.
-    """
+    """On the monotonic clock. None: the default."""
     given = default if timeout_seconds is None else check_timeout(timeout_seconds)
     return time.monotonic() + given
 
@@ -34,11 +28,7 @@ def remaining_seconds(deadline: float, *, address: str) -> float:
 
 
 def timeout_ms(deadline: float, *, address: str) -> int:
-    """Until a time of the monotonic clock, as a request states it; at least 1.
-
-    Raises:
-        DeadlineError: it is over.
-    """
+    """Until a time of the monotonic clock, as a request states it; at least 1."""
     return max(1, int(remaining_seconds(deadline, address=address) * 1000))
 
 
@@ -59,16 +49,9 @@ class RetryRules:
     def wait_seconds(
         self, failure: grpc.RpcError, *, attempt: int, remaining_seconds: float
     ) -> float | None:
-        """How long to wait before the next attempt.
-
-        Args:
-            failure: of the last attempt.
-            attempt: its number, from 1.
-            remaining_seconds: until the deadline of all attempts together.
-
-        Returns:
-            Seconds, less than remain. None: another attempt cannot help.
-        """
+        """How long to wait before the next attempt; less than remains until the deadline of all
+        together. None: another attempt cannot help. ``attempt``: the number of the last one, from
+        1."""
         if attempt >= self.max_attempts:
             return None
         wait_seconds = self._pause(failure, attempt)

@@ -40,13 +40,8 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 def error_of(
     failure: grpc.RpcError, *, address: str, timeout_seconds: float | None = None
 ) -> EmbershardError:
-    """The error a caller sees for a failed call.
-
-    Args:
-        failure: what gRPC raised.
-        address: of the server.
-        timeout_seconds: how long the call had. None: not known here.
-    """
+    """The error a caller sees for a failed call. ``timeout_seconds``: how long it had. None: not
+    known here."""
     return error_for(
         failure.code(),
         failure.details() or "no details",

@@ -27,11 +27,7 @@ def add_connecting(group: Any) -> None:
 
 
 def connection(given: argparse.Namespace) -> dict[str, Any]:
-    """``tls`` and ``token``, as `Client` takes them.
-
-    Raises:
-        InputError: a file that cannot be read, or that holds what it must not.
-    """
+    """``tls`` and ``token``, as `Client` takes them."""
     from embershard.client import Tls
     from embershard.client.channel import read_token
 

@@ -127,12 +127,7 @@ def _label(given: argparse.Namespace) -> None:
 
 
 def _default_version(socket: Path, model: str) -> int:
-    """The version with which a server answers requests that name none.
-
-    Raises:
-        NotFoundError: it serves no such model.
-        UnavailableError: no answer.
-    """
+    """The default version of a server's model."""
     from embershard.serving.control import order
 
     index = order(socket, {"order": "index"}, timeout_seconds=INDEX_SECONDS)["index"]

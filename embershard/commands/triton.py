@@ -45,16 +45,8 @@ def add_triton_config(commands: Any) -> None:
 def write_config(
     package: Path, options: TritonOptions | None = None, *, force: bool = False
 ) -> None:
-    """Writes the configuration beside a package's versions, and says what was done.
-
-    Args:
-        package: the folder of one version.
-        options: None: the defaults.
-        force: whether another configuration may be overwritten.
-
-    Raises:
-        EmbershardError: as `write_model_config` raises it.
-    """
+    """Writes the configuration beside a package's versions, and says what was done. None: the
+    default options. ``force``: another configuration may be overwritten."""
     from embershard.serving.triton import write_model_config
 
     file, is_new = write_model_config(package, options, force=force)

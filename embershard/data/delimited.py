@@ -78,13 +78,8 @@ class DelimitedFile:
         return Column(self.name, self._columns[name] + 1, name)
 
     def read(self, name: str, expected: str, convert: Callable[[str], T]) -> list[T]:
-        """Convert every cell of a column.
-
-        Args:
-            name: the column.
-            expected: what a cell must be, for messages.
-            convert: raises ValueError for a cell that is not.
-        """
+        """Convert every cell of a column. ``expected``: what a cell must be, for messages;
+        ``convert`` raises ValueError for one that is not."""
         column = self.column(name)
         position = column.number - 1
         converted = []

@@ -52,15 +52,8 @@ class LeftOut:
 
 def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[Prediction, list[LeftOut]]:
     """Ask with everything, and without each input in turn, all in one batch where that is small.
-
-    The request itself runs in every batch, and what is compared ran together.
-
-    Returns:
-        The answer; then what leaving out does, for each dense and each sparse input in order.
-
-    Raises:
-        EmbershardError: as the server answers such a request.
-    """
+    The request itself runs in every batch, and what is compared ran together. Returns the answer;
+    then what leaving out does, for each dense and each sparse input in order."""
     inputs = [*_replacements(asked)]  # At least one: no model has none.
     ids = sum(len(each.ids) for each in asked.sparse)
     examples = max(asked.num_examples, 1)  # None where only request-scoped outputs are asked for.

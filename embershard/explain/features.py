@@ -34,13 +34,7 @@ Places: TypeAlias = tuple[Place, ...]
 
 
 def place_rows(plan: Plan, table: str, rows: NDArray[np.int64]) -> list[Places]:
-    """Where a plan puts rows of a table, row by row.
-
-    Args:
-        plan: its shards tile the table.
-        table: its name.
-        rows: int64 ``[N]``, rows that the table has, or -1 for none.
-    """
+    """Where a plan puts rows of a table: int64 ``[N]``, -1 for none."""
     shards = sorted((s for s in plan.shards if s.table == table), key=lambda s: s.columns)
     firsts = np.unique([shard.rows[0] for shard in shards])
     bands, index = np.unique(np.searchsorted(firsts, rows, side="right") - 1, return_inverse=True)
@@ -115,18 +109,7 @@ class SparseExplained:
 
 
 def explain_sparse(asked: SparseAsked, ids: IdMap, package: Package, plan: Plan) -> SparseExplained:
-    """Follow the ids of one input to their rows.
-
-    Args:
-        asked: lists that the server takes: without ids that its map rejects.
-        ids: the input's map.
-        package: holds the tables.
-        plan: one of the package's.
-
-    Raises:
-        InputError: an id that the map rejects.
-        PackageError: a damaged table.
-    """
+    """Follow the ids of one input to their rows. ``asked``: without ids that its map rejects."""
     kept = _kept(asked)
     known = ids.lookup(asked.ids) != ZERO_ROW
     rows = np.full(len(asked.ids), ZERO_ROW, np.int64)

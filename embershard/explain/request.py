@@ -93,17 +93,8 @@ class Asked:
 def asked_inputs(
     manifest: Manifest, model: ServedModel, inputs: Inputs, *, outputs: Sequence[str] = ()
 ) -> Asked:
-    """A request as a caller of the client has it.
-
-    Args:
-        manifest: of the package.
-        model: the same, as its server describes it.
-        inputs: as :meth:`embershard.Client.predict` takes them.
-        outputs: names of those wanted. Empty: all.
-
-    Raises:
-        RequestError: as the client raises it.
-    """
+    """A request as a caller of the client has it. ``model``: the package's, as its server describes
+    it. ``outputs``: those wanted. Empty: all. `RequestError`: as the client raises it."""
     packed = pb.Packed()
     num_examples = pack(model, inputs, packed)
     sample = SampleRequest(

@@ -23,15 +23,8 @@ def hash_string(text: str) -> int:
 
 
 def hash_ids(ids: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """The XXH3-64 of each id's eight little-endian bytes.
-
-    Args:
-        ids: int64, any shape. Equal ids are hashed once.
-        seed: 0 .. 2**64 - 1.
-
-    Returns:
-        uint64, in the shape of ``ids``.
-    """
+    """The XXH3-64 of each id's eight little-endian bytes, uint64 in the shape of ``ids``. Equal ids
+    are hashed once."""
     distinct, places = np.unique(ids, return_inverse=True)
     data = distinct.astype("<i8").tobytes()
     digest = xxhash.xxh3_64_intdigest
@@ -40,14 +33,7 @@ def hash_ids(ids: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
 
 
 def ids_from(ids: Iterable[int] | Iterable[str] | NDArray[np.generic]) -> NDArray[np.int64]:
-    """Ids as a caller has them, as int64.
-
-    Args:
-        ids: numbers of -2**63 .. 2**64 - 1, or strings; not both.
-
-    Returns:
-        int64 ``[N]``, a copy.
-    """
+    """Numbers of -2**63 .. 2**64 - 1, or strings, not both, as int64 ``[N]``, a copy."""
     if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
         if ids.ndim != 1:
             raise InputError(f"ids: expected one dimension, got shape {ids.shape}")

@@ -118,13 +118,8 @@ class SafetensorsFile:
                 raise PackageError(f"{self.file}: {name}: unexpected tensor")
 
     def tensor(self, name: str, dtype: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-        """Maps a tensor, read-only.
-
-        Args:
-            name: of the tensor.
-            dtype: what it must be: "U8", "I32", "I64" or "F32".
-            shape: what it must be, None where any size will do.
-        """
+        """Maps a tensor, read-only. It must have that dtype ("U8", "I32", "I64" or "F32") and
+        shape; None where any size will do."""
         expected = f"{dtype} [{', '.join('n' if size is None else str(size) for size in shape)}]"
         stored = self.tensors.get(name)
         if stored is None:
@@ -142,12 +137,8 @@ class SafetensorsFile:
 
 
 def encode_header(tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, align: int) -> bytes:
-    """The bytes before the data, for tensors that follow one another in this order.
-
-    Args:
-        tensors: name -> (dtype, shape).
-        align: the length of the result is a multiple of this.
-    """
+    """The bytes before the data, for tensors (dtype, shape) that follow one another in this order.
+    Their number is a multiple of ``align``."""
     header, end = {}, 0
     for name, (dtype, shape) in tensors.items():
         begin, end = end, end + math.prod(shape) * DTYPES[dtype].itemsize

@@ -181,14 +181,8 @@ def read_samples(path: Path, *, file: str = "samples.safetensors") -> list[Sampl
 def check_samples(
     samples: Sequence[SampleRequest], manifest: Manifest, *, file: str, outputs: bool = True
 ) -> None:
-    """Refuses samples that are no requests for this model.
-
-    Args:
-        samples: to check.
-        manifest: of the model.
-        file: for the message.
-        outputs: whether they must have every output; else none is looked at.
-    """
+    """Refuses samples that are no requests for this model. ``outputs``: whether they must have
+    every output; else none is looked at."""
     for number, sample in enumerate(samples):
         problems = itertools.chain(
             request_problems(sample, manifest.dense, manifest.sparse, manifest.limits),

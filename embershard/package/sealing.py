@@ -42,11 +42,7 @@ def seal(folder: Path, document: Mapping[str, Any]) -> None:
 
 
 def link_or_copy(file: Path, to: Path) -> bool:
-    """Gives a file a second name; copies it where the file system cannot. Whether it linked.
-
-    Raises:
-        OSError: neither could be done.
-    """
+    """Gives a file a second name; copies it where the file system cannot. Whether it linked."""
     try:
         os.link(file, to, follow_symlinks=False)
     except OSError as error:

@@ -72,16 +72,8 @@ def check_signature(package: str | Path, trusted: str | Path) -> str:
 
 
 def check_signed(name: str, signature: bytes | None, signed: bytes, trusted: Path) -> str:
-    """The same of bytes at hand.
-
-    Args:
-        name: of the file that the signature is from.
-        signature: None: there is none.
-        signed: what ``manifest.sha256`` holds.
-
-    Returns, Raises:
-        As `check_signature`.
-    """
+    """`check_signature` of bytes at hand: of the file ``name`` (None: there is none), and of
+    ``manifest.sha256``."""
     keys = _public_keys(trusted)
     if signature is None:
         raise refusal(name, "file", expected=f"a signature by a key in {trusted}", got="none")

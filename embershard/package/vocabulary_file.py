@@ -48,13 +48,8 @@ def read_vocabulary(
 def open_vocabulary(
     path: Path, file: str, *, ids: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Maps keys and rows, int64 ``[n]`` each, without reading them.
-
-    Args:
-        path: the file.
-        file: its path in the package, for refusals.
-        ids: what n must be. None: anything.
-    """
+    """Maps keys and rows, int64 ``[n]`` each, without reading them. ``ids``: what n must be. None:
+    anything."""
     opened = SafetensorsFile.open(path, file, align=ALIGN)
     opened.check_names(["keys", "rows"])
     keys = opened.tensor("keys", "I64", (ids,))

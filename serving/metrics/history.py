@@ -166,11 +166,8 @@ class Totals:
         self._ended: dict[tuple[object, ...], Metric] = {}
 
     def add(self, metrics: Metrics) -> Metrics:
-        """The metrics of a server, and those of ended versions.
-
-        Args:
-            metrics: taken no earlier than those of the last call.
-        """
+        """The metrics of a server, taken no earlier than those of the last call, and those of ended
+        versions."""
         with self._lock:
             before, now = _loaded(self._last), _loaded(metrics)
             ended = {key for key, start in before.items() if now.get(key) != start}
