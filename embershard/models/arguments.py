@@ -137,11 +137,7 @@ def build_sequences(
     fused: FusedArguments | None,
     device: torch.device | str | None,
 ) -> EmbeddingCollection | FusedEmbeddingCollection:
-    """A new collection of tables that are not pooled.
-
-    Raises:
-        InputError: tables or an optimizer that cannot be used.
-    """
+    """A new collection of tables that are not pooled."""
     configs = [EmbeddingConfig(**table.model_dump()) for table in tables]
     if fused is None:
         return EmbeddingCollection(configs, device=device)

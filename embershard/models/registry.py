@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -11,9 +11,20 @@ from pydantic import ValidationError
 from torch import nn
 
 from embershard.errors import InputError
-from embershard.models.din_config import DINConfig, build_din
-from embershard.models.dlrm_config import DLRMConfig, build_dlrm, build_dlrm_dcn
-from embershard.models.two_tower_config import TwoTowerConfig, build_two_tower
+from embershard.models.arguments import ModelArguments, build_bags, build_sequences
+from embershard.models.configs import (
+    DCNArguments,
+    DINArguments,
+    DINConfig,
+    DLRMArguments,
+    DLRMConfig,
+    TwoTowerArguments,
+    TwoTowerConfig,
+)
+from embershard.models.din import DIN
+from embershard.models.dlrm import DLRM
+from embershard.models.dlrm_dcn import DLRM_DCN
+from embershard.models.two_tower import TwoTower
 
 ModelConfig: TypeAlias = DLRMConfig | DINConfig | TwoTowerConfig
 """What a person chooses of a model: its ``arguments()`` are those of ``build_model``."""
@@ -52,28 +63,33 @@ def build_model(
     Raises:
         InputError: an unknown name or argument, a missing one, or one that does not fit.
     """
-    if name not in _BUILDERS:
-        raise InputError(f"model: expected one of {', '.join(_BUILDERS)}; got {name!r}")
+    if name not in _MODELS:
+        raise InputError(f"model: expected one of {', '.join(_MODELS)}; got {name!r}")
+    kind, model = _MODELS[name]
     try:
-        return _BUILDERS[name](arguments, device)
+        given = kind.model_validate(dict(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(
             f"model {name!r}: argument {where!r}: {first['msg']}; got {first['input']!r}"
         ) from None
+    collections: list[nn.Module] = [build_bags(given.tables, given.fused, device)]
+    if isinstance(given, DINArguments):
+        collections.append(build_sequences(given.sequence_tables, given.fused, device))
+    return model(*collections, **given.of_constructor(), dense_device=device)
 
 
 def model_names() -> list[str]:
     """Every name that ``build_model`` knows."""
-    return list(_BUILDERS)
+    return list(_MODELS)
 
 
-_BUILDERS = MappingProxyType(
+_MODELS: Mapping[str, tuple[type[ModelArguments], Callable[..., nn.Module]]] = MappingProxyType(
     {
-        "dlrm": build_dlrm,
-        "dlrm_dcn": build_dlrm_dcn,
-        "din": build_din,
-        "two_tower": build_two_tower,
+        "dlrm": (DLRMArguments, DLRM),
+        "dlrm_dcn": (DCNArguments, DLRM_DCN),
+        "din": (DINArguments, DIN),
+        "two_tower": (TwoTowerArguments, TwoTower),
     }
 )
