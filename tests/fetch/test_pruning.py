@@ -31,7 +31,7 @@ def test_old_versions_are_removed_but_those_labelled_served_followed_and_kept(fa
     assert watched.poll() == []
 
 
-def test_the_version_that_a_label_has_left_is_kept_for_a_rollback(far, here):
+def test_the_version_that_had_a_label_is_kept_for_a_rollback(far, here):
     for version in (1, 2, 3, 4):
         publish(far, version)
         publish(here, version)

@@ -241,7 +241,7 @@ def outstays(soak, _):
             heard(connection, int.from_bytes(header[:3], "big"))
 
 
-def hangs_up(soak, chance):
+def disconnects(soak, chance):
     """Closing the channel ends its calls, answered or not."""
     with soak.channel() as channel:
         soak.ask(channel, chance)  # Connected, or none of them would reach the server.
@@ -283,7 +283,7 @@ CLIENTS = {
             exceeds_limits,
             crowds,
             outstays,
-            hangs_up,
+            disconnects,
             cancels,
             hurries,
         )

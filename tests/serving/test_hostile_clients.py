@@ -59,7 +59,7 @@ def assert_answers(client, expected):
 
 
 @pytest.mark.parametrize("data", HALVES)
-@pytest.mark.parametrize("how", ["and-hangs-up", "and-resets", "and-stays"])
+@pytest.mark.parametrize("how", ["and-closes", "and-resets", "and-stays"])
 def test_half_a_message(connect, client, expected, data, how):
     with connect() as connection:
         connection.sendall(data)

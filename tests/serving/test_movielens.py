@@ -111,13 +111,13 @@ def test_any_split_alone_or_merged(movielens_local, asked, drawn):
     parts = [cut(whole, change["sizes"]) for whole, change in zip(wholes, drawn, strict=True)]
     expected = [scores(movielens_local, whole)[0] for whole in wholes]
 
-    for pieces, whole in zip(parts, expected, strict=True):
-        alone = np.concatenate([scores(movielens_local, piece)[0] for piece in pieces])
+    for chunks, whole in zip(parts, expected, strict=True):
+        alone = np.concatenate([scores(movielens_local, chunk)[0] for chunk in chunks])
         assert np.abs(alone - whole).max() <= TOLERANCE
 
-    merged = iter(scores(movielens_local, *[piece for pieces in parts for piece in pieces]))
-    for pieces, whole in zip(parts, expected, strict=True):
-        together = np.concatenate([next(merged) for _ in pieces])
+    merged = iter(scores(movielens_local, *[chunk for chunks in parts for chunk in chunks]))
+    for chunks, whole in zip(parts, expected, strict=True):
+        together = np.concatenate([next(merged) for _ in chunks])
         assert np.abs(together - whole).max() <= TOLERANCE
 
 

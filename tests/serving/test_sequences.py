@@ -61,10 +61,10 @@ def test_any_split_alone_or_merged(stored, wholes, data):
         rest = whole.num_examples - first
         parts.append([whole.examples(0, first)] + ([whole.examples(first, rest)] if rest else []))
 
-    merged = iter(answers(local, *[piece for pieces in parts for piece in pieces]))
-    for pieces, whole in zip(parts, expected, strict=True):
-        together = [next(merged) for _ in pieces]
-        alone = [answers(local, piece)[0] for piece in pieces]
+    merged = iter(answers(local, *[chunk for chunks in parts for chunk in chunks]))
+    for chunks, whole in zip(parts, expected, strict=True):
+        together = [next(merged) for _ in chunks]
+        alone = [answers(local, chunk)[0] for chunk in chunks]
         for found in (together, alone):
             scores = np.concatenate([each["score"] for each in found])
             assert np.abs(scores - whole["score"]).max() <= 1e-6

@@ -55,13 +55,13 @@ def test_any_split_alone_or_merged(local, split):
     expected = [alone(local, whole) for whole, _ in split]
     parts = [cut(whole, sizes) for whole, sizes in split]
 
-    for pieces, scores in zip(parts, expected, strict=True):
-        assert_same([alone(local, piece) for piece in pieces], scores)
+    for chunks, scores in zip(parts, expected, strict=True):
+        assert_same([alone(local, chunk) for chunk in chunks], scores)
 
-    messages = [named(piece).SerializeToString() for pieces in parts for piece in pieces]
+    messages = [named(chunk).SerializeToString() for chunks in parts for chunk in chunks]
     answers = iter(local.predict_merged(messages))
-    for pieces, scores in zip(parts, expected, strict=True):
-        assert_same([outputs_of(next(answers)) for _ in pieces], scores)
+    for chunks, scores in zip(parts, expected, strict=True):
+        assert_same([outputs_of(next(answers)) for _ in chunks], scores)
 
 
 @cases(
@@ -78,7 +78,7 @@ def test_a_request_as_large_as_a_batch(local, client, sizes):
     expected = alone(local, whole)
     served = client.predict(dense=whole.dense, sparse=whole.sparse, weights=whole.weights)
     assert_same([served], expected)
-    messages = [named(piece).SerializeToString() for piece in cut(whole, sizes)]
+    messages = [named(chunk).SerializeToString() for chunk in cut(whole, sizes)]
     assert_same([outputs_of(answer) for answer in local.predict_merged(messages)], expected)
 
 

@@ -227,7 +227,7 @@ def test_fields_that_it_does_not_know_are_nothing(ask):
         "negative-id": {"sparse": {"category": [[0], [-1], []]}},
     },
 )
-def test_what_the_door_refuses_it_refuses_in_the_same_words(ask, channel, change):
+def test_requests_that_validation_refuses_are_refused_in_the_same_words(ask, channel, change):
     asked = request()
     asked = replace(
         asked,

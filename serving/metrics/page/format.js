@@ -1,4 +1,4 @@
-// Numbers as people read them: three digits or so, with a unit that fits.
+// Formatting of numbers: three digits or so, with a unit that fits.
 
 const NOTHING = "–";
 
@@ -41,5 +41,5 @@ export function duration(value) {
   return minutes ? `${minutes} min` : `${whole} s`;
 }
 
-/** The clock of whoever looks. */
+/** The clock of the browser. */
 export const clock = (unixSeconds) => new Date(unixSeconds * 1000).toLocaleTimeString("en-GB");

@@ -62,7 +62,7 @@ def predictor(channel):
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Looks again and again."""
+    """Looks until it ends."""
     pause = threading.Event()
     for _ in range(500 * WAIT_SECONDS):
         if is_so():

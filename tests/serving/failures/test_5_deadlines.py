@@ -1,4 +1,4 @@
-"""Failure 5: who has no time left, or has gone, is answered then, and nothing is computed for it.
+"""Failure 5: a request past its deadline, or whose client disconnects, ends then, uncomputed.
 
 Deadlines are the server's own, since clients without one get that: no client's clock answers.
 """

@@ -56,7 +56,7 @@ def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, ch
         ("OK", ""): 1 + FIT,
         ("RESOURCE_EXHAUSTED", "queue_full"): 2 * FIT,
     }
-    # As many fit again: no refusal has left anything behind.
+    # As many fit again: no refusal leaked anything.
     again = run_long(server, channel, timeout=WAIT_SECONDS)
     calls = [predictor(channel).future(each, timeout=WAIT_SECONDS) for each in bodies[:FIT]]
     assert {call.code() for call in [again, *calls]} == {Code.OK}

@@ -40,7 +40,7 @@ def server(heavy):
 
 
 class Line:
-    """Requests that are sent one behind the other, and the order in which they are answered."""
+    """Requests that are sent one after the other, and the order in which they are answered."""
 
     def __init__(self, server, channel):
         self._server, self._predict = server, predictor(channel)

@@ -80,7 +80,7 @@ TEST(AddressRange, WhoReadsPopulatedPagesWaitsForNone) {
   const long populated = Faults();
   const size_t found = CountFirst(range->base(), kPages, std::byte{'x'});
   EXPECT_EQ(found, kPages);
-  EXPECT_LT(Faults() - populated, 5);  // The code itself may have to be brought.
+  EXPECT_LT(Faults() - populated, 5);  // The code itself may have to be paged in.
 }
 
 TEST(AddressRange, MovesWithWhatIsMapped) {

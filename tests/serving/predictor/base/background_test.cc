@@ -12,7 +12,7 @@
 namespace embershard {
 namespace {
 
-TEST(Background, ItsWorkGivesWayAndWhoeverWaitsDoesNot) {
+TEST(Background, RunsWorkAtIdlePriorityAndLeavesItsCallersAlone) {
   Background background;
   const int before = sched_getscheduler(0);
   int of_work = -1;

@@ -12,7 +12,7 @@ TEST(Sha256, GivesTheDigestsOfTheStandard) {
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST(Sha256, IsTheSameForBytesInPieces) {
+TEST(Sha256, IsTheSameForBytesInChunks) {
   Sha256 sha256;
   const std::string piece(999, 'a');
   for (int i = 0; i < 1001; ++i) sha256.Update(piece.data(), piece.size());

@@ -31,7 +31,7 @@ TEST(TimeSlice, TheThreadAndThoseItStartsHaveThemAndOthersDoNot) {
   EXPECT_EQ(TurnOfThisThread(), before);
 }
 
-TEST(TimeSlice, AThreadThatGivesWayGoesOnGivingWay) {
+TEST(TimeSlice, AThreadOfIdlePriorityKeepsIt) {
   std::thread([] {
     ASSERT_TRUE(GiveWayToOthers());
     EXPECT_FALSE(SetTimeSlice(milliseconds(20)));

@@ -1,7 +1,7 @@
 """Failure 2: a request that arrives in several pieces gives what it gives in one.
 
 gRPC keeps a message as slices, of which each frame that arrives adds some; here every write to the
-connection is cut into pieces that arrive one by one.
+connection is cut into chunks that arrive one by one.
 """
 
 import socket
@@ -17,21 +17,21 @@ from tests.serving.asking import named, outputs_of, packed, random_request
 DEADLINE_SECONDS = 60
 
 
-def forward(source, sink, piece_bytes):
-    """Passes on what arrives in writes of at most so many bytes, until either end hangs up.
+def forward(source, sink, chunk_bytes):
+    """Passes on what arrives in writes of at most so many bytes, until either end closes.
 
     A call whose bytes were lost by that fails by itself.
     """
     with suppress(OSError):
         while data := source.recv(1 << 16):
-            for begin in range(0, len(data), piece_bytes):
-                sink.sendall(data[begin : begin + piece_bytes])
+            for begin in range(0, len(data), chunk_bytes):
+                sink.sendall(data[begin : begin + chunk_bytes])
     with suppress(OSError):  # Already closed by the other end.
         sink.shutdown(socket.SHUT_WR)
 
 
 @contextmanager
-def in_pieces(address, piece_bytes):
+def in_chunks(address, chunk_bytes):
     """The address of a port in front of the server, for one connection."""
     host, port = address.rsplit(":", 1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -45,7 +45,7 @@ def in_pieces(address, piece_bytes):
                     each.settimeout(DEADLINE_SECONDS)
                 back = threading.Thread(target=forward, args=(server, client, 1 << 16))
                 back.start()
-                forward(client, server, piece_bytes)
+                forward(client, server, chunk_bytes)
                 back.join(DEADLINE_SECONDS)
 
         proxy = threading.Thread(target=serve)
@@ -64,20 +64,20 @@ def predicted(address, message):
 
 @pytest.mark.parametrize("form", ["named", "packed"])
 @cases(
-    ("examples", "piece_bytes"),
+    ("examples", "chunk_bytes"),
     {
         "byte-by-byte": (2, 1),
         "of-7-bytes": (200, 7),
         "of-1000-bytes-and-many-frames": (4000, 1000),
     },
 )
-def test_the_answer_is_the_same(server, fingerprint, form, examples, piece_bytes):
+def test_the_answer_is_the_same(server, fingerprint, form, examples, chunk_bytes):
     asked = random_request(examples)
     message = packed(asked, fingerprint) if form == "packed" else named(asked)
     data = message.SerializeToString()
     assert examples < 4000 or len(data) > 10 * 16384  # More than ten frames of HTTP/2.
     expected = predicted(server.address, data)
-    with in_pieces(server.address, piece_bytes) as address:
+    with in_chunks(server.address, chunk_bytes) as address:
         got = predicted(address, data)
     for name, values in expected.items():
         assert got[name].tobytes() == values.tobytes(), name
