@@ -93,7 +93,9 @@ int64_t PreviousStable(const ServedModel& model) {
 
 struct ServedModels::Hooks {
   Mutex mutex;
+  CondVar returned;  // Signalled when `calls` falls.
   ServedModels* served GUARDED_BY(mutex) = nullptr;
+  int calls GUARDED_BY(mutex) = 0;  // That run now.
 };
 
 ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow,
@@ -111,6 +113,7 @@ ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& sh
 ServedModels::~ServedModels() {
   const MutexLock lock(hooks_->mutex);
   hooks_->served = nullptr;
+  while (hooks_->calls > 0) hooks_->returned.Wait(hooks_->mutex);
 }
 
 std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
@@ -127,8 +130,15 @@ std::shared_ptr<ServedModels> ServedModels::Of(std::unique_ptr<Engine> engine,
 std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine,
                                           std::shared_ptr<const void> claim) {
   engine->OnWithdrawn([hooks = hooks_, withdrawn = engine.get()](bool exhausted) {
-    const MutexLock lock(hooks->mutex);
-    if (hooks->served != nullptr) hooks->served->WithdrawFailed(withdrawn, exhausted);
+    MutexLock lock(hooks->mutex);
+    ServedModels* const served = hooks->served;
+    if (served == nullptr) return;
+    ++hooks->calls;
+    lock.Unlock();
+    served->WithdrawFailed(withdrawn, exhausted);
+    lock.Lock();
+    --hooks->calls;
+    hooks->returned.NotifyAll();
   });
   return retirement_.Own(std::move(engine), std::move(claim));
 }
@@ -142,7 +152,8 @@ void ServedModels::Serve(ServedModel model) {
   const bool has_default = model.versions.contains(model.default_version);
   models->insert_or_assign(name, std::move(model));
   Exchange(std::move(models));
-  if (watcher_) watcher_(name, has_default && !exhausted_);
+  changes_.push_back({name, has_default && !exhausted_});
+  Tell();
 }
 
 void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
@@ -162,13 +173,14 @@ void ServedModels::WithdrawFailed(const Engine* engine, bool exhausted) {
     if (!model.versions.contains(model.default_version)) {
       const int64_t previous = PreviousStable(model);
       if (previous != 0) model.default_version = previous;
-      if (previous == 0 && watcher_) watcher_(name, false);
+      if (previous == 0) changes_.push_back({name, false});
       SetDefaultSchema(&model);
     }
   }
   exhausted_ = exhausted_ || exhausted;
-  if (watcher_ && exhausted_) watcher_("", false);
+  if (exhausted_) changes_.push_back({"", false});
   Exchange(std::move(models));
+  Tell();
 }
 
 std::map<std::string, std::set<int64_t>> ServedModels::withdrawn() const {
@@ -181,16 +193,34 @@ void ServedModels::Withdraw(const std::string& model) {
   auto models = std::make_shared<Models>(*Now());
   const bool was_served = models->erase(model) > 0;
   Exchange(std::move(models));
-  if (watcher_ && was_served) watcher_(model, false);
+  if (was_served) changes_.push_back({model, false});
+  Tell();
 }
 
 void ServedModels::Watch(Watcher changed) {
   const MutexLock lock(changing_);
-  watcher_ = std::move(changed);
-  if (!watcher_) return;
+  while (telling_) told_.Wait(changing_);  // The watcher before.
+  watcher_ = changed ? std::make_shared<const Watcher>(std::move(changed)) : nullptr;
   for (const auto& [name, model] : *Now()) {
-    watcher_(name, model.versions.contains(model.default_version) && !exhausted_);
+    changes_.push_back({name, model.versions.contains(model.default_version) && !exhausted_});
   }
+  Tell();
+}
+
+void ServedModels::Tell() {
+  if (telling_) return;  // That thread tells what is new, too.
+  telling_ = true;
+  while (!changes_.empty()) {
+    const Change change = std::move(changes_.front());
+    changes_.pop_front();
+    const std::shared_ptr<const Watcher> watcher = watcher_;
+    if (watcher == nullptr) continue;
+    changing_.Unlock();
+    (*watcher)(change.model, change.served);
+    changing_.Lock();
+  }
+  telling_ = false;
+  told_.NotifyAll();
 }
 
 std::shared_ptr<const ServedModels::Models> ServedModels::Now() const {

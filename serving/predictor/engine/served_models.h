@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -115,9 +116,10 @@ class ServedModels {
     return retirement_.WaitForEnds(most, deadline);
   }
 
-  // `changed` is told, one call at a time, of every model that is served now, and of each that is
-  // served from some moment on, or is not any more. Empty `model`: all of the server. Null: nobody
-  // is, as soon as this returns.
+  // `changed` is told, one call at a time and without a lock, of every model that is served now,
+  // and of each that is served from some moment on, or is not any more. Empty `model`: all of the
+  // server. Null: nobody is, as soon as this returns. Changes are told in their order, one that
+  // comes while another thread tells by that thread. REQUIRES: not called by a watcher.
   using Watcher = std::function<void(const std::string& model, bool served)>;
   void Watch(Watcher changed);
 
@@ -139,6 +141,9 @@ class ServedModels {
   std::shared_ptr<const Models> Now() const;
   static Result<const ServedModel*> FindModel(const Models& models, std::string_view model);
   void Exchange(std::shared_ptr<const Models> models) REQUIRES(changing_);
+  // Tells the watcher all that is to be told, unless another thread does. Gives the mutex back for
+  // each call.
+  void Tell() REQUIRES(changing_);
   void WithdrawFailed(const Engine* engine, bool exhausted);
   // What engines call back, while this lives.
   struct Hooks;
@@ -148,8 +153,16 @@ class ServedModels {
   Telemetry telemetry_;
   const TrafficSplit traffic_;
 
-  mutable Mutex changing_;                 // Held while a model is changed.
-  Watcher watcher_ GUARDED_BY(changing_);  // May be null.
+  struct Change {
+    std::string model;
+    bool served;
+  };
+
+  mutable Mutex changing_;                                        // Held while a model is changed.
+  std::shared_ptr<const Watcher> watcher_ GUARDED_BY(changing_);  // May be null.
+  std::deque<Change> changes_ GUARDED_BY(changing_);  // That the watcher is to be told of.
+  bool telling_ GUARDED_BY(changing_) = false;
+  CondVar told_;  // Signalled when `telling_` ends.
 
   // No atomic pointer: that of libstdc++ 12 is a race to ThreadSanitizer.
   std::map<std::string, std::set<int64_t>> withdrawn_ GUARDED_BY(changing_);

@@ -288,6 +288,7 @@ class Looping {
     ASSERT_TRUE(found.ok());
     EXPECT_EQ(Predict(found->get(), GoodInputs()).get().status.code(), StatusCode::kUnavailable);
     EXPECT_TRUE(WaitFor([&] { return served.withdrawn()["ranker"].contains(options_.looping); }));
+    served.Watch(nullptr);  // `told` is whole now.
   }
 
   std::map<std::string, bool> told;  // By the watcher.
@@ -313,6 +314,18 @@ class Looping {
  public:
   ServedModels served;
 };
+
+TEST(ServedModels, CallsTheWatcherWithoutALock) {
+  ServedModels served;
+  std::vector<std::pair<std::string, bool>> told;
+  served.Watch([&](const std::string& model, bool is_served) {
+    EXPECT_TRUE(served.withdrawn()[model].empty());  // Takes the lock of a change.
+    told.emplace_back(model, is_served);
+  });
+  served.Serve(Of(&served, "ranker", {1}));
+  served.Withdraw("ranker");
+  EXPECT_EQ(told, (std::vector<std::pair<std::string, bool>>{{"ranker", true}, {"ranker", false}}));
+}
 
 TEST(ServedModels, ALoopingCanaryIsWithdrawnAndTheOthersRecover) {
   Looping two({.slots = 2});
@@ -353,7 +366,6 @@ TEST(ServedModels, WithdrawnDefaultVersionSendsNoRequestToTheCanary) {
 TEST(ServedModels, NothingIsServedToHealthOnceAsManyWorkersAsSlotsWereReplaced) {
   Looping one({.slots = 1});
   one.Withdraw();
-  one.served.Watch(nullptr);
   EXPECT_TRUE(one.told.contains("") && !one.told.at(""));
   ExpectGood(one.Send("other").get());  // What is served is answered all the same.
 }
