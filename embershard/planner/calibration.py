@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
-from embershard.planner.fit import Measured, fit
+from embershard.planner.fit import Measured, fit, fit_places
+from embershard.planner.link import OPTIMIZER as STEP_OPTIMIZER
 from embershard.planner.link import Exchanged, measure_link
 from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
 from embershard.planner.measured_lookups import LookupSeconds, measure_lookups
@@ -20,15 +20,20 @@ from embershard.planner.measured_lookups import LookupSeconds, measure_lookups
 __all__ = ["calibrate"]
 
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
-CACHED_BYTES = 1 << 19
-"""Of a table whose rows lie in the cache."""
+TABLE_BYTES = {"cached": 1 << 22, "memory": 1 << 28}
+"""Of a table whose rows lie in the cache, as those of other tables do, and of one whose rows do
+not."""
 
-MEMORY_BYTES = 1 << 28
-"""Of a table whose rows do not."""
+BETWEEN_BYTES = 1 << 26
+"""Of a table whose rows lie in the cache in part."""
 
 DIMS = (16, 64, 128, 256)
 BAG_LENGTHS = (1, 8, 32)
 IDS = 1 << 14
+HOT_SHARE = 16
+"""Of a table in the cache: also one in so many rows is looked up alone, so that rows repeat."""
+
+CACHE_DIM = 32
 REPEATS = 5
 LEAST_SHARE = 0.1
 """Of a step's seconds that the exchange takes, should kernels seem to take them all."""
@@ -56,33 +61,38 @@ def calibrate(
     try:
         kernels, errors, repeats = dict[str, Kernel](), list[float](), list[float]()
         for optimizer in OPTIMIZERS:
-            costs = dict[str, RowCost]()
-            for place, size in (("cached", CACHED_BYTES), ("memory", MEMORY_BYTES)):
+            measured = list[list[Measured]]()
+            for place, size in TABLE_BYTES.items():
                 report(f"lookups and updates, {optimizer}, rows in {place}")
-                measured = list(_measure(optimizer, size))
-                for name in ("forward", "backward"):
-                    pairs = np.array([getattr(each, name) for each in measured])
-                    costs[f"{name}_{place}"], error = fit(measured, pairs.min(1))
-                    errors.append(error)
-                    repeats.append(float(np.median(abs(pairs[:, 0] / pairs[:, 1] - 1))))
-            kernels[optimizer] = Kernel(**costs)
+                measured.append(list(_measure(optimizer, size)))
+            kernels[optimizer], found = _kernel(measured)
+            errors += found
+            for each in (each for of_place in measured for each in of_place):
+                repeats += [abs(each.forward[0] / each.forward[1] - 1)]
+                repeats += [abs(each.backward[0] / each.backward[1] - 1)]
         lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
+        report("cache")
+        cache_bytes = _cache_bytes()
     finally:
         torch.set_num_threads(threads)
     report("messages between two processes")
     link, steps = measure_link()
-    exchange, error = _exchange(steps, kernels[OPTIMIZERS[0]])
+    exchange, error = _exchange(steps, kernels[STEP_OPTIMIZER])
+    errors.append(error)
+    own = [Measured(each.ids // 2, each.bags // 2, each.row_bytes) for each in steps]
+    batch, error = fit(own, np.array([each.own_seconds for each in steps]))
     errors.append(error)
     return Machine(
         processor=processor_name(),
         versions={"torch": torch.__version__, "python": platform.python_version()},
-        cache_bytes=float(_cache_bytes()),
+        cache_bytes=cache_bytes,
         kernels=kernels,
         lookups=lookups,
         exchange=exchange,
+        batch=batch,
         host=link,
         network=link,
-        repeat_error=float(np.mean(repeats)),
+        repeat_error=float(np.median(repeats)),
         fit_error=float(np.mean(errors)),
     )
 
@@ -97,12 +107,14 @@ def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
         states = [state for each in tables.states for state in each.values()]
         for tensor in [*tables.weights, *states]:
             tensor.fill_(1.0)  # The first write to a page costs more than any later one.
-        for length, share in product(BAG_LENGTHS, (1, 4)):
+        hot = (1, HOT_SHARE) if table_bytes == TABLE_BYTES["cached"] else (1,)
+        for length, share, part in product(BAG_LENGTHS, (1, 4), hot):
             bags = IDS // share // length
             offsets = torch.arange(0, bags * length + 1, length)
             forward, backward = list[float](), list[float]()
+            shape = REPEATS, bags * length
             for _ in range(2):
-                draws = torch.randint(rows, (REPEATS, bags * length), generator=generator)
+                draws = torch.randint(rows // part, shape, generator=generator) * part
                 seconds = [_seconds(tables.lookup, ids, offsets) for ids in draws]
                 forward.append(min(each[0] for each in seconds))
                 backward.append(min(each[1] for each in seconds))
@@ -112,7 +124,23 @@ def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
                 row_bytes=4 * dim,
                 forward=(forward[0], forward[1]),
                 backward=(backward[0], backward[1]),
+                rows=len(draws[0].unique()),
             )
+
+
+def _kernel(measured: Sequence[Sequence[Measured]]) -> tuple[Kernel, list[float]]:
+    """Costs of measurements with rows in the cache and in memory, and their errors."""
+    forward = [fit(each, np.array([min(one.forward) for one in each])) for each in measured]
+    backward, error = fit_places(
+        measured, [np.array([min(one.backward) for one in each]) for each in measured]
+    )
+    kernel = Kernel(
+        forward_cached=forward[0][0],
+        forward_memory=forward[1][0],
+        backward_cached=backward[0],
+        backward_memory=backward[1],
+    )
+    return kernel, [*(each for _, each in forward), error]
 
 
 def _seconds(
@@ -130,34 +158,35 @@ def _seconds(
 def _exchange(steps: list[Exchanged], kernel: Kernel) -> tuple[RowCost, float]:
     """What a step of tables in the cache costs beside their lookups and updates."""
     measured, seconds = list[Measured](), list[float]()
-    for ids, bags, row_bytes, total in steps:
+    for each in steps:
         passes = (kernel.forward_cached, kernel.backward_cached)
-        own = sum(
-            each.start + each.seconds(ids=ids, bags=bags, row_bytes=row_bytes) for each in passes
-        )
-        measured.append(Measured(ids, bags, row_bytes, (0.0, 0.0), (0.0, 0.0)))
-        seconds.append(max(total - own, total * LEAST_SHARE))
+        size = {"ids": each.ids, "bags": each.bags, "row_bytes": each.row_bytes}
+        own = sum(one.start + one.seconds(**size, rows=each.rows) for one in passes)
+        measured.append(Measured(**size))
+        seconds.append(max(each.seconds - own, each.seconds * LEAST_SHARE))
     return fit(measured, np.array(seconds))
 
 
-def _cache_bytes() -> int:
-    """Of the last cache, over the processors that share it."""
-    best = 1 << 20
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            size = (folder / "size").read_text().strip()
-            shared = (folder / "shared_cpu_list").read_text().strip()
-        except OSError:
-            continue
-        if size.endswith("K"):
-            best = max(best, int(size[:-1]) * 1024 // _count(shared))
-    return best
+def _cache_bytes() -> float:
+    """Of a cache that would make lookups in a table of ``BETWEEN_BYTES`` as long as they are, which
+    lie between those in smaller and in larger tables. What the system says of the last cache is
+    that of a whole processor, of which a virtual machine has a part."""
+    near, between, far = (
+        _lookup_seconds(size)
+        for size in (TABLE_BYTES["cached"], BETWEEN_BYTES, 2 * TABLE_BYTES["memory"])
+    )
+    share = (far - between) / (far - near) if far > near else 1.0
+    return max(min(share, 1.0) * BETWEEN_BYTES, float(TABLE_BYTES["cached"]))
 
 
-def _count(cpus: str) -> int:
-    """Processors of a list such as ``0-3,8``."""
-    total = 0
-    for part in cpus.split(","):
-        first, _, last = part.partition("-")
-        total += int(last or first) - int(first) + 1
-    return total
+def _lookup_seconds(table_bytes: int) -> float:
+    """Of a batch of random rows, the least of some."""
+    rows = torch.ones(table_bytes // (4 * CACHE_DIM), CACHE_DIM)
+    offsets = torch.arange(0, IDS, BAG_LENGTHS[1])
+    found = list[float]()
+    for _ in range(4 * REPEATS):
+        ids = torch.randint(len(rows), (IDS,))
+        started = time.thread_time()
+        torch.nn.functional.embedding_bag(ids, rows, offsets, mode="sum")
+        found.append(time.thread_time() - started)
+    return min(found)

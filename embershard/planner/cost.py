@@ -4,6 +4,8 @@
                     + ids in, vectors out, gradients in   (``Machine.exchange``; between hosts also
                                                            by its ``Link``)
 
+The update writes each distinct row of a batch once.
+
 A rank's step is the sum over its shards. A cut by rows divides ids, evenly or by counted accesses;
 a cut by columns repeats them.
 """
@@ -11,7 +13,7 @@ a cut by columns repeats them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -83,6 +85,13 @@ class Table:
             return np.asarray(row * (self.ids / self.rows), np.float64)
         return np.asarray(self.accesses_below[row] * (self.ids / self.accesses_below[-1]))
 
+    def distinct_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Rows before each of ``row`` that are looked up in a step."""
+        if self.accesses_below is None:
+            return np.asarray(row * -np.expm1(-self.ids / self.rows), np.float64)
+        rates = np.diff(self.accesses_below) * (self.ids / self.accesses_below[-1])
+        return np.concatenate([[0.0], np.cumsum(-np.expm1(-rates))])[row]
+
     def rows_by_rate(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lookups of a row in a step, and the number of rows with as many."""
         if self.accesses_below is None:
@@ -125,15 +134,19 @@ class Option:
     host_columns: int = 0
     """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
 
-    @property
-    def largest(self) -> float:
-        """Seconds of the heaviest shard."""
-        return float(self.seconds.max())
+    largest: float = field(init=False)
+    """Seconds of the heaviest shard."""
 
-    @property
-    def total(self) -> float:
-        """Seconds of all shards."""
-        return float(self.seconds.sum())
+    total: float = field(init=False)
+    """Seconds of all shards."""
+
+    largest_bytes: float = field(init=False)
+    total_bytes: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name, values in (("", self.seconds), ("_bytes", self.memory)):
+            object.__setattr__(self, f"largest{name}", float(values.max()))
+            object.__setattr__(self, f"total{name}", float(values.sum()))
 
 
 def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.float64]:
@@ -255,12 +268,13 @@ def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[
     """Of the lookups and of the updates of each shard, a step: ``(2, shards)``."""
     edges = np.array([row for row, _ in spans])
     ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
+    rows = table.distinct_below(edges[:, 1]) - table.distinct_below(edges[:, 0])
     row_bytes = np.array([column[1] - column[0] for _, column in spans], float) * FLOAT_BYTES
     kernel, cached = table.kernel, table.cached_share
     return np.array(
         [
-            cached * _pass(near, ids, table.bags, row_bytes)
-            + (1 - cached) * _pass(far, ids, table.bags, row_bytes)
+            cached * _pass(near, ids, table.bags, row_bytes, rows)
+            + (1 - cached) * _pass(far, ids, table.bags, row_bytes, rows)
             for near, far in (
                 (kernel.forward_cached, kernel.forward_memory),
                 (kernel.backward_cached, kernel.backward_memory),
@@ -274,6 +288,8 @@ def _pass(
     ids: NDArray[np.float64],
     bags: float | NDArray[np.float64],
     row_bytes: NDArray[np.float64],
+    rows: float | NDArray[np.float64] = 0.0,
 ) -> NDArray[np.float64]:
-    per_id = cost.id + row_bytes * cost.id_byte
-    return ids * per_id + bags * (cost.bag + row_bytes * cost.bag_byte)
+    pooled = bags * (cost.bag + row_bytes * cost.bag_byte)
+    written = rows * (cost.row + row_bytes * cost.row_byte)
+    return ids * (cost.id + row_bytes * cost.id_byte) + pooled + written

@@ -31,24 +31,30 @@ class Part(BaseModel):
 
 class RowCost(Part):
     """Seconds of one pass over a batch: ``ids * (id + row_bytes * id_byte) + bags * (bag +
-    row_bytes * bag_byte)``, and ``start`` for the call."""
+    row_bytes * bag_byte) + rows * (row + row_bytes * row_byte)``, and ``start`` for the call."""
 
     start: Seconds
     id: Seconds
     id_byte: Seconds
     bag: Seconds
     bag_byte: Seconds
+    row: Seconds = 0.0
+    """Of each distinct row of a batch: an update writes it once, however often it is looked up."""
 
-    def seconds(self, *, ids: float, bags: float, row_bytes: float) -> float:
+    row_byte: Seconds = 0.0
+
+    def seconds(self, *, ids: float, bags: float, row_bytes: float, rows: float = 0.0) -> float:
         """Of a pass, without the start.
 
         Args:
             ids: looked up.
             bags: that they are pooled into.
             row_bytes: of the shard's columns.
+            rows: distinct rows among the ids.
         """
         per_id = self.id + row_bytes * self.id_byte
-        return ids * per_id + bags * (self.bag + row_bytes * self.bag_byte)
+        pooled = bags * (self.bag + row_bytes * self.bag_byte)
+        return ids * per_id + pooled + rows * (self.row + row_bytes * self.row_byte)
 
     def scaled(self, factor: float) -> RowCost:
         """Every cost times ``factor``."""
@@ -92,7 +98,7 @@ class Machine(Part):
     """Of the libraries that were measured."""
 
     cache_bytes: Positive
-    """Of the last cache that one rank has to itself."""
+    """Of the cache that one rank has to itself: lookups in larger tables take longer."""
 
     kernels: dict[str, Kernel]
     """By the optimizer's name."""
@@ -103,6 +109,11 @@ class Machine(Part):
     exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
     """Of the rank that holds a shard, beside its kernels: ids received, vectors sent, gradients
     received. Zeros: not measured."""
+
+    batch: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
+    """Of every rank, for its own batch, whatever the plan: ids sorted and sent, vectors received
+    and put side by side, gradients sent. ``row_bytes`` are those of a bag's vector. Zeros: not
+    measured."""
 
     host: Link
     """Between ranks of one host."""

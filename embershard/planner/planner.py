@@ -252,7 +252,7 @@ class EmbeddingShardingPlanner:
         caps: Any,
         error: InfeasibleError,
     ) -> str:
-        needed = sum(min(float(each.memory.sum()) for each in cuts) for cuts in options)
+        needed = sum(min(each.total_bytes for each in cuts) for cuts in options)
         total = float(caps.sum())
         kept = f"{self._reservation:.0%} of each rank's memory is reserved"
         if needed > total:
@@ -318,7 +318,7 @@ class EmbeddingShardingPlanner:
 
 def _largest(tables: Sequence[Table], options: Sequence[Sequence[Option]]) -> str:
     """Names and sizes of the tables that take most memory."""
-    sizes = [min(float(each.memory.sum()) for each in cuts) for cuts in options]
+    sizes = [min(each.total_bytes for each in cuts) for cuts in options]
     order = sorted(range(len(tables)), key=lambda at: -sizes[at])[:LARGEST_SHOWN]
     return ", ".join(f"{tables[at].name!r} {megabytes_text(sizes[at])} MB" for at in order)
 

@@ -16,8 +16,8 @@ from embershard.planner import (
     Topology,
     read_machine,
 )
-from embershard.planner.cost import Table, Workload, cached_shares, options_of
-from embershard.planner.fit import Measured, fit
+from embershard.planner.cost import Table, Workload, cached_shares, kernel_seconds, options_of
+from embershard.planner.fit import Measured, fit, fit_places
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
 from embershard.sharding import EmbeddingBagCollectionSharder, ShardingPlan
 from embershard.sharding.types import check_module_plan
@@ -313,6 +313,46 @@ def test_costs_are_found_again_in_exact_measurements():
     found, error = fit(measured, seconds)
     assert error < 1e-9
     assert found.model_dump() == pytest.approx(cost.model_dump(), abs=1e-15)
+
+
+def test_costs_of_distinct_rows_are_found_again_in_exact_measurements():
+    common = {"start": 1e-4, "id": 1e-8, "id_byte": 0, "bag": 3e-9, "bag_byte": 2e-11}
+    costs = [RowCost(**common, row=4e-7, row_byte=0), RowCost(**common, row=5e-7, row_byte=1e-10)]
+    measured = [
+        Measured(ids=ids, bags=ids // length, row_bytes=row_bytes, rows=ids // share)
+        for ids in (4096, 16384)
+        for length in (1, 8, 32)
+        for row_bytes in (64, 256, 1024)
+        for share in (1, 7)
+    ]
+    seconds = [
+        np.array([cost.start + cost.seconds(**_size(each)) for each in measured]) for cost in costs
+    ]
+    found, error = fit_places([measured, measured], seconds)
+    assert error < 1e-9
+    for one, cost in zip(found, costs, strict=True):
+        assert one.model_dump() == pytest.approx(cost.model_dump(), abs=1e-15)
+
+
+def _size(each):
+    return {
+        "ids": each.ids, "bags": each.bags, "row_bytes": each.row_bytes, "rows": each.rows
+    }  # fmt: skip
+
+
+def test_an_update_writes_each_row_of_a_batch_once():
+    by_row = ZERO.model_copy(update={"row": 1e-6})
+    kernel = Kernel(
+        forward_cached=ZERO, forward_memory=ZERO, backward_cached=by_row, backward_memory=by_row
+    )
+    halves = [((0, 50), (0, 8)), ((50, 100), (0, 8))]
+    # 10,000 lookups reach all of 100 rows; by counts, those of the first two alone.
+    (_, alike) = kernel_seconds(kernel_table(ids=1e4, kernel=kernel), halves)
+    assert alike == pytest.approx([50e-6, 50e-6])
+    below = np.concatenate([[0.0, 5.0], np.full(99, 10.0)])
+    hot = kernel_table(ids=1e4, kernel=kernel, accesses_below=below)
+    (_, skewed) = kernel_seconds(hot, halves)
+    assert skewed == pytest.approx([2e-6, 0.0])
 
 
 def test_a_calibration_is_read_back(tmp_path):
