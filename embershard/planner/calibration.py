@@ -124,7 +124,7 @@ def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
                 row_bytes=4 * dim,
                 forward=(forward[0], forward[1]),
                 backward=(backward[0], backward[1]),
-                rows=len(draws[0].unique()),
+                rows=len(np.unique(draws[0].numpy())),
             )
 
 
@@ -160,9 +160,12 @@ def _exchange(steps: list[Exchanged], kernel: Kernel) -> tuple[RowCost, float]:
     measured, seconds = list[Measured](), list[float]()
     for each in steps:
         passes = (kernel.forward_cached, kernel.backward_cached)
-        size = {"ids": each.ids, "bags": each.bags, "row_bytes": each.row_bytes}
-        own = sum(one.start + one.seconds(**size, rows=each.rows) for one in passes)
-        measured.append(Measured(**size))
+        own = sum(
+            one.start
+            + one.seconds(ids=each.ids, bags=each.bags, row_bytes=each.row_bytes, rows=each.rows)
+            for one in passes
+        )
+        measured.append(Measured(each.ids, each.bags, each.row_bytes))
         seconds.append(max(each.seconds - own, each.seconds * LEAST_SHARE))
     return fit(measured, np.array(seconds))
 

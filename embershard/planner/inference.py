@@ -2,6 +2,7 @@
 
 1. Load: requests say what a batch looks up, and how often the same rows.
 2. Base: whole tables and columns, searched as in training; by rows only if memory asks for it.
+   A table with more lookups than one device's part of them may also be whole on several devices.
 3. Replicas: sets of hot small tables, of growing size, are put on every device that has memory,
    the rest is searched again, and the set with the shortest batches stays.
 """
@@ -22,7 +23,12 @@ from embershard.package.rectangles import Shard
 from embershard.planner.cost import Option
 from embershard.planner.fleet import Fleet
 from embershard.planner.inference_cost import ServedTable, device_seconds, served_tables
-from embershard.planner.inference_options import inference_options, replica_option, shards_of
+from embershard.planner.inference_options import (
+    inference_options,
+    partial_replicas,
+    replica_option,
+    shards_of,
+)
 from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine
 from embershard.planner.placement_constraints import check_constraints
@@ -33,6 +39,9 @@ __all__ = ["Layout", "ServingPlanError", "plan_package", "solve"]
 NO_CAP = 1e18
 GAIN = 0.995
 """More replicas must shorten a batch to this."""
+
+WORSE_MAX = 2
+"""Sets of replicas in a row that do not, after which no larger one is tried."""
 
 
 class ServingPlanError(InputError):
@@ -158,6 +167,10 @@ def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
         for each in problem.tables
     ]
     replicas = [replica_option(each, mean, devices) for each in problem.tables]
+    part = sum(each.total for each in replicas) / devices
+    for at, each in enumerate(problem.tables):
+        if replicas[at].total > part and cuts[at] and _may_replicate(problem, at):
+            cuts[at] += partial_replicas(each, mean, devices)
     always = [at for at, each in enumerate(cuts) if not each]
     best = _searched(problem, cuts, replicas, frozenset(always))
     bound = lower_bound(
@@ -165,15 +178,17 @@ def _with_replicas(problem: Problem, *, rows: bool) -> Layout:
         speeds=np.ones(devices),
         caps=np.full(devices, problem.cap),
     )
+    worse = 0
     for chosen in _replica_sets(problem, cuts, replicas, always):
-        if best.batch_seconds * GAIN <= bound:
+        if best.batch_seconds * GAIN <= bound or worse == WORSE_MAX:
             break
         try:
             found = _searched(problem, cuts, replicas, chosen)
         except InfeasibleError:
             break  # A larger set leaves less memory yet.
+        worse += 1
         if found.batch_seconds < best.batch_seconds * GAIN:
-            best = found
+            best, worse = found, 0
     return best
 
 

@@ -10,11 +10,12 @@ from embershard.errors import InputError
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.cost import Option
-from embershard.planner.inference_cost import ServedTable, shard_bytes, shard_cost
+from embershard.planner.inference_cost import CHUNKS, ServedTable, shard_bytes, shard_cost
 from embershard.planner.lookup_load import Batches
 
-__all__ = ["inference_options", "replica_option", "shards_of"]
+__all__ = ["inference_options", "partial_replicas", "replica_option", "shards_of"]
 
+REPLICATE = "replicate"
 SECONDS_OF_BYTE = 1e-21
 """Of stored rows: between equal loads the one with fewer bytes wins."""
 
@@ -66,17 +67,27 @@ def inference_options(
 
 def replica_option(table: ServedTable, mean: Batches, devices: int) -> Option:
     """Whole on every device, each with an equal part of the lookups."""
+    return _replicas(table, mean, devices, host_columns=devices)
+
+
+def partial_replicas(table: ServedTable, mean: Batches, devices: int) -> list[Option]:
+    """Whole on 2, 4 .. of the devices, at most one for each chunk of a batch."""
+    counts = (1 << power for power in range(1, CHUNKS.bit_length()))
+    return [_replicas(table, mean, count) for count in counts if count < devices]
+
+
+def _replicas(table: ServedTable, mean: Batches, count: int, host_columns: int = 0) -> Option:
     spec = table.spec
-    everywhere = Shard(
-        table=spec.name, rows=(0, spec.rows), columns=(0, spec.dim), devices=tuple(range(devices))
+    whole = Shard(
+        table=spec.name, rows=(0, spec.rows), columns=(0, spec.dim), devices=tuple(range(count))
     )
-    seconds, _ = shard_cost(everywhere, table, mean)
+    seconds, _ = shard_cost(whole, table, mean)
     return Option(
-        "replicate",
-        ((everywhere.rows, everywhere.columns),) * devices,
-        np.full(devices, float(seconds[0]) / devices + SECONDS_OF_BYTE * spec.table_bytes),
-        np.full(devices, float(spec.table_bytes)),
-        host_columns=devices,
+        REPLICATE,
+        ((whole.rows, whole.columns),) * count,
+        np.full(count, float(seconds[0]) / count + SECONDS_OF_BYTE * spec.table_bytes),
+        np.full(count, float(spec.table_bytes)),
+        host_columns=host_columns,
     )
 
 
@@ -87,19 +98,22 @@ def _option(table: ServedTable, mean: Batches, kind: str, rows: int, columns: in
         for column in cut_evenly(spec.dim, columns, DIM_MULTIPLE)
         for row in cut_evenly(spec.rows, rows, 1)
     ]
-    shards = [
-        Shard(table=spec.name, rows=row, columns=column, devices=(0,)) for row, column in spans
-    ]
-    memory = np.array([shard_bytes(each, spec) for each in shards])
-    seconds = np.array([float(shard_cost(each, table, mean)[0][0]) for each in shards])
+    found = dict[tuple[int, int, bool], tuple[float, float]]()  # Most shards are alike.
+    sizes = [(row[1] - row[0], column[1] - column[0], row[0] > 0) for row, column in spans]
+    for size, (row, column) in zip(sizes, spans, strict=True):
+        if size not in found:
+            shard = Shard(table=spec.name, rows=row, columns=column, devices=(0,))
+            cost = float(shard_cost(shard, table, mean)[0][0])
+            found[size] = cost, shard_bytes(shard, spec)
+    seconds, memory = np.array([found[size] for size in sizes]).T
     return Option(kind, tuple(spans), seconds + SECONDS_OF_SHARD + SECONDS_OF_BYTE * memory, memory)
 
 
 def shards_of(name: str, option: Option, ranks: Sequence[int]) -> list[Shard]:
     """The shards of a table on these devices."""
-    if option.sharding_type == "replicate":
+    if option.sharding_type == REPLICATE:
         row, column = option.spans[0]
-        return [Shard(table=name, rows=row, columns=column, devices=tuple(sorted(ranks)))]
+        return [Shard(table=name, rows=row, columns=column, devices=tuple(sorted(set(ranks))))]
     return [
         Shard(table=name, rows=row, columns=column, devices=(device,))
         for (row, column), device in zip(option.spans, ranks, strict=True)

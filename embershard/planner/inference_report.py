@@ -116,19 +116,20 @@ def size_load(
 
 
 def _with_shares(problem: Problem, layout: Layout) -> list[list[Option]]:
-    """The options, with the parts of replicas' lookups that each device gets in the mean batch."""
+    """The options, with the parts of lookups in replicas on all devices that each device gets in
+    the mean batch."""
     mean, devices = problem.mean, len(problem.fleet.devices)
     tables = {each.spec.name: each for each in problem.tables}
-    single = [each for each in layout.shards if len(each.devices) == 1]
-    several = [each for each in layout.shards if len(each.devices) > 1]
-    fixed, _ = device_seconds(single, tables, mean, devices)
+    some = [each for each in layout.shards if len(each.devices) < max(devices, 2)]
+    everywhere = [each for each in layout.shards if len(each.devices) == devices > 1]
+    fixed, _ = device_seconds(some, tables, mean, devices)
     found, _ = device_seconds(layout.shards, tables, mean, devices)
-    work = sum(float(shard_cost(each, tables[each.table], mean)[0][0]) for each in several)
+    work = sum(float(shard_cost(each, tables[each.table], mean)[0][0]) for each in everywhere)
     parts = (found - fixed)[0] / work if work else np.full(devices, 1 / devices)
     options = list[list[Option]]()
     for each, chosen in zip(layout.options, layout.placed.chosen, strict=True):
         option = each[chosen]
-        if option.sharding_type == "replicate":
+        if option.host_columns:
             option = replace(option, seconds=option.total * parts)
         options.append([*each[:chosen], option, *each[chosen + 1 :]])
     return options

@@ -112,9 +112,9 @@ def lower_bound(options: Sequence[Sequence[Option]], *, speeds: Floats, caps: Fl
     For a bound T, the linear programme chooses a mixture of the options of each table whose largest
     shard takes at most T on the fastest rank, and minimises seconds in all under bytes in all. Its
     value is that of its dual in one multiplier, which is concave. T is a bound if the value is
-    above what the ranks do in T. Options too large for every T count as they are.
+    above what the ranks do in T. Options with a shard that no rank has memory for are left out.
     """
-    totals, largest, memory = _padded(options)
+    totals, largest, memory = _padded(options, float(caps.max()))
     low, high = 0.0, float(totals.min(1).sum() / speeds.min()) + float(largest.min(1).max())
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -152,15 +152,17 @@ def _dual(cost: Floats, memory: Floats, cap: float) -> float:
     return best
 
 
-def _padded(options: Sequence[Sequence[Option]]) -> tuple[Floats, Floats, Floats]:
-    """Totals, largest shards and bytes ``(tables, options)``; what is not there costs inf."""
+def _padded(options: Sequence[Sequence[Option]], cap: float) -> tuple[Floats, Floats, Floats]:
+    """Totals, largest shards and bytes ``(tables, options)``; what is not there, or has a shard
+    over ``cap`` bytes beside options that have none, costs inf."""
     shape = len(options), max(map(len, options))
     totals, largest, memory = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
     for row, each in enumerate(options):
-        for column, option in enumerate(each):
+        fitting = [option for option in each if option.largest_bytes <= cap]
+        for column, option in enumerate(fitting or each):
             totals[row, column] = option.total
             largest[row, column] = option.largest
-            memory[row, column] = option.memory.sum()
+            memory[row, column] = option.total_bytes
     return totals, largest, memory
 
 
@@ -170,8 +172,8 @@ def _choose(problem: _Problem, most: float) -> list[int]:
     chosen = list[int]()
     limit, cap = most * problem.speeds.max(), problem.caps.max()
     for each in problem.options:
-        fitting = [at for at, option in enumerate(each) if option.memory.max() <= cap]
-        fitting = fitting or [min(range(len(each)), key=lambda at: each[at].memory.max())]
+        fitting = [at for at, option in enumerate(each) if option.largest_bytes <= cap]
+        fitting = fitting or [min(range(len(each)), key=lambda at: each[at].largest_bytes)]
         small = [at for at in fitting if each[at].largest <= limit]
         if small:
             chosen.append(min(small, key=lambda at: each[at].total))
@@ -196,11 +198,11 @@ def _assign(problem: _Problem, chosen: list[int], bound: float) -> Placement:
                 failure = error
         assert failure is not None
         options = problem.options[failure.table]
-        now = options[chosen[failure.table]].memory.max()
-        smaller = [at for at, each in enumerate(options) if each.memory.max() < now]
+        now = options[chosen[failure.table]].largest_bytes
+        smaller = [at for at, each in enumerate(options) if each.largest_bytes < now]
         if not smaller:
             raise failure
-        chosen[failure.table] = max(smaller, key=lambda at: options[at].memory.max())
+        chosen[failure.table] = max(smaller, key=lambda at: options[at].largest_bytes)
 
 
 def _assign_in_order(

@@ -86,6 +86,14 @@ def test_rows_are_cut_only_if_memory_asks_for_it():
     ]  # fmt: skip
 
 
+def test_a_heavy_table_is_replicated_on_as_many_devices_as_have_room():
+    # Each device has room for one table; cut by columns, each part would look up all ids.
+    tables = [table_spec("hot", 100), table_spec("cold", 100), table_spec("cool", 100)]
+    found = solved(tables, [80, 30, 30], 4, memory=100 * 12 * 3 // 2)
+    assert len(places(found)["hot"]) == 2
+    assert found.batch_seconds == pytest.approx(40e-6)
+
+
 def test_replicas_keep_to_the_memory_of_a_device():
     tables = [table_spec("hot", 100), table_spec("cold", 1000)]
     memory = 100 * 12 + 1000 * 12 - 1

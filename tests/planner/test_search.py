@@ -51,6 +51,12 @@ def test_bound_counts_the_cut_that_memory_forces():
     assert tight == pytest.approx(5.0)
 
 
+def test_bound_leaves_out_a_shard_that_no_rank_has_memory_for():
+    table = [option([2.0], [8.0]), option([3.0, 3.0], [4.0, 4.0])]
+    assert lower_bound([table], speeds=np.ones(2), caps=np.full(2, 9.0)) == pytest.approx(2.0)
+    assert lower_bound([table], speeds=np.ones(2), caps=np.full(2, 5.0)) == pytest.approx(3.0)
+
+
 def test_a_large_table_is_cut_to_balance_ranks():
     # Two shards of 5.1 and two of 0.6; uncut, the smaller table would make it 6.1.
     found = run([cuts(10.0), cuts(1.0)])
