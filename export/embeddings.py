@@ -73,7 +73,7 @@ class Layout:
     """Tables and lookups of a module, and where what they give lies."""
 
     tables: Mapping[str, Tensor]
-    """By name, float32 ``(rows, dim)``: the module's own, no copy but of FP16 tables."""
+    """By name, ``(rows, dim)``, float32, or float16 of FP16 tables: the module's own."""
 
     pooled: tuple[TableLookup, ...]
     """In the order of their columns."""
@@ -171,7 +171,7 @@ def _prefix(module: EmbeddingModule) -> str:
 def _weights(module: EmbeddingModule) -> dict[str, Tensor]:
     prefix = _prefix(module)
     return {
-        key.removeprefix(prefix).removesuffix(".weight"): weight.float()  # itself unless FP16
+        key.removeprefix(prefix).removesuffix(".weight"): weight
         for key, weight in module.state_dict().items()
         if key.startswith(prefix)
     }

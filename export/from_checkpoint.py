@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,14 +13,20 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from embershard.errors import DataError, ExportError
+from embershard.errors import DataError, ExportError, InputError
 from embershard.export.compiled_modules import uncompiled_name
 from embershard.export.exporter import ExportProgress, export_model
 from embershard.export.pruning import PrunedTable, prune_rows
 from embershard.export.weights import Weights
 from embershard.package.schema import Schema
 from embershard.sharding.counters import read_access_counts
-from embershard.training import check_state, latest_checkpoint, load_checkpoint, load_state
+from embershard.training import (
+    MappedTables,
+    check_state,
+    latest_checkpoint,
+    load_checkpoint,
+    load_state,
+)
 from embershard.training.checkpoint import STATE
 from embershard.training.state import read_state
 
@@ -56,7 +61,9 @@ def export_checkpoint(
         devices: what the default plan places the tables on.
         plan: how, as in ``export_model``.
         model: ``package.module:factory``; ``factory()`` gives the module, whose weights are then
-            replaced by those at ``path``, and its schema. None: the checkpoint tells.
+            replaced by those at ``path``, and its schema. Tables that it builds on device meta
+            are read chunk by chunk, those of a checkpoint of ours too: they need to fit on the
+            disk of ``out`` only. None: the checkpoint tells.
         min_accesses: rows that training looked up less often are left out; see ``prune_rows``.
             The checkpoint has counts then (``training.count_accesses``). None: all rows stay.
         pruned: called with what was left out, by table.
@@ -70,15 +77,21 @@ def export_checkpoint(
         ExportError: a factory that cannot be used; besides, what `export_model` raises.
     """
     path = Path(path)
-    with ExitStack() as stack:
+    with TemporaryDirectory(prefix=".export.", dir=_near(out)) as folder:
+        # Read chunk by chunk into files: no table needs to fit in memory.
+        mapped = MappedTables(folder)
         if model is None:
-            # Read chunk by chunk into files: no table needs to fit in memory.
-            tables = stack.enter_context(TemporaryDirectory(prefix=".export.", dir=_near(out)))
-            checkpoint = load_checkpoint(path, mapped=tables)
+            checkpoint = load_checkpoint(path, mapped=mapped)
             module, schema, samples = checkpoint.module, checkpoint.schema, checkpoint.samples
         else:
-            (module, schema), samples = _made_by(model), None
-            _load_weights(module, path)
+            (module, schema), samples = _made_by(model, mapped), None
+            _load_weights(module, path, mapped)
+
+        def written(done: ExportProgress) -> None:
+            mapped.release()
+            if progress is not None:
+                progress(done)
+
         if min_accesses is not None:
             found = _access_counts(path)
             kept = prune_rows(module, schema, found, min_accesses=min_accesses)
@@ -93,7 +106,7 @@ def export_checkpoint(
             devices=devices,
             plan=plan,
             samples=samples,
-            progress=progress,
+            progress=written,
         )
 
 
@@ -112,7 +125,7 @@ def _near(out: str | Path) -> Path:
     return next(each for each in Path(out).absolute().parents if each.is_dir())
 
 
-def _made_by(model: str) -> tuple[nn.Module, Schema]:
+def _made_by(model: str, mapped: MappedTables) -> tuple[nn.Module, Schema]:
     made = _call(_factory(model), model)
     if not (
         isinstance(made, tuple)
@@ -125,6 +138,10 @@ def _made_by(model: str) -> tuple[nn.Module, Schema]:
         raise ExportError(
             f"model {model!r}: expected the factory to return (torch.nn.Module, Schema), got {got}"
         )
+    try:
+        mapped.place(made[0])
+    except InputError as error:
+        raise ExportError(f"model {model!r}: {error}") from error
     return made[0], made[1]
 
 
@@ -155,7 +172,7 @@ def _call(factory: Callable[[], Any], model: str) -> Any:
         ) from error
 
 
-def _load_weights(module: nn.Module, path: Path) -> None:
+def _load_weights(module: nn.Module, path: Path, mapped: MappedTables) -> None:
     if path.is_file():
         state = _read_state(path)
         if state.keys() != module.state_dict().keys():
@@ -163,9 +180,9 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         check_state(module, {name: tensor.shape for name, tensor in state.items()}, where=path)
         module.load_state_dict(state)
     elif (path / STATE_METADATA).is_file():
-        read_state(module, path)
+        read_state(module, path, mapped=mapped)
     else:
-        load_state(module, latest_checkpoint(path))
+        load_state(module, latest_checkpoint(path), mapped=mapped)
 
 
 def _read_state(file: Path) -> Mapping[str, Tensor]:

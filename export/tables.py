@@ -42,7 +42,7 @@ def write_table(
     *,
     written: Callable[[int], None],
 ) -> TableSpec:
-    """Quantize and write one table, float32 ``(rows, dim)`` on any device, slice by slice;
+    """Quantize and write one table, float32 or float16 ``(rows, dim)`` on any device, slice by slice;
     ``written`` gets the rows of each. Returns what the manifest says of it, the mean squared and
     the largest error included."""
     error = _Error()
@@ -57,7 +57,7 @@ def write_table(
 
 def stored_rows(weight: Tensor, rows: Tensor, kind: WeightType) -> NDArray[np.float32]:
     """What the stored form of some rows, int64 ``(n,)``, reads back as: float32 ``(n, dim)``."""
-    chosen = weight.detach()[rows.to(weight.device)].cpu()
+    chosen = weight.detach()[rows.to(weight.device)].cpu().float()
     row_format = RowFormat(kind, weight.shape[1])
     return row_format.dequantize_rows(quantize_rows(chosen, kind).numpy())
 
@@ -67,7 +67,7 @@ def _stored_slices(
 ) -> Iterator[NDArray[np.uint8]]:
     rows = max(1, math.ceil(SLICE_BYTES / (4 * row_format.dim)))
     for start in range(0, len(weight), rows):
-        part = weight.detach()[start : start + rows].cpu()
+        part = weight.detach()[start : start + rows].cpu().float()
         stored = quantize_rows(part, row_format.weights).numpy()
         error.add(row_format.dequantize_rows(stored) - part.numpy())
         yield stored

@@ -152,8 +152,9 @@ def add_export(commands: Any) -> None:
         "--model",
         metavar="PACKAGE.MODULE:FACTORY",
         help="your own model: a function without arguments that gives (module, schema), whose "
-        "weights are those of CHECKPOINT; imported from the current folder or what is installed "
-        "(default: the model that CHECKPOINT names)",
+        "weights are those of CHECKPOINT; imported from the current folder or what is installed; "
+        "tables on device meta are read chunk by chunk and need not fit in memory (default: the "
+        "model that CHECKPOINT names)",
     )
     _add_choices(add)
     command.set_defaults(run=_export)

@@ -8,8 +8,6 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-__all__ = ["AccessCounts"]
-
 
 class AccessCounts:
     """Counts of several tables in one buffer, 8 bytes a row.

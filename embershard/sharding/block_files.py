@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,8 +41,6 @@ from torch.distributed.checkpoint.planner import (
 )
 
 from embershard.errors import DataError
-
-__all__ = ["Block", "SavedTensor", "read_blocks", "read_saved", "write_blocks"]
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
@@ -136,13 +134,20 @@ def read_saved(folder: Path) -> dict[str, SavedTensor | None]:
         ) from error
 
 
-def read_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) -> None:
+def read_blocks(
+    blocks: Iterable[Block],
+    folder: Path,
+    *,
+    group: Any = None,
+    after_chunk: Callable[[], None] | None = None,
+) -> None:
     """Read blocks in place.
 
     Args:
         blocks: of this rank, of tensors in the folder, with the sizes saved there.
         folder: that ``write_blocks`` wrote, or torch.distributed.checkpoint.
         group: the ranks, all of which call this. None: this process alone.
+        after_chunk: called when what overlaps a saved chunk was copied.
 
     Raises:
         DataError: some rank cannot read its blocks: the same message on every rank.
@@ -152,7 +157,7 @@ def read_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) -> 
             state_dict_loader.load(
                 {},
                 storage_reader=FileSystemReader(folder),
-                planner=_LoadPlanner(list(blocks)),
+                planner=_LoadPlanner(list(blocks), after_chunk),
                 process_group=group,
                 no_dist=group is None,
             )
@@ -191,8 +196,8 @@ class _SavePlanner(SavePlanner):
 
 
 class _LoadPlanner(LoadPlanner):
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: Sequence[Block], after_chunk: Callable[[], None] | None) -> None:
+        self._blocks, self._after_chunk = blocks, after_chunk
         self._metadata: Metadata | None = None
 
     def set_up_planner(
@@ -228,7 +233,8 @@ class _LoadPlanner(LoadPlanner):
         return into
 
     def commit_tensor(self, read_item: ReadItem, tensor: Tensor) -> None:
-        """Nothing: the tensor is a view of its block."""
+        if self._after_chunk is not None:  # The tensor is a view of its block.
+            self._after_chunk()
 
 
 def _chunks(block: Block) -> Iterator[Block]:

@@ -42,8 +42,6 @@ from embershard.sharding.held_tables import (
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead, column_ranges, row_wise_blocks
 
-__all__ = ["AsyncStateWriter", "load_state", "save_state", "state_blocks"]
-
 STATE = "optimizer.state."
 NO_WEIGHTS = ("optimizer.", "training.")
 """Begin of keys that are no weights, unless the module has some of that name."""

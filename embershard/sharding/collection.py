@@ -23,8 +23,6 @@ from embershard.sharding.outgoing import Sorter
 from embershard.sharding.tables import ShardedTables, fill_shard
 from embershard.sharding.types import ParameterSharding, ShardingType
 
-__all__ = ["CollectionShards", "fill_replicas", "split_replicated"]
-
 _TORCHREC_STATES = MappingProxyType({"momentum": "momentum1"})
 
 

@@ -19,13 +19,6 @@ from embershard.sharding.held_tables import HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.tables import LocalShard
 
-__all__ = [
-    "counters_of_replicas",
-    "counters_of_shard",
-    "read_access_counts",
-    "saved_replica_accesses",
-]
-
 ACCESSES = "training.accesses."
 
 

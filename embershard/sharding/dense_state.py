@@ -13,8 +13,6 @@ from embershard.sharding.block_files import Block, SavedTensor
 from embershard.sharding.held_tables import HeldTable
 from embershard.sharding.tables import LocalShard
 
-__all__ = ["dense_state", "read_dense_state"]
-
 
 def dense_state(
     table: HeldTable, local: LocalShard, optimizer: torch.optim.Optimizer | None

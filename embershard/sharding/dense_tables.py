@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["DenseTables"]
-
 
 class DenseTables:
     """As ``FusedTables``, with gradients the size of the tables.

@@ -20,8 +20,6 @@ from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ParameterSharding
 from embershard.sharding.vector_exchange import QCommsConfig
 
-__all__ = ["ShardedEmbeddingCollection"]
-
 
 class ShardedEmbeddingCollection(nn.Module):
     """As ``EmbeddingCollection``, for the batch of this rank, over the tables of all ranks.

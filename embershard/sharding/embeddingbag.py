@@ -29,8 +29,6 @@ from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ParameterSharding
 from embershard.sharding.vector_exchange import QCommsConfig
 
-__all__ = ["ShardedEmbeddingBagCollection"]
-
 
 class ShardedEmbeddingBagCollection(nn.Module):
     """As ``EmbeddingBagCollection``, for the batch of this rank, over the tables of all ranks.

@@ -12,8 +12,6 @@ import torch.distributed as dist
 
 from embershard.errors import EmbershardError, InputError
 
-__all__ = ["ShardingEnv", "agree", "from_rank_0"]
-
 Built = TypeVar("Built")
 
 TIMEOUT = timedelta(minutes=5)

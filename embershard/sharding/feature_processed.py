@@ -14,8 +14,6 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.types import ParameterSharding
 from embershard.sharding.vector_exchange import QCommsConfig
 
-__all__ = ["ShardedFeatureProcessedEmbeddingBagCollection"]
-
 
 class ShardedFeatureProcessedEmbeddingBagCollection(nn.Module):
     """As ``FeatureProcessedEmbeddingBagCollection``, over the tables of all ranks.

@@ -15,8 +15,6 @@ from embershard.sharding.plan import tables_of
 from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ShardingType
 
-__all__ = ["HeldTable", "group_of", "held_tables", "inner_module", "weight_key", "whole_tensors"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTable:

@@ -23,8 +23,6 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing, Sorter
 
-__all__ = ["Incoming", "InputDist", "Receiver"]
-
 FAILED, ENDED = 1, 2
 
 

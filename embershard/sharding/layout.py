@@ -24,8 +24,6 @@ from embershard.modules import DataType, EmbeddingBagConfig, EmbeddingConfig, Po
 from embershard.package.rectangles import Shard
 from embershard.sharding.types import ParameterSharding
 
-__all__ = ["Bucket", "Copy", "Layout", "Lookup", "Part", "Span", "add_copy", "build_layout"]
-
 
 class Span(NamedTuple):
     """A range, its end excluded."""

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["LookupClock"]
-
 
 class LookupClock:
     """CPU seconds of the kernels of one collection in training: of all threads of the process."""

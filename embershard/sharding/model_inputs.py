@@ -14,8 +14,6 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist
 from embershard.sharding.sharders import ShardedCollection
 
-__all__ = ["Exchange", "ModelInputs"]
-
 Path: TypeAlias = tuple[str | int, ...]
 """Name of an argument, then attributes, keys and positions within it."""
 

@@ -27,8 +27,6 @@ from embershard.sharding.sharders import (
 )
 from embershard.sharding.types import ShardingPlan, check_module_plan
 
-__all__ = ["DistributedModelParallel"]
-
 
 class DistributedModelParallel(nn.Module):
     """A model that trains on all ranks: its collections by a plan, the rest as replicas.

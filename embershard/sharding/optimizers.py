@@ -13,15 +13,6 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.kernels import FUSED_OPTIMIZERS, FusedOptimizer, check_optimizer_on
 
-__all__ = [
-    "LAMB",
-    "PartialRowWiseAdam",
-    "RowWiseAdagrad",
-    "apply_optimizer_in_backward",
-    "optimizer_of",
-    "optimizer_of_params",
-]
-
 FUSED = "_embershard_fused_optimizer"
 """Attribute of a parameter: how it is trained in backward."""
 

@@ -17,8 +17,6 @@ from embershard.modules.position_weights import check_positions, positions_of
 from embershard.modules.variable_batch import pad_variable_batch
 from embershard.sharding.layout import Layout
 
-__all__ = ["Outgoing", "Sorter"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:

@@ -23,8 +23,6 @@ from embershard.sharding.vector_exchange import (
     split_blocks,
 )
 
-__all__ = ["OutputDist", "distribute"]
-
 
 class OutputDist:
     """The exchange of one collection.

@@ -23,8 +23,6 @@ from embershard.sharding.input_dist import Incoming
 from embershard.sharding.model_inputs import Exchange, ModelInputs
 from embershard.sharding.model_parallel import DistributedModelParallel
 
-__all__ = ["EvalPipelineSparseDist", "TrainPipelineBase", "TrainPipelineSparseDist"]
-
 In = TypeVar("In")
 Out = TypeVar("Out")
 

@@ -26,19 +26,6 @@ from embershard.sharding.types import (
     check_module_plan,
 )
 
-__all__ = [
-    "ParameterShardingGenerator",
-    "column_wise",
-    "construct_module_sharding_plan",
-    "data_parallel",
-    "grid_shard",
-    "row_wise",
-    "table_column_wise",
-    "table_row_wise",
-    "table_wise",
-    "tables_of",
-]
-
 
 class Ranks(NamedTuple):
     """The ranks of a job."""

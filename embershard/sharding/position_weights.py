@@ -13,8 +13,6 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming
 from embershard.sharding.layout import Layout
 
-__all__ = ["PositionWeights"]
-
 
 class PositionWeights:
     """The weights of one collection on one rank.

@@ -19,8 +19,6 @@ from itertools import accumulate, pairwise
 
 from embershard.sharding.layout import Copy, Layout, Span, add_copy
 
-__all__ = ["Columns", "Routes", "build_routes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:

@@ -17,8 +17,6 @@ from torch import Tensor
 from embershard.errors import DataError
 from embershard.sharding.block_files import Block, SavedTensor
 
-__all__ = ["RowWiseRead", "column_ranges", "row_wise_blocks"]
-
 Range = tuple[int, int]
 
 

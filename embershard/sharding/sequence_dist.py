@@ -23,8 +23,6 @@ from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing
 from embershard.sharding.vector_exchange import Block, QCommsConfig, exchange_vectors
 
-__all__ = ["SequenceDist", "distribute_sequences"]
-
 
 class SequenceDist:
     """The exchange of one collection that does not pool.

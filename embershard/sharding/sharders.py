@@ -35,14 +35,6 @@ from embershard.sharding.vector_exchange import (
     registered_comms,
 )
 
-__all__ = [
-    "EmbeddingBagCollectionSharder",
-    "EmbeddingCollectionSharder",
-    "FeatureProcessedEmbeddingBagCollectionSharder",
-    "ShardedCollection",
-    "Sharder",
-]
-
 ShardedCollection: TypeAlias = ShardedEmbeddingBagCollection | ShardedEmbeddingCollection
 
 

@@ -23,8 +23,6 @@ from embershard.sharding.input_dist import Incoming
 from embershard.sharding.layout import Layout, Part
 from embershard.sharding.lookup_clock import LookupClock
 
-__all__ = ["LocalShard", "ShardedTables", "fill_shard"]
-
 ROWS_OF_BLOCK = 1 << 16
 """Rows that are initialized with one seed."""
 

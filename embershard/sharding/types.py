@@ -20,16 +20,6 @@ from embershard.package.manifest_inputs import Part
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
 from embershard.package.validation import parse_model
 
-__all__ = [
-    "EmbeddingComputeKernel",
-    "EmbeddingModuleShardingPlan",
-    "ParameterSharding",
-    "ShardingPlan",
-    "ShardingType",
-    "TableShape",
-    "check_module_plan",
-]
-
 FORMAT_VERSION = 0
 
 

@@ -22,16 +22,6 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.kernels import ROW_CODEC_BYTES, decode_rows, encode_rows
 
-__all__ = [
-    "Block",
-    "CommType",
-    "QCommsConfig",
-    "exchange_vectors",
-    "get_qcomm_codecs_registry",
-    "registered_comms",
-    "split_blocks",
-]
-
 POOLED, SEQUENCE = "POOLED_EMBEDDINGS_ALL_TO_ALL", "SEQUENCE_EMBEDDINGS_ALL_TO_ALL"
 
 

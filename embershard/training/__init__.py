@@ -8,13 +8,16 @@ from embershard.training.checkpoint import (
     save_checkpoint,
 )
 from embershard.training.config import RunConfig, read_config
+from embershard.training.mapped_tables import MappedTables
 from embershard.training.metrics import Evaluation, area_under_curve, evaluate_logits
+from embershard.training.run import TrainingProgress, TrainingResult, score
 from embershard.training.state import check_state
-from embershard.training.trainer import TrainingProgress, TrainingResult, score, train
+from embershard.training.trainer import train
 
 __all__ = [
     "Checkpoint",
     "Evaluation",
+    "MappedTables",
     "RunConfig",
     "TrainingProgress",
     "TrainingResult",

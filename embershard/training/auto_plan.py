@@ -26,8 +26,6 @@ from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder
 from embershard.training.config import RunConfig
 
-__all__ = ["auto_plan"]
-
 BATCH_SIZE = 1 << 16
 EXAMPLES_MAX = 1 << 20
 """Whose lookups are counted."""

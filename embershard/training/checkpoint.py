@@ -32,22 +32,8 @@ from embershard.package.validation import parse_model
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.held_tables import group_of
 from embershard.training.initial_model import mapped_model
+from embershard.training.mapped_tables import MappedTables
 from embershard.training.state import read_state, write_state
-
-__all__ = [
-    "PARTIAL",
-    "STATE",
-    "TRAINING",
-    "Checkpoint",
-    "Contents",
-    "checkpoints_in",
-    "latest_checkpoint",
-    "load_checkpoint",
-    "load_state",
-    "move_checkpoint",
-    "save_checkpoint",
-    "start_checkpoint",
-]
 
 FORMAT_VERSION = 0
 DOCUMENT = "checkpoint.json"
@@ -177,13 +163,12 @@ def start_checkpoint(
     return from_rank_0(group, start, error=DataError)
 
 
-def load_checkpoint(path: str | Path, *, mapped: str | Path | None = None) -> Checkpoint:
+def load_checkpoint(path: str | Path, *, mapped: MappedTables | None = None) -> Checkpoint:
     """Rebuild a model from its checkpoint.
 
     Args:
         path: the checkpoint's folder, or the folder of several: the highest step is taken.
-        mapped: a folder in which to keep the tables, in files that are mapped to memory: for
-            tables that do not fit it. They do not train in backward then. None: in memory.
+        mapped: keeps the tables in files: for tables that do not fit in memory. None: in memory.
 
     Raises:
         DataError: no checkpoint there, or a damaged one.
@@ -200,20 +185,25 @@ def load_checkpoint(path: str | Path, *, mapped: str | Path | None = None) -> Ch
         if mapped is None:
             module = build_model(document.model.name, document.model.arguments)
         else:
-            module = mapped_model(document.model.name, document.model.arguments, Path(mapped))
+            module = mapped_model(document.model.name, document.model.arguments, mapped)
     except (InputError, TypeError, ValueError, RuntimeError) as error:  # Torch's, of its sizes.
         raise DataError(f"{file}: {error}") from error
-    load_state(module, path)
+    load_state(module, path, mapped=mapped)
     return Checkpoint(module=module, schema=schema, samples=samples, metrics=document.metrics)
 
 
-def load_state(module: nn.Module, path: str | Path) -> None:
+def load_state(module: nn.Module, path: str | Path, *, mapped: MappedTables | None = None) -> None:
     """Read a checkpoint's weights into a module of the same shape.
+
+    Args:
+        module: written in place.
+        path: the checkpoint's folder.
+        mapped: holds tables of the module. None: all are in memory.
 
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
     """
-    read_state(module, Path(path) / STATE)
+    read_state(module, Path(path) / STATE, mapped=mapped)
 
 
 def latest_checkpoint(path: str | Path) -> Path:

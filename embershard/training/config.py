@@ -42,15 +42,6 @@ from embershard.training.config_file import ConfigFile
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = [
-    "AUTO",
-    "CheckpointConfig",
-    "RunConfig",
-    "ShardingConfig",
-    "TrainingConfig",
-    "read_config",
-]
-
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ConfigFile"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:

@@ -6,10 +6,8 @@ name and block.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,9 +36,8 @@ from embershard.sharding.sharders import Sharder
 from embershard.sharding.tables import fill_shard
 from embershard.training.auto_plan import auto_plan
 from embershard.training.config import AUTO, RunConfig
+from embershard.training.mapped_tables import MappedTables
 from embershard.training.placement import plan_of
-
-__all__ = ["mapped_model", "new_model"]
 
 LISTS_OF_TABLES = ("tables", "sequence_tables")
 META = torch.empty(0, device="meta")
@@ -113,31 +110,22 @@ def new_model(
         raise config.refusal("sharding", problem=str(error)) from error
 
 
-def mapped_model(name: str, arguments: Mapping[str, Any], folder: Path) -> nn.Module:
-    """A model whose tables are files mapped to memory, zero, so that the system may write them
-    out. Its other weights are new.
+def mapped_model(name: str, arguments: Mapping[str, Any], mapped: MappedTables) -> nn.Module:
+    """A model whose tables are zero and lie in mapped files. Its other weights are new.
 
     Args:
         name: of the model.
         arguments: for ``build_model``.
-        folder: gets a file for each table.
+        mapped: gets the tables.
 
     Raises:
         InputError: arguments that do not fit the model.
-        RuntimeError: torch's, if a file cannot be made.
+        OSError: a file cannot be made.
     """
     model, collections = _without_tables(name, arguments)
-    for number, (path, module) in enumerate(collections.items()):
-        if isinstance(module, EmbeddingBagCollection):
-            weights = module.embedding_bags
-        else:
-            weights = module.embeddings
-        for table in tables_of(module):
-            shape = (table.num_embeddings, table.embedding_dim)
-            file = str(folder / f"{number}.{table.name}")
-            values = torch.from_file(file, shared=True, size=math.prod(shape))
-            weights[table.name].weight = nn.Parameter(values.view(shape), requires_grad=False)
+    for path, module in collections.items():
         _replace(model, path, module)
+    mapped.place(model)
     return model
 
 

@@ -13,8 +13,6 @@ from torchmetrics.functional.classification import binary_auroc
 
 from embershard.errors import InputError
 
-__all__ = ["Evaluation", "area_under_curve", "evaluate_logits"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:

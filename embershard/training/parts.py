@@ -21,8 +21,6 @@ from embershard.optim import WarmupStage
 from embershard.sharding import ShardedEmbeddingBagCollection, ShardedEmbeddingCollection
 from embershard.training.config import TrainingConfig
 
-__all__ = ["dense_optimizer", "model_arguments", "set_learning_rates"]
-
 
 def model_arguments(
     config: ModelConfig, training: TrainingConfig, dataset: Dataset

@@ -26,8 +26,6 @@ from embershard.sharding import (
 from embershard.sharding.plan import tables_of
 from embershard.training.config import AUTO, RunConfig
 
-__all__ = ["plan_of", "read_plan"]
-
 
 def plan_of(
     config: RunConfig, collections: Mapping[str, nn.Module], world_size: int

@@ -20,8 +20,6 @@ from embershard.errors import InputError
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import TIMEOUT, from_rank_0
 
-__all__ = ["Ranks", "ranks_of_torchrun"]
-
 Loaded = TypeVar("Loaded")
 
 LAUNCHED = "TORCHELASTIC_RUN_ID"

@@ -31,8 +31,6 @@ from embershard.training.checkpoint import (
 )
 from embershard.training.metrics import Evaluation
 
-__all__ = ["LAST", "LastCheckpoints", "RunState", "Trained"]
-
 LAST = "last"
 
 

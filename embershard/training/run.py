@@ -34,15 +34,6 @@ from embershard.training.metrics import Evaluation, evaluate_logits
 from embershard.training.parts import dense_optimizer, model_arguments, set_learning_rates
 from embershard.training.resuming import LastCheckpoints, RunState, Trained
 
-__all__ = [
-    "Run",
-    "TrainingProgress",
-    "TrainingResult",
-    "digest_of",
-    "folder_of",
-    "score",
-]
-
 EVALUATION_BATCH = 8192
 SAMPLES = 8
 

@@ -12,8 +12,7 @@ from torch import nn
 from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
 from embershard.sharding.checkpoint import STATE, check_shapes, saved_weights, state_blocks
 from embershard.sharding.held_tables import group_of
-
-__all__ = ["check_state", "read_state", "write_state"]
+from embershard.training.mapped_tables import MappedTables
 
 
 def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
@@ -32,10 +31,16 @@ def write_state(module: nn.Module, folder: Path, *, group: Any = None) -> None:
     write_blocks((each for each in blocks if not each.key.startswith(STATE)), folder, group=group)
 
 
-def read_state(module: nn.Module, folder: Path) -> None:
+def read_state(module: nn.Module, folder: Path, *, mapped: MappedTables | None = None) -> None:
     """Read weights into a module, in place: never a second copy of a table.
 
     The folder's metadata is a pickle, so read only what you trust, as with torch.load.
+
+    Args:
+        module: written in place.
+        folder: that was written.
+        mapped: holds tables of the module, a chunk of which is in memory at a time. None: all are
+            in memory.
 
     Raises:
         DataError: weights of other names or shapes, or a damaged folder.
@@ -43,7 +48,8 @@ def read_state(module: nn.Module, folder: Path) -> None:
     state = module.state_dict()
     given = saved_weights(read_saved(folder), state)
     check_state(module, {name: shape for name, (_, shape) in given.items()}, where=folder)
-    read_blocks((Block.whole(given[name][0], each) for name, each in state.items()), folder)
+    blocks = [Block.whole(given[name][0], each) for name, each in state.items()]
+    read_blocks(blocks, folder, after_chunk=mapped.release if mapped else None)
 
 
 def check_state(

@@ -22,10 +22,7 @@ from embershard.training.run import (
     TrainingResult,
     digest_of,
     folder_of,
-    score,
 )
-
-__all__ = ["TrainingProgress", "TrainingResult", "score", "train"]
 
 JOB = ".job"
 """Names the job whose run a folder holds."""

@@ -1,5 +1,7 @@
 """Small modules with schemas, for the tests of this folder."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import nn
@@ -89,6 +91,16 @@ def make_ranker():
         for parameter in ranker.parameters():
             parameter.add_(1)
     return ranker, SCHEMA
+
+
+def make_ranker_on_meta():
+    """Its tables alone."""
+    return Ranker(partial(EmbeddingBagCollection, device="meta")), SCHEMA
+
+
+def make_all_on_meta():
+    with torch.device("meta"):
+        return Ranker(), SCHEMA
 
 
 def make_nothing():

@@ -56,13 +56,14 @@ def save(kind, module, folder):
     return path
 
 
+@pytest.mark.parametrize("factory", [FACTORY, f"{FACTORY}_on_meta"], ids=["cpu", "meta"])
 @pytest.mark.parametrize("kind", ["checkpoint", "state", "safetensors", "pt"])
-def test_a_factory_and_its_weights_give_the_package_that_the_module_gives(kind, tmp_path):
+def test_a_factory_and_its_weights_give_the_package_that_the_module_gives(kind, factory, tmp_path):
     module = trained_ranker()
     export_model(module, SCHEMA, tmp_path / "expected/1")
 
     out = export_checkpoint(
-        save(kind, module, tmp_path), tmp_path / "ranker/1", model=FACTORY, weights="int8"
+        save(kind, module, tmp_path), tmp_path / "ranker/1", model=factory, weights="int8"
     )
 
     verify_package(out)
@@ -103,6 +104,10 @@ def files_of(package):
         "one": (
             "tests.export.models:make_nothing",
             r"to return \(torch.nn.Module, Schema\), got Ranker$",
+        ),
+        "meta": (
+            "tests.export.models:make_all_on_meta",
+            "tower.weight: expected tables alone on device meta",
         ),
         "raises": ("tests.export.models:make_trouble", "RuntimeError: the disk is full"),
     },

@@ -14,6 +14,7 @@ from embershard.models import build_model
 from embershard.package import Schema, SparseInput, Vocabulary
 from embershard.sharding import block_files
 from embershard.training import (
+    MappedTables,
     latest_checkpoint,
     load_checkpoint,
     load_state,
@@ -74,13 +75,15 @@ def test_tables_in_mapped_files_score_bit_for_bit_alike(saved, tmp_path):
     path, module = saved
     folder = tmp_path / "tables"
     folder.mkdir()
-    loaded = load_checkpoint(path, mapped=folder)
+    mapped = MappedTables(folder)
+    loaded = load_checkpoint(path, mapped=mapped)
     rows = to_rows(DATA.test)
     assert torch.equal(score(loaded.module, rows), score(module, rows))
+    mapped.release()
+    assert torch.equal(score(loaded.module, rows), score(module, rows))
     collection = loaded.module.sparse_arch.embedding_bag_collection
-    for table in collection.embedding_bag_configs():
-        weight = collection.embedding_bags[table.name].weight
-        assert weight.untyped_storage().filename == str(folder / f"0.{table.name}")
+    sizes = [4 * t.num_embeddings * t.embedding_dim for t in collection.embedding_bag_configs()]
+    assert [(folder / f"table.{at}").stat().st_size for at in range(len(sizes))] == sizes
 
 
 def test_weights_of_fused_tables_load_into_plain_ones(saved):

@@ -1,0 +1,59 @@
+"""``MappedTables``: tables in files that are mapped to memory, for models that do not fit it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.modules.tables import Table
+
+
+class MappedTables:
+    """Tables in files, which the system may write out. They do not train.
+
+    Args:
+        folder: gets a file for each table. It may be deleted when the tables are no longer used.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._files = list[mmap.mmap]()
+
+    def place(self, module: nn.Module) -> None:
+        """Give every table on device meta a file of zeros.
+
+        Args:
+            module: its collections are changed in place.
+
+        Raises:
+            InputError: something else is on device meta.
+            OSError: a file cannot be made, or the disk is too small.
+        """
+        for each in module.modules():
+            if isinstance(each, Table) and each.weight.is_meta:
+                each.weight = nn.Parameter(self._new(each.weight), requires_grad=False)
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if tensor.is_meta:
+                raise InputError(f"{name}: expected tables alone on device meta, got it there too")
+
+    def release(self) -> None:
+        """Take the files' pages from this process. What was written stays; reading maps it
+        again."""
+        for file in self._files:
+            file.madvise(mmap.MADV_DONTNEED)
+
+    def _new(self, like: Tensor) -> Tensor:
+        path = self._folder / f"table.{len(self._files)}"
+        size = like.numel() * like.element_size()
+        with path.open("w+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)  # A full disk is an error here.
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            self._files.append(mmap.mmap(file.fileno(), size))
+        return torch.frombuffer(self._files[-1], dtype=like.dtype).view(like.shape)
