@@ -1,72 +1,181 @@
-"""Trains a model whose tables lie on two processes:
+"""A model of one's own with its tables on two processes: training, resuming, export, serving.
 
 torchrun --standalone --nproc-per-node 2 examples/sharded_training.py
 """
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
-from embershard.jagged import KeyedJaggedTensor
-from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard import (
+    Client,
+    DenseInput,
+    EmbeddingBagCollection,
+    EmbeddingBagConfig,
+    Identity,
+    KeyedJaggedTensor,
+    Schema,
+    Server,
+    ServerOptions,
+    SparseInput,
+)
+from embershard.export import export_checkpoint
 from embershard.sharding import (
     DistributedModelParallel,
     RowWiseAdagrad,
     ShardingPlan,
+    TrainPipelineSparseDist,
     apply_optimizer_in_backward,
     construct_module_sharding_plan,
+    load_state,
     row_wise,
+    save_state,
     table_wise,
 )
 
+STEPS = 25
+USERS, ITEMS = 100_000, 1_000
+TABLES = [
+    EmbeddingBagConfig(
+        name="users", num_embeddings=USERS, embedding_dim=16, feature_names=["user"]
+    ),
+    EmbeddingBagConfig(
+        name="items", num_embeddings=ITEMS, embedding_dim=16, feature_names=["seen"]
+    ),
+]
+SCHEMA = Schema(
+    dense=[DenseInput("hour")],
+    sparse=[
+        SparseInput("user", ids=Identity(rows=USERS)),
+        SparseInput("seen", ids=Identity(rows=ITEMS)),
+    ],
+)
 
-class Model(nn.Module):
-    """The sum of what two tables and a linear layer say."""
 
-    def __init__(self) -> None:
+class Ranker(nn.Module):
+    """Plain PyTorch. On device meta no process builds a whole table."""
+
+    def __init__(self, device: str = "meta") -> None:
         super().__init__()
-        self.sparse = EmbeddingBagCollection(
-            [
-                EmbeddingBagConfig(
-                    name="users", num_embeddings=100_000, embedding_dim=16, feature_names=["user"]
-                ),
-                EmbeddingBagConfig(
-                    name="items", num_embeddings=1_000, embedding_dim=16, feature_names=["seen"]
-                ),
-            ],
-            device="meta",
-        )
-        self.over = nn.Linear(32, 1)
+        self.sparse = EmbeddingBagCollection(TABLES, device=device)
+        self.over = nn.Linear(1 + 2 * 16, 1)
 
-    def forward(self, features: KeyedJaggedTensor) -> torch.Tensor:
-        """Logits, ``(B, 1)``."""
-        logits: torch.Tensor = self.over(self.sparse(features).values())
-        return logits
+    def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
+        """Probabilities, ``(B,)``."""
+        pooled = self.sparse(sparse).values()
+        return torch.sigmoid(self.over(torch.cat([dense, pooled], dim=1))).squeeze(1)
 
 
-def main() -> None:
-    """Trains 50 steps on one batch a rank."""
-    dist.init_process_group("gloo")
-    torch.manual_seed(dist.get_rank())
-    model = Model()
+def make() -> tuple[nn.Module, Schema]:
+    """For the export."""
+    return Ranker(), SCHEMA
+
+
+class Batch(NamedTuple):
+    """Of one rank."""
+
+    dense: Tensor
+    sparse: KeyedJaggedTensor
+    labels: Tensor
+
+
+def batches(first: int) -> Iterator[Batch]:
+    """Those of this rank from step ``first`` on: 64 clicks made up, of users by parity."""
+    for step in range(first, first + STEPS):
+        random = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
+        users = torch.randint(200, (64,), generator=random)
+        seen = torch.randint(ITEMS, (3 * 64,), generator=random)  # three of each user
+        lengths = torch.tensor([1] * 64 + [3] * 64)
+        sparse = KeyedJaggedTensor(["user", "seen"], torch.cat([users, seen]), lengths=lengths)
+        yield Batch(torch.rand(64, 1, generator=random), sparse, (users % 2).float())
+
+
+def sharded() -> tuple[DistributedModelParallel, torch.optim.Optimizer]:
+    """The model with new weights, and the optimizer of its dense part."""
+    model = Ranker()
     apply_optimizer_in_backward(RowWiseAdagrad, model.sparse.parameters(), {"lr": 0.1})
     cuts = {"users": row_wise(), "items": table_wise(rank=1)}
     plan = ShardingPlan({"sparse": construct_module_sharding_plan(model.sparse, cuts)})
     parallel = DistributedModelParallel(model, plan=plan)
-    optimizer = torch.optim.Adagrad(parallel.parameters(), lr=0.1)
+    return parallel, torch.optim.Adagrad(parallel.parameters(), lr=0.1)
 
-    users, seen = torch.randint(100_000, (64,)), torch.randint(1_000, (192,))
-    lengths = torch.cat([torch.ones(64, dtype=torch.int64), torch.full((64,), 3)])
-    batch = KeyedJaggedTensor(["user", "seen"], torch.cat([users, seen]), lengths=lengths)
-    labels = (users % 2).float().unsqueeze(1)
-    for step in range(50):
-        optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(parallel(batch), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if dist.get_rank() == 0 and step in (0, 49):
-            print(f"step {step}: loss {loss.item():.3f}")
-    dist.destroy_process_group()
+
+def train(
+    parallel: DistributedModelParallel, optimizer: torch.optim.Optimizer, data: Iterator[Batch]
+) -> list[float]:
+    """The loss of each batch of this rank."""
+
+    def forward(batch: Batch) -> tuple[Tensor, float]:
+        scores = parallel(batch.dense, batch.sparse)
+        loss = nn.functional.binary_cross_entropy(scores, batch.labels)
+        return loss, loss.item()
+
+    pipeline = TrainPipelineSparseDist(
+        parallel, optimizer, torch.device("cpu"), custom_model_fwd=forward
+    )
+    losses = list[float]()
+    while True:
+        try:
+            losses.append(pipeline.progress(data))
+        except StopIteration:
+            return losses
+
+
+def run(folder: Path) -> None:
+    """Train, save, and go on from there, as after a restart. Every rank calls it."""
+    parallel, optimizer = sharded()
+    losses = train(parallel, optimizer, batches(first=0))
+    save_state(parallel, folder / "25", optimizer=optimizer)
+
+    parallel, optimizer = sharded()
+    load_state(parallel, folder / "25", optimizer=optimizer)  # Any plan, any number of ranks.
+    losses += train(parallel, optimizer, batches(first=STEPS))
+    save_state(parallel, folder / "50", optimizer=optimizer)
+    if dist.get_rank() == 0:
+        print(f"loss {losses[0]:.3f}, after the restart {losses[STEPS]:.3f}, {losses[-1]:.3f}")
+
+
+def serve(folder: Path) -> None:
+    """Export the last checkpoint and ask a server for scores; a process alone."""
+    repository = folder / "models"
+    export_checkpoint(
+        folder / "50", repository / "ranker" / "1", model="sharded_training:make", weights="fp32"
+    )
+    with (
+        Server(repository, options=ServerOptions(port=0)) as server,
+        Client(server.address) as client,
+    ):
+        served = client.predict(
+            "ranker",
+            dense={"hour": [0.5, 0.25]},
+            sparse={"user": [[7], [8]], "seen": [[1, 2], []]},
+        )["score"]
+    model = Ranker(device="cpu")
+    load_state(model, folder / "50")
+    rows = KeyedJaggedTensor(
+        ["user", "seen"], torch.tensor([7, 8, 1, 2]), lengths=torch.tensor([1, 1, 2, 0])
+    )
+    expected = model(torch.tensor([[0.5], [0.25]]), rows)
+    torch.testing.assert_close(torch.from_numpy(served), expected, rtol=1e-5, atol=1e-6)
+    print(f"served {served.round(3).tolist()}, as the model says")
+
+
+def main() -> None:
+    """The whole way."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    with tempfile.TemporaryDirectory() as own:
+        folders = [own]
+        dist.broadcast_object_list(folders)  # That of rank 0, on a disk that all ranks share.
+        run(Path(folders[0]))
+        dist.destroy_process_group()
+        if rank == 0:
+            serve(Path(folders[0]))
 
 
 if __name__ == "__main__":

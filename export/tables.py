@@ -42,9 +42,9 @@ def write_table(
     *,
     written: Callable[[int], None],
 ) -> TableSpec:
-    """Quantize and write one table, float32 or float16 ``(rows, dim)`` on any device, slice by slice;
-    ``written`` gets the rows of each. Returns what the manifest says of it, the mean squared and
-    the largest error included."""
+    """Quantize and write one table, float32 or float16 ``(rows, dim)`` on any device, slice by
+    slice; ``written`` gets the rows of each. Returns what the manifest says of it, the mean squared
+    and the largest error included."""
     error = _Error()
     try:
         row_format = RowFormat(kind, weight.shape[1])

@@ -16,7 +16,7 @@ from embershard.errors import InputError
 if TYPE_CHECKING:
     from embershard.data.registry import DataConfig
     from embershard.planner import PlanReport
-    from embershard.training import RunConfig
+    from embershard.training import RunConfig, TrainingResult
     from embershard.training.ranks import Ranks
 
 CACHE_VARIABLE = "EMBERSHARD_CACHE"
@@ -52,6 +52,12 @@ def add_train(commands: Any) -> None:
         metavar="FILE.html",
         help='with sharding.plan = "auto": write the report of the plan there, besides printing it',
     )
+    command.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check file, data, model, plan and checkpoint folder for these ranks and print what "
+        "would run: steps, plan, memory; train nothing and write nothing but the data's download",
+    )
     command.set_defaults(run=_train)
 
 
@@ -84,24 +90,30 @@ def _show_plan(report: PlanReport, *, page: Path | None) -> None:
 def _train_on(ranks: Ranks, config: RunConfig, data: DataConfig, given: argparse.Namespace) -> None:
     from embershard.console import training_bar
     from embershard.data import DEFAULT_CACHE, load_dataset
-    from embershard.training import train
+    from embershard.training import dry_run, train
 
     cache = Path(os.environ.get(CACHE_VARIABLE) or DEFAULT_CACHE)
     dataset = ranks.first_on_rank_0(lambda: load_dataset(data, cache=cache))
     title = f"{config.model.name} on {dataset.name}" + ranks.text
-    with training_bar(title) if ranks.rank == 0 else nullcontext() as progress:
-        result = train(
-            config,
-            dataset,
-            overwrite=given.overwrite,
-            resume=given.resume,
-            env=ranks.env,
-            job=ranks.job,
-            progress=progress,
-            planned=partial(_show_plan, page=given.plan_report),
-        )
-    if ranks.rank:
+    options: dict[str, Any] = {
+        "overwrite": given.overwrite,
+        "resume": given.resume,
+        "env": ranks.env,
+        "job": ranks.job,
+        "planned": partial(_show_plan, page=given.plan_report),
+    }
+    if given.dry_run:
+        found = dry_run(config, dataset, **options)
+        if ranks.rank == 0:
+            print(f"{title}\n{found.to_text()}", end="")
         return
+    with training_bar(title) if ranks.rank == 0 else nullcontext() as progress:
+        result = train(config, dataset, progress=progress, **options)
+    if ranks.rank == 0:
+        _show_result(result)
+
+
+def _show_result(result: TrainingResult) -> None:
     how = "stopped early" if result.stopped_early else "all epochs"
     print(f"{how} after step {result.steps}, best at step {result.best_step}")
     for note in result.notes:

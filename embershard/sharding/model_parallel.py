@@ -68,11 +68,8 @@ class DistributedModelParallel(nn.Module):
                 EmbeddingCollectionSharder(),
                 FeatureProcessedEmbeddingBagCollectionSharder(),
             ]
-        chosen = agree(
-            env.process_group,
-            lambda: _checked(module, plan, sharders, env.world_size),
-            lambda found: _digest(module, plan, found, f"{seed} {count_accesses}"),
-        )
+        settings = f"{seed} {count_accesses}"
+        chosen = chosen_sharders(module, plan, sharders, env, settings=settings)
         for path, sharder in chosen.items():
             collection = module.get_submodule(path)
             sharded = sharder.shard(collection, plan.plan[path], env, where=path, seed=seed)
@@ -223,6 +220,34 @@ class _DenseGradients:
         for parameter, part, count in zip(self._parameters, parts, present.tolist(), strict=True):
             if count:
                 parameter.grad = part.view_as(parameter)
+
+
+def chosen_sharders(
+    module: nn.Module,
+    plan: ShardingPlan,
+    sharders: Sequence[Sharder],
+    env: ShardingEnv,
+    *,
+    settings: str = "",
+) -> dict[str, Sharder]:
+    """The sharder of each collection in the plan, by path. Every rank calls this.
+
+    Args:
+        module: the model.
+        plan: of its collections.
+        sharders: that there are.
+        env: the ranks.
+        settings: of the caller, that must be the same on every rank.
+
+    Raises:
+        InputError: the plan does not fit the model or the ranks, or differs between ranks: the
+            same message on every rank, with the rank named.
+    """
+    return agree(
+        env.process_group,
+        lambda: _checked(module, plan, sharders, env.world_size),
+        lambda found: _digest(module, plan, found, settings),
+    )
 
 
 def _checked(

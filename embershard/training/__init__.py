@@ -8,14 +8,17 @@ from embershard.training.checkpoint import (
     save_checkpoint,
 )
 from embershard.training.config import RunConfig, read_config
+from embershard.training.dry_run_report import DryRun, dry_run
 from embershard.training.mapped_tables import MappedTables
 from embershard.training.metrics import Evaluation, area_under_curve, evaluate_logits
-from embershard.training.run import TrainingProgress, TrainingResult, score
+from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.scoring import score
 from embershard.training.state import check_state
 from embershard.training.trainer import train
 
 __all__ = [
     "Checkpoint",
+    "DryRun",
     "Evaluation",
     "MappedTables",
     "RunConfig",
@@ -23,6 +26,7 @@ __all__ = [
     "TrainingResult",
     "area_under_curve",
     "check_state",
+    "dry_run",
     "evaluate_logits",
     "latest_checkpoint",
     "load_checkpoint",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -37,9 +37,8 @@ def auto_plan(
     sharders: Sequence[Sharder],
     train: RowExamples,
     env: ShardingEnv,
-    planned: Callable[[EmbeddingShardingPlanner], None],
-) -> ShardingPlan:
-    """Rank 0 plans; every rank calls this and gets the same.
+) -> tuple[ShardingPlan, EmbeddingShardingPlanner | None]:
+    """Rank 0 plans; every rank calls this and gets the same plan.
 
     Args:
         config: the run's.
@@ -47,19 +46,23 @@ def auto_plan(
         sharders: of its collections.
         train: whose lookups say how long bags are and which rows are looked up often.
         env: the ranks.
-        planned: called on rank 0 with the planner, once it has planned.
+
+    Returns:
+        The plan, and on rank 0 the planner.
 
     Raises:
         ConfigError: no plan keeps to the memory, or the machine's file cannot be read: the same
             message on every rank.
     """
+    planner: EmbeddingShardingPlanner | None = None
 
     def build() -> str:
+        nonlocal planner
         plan, planner = _planned(config, model, sharders, train, env.world_size)
-        planned(planner)
         return plan.to_json()
 
-    return ShardingPlan.from_json(from_rank_0(env.process_group, build, error=ConfigError))
+    text = from_rank_0(env.process_group, build, error=ConfigError)
+    return ShardingPlan.from_json(text), planner
 
 
 def _planned(

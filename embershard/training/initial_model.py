@@ -6,15 +6,13 @@ name and block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
-from embershard.data.row_batches import RowExamples
-from embershard.errors import ConfigError, InputError
 from embershard.kernels import FusedOptimizer
 from embershard.models import build_model
 from embershard.modules import (
@@ -23,174 +21,98 @@ from embershard.modules import (
     FusedEmbeddingBagCollection,
     FusedEmbeddingCollection,
 )
-from embershard.package.rectangles import Shard
-from embershard.planner import EmbeddingShardingPlanner
-from embershard.sharding import (
-    DistributedModelParallel,
-    EmbeddingBagCollectionSharder,
-    EmbeddingCollectionSharder,
-    ShardingEnv,
-)
+from embershard.sharding.collection import fill_replicas
 from embershard.sharding.plan import tables_of
-from embershard.sharding.sharders import Sharder
-from embershard.sharding.tables import fill_shard
-from embershard.training.auto_plan import auto_plan
-from embershard.training.config import AUTO, RunConfig
+from embershard.sharding.sharders import tables_in
 from embershard.training.mapped_tables import MappedTables
-from embershard.training.placement import plan_of
 
+Collection: TypeAlias = EmbeddingBagCollection | EmbeddingCollection
 LISTS_OF_TABLES = ("tables", "sequence_tables")
-META = torch.empty(0, device="meta")
 
 
-def new_model(
-    config: RunConfig,
-    arguments: Mapping[str, Any],
-    env: ShardingEnv | None,
-    train: RowExamples,
-    planned: Callable[[EmbeddingShardingPlanner], None],
-) -> nn.Module:
-    """A model to train.
-
-    Args:
-        config: of the run: the model's name, the optimizer of tables, the plan and the seed.
-        arguments: for ``build_model``.
-        env: the ranks over which tables are cut. None: whole tables in this process.
-        train: whose lookups an automatic plan goes by.
-        planned: called on rank 0 with the planner of an automatic plan.
-
-    Raises:
-        InputError: arguments that do not fit the model.
-        ConfigError: a plan that does not fit it.
-    """
-    name, settings = config.model.name, config.training
-    torch.manual_seed(settings.seed)
-    model, collections = _without_tables(name, arguments)
-    optimizer = FusedOptimizer(
-        name=settings.table_optimizer, learning_rate=settings.table_learning_rate
-    )
-    if env is None:
-        if settings.count_accesses:
-            raise config.refusal(
-                "training",
-                "count_accesses",
-                problem="expected ranks of torchrun (--nproc-per-node 1 will do), got a process "
-                "alone",
-            )
-        for path, module in collections.items():
-            _replace(model, path, _whole(module, optimizer, settings.seed))
-        return model
-    for path, module in collections.items():
-        _replace(model, path, module)
-    params = {
-        "optimizer": optimizer.name,
-        "learning_rate": optimizer.learning_rate,
-        "eps": optimizer.eps,
+def small_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """A model whose tables have one row; for arguments see ``meta_model``."""
+    small = {
+        key: [
+            {**table, "num_embeddings": 1} if "num_embeddings" in table else table
+            for table in lists
+        ]
+        for key, lists in arguments.items()
+        if key in LISTS_OF_TABLES
     }
-    sharders: list[Sharder] = [
-        EmbeddingBagCollectionSharder(fused_params=params),
-        EmbeddingCollectionSharder(fused_params=params),
-    ]
-    if config.sharding.plan == AUTO:
-        plan = auto_plan(config, model, sharders, train, env, planned)
-    else:
-        plan = plan_of(config, collections, env.world_size)
-    try:
-        return DistributedModelParallel(
-            model,
-            env,
-            plan=plan,
-            sharders=sharders,
-            seed=settings.seed,
-            count_accesses=settings.count_accesses,
-        )
-    except ConfigError:
-        raise
-    except InputError as error:
-        raise config.refusal("sharding", problem=str(error)) from error
+    return build_model(name, {**arguments, **small, "fused": None})
 
 
-def mapped_model(name: str, arguments: Mapping[str, Any], mapped: MappedTables) -> nn.Module:
-    """A model whose tables are zero and lie in mapped files. Its other weights are new.
+def meta_model(name: str, arguments: Mapping[str, Any]) -> tuple[nn.Module, dict[str, Collection]]:
+    """A model whose tables are on device meta, and its collections by path.
 
     Args:
         name: of the model.
         arguments: for ``build_model``.
-        mapped: gets the tables.
 
     Raises:
         InputError: arguments that do not fit the model.
-        OSError: a file cannot be made.
     """
-    model, collections = _without_tables(name, arguments)
+    model = small_model(name, arguments)
+    rows = {
+        table["name"]: table["num_embeddings"]
+        for key in LISTS_OF_TABLES
+        for table in arguments.get(key, [])
+    }
+    collections = {
+        path: _on_meta(module, rows)
+        for path, module in model.named_modules()
+        if isinstance(module, Collection)
+    }
     for path, module in collections.items():
         _replace(model, path, module)
+    return model, collections
+
+
+def mapped_model(name: str, arguments: Mapping[str, Any], mapped: MappedTables) -> nn.Module:
+    """A model whose tables are zero and lie in mapped files; for arguments see ``meta_model``.
+
+    Raises:
+        OSError: a file cannot be made.
+    """
+    model, _ = meta_model(name, arguments)
     mapped.place(model)
     return model
 
 
-def _without_tables(
-    name: str, arguments: Mapping[str, Any]
-) -> tuple[nn.Module, dict[str, EmbeddingBagCollection | EmbeddingCollection]]:
-    """A model whose tables have one row, and by path the collections to put there, on meta."""
-    small = {key: _of_one_row(value) for key, value in arguments.items() if key in LISTS_OF_TABLES}
-    model = build_model(name, {**arguments, **small, "fused": None})
-    rows = {table["name"]: table["num_embeddings"] for key in small for table in arguments[key]}
-    collections = {
-        path: _on_meta(module, rows)
-        for path, module in model.named_modules()
-        if isinstance(module, EmbeddingBagCollection | EmbeddingCollection)
-    }
-    return model, collections
-
-
-def _of_one_row(tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {**table, "num_embeddings": 1} if "num_embeddings" in table else table for table in tables
-    ]
-
-
-def _on_meta(
-    module: EmbeddingBagCollection | EmbeddingCollection, rows: Mapping[str, int]
-) -> EmbeddingBagCollection | EmbeddingCollection:
-    if isinstance(module, EmbeddingBagCollection):
-        bags = [
-            replace(table, num_embeddings=rows[table.name])
-            for table in module.embedding_bag_configs()
-        ]
-        return EmbeddingBagCollection(bags, module.is_weighted(), device=torch.device("meta"))
-    tables = [
-        replace(table, num_embeddings=rows[table.name]) for table in module.embedding_configs()
-    ]
-    return EmbeddingCollection(tables, device=torch.device("meta"))
-
-
-def _whole(
-    module: EmbeddingBagCollection | EmbeddingCollection, optimizer: FusedOptimizer, seed: int
-) -> nn.Module:
+def fill_whole(
+    model: nn.Module, collections: Mapping[str, Collection], optimizer: FusedOptimizer, seed: int
+) -> None:
+    """Replace a model's collections on device meta by fused ones with new weights."""
     settings: dict[str, Any] = {
         "optimizer": optimizer.name,
         "learning_rate": optimizer.learning_rate,
         "eps": optimizer.eps,
     }
-    fused: FusedEmbeddingBagCollection | FusedEmbeddingCollection
+    for path, module in collections.items():
+        fused: FusedEmbeddingBagCollection | FusedEmbeddingCollection
+        if isinstance(module, EmbeddingBagCollection):
+            fused = FusedEmbeddingBagCollection(
+                module.embedding_bag_configs(), is_weighted=module.is_weighted(), **settings
+            )
+        else:
+            fused = FusedEmbeddingCollection(module.embedding_configs(), **settings)
+        fill_replicas(tables_of(fused), tables_in(module), seed, into=tables_in(fused))
+        _replace(model, path, fused)
+
+
+def _on_meta(module: Collection, rows: Mapping[str, int]) -> Collection:
+    device = torch.device("meta")
     if isinstance(module, EmbeddingBagCollection):
-        fused = FusedEmbeddingBagCollection(
-            module.embedding_bag_configs(), is_weighted=module.is_weighted(), **settings
-        )
-        weights = fused.embedding_bags
-    else:
-        fused = FusedEmbeddingCollection(module.embedding_configs(), **settings)
-        weights = fused.embeddings
-    for table in tables_of(fused):
-        whole = Shard(
-            table=table.name,
-            rows=(0, table.num_embeddings),
-            columns=(0, table.embedding_dim),
-            devices=(0,),
-        )
-        fill_shard(table, whole, META, seed, into=weights[table.name].weight)
-    return fused
+        bags = [
+            replace(table, num_embeddings=rows[table.name])
+            for table in module.embedding_bag_configs()
+        ]
+        return EmbeddingBagCollection(bags, module.is_weighted(), device=device)
+    tables = [
+        replace(table, num_embeddings=rows[table.name]) for table in module.embedding_configs()
+    ]
+    return EmbeddingCollection(tables, device=device)
 
 
 def _replace(model: nn.Module, path: str, module: nn.Module) -> None:

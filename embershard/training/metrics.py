@@ -43,7 +43,7 @@ def evaluate_logits(logits: Tensor, labels: Tensor) -> Evaluation:
     Source: normalized entropy as in "Practical Lessons from Predicting Clicks on Ads at
     Facebook" (He et al. 2014), section 2.
     """
-    rate = _rate_of(labels)
+    rate = check_labels(labels)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(
         logits.double(), labels.double()
     ).item()
@@ -71,7 +71,7 @@ def area_under_curve(scores: Tensor | ArrayLike, labels: Tensor | ArrayLike) -> 
         raise InputError(f"scores: expected shape {tuple(label.shape)}, got {tuple(score.shape)}")
     if (missing := score.isnan().nonzero()).numel():
         raise InputError(f"scores: expected numbers, got NaN at {int(missing[0])}")
-    _rate_of(label)
+    check_labels(label)
     # Only the order counts. Ranks keep it and lie in 0..1, as torchmetrics asks of probabilities;
     # a sigmoid would tie the largest scores.
     ranks = torch.unique(score, return_inverse=True)[1].double() / len(score)
@@ -85,7 +85,12 @@ def _float64(values: Tensor | ArrayLike) -> Tensor:
     return torch.tensor(np.asarray(values, np.float64))
 
 
-def _rate_of(labels: Tensor) -> float:
+def check_labels(labels: Tensor) -> float:
+    """The mean label.
+
+    Raises:
+        InputError: labels of one kind only.
+    """
     rate: float = labels.double().mean().item()
     if not 0 < rate < 1:
         raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")

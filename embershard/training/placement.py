@@ -66,6 +66,21 @@ def plan_of(
     )
 
 
+def whole_plan(collections: Mapping[str, nn.Module]) -> ShardingPlan:
+    """Every table whole, in a process alone."""
+    return ShardingPlan(
+        {
+            path: construct_module_sharding_plan(
+                module,
+                {table.name: table_wise(rank=0) for table in tables_of(module)},
+                local_size=1,
+                world_size=1,
+            )
+            for path, module in collections.items()
+        }
+    )
+
+
 def read_plan(config: RunConfig) -> ShardingPlan | None:
     """The plan in the file that a run names.
 

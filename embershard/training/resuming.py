@@ -29,6 +29,7 @@ from embershard.training.checkpoint import (
     move_checkpoint,
     start_checkpoint,
 )
+from embershard.training.config import RunConfig
 from embershard.training.metrics import Evaluation
 
 LAST = "last"
@@ -98,16 +99,19 @@ class LastCheckpoints:
         blocks.append(Block.whole(_rng_key(self._rank), torch.get_rng_state()))
         self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path, state))
 
-    def restore(self, path: Path) -> tuple[RunState, list[str]]:
+    def restore(self, path: Path, state: RunState) -> list[str]:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.
 
+        Args:
+            path: the checkpoint.
+            state: how far its run is.
+
         Returns:
-            How far the run is, and what was done to optimizer state of another plan.
+            What was done to optimizer state of another plan.
 
         Raises:
             DataError: it is damaged, or of another model: the same message on every rank.
         """
-        state = from_rank_0(self._group, lambda: _read(path / TRAINING), error=DataError)
         said = load_state(
             self._trained.model,
             path / STATE,
@@ -120,7 +124,7 @@ class LastCheckpoints:
             numbers = torch.get_rng_state()
             read_blocks([Block.whole(key, numbers)], path / STATE)
             torch.set_rng_state(numbers)
-        return state, said
+        return said
 
     def clear(self) -> None:
         """Delete the checkpoints of an earlier run, and what a killed one left behind."""
@@ -156,6 +160,34 @@ class LastCheckpoints:
 
 def _rng_key(rank: int) -> str:
     return f"training.rng.{rank}"
+
+
+def settings_of(config: RunConfig) -> str:
+    """All that a run's weights depend on, besides the number of ranks."""
+    return config.model_dump_json(exclude={"checkpoint": True, "sharding": True})
+
+
+def read_run_state(path: Path, config: RunConfig, group: Any) -> RunState:
+    """How far the run of a checkpoint is.
+
+    Args:
+        path: the checkpoint.
+        config: of the run that goes on from it.
+        group: the ranks, all of which call this. None: this process alone.
+
+    Raises:
+        DataError: it does not say so: the same message on every rank.
+        ConfigError: it is of a run with other settings.
+    """
+    state = from_rank_0(group, lambda: _read(path / TRAINING), error=DataError)
+    if state.config != settings_of(config):
+        raise config.refusal(
+            "checkpoint",
+            "folder",
+            problem=f"expected {path} to be of a run with these settings, got other ones; "
+            "choose another folder or pass --overwrite",
+        )
+    return state
 
 
 def _read(file: Path) -> RunState:

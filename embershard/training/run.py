@@ -2,156 +2,70 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from embershard.data.base import Dataset
 from embershard.data.requests import sample_requests
-from embershard.data.row_batches import RowExamples, batches, to_rows
-from embershard.errors import ConfigError, DataError, InputError
+from embershard.data.row_batches import batches, to_rows
+from embershard.errors import ConfigError, DataError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.planner import EmbeddingShardingPlanner, MeasuredRun, PlanReport
-from embershard.planner.measured_run import RankSeconds
-from embershard.sharding import DistributedModelParallel, ShardingEnv, load_state
+from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
-from embershard.sharding.lookup_clock import LookupClock
 from embershard.training.checkpoint import STATE, Contents, checkpoints_in, save_checkpoint
 from embershard.training.config import AUTO, RunConfig
-from embershard.training.initial_model import new_model
+from embershard.training.measured_plan import PlanClock
 from embershard.training.metrics import Evaluation, evaluate_logits
-from embershard.training.parts import dense_optimizer, model_arguments, set_learning_rates
-from embershard.training.resuming import LastCheckpoints, RunState, Trained
+from embershard.training.parts import dense_optimizer, set_learning_rates
+from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.resuming import (
+    LastCheckpoints,
+    RunState,
+    Trained,
+    settings_of,
+)
+from embershard.training.run_folder import folder_of
+from embershard.training.scoring import score
+from embershard.training.setup import RunSetup
 
-EVALUATION_BATCH = 8192
 SAMPLES = 8
 
 # Of the loss that progress shows: how much the latest step counts.
 LOSS_SMOOTHING = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingProgress:
-    """How far a run is."""
-
-    step: int
-    steps_max: int
-    """If it never stops early."""
-
-    loss: float
-    """Mean log loss of the latest batches, in nats."""
-
-    examples_per_second: float
-    """Since the start, evaluation included."""
-
-    seconds_left: float
-    """If it never stops early."""
-
-    best_auc: float | None
-    """On validation. None: not looked at yet."""
-
-    stopped_early: bool = False
-    """This was the last step, for want of a better validation AUC."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
-    """What a run came to."""
-
-    checkpoint: Path
-    """Of the step that was best on validation."""
-
-    valid: Evaluation
-    test: Evaluation
-    best_step: int
-    steps: int
-    stopped_early: bool
-    examples_per_second: float
-
-    notes: tuple[str, ...] = ()
-    """What resuming did to optimizer state of another plan, a line for each column range."""
-
-    measured: MeasuredRun | None = None
-    """On rank 0, of a run with ``sharding.plan = "auto"``: lookups and updates beside the plan's
-    estimate."""
-
-
-def score(module: nn.Module, rows: RowExamples, env: ShardingEnv | None = None) -> Tensor:
-    """Logits of examples, float32 ``(N,)``, in their order.
-
-    Args:
-        module: that scores them.
-        rows: the examples.
-        env: the ranks, each of which scores a part and gets all logits. None: this process alone.
-    """
-    was_training = module.training
-    module.eval()
-    logits, start = torch.zeros(len(rows)), 0
-    rank, world_size = (0, 1) if env is None else (env.rank, env.world_size)
-    with torch.no_grad():
-        for batch in batches(rows, batch_size=EVALUATION_BATCH, rank=rank, world_size=world_size):
-            size = min(EVALUATION_BATCH, len(rows) - start)
-            own = start + size * rank // world_size
-            logits[own : own + len(batch.labels)] = module(batch.dense, batch.sparse).squeeze(1)
-            start += size
-    if env is not None:
-        dist.all_reduce(logits, group=env.process_group)
-    module.train(was_training)
-    return logits
-
-
 class Run:
     """A run on one rank, or on several of which this is one.
 
     Args:
-        config: its settings.
-        dataset: to train on.
-        env: the ranks. None: this process alone.
+        setup: what it begins with.
         progress: called after every step.
-        planned: called on rank 0 with what an automatic plan is expected to cost.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        dataset: Dataset,
-        env: ShardingEnv | None,
-        progress: Callable[[TrainingProgress], None] | None,
-        planned: Callable[[PlanReport], None] | None,
+        self, setup: RunSetup, progress: Callable[[TrainingProgress], None] | None
     ) -> None:
+        config, dataset, env = setup.config, setup.dataset, setup.env
         self._config, self._settings = config, config.training
         self._dataset, self._env, self._progress = dataset, env, progress
         self._rank, self._world_size = (0, 1) if env is None else (env.rank, env.world_size)
         self._group = None if env is None else env.process_group
         self._folder = folder_of(config)
-        self._train, self._valid = to_rows(dataset.train), to_rows(dataset.valid)
-        self._check_dropout()
-        if "warmup_start" in self._settings.model_fields_set and not self._settings.warmup_steps:
-            raise config.refusal(
-                "training", "warmup_start", problem="expected warmup_steps with it, got none"
-            )
-        self._planned = planned
-        self._estimated: NDArray[np.float64] | None = None
-        self._model, self._module = self._new_model()
-        self._clock: LookupClock | None = None
+        self._train, self._valid, self._model = setup.train, setup.valid, setup.model
+        self._module = setup.build()
+        self._clock: PlanClock | None = None
         if isinstance(self._module, DistributedModelParallel) and config.sharding.plan == AUTO:
-            self._clock = self._module.time_lookups()
-        self._steps_timed = 0
+            self._clock = PlanClock(self._module, setup.planner)
         self._optimizer = dense_optimizer(self._module, self._settings)
         self._samples = sample_requests(dataset.valid, SAMPLES)
-        self._per_epoch = math.ceil(len(self._train) / self._settings.batch_size)
-        self._steps_max = self._per_epoch * self._settings.epochs
+        self._per_epoch, self._steps_max = steps_of(config, len(self._train))
         self._step, self._seen, self._loss = 0, 0, math.nan
         self._started, self._seen_before = time.monotonic(), 0
         self._best: Evaluation | None = None
@@ -165,16 +79,6 @@ class Run:
         """Wait until the last checkpoint is written, or cannot be."""
         self._last.close()
 
-    def _check_dropout(self) -> None:
-        for name, share in self._settings.id_dropout.items():
-            try:
-                batches(self._train, batch_size=1, shuffle_seed=0, id_dropout={name: share})
-            except InputError as error:
-                problem = str(error).partition(": ")[2]
-                raise self._config.refusal(
-                    "training", "id_dropout", name, problem=problem
-                ) from error
-
     @property
     def best_checkpoint(self) -> Path | None:
         """Of the step that was best so far. None: not looked yet."""
@@ -184,22 +88,14 @@ class Run:
         """Forget what an earlier run left to resume from."""
         from_rank_0(self._group, self._last.clear, error=DataError)
 
-    def resume(self, path: Path) -> None:
-        """Go on from a checkpoint.
+    def resume(self, path: Path, state: RunState) -> None:
+        """Go on from a checkpoint, whose run is as far as ``state`` says.
 
         Raises:
             DataError: it cannot be read.
-            ConfigError: it is of a run with other settings.
         """
         from_rank_0(self._group, self._last.clear_partial, error=DataError)
-        state, self._notes = self._last.restore(path)
-        if state.config != settings_of(self._config):
-            raise self._config.refusal(
-                "checkpoint",
-                "folder",
-                problem=f"expected {path} to be of a run with these settings, got other ones; "
-                "choose another folder or pass --overwrite",
-            )
+        self._notes = self._last.restore(path, state)
         self._step, self._seen, self._loss = state.step, state.seen, state.loss
         self._seen_before = state.seen
         self._best, self._best_step = state.best, state.best_step
@@ -239,7 +135,9 @@ class Run:
         assert self._best is not None, "fit() looks at validation at least once"
         assert checkpoint is not None
         seconds = time.monotonic() - self._started
-        measured = self._measured_run()
+        measured = None
+        if self._clock is not None:
+            measured = self._clock.finish(self._folder, optimizer=self._settings.table_optimizer)
         load_state(self._module, checkpoint / STATE, group=self._group)
         test = evaluate_logits(
             score(self._module, to_rows(self._dataset.test), self._env),
@@ -257,49 +155,6 @@ class Run:
             measured=measured,
         )
 
-    def _new_model(self) -> tuple[dict[str, Any], nn.Module]:
-        """Its name and arguments, as a checkpoint keeps them, and the model."""
-        config = self._config
-        try:
-            arguments = model_arguments(config.model, config.training, self._dataset)
-            module = new_model(config, arguments, self._env, self._train, self._keep_plan)
-        except ConfigError:
-            raise
-        except InputError as error:
-            raise config.refusal("model", problem=str(error)) from error
-        return {"name": config.model.name, "arguments": arguments}, module
-
-    def _keep_plan(self, planner: EmbeddingShardingPlanner) -> None:
-        self._estimated = planner.kernel_seconds
-        if self._planned is not None:
-            self._planned(planner.report)
-
-    def _measured_run(self) -> MeasuredRun | None:
-        """On rank 0, of a run by an automatic plan: its seconds, written beside the checkpoints.
-
-        Every rank calls this.
-        """
-        if self._clock is None or self._steps_timed == 0:
-            return None
-        own = np.array([self._clock.lookup_seconds, self._clock.update_seconds])
-        everyone = [own] * self._world_size
-        dist.all_gather_object(everyone, own / self._steps_timed, group=self._group)
-        if self._rank:
-            return None
-        assert self._estimated is not None
-        estimated, measured = (
-            tuple(RankSeconds(lookup=float(each[0]), update=float(each[1])) for each in seconds)
-            for seconds in (self._estimated, everyone)
-        )
-        found = MeasuredRun(
-            optimizer=self._settings.table_optimizer,
-            steps=self._steps_timed,
-            estimated=estimated,
-            measured=measured,
-        )
-        found.save(self._folder)
-        return found
-
     def _fit_batch(self, dense: Tensor, sparse: KeyedJaggedTensor, labels: Tensor) -> None:
         size, at = self._settings.batch_size, self._step % self._per_epoch
         examples = min(size, len(self._train) - at * size)
@@ -312,7 +167,8 @@ class Run:
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._step += 1
-        self._steps_timed += 1
+        if self._clock is not None:
+            self._clock.steps += 1
         self._seen += examples
         mean = total.detach().double() / examples
         if self._env is not None:
@@ -403,18 +259,7 @@ class Run:
         )
 
 
-def folder_of(config: RunConfig) -> Path:
-    """Where a run keeps its checkpoints."""
-    return Path(config.checkpoint.folder).expanduser()
-
-
-def settings_of(config: RunConfig) -> str:
-    """All that a run's weights depend on, besides the number of ranks."""
-    return config.model_dump_json(exclude={"checkpoint": True, "sharding": True})
-
-
-def digest_of(config: RunConfig, dataset: Dataset) -> str:
-    """Equal on ranks that train together."""
-    splits = (dataset.train, dataset.valid, dataset.test)
-    said = [config.model_dump_json(), str([len(split.labels) for split in splits])]
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:12]
+def steps_of(config: RunConfig, examples: int) -> tuple[int, int]:
+    """Steps of an epoch, and of all epochs."""
+    per_epoch = math.ceil(examples / config.training.batch_size)
+    return per_epoch, per_epoch * config.training.epochs

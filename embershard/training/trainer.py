@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from embershard.data.base import Dataset
-from embershard.errors import ConfigError, DataError
+from embershard.errors import DataError
 from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
-from embershard.sharding.environment import agree, from_rank_0
-from embershard.training.checkpoint import checkpoints_in
+from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
-from embershard.training.placement import read_plan
-from embershard.training.resuming import LAST
-from embershard.training.run import (
-    Run,
-    TrainingProgress,
-    TrainingResult,
-    digest_of,
-    folder_of,
-)
-
-JOB = ".job"
-"""Names the job whose run a folder holds."""
+from embershard.training.progress import TrainingProgress, TrainingResult
+from embershard.training.run import Run
+from embershard.training.run_folder import begin, keep_job
+from embershard.training.setup import set_up
 
 
 def train(
@@ -62,32 +52,21 @@ def train(
         DataError: a checkpoint that cannot be resumed from.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
-    if env is None:
-        read_plan(config)  # One process cuts no table, yet a plan that is not there is an error.
-    else:
-        agree(
-            env.process_group,
-            lambda: (read_plan(config),),
-            lambda _: digest_of(config, dataset),
-            what="configuration and data",
-            error=ConfigError,
-        )
-    group = None if env is None else env.process_group
-    last = from_rank_0(
-        group,
-        lambda: _last_in_folder(config, overwrite=overwrite, resume=resume, job=job),
-        error=ConfigError,
-    )
+    last = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
     if config.training.threads:
         torch.set_num_threads(config.training.threads)
-    run = Run(config, dataset, env, progress, planned)
+    setup = set_up(config, dataset, env)
+    if setup.planner is not None and planned is not None:
+        planned(setup.planner.report)
+    run = Run(setup, progress)
+    group = None if env is None else env.process_group
     try:
         if last is not None:
-            run.resume(last)
+            run.resume(*last)
         else:
             run.clear()
         if job is not None:  # Only now: what the folder holds is of this run.
-            from_rank_0(group, lambda: _keep_job(config, job), error=DataError)
+            from_rank_0(group, lambda: keep_job(config, job), error=DataError)
         run.fit()
         return run.finish()
     except KeyboardInterrupt:
@@ -99,31 +78,3 @@ def train(
         ) from None
     finally:
         run.close()
-
-
-def _last_in_folder(
-    config: RunConfig, *, overwrite: bool, resume: bool, job: str | None
-) -> Path | None:
-    """The checkpoint to resume from. An earlier run's are not ours to delete."""
-    folder = folder_of(config)
-    own = folder / JOB
-    is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job
-    latest = checkpoints_in(folder / LAST)
-    if latest and (resume or is_own):
-        return latest[-1]
-    earlier = [*checkpoints_in(folder), *latest]
-    if earlier and not overwrite and not is_own:
-        steps = ", ".join(str(path.relative_to(folder)) for path in earlier)
-        raise config.refusal(
-            "checkpoint",
-            "folder",
-            problem=f"{folder} holds checkpoints of an earlier run ({steps}); "
-            "choose another folder or pass --overwrite",
-        )
-    return None
-
-
-def _keep_job(config: RunConfig, job: str) -> None:
-    folder = folder_of(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / JOB).write_text(job, encoding="utf-8")

@@ -1,16 +1,75 @@
-"""The example of docs/training.md runs as it stands."""
+"""The example of docs/training.md runs as it stands, and so do the page's other snippets."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sharded_training.py"
+import pytest
+import torch
+import torch.distributed as dist
+
+from embershard import optim
+from embershard.modules import EmbeddingBagCollection
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingPlan,
+    construct_module_sharding_plan,
+    row_wise,
+)
+from tests.export.models import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/sharded_training.py"
+BEFORE, WORKED, BEHIND = re.split(
+    r"^## (?:Your own model|Plans)$", (ROOT / "docs/training.md").read_text(), flags=re.MULTILINE
+)
 
 
-def test_the_example_trains_on_two_processes():
+def snippets(text):
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_example_trains_on_two_processes_resumes_and_serves_the_models_scores():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run([*command, EXAMPLE], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    first, last = (float(each) for each in re.findall(r"step \d+: loss ([0-9.]+)", done.stdout))
-    assert last < first / 2
+    losses = re.search(r"loss (\S+), after the restart (\S+), (\S+)$", done.stdout, re.MULTILINE)
+    first, resumed, last = map(float, losses.groups())
+    assert last < resumed < first / 2
+    assert re.search(r"served \[.*\], as the model says", done.stdout)
+
+
+def test_the_snippets_of_the_worked_example_are_its_code():
+    assert len(snippets(WORKED)) == 5
+    assert all(code in EXAMPLE.read_text() for code in snippets(WORKED))
+
+
+@pytest.fixture
+def one_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_other_snippets_of_the_page_run(one_rank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "embershard/planner/epyc_zen4.json", "machine.json")
+    model = torch.nn.Sequential(EmbeddingBagCollection(TABLES), torch.nn.Linear(8, 1))
+    sharders = [EmbeddingBagCollectionSharder({"optimizer": "sgd"})]
+    planner, optimizer = snippets(BEFORE + BEHIND)
+    names = {"Path": Path, "model": model, "sharders": sharders}
+    exec(planner, names)
+    assert names["plan"].plan["0"].keys() == {"items", "users"}
+    assert "users" in Path("plan.html").read_text()
+    cuts = {table.name: row_wise() for table in TABLES}
+    plan = ShardingPlan({"0": construct_module_sharding_plan(model[0], cuts)})
+    names = vars(optim) | {"torch": torch}
+    exec(
+        optimizer,
+        names | {"model": DistributedModelParallel(model, plan=plan, sharders=sharders)},
+        found := {},
+    )
+    assert [group["lr"] for group in found["optimizer"].param_groups] == [0.001, 0.001]

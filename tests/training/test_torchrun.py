@@ -51,14 +51,14 @@ last_every_steps = 20
 STEPS = 250
 
 
-def start(folder, *options):
-    """torchrun, two ranks, in a process group of its own."""
+def start(folder, *options, train=()):
+    """torchrun with options, two ranks, in a process group of its own."""
     folder.mkdir(exist_ok=True)
     file = folder / "run.toml"
     file.write_text(FILE.format(folder=folder / "run"))
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
     return subprocess.Popen(
-        [sys.executable, *launch, "-m", "embershard", "train", str(file)],
+        [sys.executable, *launch, "-m", "embershard", "train", str(file), *train],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -114,6 +114,19 @@ def test_one_rank_reports_the_result(uninterrupted):
     for line in (f"all epochs after step {STEPS}", "validation  auc", "test        auc"):
         assert said.count(line) == 1, said
     assert sorted(path.name for path in (folder / "run/last").iterdir()) == ["220", "240"]
+
+
+def test_a_dry_run_says_once_what_each_rank_would_hold_and_writes_nothing(tmp_path):
+    process = start(tmp_path / "dry", train=["--dry-run"])
+    said = finish(process)
+    assert process.returncode == 0, said
+    (titles, ranks) = (
+        said.count("dlrm on synthetic, 2 ranks"),
+        re.findall(r"^\| (\d) \|", said, re.M),
+    )
+    assert (titles, ranks) == (1, ["0", "1"]), said
+    assert f"at most {STEPS}, 125 an epoch" in said
+    assert [path.name for path in (tmp_path / "dry").iterdir()] == ["run.toml"]
 
 
 def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(uninterrupted, tmp_path):

@@ -1,0 +1,98 @@
+"""The folder of a run: whose checkpoints it holds, and which one to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from embershard.data.base import Dataset
+from embershard.errors import ConfigError
+from embershard.sharding import ShardingEnv
+from embershard.sharding.environment import agree, from_rank_0
+from embershard.training.checkpoint import checkpoints_in
+from embershard.training.config import RunConfig
+from embershard.training.placement import read_plan
+from embershard.training.resuming import LAST, RunState, read_run_state
+
+JOB = ".job"
+"""Names the job whose run a folder holds."""
+
+
+def folder_of(config: RunConfig) -> Path:
+    """Where a run keeps its checkpoints."""
+    return Path(config.checkpoint.folder).expanduser()
+
+
+def begin(
+    config: RunConfig,
+    dataset: Dataset,
+    *,
+    overwrite: bool,
+    resume: bool,
+    env: ShardingEnv | None,
+    job: str | None,
+) -> tuple[Path, RunState] | None:
+    """Compare the ranks, and find the checkpoint to go on from; see ``train``.
+
+    Returns:
+        The checkpoint, and how far its run is. None: the run begins anew.
+
+    Raises:
+        ConfigError: ranks of other settings or data, a plan that cannot be read, or checkpoints
+            that are not this run's: the same message on every rank.
+        DataError: a checkpoint that cannot be read, likewise.
+    """
+    group = None if env is None else env.process_group
+    if group is None:
+        read_plan(config)  # One process cuts no table, yet a plan that is not there is an error.
+    else:
+        agree(
+            group,
+            lambda: (read_plan(config),),
+            lambda _: _digest(config, dataset),
+            what="configuration and data",
+            error=ConfigError,
+        )
+
+    last = from_rank_0(
+        group,
+        lambda: _last_in_folder(config, overwrite=overwrite, resume=resume, job=job),
+        error=ConfigError,
+    )
+    return None if last is None else (last, read_run_state(last, config, group))
+
+
+def keep_job(config: RunConfig, job: str) -> None:
+    """Say whose run the folder holds from now on."""
+    folder = folder_of(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / JOB).write_text(job, encoding="utf-8")
+
+
+def _digest(config: RunConfig, dataset: Dataset) -> str:
+    """Equal on ranks that train together."""
+    splits = (dataset.train, dataset.valid, dataset.test)
+    said = [config.model_dump_json(), str([len(split.labels) for split in splits])]
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:12]
+
+
+def _last_in_folder(
+    config: RunConfig, *, overwrite: bool, resume: bool, job: str | None
+) -> Path | None:
+    """The checkpoint to resume from. An earlier run's are not ours to delete."""
+    folder = folder_of(config)
+    own = folder / JOB
+    is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job
+    latest = checkpoints_in(folder / LAST)
+    if latest and (resume or is_own):
+        return latest[-1]
+    earlier = [*checkpoints_in(folder), *latest]
+    if earlier and not overwrite and not is_own:
+        steps = ", ".join(str(path.relative_to(folder)) for path in earlier)
+        raise config.refusal(
+            "checkpoint",
+            "folder",
+            problem=f"{folder} holds checkpoints of an earlier run ({steps}); "
+            "choose another folder or pass --overwrite",
+        )
+    return None

@@ -1,0 +1,91 @@
+"""A dry run refuses what a run would, says what it would do, and writes nothing."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from embershard.errors import ConfigError, InputError
+from embershard.training import dry_run, train
+from embershard.training.config import ShardingConfig
+from embershard.training.placement import plan_of
+from embershard.training.rank_memory import rank_memory
+from embershard.training.setup import set_up
+from tests.cases import cases
+from tests.training.runs import config, dataset
+
+DATA = dataset(examples=500)
+
+
+def test_says_what_the_run_would_do_and_writes_nothing(tmp_path):
+    found = dry_run(config(tmp_path / "run"), DATA)
+    said = found.to_text()
+    assert f"{len(DATA.train.labels)} training" in said
+    assert "at most 14, 7 an epoch, of 64 examples" in said  # 400 / 64, twice
+    assert f"{tmp_path}/run: begins anew" in said
+    assert "sparse_arch.embedding_bag_collection.item | 40 | 4 | table_wise x 1 | 0 |" in said
+    assert found.memory[0].tables == (60 + 30 + 40) * 4 * 4
+    assert found.memory[0].state == (60 + 30 + 40) * 4  # a float a row
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_would_resume_says_behind_which_step(tmp_path):
+    settings = config(tmp_path / "run")
+    saved = settings.checkpoint.model_copy(update={"last_every_steps": 5})
+    settings = settings.model_copy(update={"checkpoint": saved})
+    train(settings, DATA)
+    before = sorted(tmp_path.rglob("*"))
+    assert dry_run(settings, DATA, resume=True).step == 10
+    assert "resumes behind step 10" in dry_run(settings, DATA, resume=True).to_text()
+    assert dry_run(settings, DATA, overwrite=True).step == 0
+    with pytest.raises(ConfigError, match="holds checkpoints of an earlier run"):
+        dry_run(settings, DATA)
+    other = settings.model_copy(update={"training": config("", batch_size=32).training})
+    with pytest.raises(ConfigError, match="of a run with these settings, got other ones"):
+        dry_run(other, DATA, resume=True)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def without_likes(data):
+    return replace(data, test=replace(data.test, labels=np.zeros_like(data.test.labels)))
+
+
+@cases(
+    ("settings", "data", "message"),
+    {
+        "id-dropout": ({"id_dropout": {"nobody": 0.5}}, DATA, "'training.id_dropout.nobody'"),
+        "counts-alone": ({"count_accesses": True}, DATA, "'training.count_accesses'"),
+        "labels": ({}, without_likes(DATA), "labels: expected both 0 and 1, got a mean of 0"),
+    },
+)
+def test_refuses_what_a_run_refuses(settings, data, message, tmp_path):
+    for run in (dry_run, train):
+        with pytest.raises(InputError, match=message):
+            run(config(tmp_path / run.__name__, **settings), data)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"a folder that can be written, got {tmp_path}/file"):
+        dry_run(config(tmp_path / "file/run"), DATA)
+
+
+def test_memory_of_two_ranks_is_that_of_their_shards_replicas_and_vectors(tmp_path):
+    tables = {"user": "row_wise", "history": "data_parallel", "item": "table_wise"}
+    settings = config(tmp_path).model_copy(update={"sharding": ShardingConfig(tables=tables)})
+    setup = set_up(settings, DATA, None)
+    setup = replace(
+        setup,
+        env=SimpleNamespace(world_size=2),
+        plan=plan_of(setup.config, setup.collections, world_size=2),
+    )
+    first, second = rank_memory(setup, {"user": 64, "history": 100, "item": 64})
+    assert first.tables == (30 + 30 + 40) * 4 * 4
+    assert second.tables == (30 + 30) * 4 * 4
+    # A float a row of the fused tables; of the replica its gradient and Adagrad's state.
+    assert first.state == (30 + 40) * 4 + 30 * 4 * 4 * 2
+    assert second.state == 30 * 4 + 30 * 4 * 4 * 2
+    # Ids and bags received, vectors and gradients of 64 examples; 12 columns for 32 examples.
+    assert first.step == (32 + 64) * 8 + 2 * 64 * 8 + 2 * 4 * 64 * (4 + 4) + 2 * 4 * 32 * 12
+    assert second.step == 32 * 8 + 64 * 8 + 2 * 4 * 64 * 4 + 2 * 4 * 32 * 12
