@@ -85,12 +85,8 @@ class Lengths:
 def measure_objective(
     bench: Bench, what: str, load: Load, objective: Objective, lengths: Lengths
 ) -> None:
-    """Rows ``rate``, ``served``, ``p99`` and ``of_offline``.
-
-    Args:
-        load: whose rate is searched.
-        objective: that must hold.
-    """
+    """Rows ``rate``, ``served``, ``p99`` and ``of_offline``: of the highest rate at which the
+    objective holds."""
     highest = HighestRate(
         load=replace(load, seconds=lengths.whole, warmup_seconds=0.5, all_ok=False),
         objective=objective,

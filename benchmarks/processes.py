@@ -107,12 +107,8 @@ def request_line(command: Command, process: subprocess.Popen[str], line: str) ->
 def server_process(
     command: Command, *, cores: set[int] | None = None, metrics: bool = False
 ) -> Iterator[Running]:
-    """A server that prints ``serving ... on HOST:PORT``; it ends with the context.
-
-    Args:
-        cores: that it runs on. None: all.
-        metrics: whether its next line ends in the URL of its metrics port.
-    """
+    """A server that prints ``serving ... on HOST:PORT``, and then, with ``metrics``, the URL of its
+    metrics port; it ends with the context. ``cores``: None: all."""
     process = subprocess.Popen(
         command.arguments, cwd=command.folder, stdout=subprocess.PIPE, text=True
     )

@@ -110,12 +110,8 @@ class Workload:
             return DLRM_DCN(embeddings, dense, self.dense_layers, self.over_layers, layers, rank)
 
     def request(self, random: np.random.Generator, examples: int | None = None) -> SampleRequest:
-        """Draw one request, without outputs.
-
-        Args:
-            random: where dense values (standard normal) and ids (uniform) come from.
-            examples: how many, at least 1. None: as many as the workload is about.
-        """
+        """Draw one request, without outputs: dense values standard normal, ids uniform.
+        ``examples``: None: as many as the workload is about."""
         count = self.examples if examples is None else examples
         bags = [count if each.scope == "example" else 1 for each in self.sparse]
         lists = [

@@ -39,11 +39,8 @@ def megabytes_text(count: float) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with every character that does not print escaped as JSON escapes it: control
-    characters, line separators, marks of direction, halves of surrogate pairs.
-
-    Args:
-        keep: characters that stay as they are.
+    """The text with every character that does not print, unless in ``keep``, escaped as JSON
+    escapes it: control characters, line separators, marks of direction, halves of surrogate pairs.
     """
     if text.isprintable():
         return text

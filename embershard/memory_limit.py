@@ -13,12 +13,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 def memory_limit(*, cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
     """Bytes of memory that this process may use: the machine's, or less where its cgroup, one above
-    it (versions 1 and 2), or its address space is bounded (``ulimit -v``).
-
-    Args:
-        cgroups: where the cgroups are mounted.
-        own_cgroup: the file that says which of them this process is in.
-    """
+    it (versions 1 and 2), or its address space is bounded (``ulimit -v``)."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:

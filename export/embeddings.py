@@ -108,12 +108,8 @@ def gives_sequences(module: EmbeddingModule) -> bool:
 
 
 def lay_out(modules: Mapping[str, EmbeddingModule], schema: Schema) -> Layout:
-    """Decide where every pooled vector and every sequence lies.
-
-    Args:
-        modules: embedding modules by path.
-        schema: the inputs; every one of its sparse inputs is looked up.
-    """
+    """Decide where every pooled vector and every sequence lies. ``modules``: by path; they look up
+    every sparse input."""
     tables: dict[str, Tensor] = {}
     for path, module in modules.items():
         for name, weight in _weights(module).items():

@@ -134,19 +134,8 @@ def check_program(
     *,
     seed: int,
 ) -> tuple[OutputSpec, ...]:
-    """Compare a program with its module.
-
-    Args:
-        module: in eval mode.
-        traced: its trace.
-        program: made from that.
-        modules: the embedding modules by path.
-        output_scopes: by output.
-        seed: of the random inputs.
-
-    Returns:
-        What the outputs are.
-    """
+    """Compare a program with the module, in eval mode, whose trace it was made from, on random
+    inputs; returns what the outputs are. ``modules``: those of embeddings by path."""
     checker = _Checker(module, traced, program, modules, output_scopes)
     trials = (*TRIALS, WITHOUT_LISTS) if program.layout.sequences else TRIALS
     runs = [checker.run(trial, seed + place) for place, trial in enumerate(trials)]

@@ -29,13 +29,8 @@ def compare_lookups(
     length: int = 20,
     threads: int = 1,
 ) -> None:
-    """Adds a row beside FBGEMM and one beside the limit.
-
-    Args:
-        name: of the rows.
-        bags: of each table in a batch.
-        length: ids of a bag.
-    """
+    """Adds a row beside FBGEMM and one beside the limit: ``bags`` of each table in a batch, with
+    ``length`` ids each."""
     tables = workload(package.workload).tables()
     dim, rows = tables[0].embedding_dim, sum(each.num_embeddings for each in tables)
     codes = dim if package.weights == "int8" else dim // 2  # Bytes.

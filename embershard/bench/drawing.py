@@ -84,13 +84,8 @@ class TrafficOptions:
 def draw_requests(
     model: ServedModel, sources: Mapping[str, IdSource], options: TrafficOptions
 ) -> list[PooledRequest]:
-    """Draw a pool of requests in the packed form.
-
-    Args:
-        model: as its server describes it.
-        sources: for each sparse input, where its ids come from.
-        options: the same options and model give the same requests.
-    """
+    """Draw a pool of requests in the packed form; the same options and model give the same ones.
+    ``sources``: of the ids of each sparse input."""
     unknown = set(options.lengths) - {""} - {item.name for item in model.sparse}
     if unknown:
         raise InputError(f"lengths: {sorted(unknown)[0]!r} is no sparse input of {model.name!r}")

@@ -17,12 +17,8 @@ OK = 0
 
 
 def recorded_samples(path: Path, manifest: Manifest) -> list[SampleRequest]:
-    """Read the requests that were answered. Dense inputs and weights are left at 0.
-
-    Args:
-        path: what ``embershard serve --record`` wrote.
-        manifest: of a package with the schema of the recorded one.
-    """
+    """Read the requests that were answered. Dense inputs and weights are left at 0. ``manifest``:
+    of a package with the schema of the recorded one."""
     recording = read_recording(path)
     if recording.fingerprint != int(manifest.fingerprint, 16):
         raise InputError(

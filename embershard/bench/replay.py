@@ -90,12 +90,7 @@ def read_replay(path: Path) -> Replay:
 
 
 def check_answers(replay: Replay, answers: Sequence[bytes | None]) -> AnswerCheck:
-    """Compare what a run was answered.
-
-    Args:
-        replay: what it sent.
-        answers: to each request the first that was OK. None: there was none.
-    """
+    """Compare what a run was answered: to each request the first answer that was OK, or None."""
     compared, other_version = 0, 0
     different: list[int] = []
     largest = 0.0

@@ -71,12 +71,7 @@ class Target:
 def find_target(
     address: str, *, allow_remote: bool = False, tls: Tls | None = None, token: str = ""
 ) -> Target:
-    """Resolve ``host:port``.
-
-    Args:
-        tls: how to connect. None: without TLS.
-        token: empty: none.
-    """
+    """Resolve ``host:port``."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -102,11 +97,7 @@ def ask_model(
     target: Target, model: str, *, timeout_seconds: float, version: int = 0, label: str = ""
 ) -> ServedModel:
     """What the server says of a model: of its default version, unless one or a label is named.
-
-    Raises:
-        OtherServerError: a server of another make.
-        EmbershardError: what the server answers, as `Client.get_model` raises it.
-    """
+    `OtherServerError`: a server of another make."""
     with _channel(target) as channel:
         get_model = with_token(
             channel.unary_unary(

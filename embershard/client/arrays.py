@@ -61,12 +61,8 @@ def flatten(name: str, lists: object, convert: Convert) -> FlatLists:
 
 
 def ids_of(name: str, values: list[Any] | tuple[Any, ...] | Array) -> Int64Array:
-    """Ids as 64 bits: integers as they are (unsigned ones keep their bits), strings hashed.
-
-    Args:
-        name: the input, for messages.
-        values: shape ``(n,)``.
-    """
+    """Ids ``(n,)`` as 64 bits: integers as they are (unsigned ones keep their bits), strings
+    hashed. ``name``: the input, for messages."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind == "i":
             return values.astype(np.int64, copy=False)

@@ -35,20 +35,8 @@ class Inputs:
 
 
 def pack(model: ServedModel, inputs: Inputs, packed: pb.Packed) -> int:
-    """Lay inputs out as the model's schema says.
-
-    Args:
-        model: as its server describes it.
-        inputs: by name.
-        packed: every field is set anew.
-
-    Returns:
-        The number of examples.
-
-    Raises:
-        RequestError: an input is unknown, missing or of the wrong size; named with what was
-            expected and got.
-    """
+    """Lay inputs out as the model's schema says, setting every field anew; returns the number of
+    examples. `RequestError`: an input is unknown, missing or of the wrong size."""
     dense = _dense_by_name(model, inputs.dense)
     sparse = _mapping(model, "sparse", inputs.sparse, model.sparse)
     weighted = [item for item in model.sparse if item.weighted]

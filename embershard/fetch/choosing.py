@@ -62,11 +62,7 @@ class Choice:
 
 def choose_models(source: Source, selection: Selection) -> list[str]:
     """Names of models, in order. Entries of the repository that hold no versions are no models.
-
-    Raises:
-        NotFoundError: none there, or several where one must be named.
-        UnavailableError: no answer.
-    """
+    `NotFoundError`: none there, or several where one must be named."""
     if selection.model:
         return [selection.model]
     folders = [name for name in source.folders("") if re.fullmatch(NAME_PATTERN, name)]
@@ -80,12 +76,7 @@ def choose_models(source: Source, selection: Selection) -> list[str]:
 
 def choose_versions(source: Source, selection: Selection, model: str) -> Choice:
     """The versions of a model. The folder is listed only where the model has no labels.
-
-    Raises:
-        NotFoundError: no such label, or no version.
-        PackageError: the labels there cannot be read.
-        UnavailableError: no answer.
-    """
+    `NotFoundError`: no such label, or no version."""
     if selection.version:
         return Choice(model=model, versions=(selection.version,), labels={}, is_highest=False)
     there = _labels(source, model)

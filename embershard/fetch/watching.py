@@ -223,16 +223,8 @@ REMOVED: Final = ".removing-"
 
 
 def removable_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[int]:
-    """Versions that may go, in order.
-
-    Args:
-        folder: of a model.
-        keep: the highest versions that stay besides those in use.
-        used: versions that stay whatever their number. Labelled ones do, too.
-
-    Raises:
-        PackageError: the labels cannot be read.
-    """
+    """Versions of a model that may go, in order: all but the highest ``keep``, those in ``used``
+    and those with labels."""
     stay = {*used, *read_labels(folder).values()}
     found = [version_of(each.name) for each in folder.iterdir() if _is_folder(each)]
     others = sorted(version for version in found if version and version not in stay)
@@ -240,16 +232,9 @@ def removable_versions(folder: Path, *, keep: int, used: Collection[int]) -> lis
 
 
 def remove_versions(folder: Path, *, keep: int, used: Collection[int]) -> list[int]:
-    """Removes them, and what interrupted fetches have left.
-
-    A server that looks at the repository sees a version whole or not at all. No label is written
-    meanwhile.
-
-    Args, Raises: as `removable_versions`.
-
-    Returns:
-        The versions that are gone.
-    """
+    """Removes `removable_versions` and what interrupted fetches have left, and returns them. A
+    server that looks at the repository sees a version whole or not at all. No label is written
+    meanwhile."""
     with locked_labels(folder):
         _remove_leftovers(folder)
         versions = removable_versions(folder, keep=keep, used=used)

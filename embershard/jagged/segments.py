@@ -16,15 +16,8 @@ from embershard.errors import InputError
 
 
 def lengths_to_offsets(lengths: Tensor, total: int) -> Tensor:
-    """Offsets of ``lengths``.
-
-    Args:
-        lengths: int32 or int64 [B].
-        total: number of values; past 2^31 - 1 the offsets become int64 whatever ``lengths`` are.
-
-    Returns:
-        [B + 1], dtype of ``lengths``; the first is 0.
-    """
+    """Offsets ``[B + 1]`` of ``lengths`` in their dtype; int64 if ``total``, the number of values,
+    is past 2^31 - 1."""
     dtype = lengths.dtype
     if total > 2147483647:  # the largest int32
         dtype = torch.int64

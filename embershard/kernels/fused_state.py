@@ -21,14 +21,8 @@ def named_states(optimizer: FusedOptimizer, tables: int, steps: Tensor) -> list[
 
 
 def count_lookup(steps: Tensor) -> int:
-    """Count a lookup that trains; none if autograd is off.
-
-    Args:
-        steps: int64 ``(1,)``, written in place.
-
-    Returns:
-        The lookup's number, from 1; 0: autograd is off.
-    """
+    """Count a lookup that trains in ``steps``, int64 ``(1,)``. Returns its number, from 1; 0:
+    autograd is off."""
     if not torch.is_grad_enabled():
         return 0
     steps += 1
@@ -47,13 +41,8 @@ def check_halves(optimizer: FusedOptimizer, shapes: Sequence[tuple[int, int]]) -
 
 @torch.no_grad()
 def move_averages(optimizer: FusedOptimizer, weights: Sequence[Tensor], step: int) -> None:
-    """Before a lookup that trains: move each second half towards the first, if due.
-
-    Args:
-        optimizer: of the tables.
-        weights: ``(rows, dim)`` of each table, written in place.
-        step: number of the lookup, from 1; 0: one that does not train.
-    """
+    """Before lookup number ``step``, from 1; 0: one that does not train: move each second half of
+    ``weights`` towards the first, if due."""
     due = step and step >= optimizer.ema_start and step % optimizer.ema_interval == 0
     if not optimizer.has_average or not due:
         return

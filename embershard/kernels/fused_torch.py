@@ -116,13 +116,8 @@ class TorchFusedTables:
 
     @torch.no_grad()
     def update(self, table: int, rows: Tensor, gradients: Tensor) -> None:
-        """Apply the optimizer once to every distinct row of a table.
-
-        Args:
-            table: position among the tables.
-            rows: int64 ``(total,)``.
-            gradients: float32 ``(total, dim)``; those of one row are summed first.
-        """
+        """Apply the optimizer once to every distinct row of a table: ``rows`` int64 ``(total,)``,
+        gradients float32 ``(total, dim)``; those of one row are summed first."""
         distinct, which = torch.unique(rows, return_inverse=True)
         summed = gradients.new_zeros(len(distinct), gradients.shape[1])
         summed.index_add_(0, which, gradients)

@@ -142,14 +142,9 @@ def read_bags(
 
 
 def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig) -> JaggedTensor:
-    """The lists of ``feature``, as rows of ``table``.
-
-    Returns:
-        int64 rows, each in the table or -1; int64 lengths; the feature's own weights, if any.
-
-    Raises:
-        InputError: no such feature; on CPU also a negative length or another row.
-    """
+    """The lists of ``feature``, as int64 rows of ``table``, each in it or -1, with the feature's
+    own weights, if any. `InputError`: no such feature; on CPU also a negative length or another
+    row."""
     if feature not in features.keys():  # noqa: SIM118  not a dict
         raise InputError(
             f"feature {feature!r} of table {table.name!r}: expected it in the input, "

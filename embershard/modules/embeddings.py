@@ -101,11 +101,7 @@ class EmbeddingCollection(nn.Module):
 
 
 def vectors_of_lists(vectors: Tensor, lists: JaggedTensor) -> JaggedTensor:
-    """Lists of vectors in place of rows; where the row is -1, zeros and no gradient.
-
-    Args:
-        vectors: ``(total, dim)``, of any row where it is -1.
-        lists: int64 rows ``(total,)``.
-    """
+    """Lists of vectors ``(total, dim)`` in place of rows; where the row is -1, zeros and no
+    gradient."""
     known = (lists.values() >= 0).unsqueeze(1)
     return JaggedTensor(vectors.where(known, vectors.new_zeros(())), lengths=lists.lengths())

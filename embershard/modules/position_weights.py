@@ -169,15 +169,7 @@ def with_weights(features: KeyedJaggedTensor, weights: Tensor) -> KeyedJaggedTen
 
 
 def positions_of(lengths: Tensor, total: int) -> Tensor:
-    """Position of each id in its bag.
-
-    Args:
-        lengths: integers ``(B,)``, none below 0.
-        total: their sum.
-
-    Returns:
-        int64 ``(total,)``.
-    """
+    """Position of each id in its bag, int64 ``(total,)``. ``total``: the sum of the lengths."""
     lengths = lengths.long()
     firsts = (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=total)
     return torch.arange(total, device=lengths.device) - firsts

@@ -33,12 +33,8 @@ ReadVocabulary: TypeAlias = Callable[[str, UnknownIds], Vocabulary]
 def specs_of(
     schema: Schema, files: Mapping[str, str]
 ) -> tuple[tuple[DenseInputSpec, ...], tuple[KeptSparseSpec, ...]]:
-    """What JSON says of a schema's dense and sparse inputs.
-
-    Args:
-        schema: the inputs.
-        files: where the vocabulary of each sparse input that has one lies, by the input's name.
-    """
+    """What JSON says of a schema's dense and sparse inputs. ``files``: of the vocabularies, by
+    input."""
     dense = tuple(
         DenseInputSpec(kind="dense", name=item.name, scope=item.scope, default=item.default)
         for item in schema.dense
@@ -61,12 +57,8 @@ def specs_of(
 def schema_of(
     dense: Iterable[DenseInputSpec], sparse: Iterable[KeptSparseSpec], read: ReadVocabulary
 ) -> Schema:
-    """The schema that `specs_of` was given.
-
-    Raises:
-        InputError: values that contradict one another, such as two inputs with one name.
-        PackageError: what ``read`` raises.
-    """
+    """The schema that `specs_of` was given. `InputError`: values that contradict one another, such
+    as two inputs with one name."""
     return Schema(
         dense=[DenseInput(each.name, each.scope, each.default) for each in dense],
         sparse=[
@@ -86,13 +78,8 @@ def schema_of(
 def with_lookups(
     kept: KeptSparseSpec, lookups: tuple[Lookup, ...], *, rows: int
 ) -> SparseInputSpec:
-    """The input as a manifest has it.
-
-    Args:
-        kept: the input. Without an id map, the id is the row.
-        lookups: the tables it is looked up in.
-        rows: of those tables.
-    """
+    """The input as a manifest has it. ``rows``: of the tables; without an id map, the id is the
+    row."""
     fields = dict(kept.__dict__)
     if kept.ids is None:
         fields["ids"] = ids_spec(Identity(rows))

@@ -198,12 +198,8 @@ class Manifest(Part):
 
 
 def fingerprint_of(inputs: object, outputs: object) -> str:
-    """The schema's fingerprint: 16 hex digits of the XXH3-64 of its canonical JSON.
-
-    Args:
-        inputs: the manifest's ``inputs`` as JSON values.
-        outputs: the manifest's ``outputs`` as JSON values.
-    """
+    """The schema's fingerprint: 16 hex digits of the XXH3-64 of the canonical JSON of its inputs
+    and outputs."""
     return xxhash.xxh3_64_hexdigest(canonical_json({"inputs": inputs, "outputs": outputs}))
 
 

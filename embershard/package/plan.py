@@ -33,13 +33,7 @@ class Plan(Part):
 
 
 def parse_plan(data: bytes, name: str, tables: Sequence[TableSpec]) -> Plan:
-    """Parses and checks the bytes of plans/<name>.json.
-
-    Args:
-        data: the file's bytes.
-        name: of the plan, as the manifest lists it.
-        tables: what the plan must place.
-    """
+    """Parses and checks the bytes of plans/<name>.json."""
     file = f"plans/{name}.json"
     plan, _ = parse_model(Plan, data, file)
     if plan.name != name:

@@ -66,14 +66,8 @@ def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | N
 def tiling_fault(
     shards: Sequence[tuple[int, Shard]], table: str, *, rows: int, dim: int
 ) -> Fault | None:
-    """Why shards do not tile a table: they overlap, or leave a part of it out. None: they tile it.
-
-    Args:
-        shards: of this table, each without fault, with their positions in the plan.
-        table: its name, for the message.
-        rows: of the table.
-        dim: of the table.
-    """
+    """Why shards, with their positions in the plan, do not tile a table: they overlap, or leave a
+    part of it out. None: they tile it. Each shard is without fault."""
     area, met = 0, list[tuple[int, int]]()
     by_place = dict(shards)
     for place, shard in sorted(shards, key=lambda item: item[1].rows[0]):

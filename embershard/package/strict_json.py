@@ -23,12 +23,8 @@ _BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def parse_json(data: bytes, file: str) -> Any:
-    """Parses one JSON file of a package, in time and memory that grow as its size does.
-
-    Args:
-        data: the file's bytes.
-        file: its path in the package, for refusals.
-    """
+    """Parses one JSON file of a package, in time and memory that grow as its size does. ``file``:
+    its path in the package, for refusals."""
     if len(data) > BYTES_MAX:
         raise refusal(file, "json", expected=f"at most {BYTES_MAX} bytes", got=f"{len(data)}")
     try:

@@ -40,20 +40,9 @@ _WITH_BOUND = {
 
 
 def parse_model(model: type[Model], data: bytes, file: str) -> tuple[Model, Any]:
-    """Parses a JSON file of a package and checks each field by itself.
-
-    Args:
-        model: what the file must hold.
-        data: its bytes.
-        file: its path in the package, for refusals.
-
-    Returns:
-        The parsed model, and the JSON values it was made of.
-
-    Raises:
-        PackageError: the first thing that is wrong: "manifest.json: inputs.3.ids.rows:
-            expected at least 1, got 0".
-    """
+    """Parses a JSON file of a package and checks each field by itself; returns the model and the
+    JSON values it was made of. `PackageError`: the first thing that is wrong: "manifest.json:
+    inputs.3.ids.rows: expected at least 1, got 0"."""
     document = parse_json(data, file)
     _check_keys(model, document, file)
     try:

@@ -69,12 +69,8 @@ def status_json(
     *,
     after: int = 0,
 ) -> dict[str, Any]:
-    """What the page shows: totals since the start, and the samples it does not know yet.
-
-    Args:
-        metrics: of `Totals`.
-        after: how many samples the page has seen; ``taken`` of the last answer.
-    """
+    """What the page shows: totals since the start, and the samples it does not know yet. ``after``:
+    how many it has seen: ``taken`` of the last answer."""
     models = sorted({each.model for each in packages})
     default = next((each.version for each in packages if each.is_default), 0)
     times = metrics.histogram("embershard_request_seconds")
