@@ -25,9 +25,6 @@ FRAME: Final = struct.Struct("<IIQ")
 
 SIZE_BYTES: Final = 4
 
-OLD_BEGIN: Final = slice(4, 6 + len(MAGIC))
-"""Where a file of format 1, whose messages stand behind their sizes alone, has its first field."""
-
 HEADER_BYTES_MAX: Final = 1 << 16
 """Far more than any header has: the size at the front of a file of another kind is beyond it."""
 
@@ -133,8 +130,6 @@ def _messages(path: Path, data: bytes) -> Iterator[memoryview]:
 def _header(path: Path, data: bytes) -> pb.RecordingHeader:
     """The first message."""
     header = pb.RecordingHeader()
-    if data[OLD_BEGIN] == b"\n" + bytes([len(MAGIC)]) + MAGIC.encode():
-        raise _other_format(path, 1)
     size = FRAME.unpack_from(data)[0] if len(data) >= FRAME.size else 0
     if 0 < size <= min(HEADER_BYTES_MAX, len(data) - FRAME.size):
         try:
@@ -144,15 +139,11 @@ def _header(path: Path, data: bytes) -> pb.RecordingHeader:
     if header.magic != MAGIC:
         raise InputError(f"{path}: expected a recording of embershard serve --record, got none")
     if header.format != FORMAT:
-        raise _other_format(path, header.format)
+        raise InputError(
+            f"{path}: expected a recording of format {FORMAT}, got {header.format}: "
+            "another release of embershard wrote it"
+        )
     return header
-
-
-def _other_format(path: Path, number: int) -> InputError:
-    return InputError(
-        f"{path}: expected a recording of format {FORMAT}, got {number}: "
-        "another release of embershard wrote it"
-    )
 
 
 def _call(path: Path, place: int, message: memoryview) -> RecordedCall:

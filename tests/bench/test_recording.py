@@ -1,7 +1,6 @@
 """Recordings are read as they were written; torn, damaged and other files are told apart."""
 
 import os
-import struct
 from pathlib import Path
 
 import pytest
@@ -69,14 +68,6 @@ def test_another_file_is_no_recording(tmp_path, contents):
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(InputError, match="expected a recording of format 2, got 3: another rel"):
         read_recording(write_recording(tmp_path / "calls", [], format=3))
-
-
-def test_a_file_of_the_first_format_which_had_no_checksums_is_refused_by_its_number(tmp_path):
-    message = header(format=1)
-    path = tmp_path / "calls"
-    path.write_bytes(struct.pack("<I", len(message)) + message)
-    with pytest.raises(InputError, match="expected a recording of format 2, got 1: another rel"):
-        read_recording(path)
 
 
 def test_a_flipped_bit_anywhere_in_a_record_is_found_and_the_record_named(tmp_path):
