@@ -8,6 +8,7 @@ reader gets as far as the change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.hostile import files, manifests, plans
 from tests.hostile.draft import Draft
 
 __all__ = ["CASES", "HostileCase"]
+
+
+WORDING = re.compile(r": (expected .*, got |(missing|unexpected|duplicate) .)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,9 @@ class HostileCase:
         return draft.folder
 
     def is_named_by(self, message: str) -> bool:
-        """Whether a refusal begins with the case's file and field."""
+        """Whether a refusal begins with the case's file and field, and is worded as all are."""
+        if not WORDING.search(message):
+            return False
         if self.field == "file" and message.endswith(("missing file", "unexpected file")):
             return message.startswith(f"{self.file}: ")
         return message.startswith(f"{self.file}: {self.field}")

@@ -128,6 +128,14 @@ JSON = [
     ("json-infinity", FILE, "json", text(b'"mse": 0.0', b'"mse": 1e999')),
     ("json-huge-integer", FILE, "json", text(b'"rows": 5,', b'"rows": 1' + b"0" * 30 + b",")),
     ("json-2-to-the-64", FILE, "json", text(b'"rows": 5,', b'"rows": 18446744073709551616,')),
+    (
+        "json-below-minus-2-to-the-63",
+        FILE,
+        "json",
+        text(b'"rows": 5,', b'"rows": -9223372036854775809,'),
+    ),
+    ("json-leading-zero", FILE, "json", text(b'"version": 1,', b'"version": 01,')),
+    ("json-zero-byte", FILE, "json", raw(b"{}\0[")),
     ("json-endless-integer", FILE, "json", text(b'"rows": 5,', b'"rows": ' + b"9" * 9999 + b",")),
     ("json-deep", FILE, "json", raw(b"[" * 100_000)),
     ("json-deep-and-closed", FILE, "json", raw(b'{"a":' * 1000 + b"0" + b"}" * 1000)),
@@ -187,7 +195,7 @@ FIELDS = [
     field("inputs-empty", "inputs", value=[]),
     field("outputs-empty", "outputs", value=[]),
     field("output-shape-zero", "outputs", 1, "shape", value=[0]),
-    field("output-too-wide", "outputs", 1, "shape", value=[1 << 16, 1 << 16]),
+    field("output-too-wide", "outputs", 1, "shape", value=[1 << 16, 1 << 15]),
     field("table-name-is-a-path", "tables", 0, "name", value="a/b"),
     field("table-empty", "tables", 0, "rows", value=0),
     field("table-too-long", "tables", 0, "rows", value=1 << 41),
@@ -214,6 +222,7 @@ FIELDS = [
     field("size-negative", "files", "samples.safetensors", "bytes", value=-1),
     field("plan-too-large", "files", "plans/halves.json", "bytes", value=(64 << 20) + 1),
     field("samples-too-large", "files", "samples.safetensors", "bytes", value=(1 << 30) + 1),
+    # Four ids of 16 bytes, and the longest header.
     field("vocabulary-too-large", "files", "ids/user.safetensors", "bytes", value=16777289),
     field("digest-too-short", "files", "samples.safetensors", "sha256", value="00"),
 ]

@@ -1,7 +1,5 @@
 """Damaged packages are refused, and the message names file and field."""
 
-import re
-
 import pytest
 
 from embershard.errors import PackageError
@@ -17,9 +15,7 @@ def test_the_python_reader_refuses(case, tmp_path):
     with pytest.raises(PackageError) as refused:
         verify_package(package)
 
-    message = str(refused.value)
-    assert case.is_named_by(message), message
-    assert re.search(": (expected .*, got |(missing|unexpected|duplicate) .)", message), message
+    assert case.is_named_by(str(refused.value)), refused.value
 
 
 def test_the_undamaged_package_is_read(tmp_path):

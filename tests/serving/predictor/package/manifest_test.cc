@@ -184,7 +184,7 @@ TEST_P(ManifestRefusal, NamesTheField) {
   EXPECT_EQ(manifest.status().message(), std::string("manifest.json: ") + GetParam().message);
 }
 
-// tests/hostile holds many more, for every reader.
+// Those whose wording is of one field; tests/hostile holds many more, for every reader.
 INSTANTIATE_TEST_SUITE_P(
     Fields, ManifestRefusal,
     ::testing::Values(
@@ -195,24 +195,12 @@ INSTANTIATE_TEST_SUITE_P(
                  [](Json& d) { d["format_version"] = 1, d["extra"] = 1; }},
         BadField{"no_version_at_all", "format_version: expected an integer, got null",
                  [](Json& d) { d["format_version"] = nullptr; }},
-        BadField{"number_as_text", "version: expected an integer, got 1",
-                 [](Json& d) { d["version"] = "1"; }},
         BadField{"whole_float_for_an_integer", "version: expected an integer, got 1.0",
                  [](Json& d) { d["version"] = 1.0; }},
         BadField{"text_that_cannot_be_shown",
                  "model: expected a name of letters, digits, '_', '.' "
                  "and '-', got \"a\\nb\"",
                  [](Json& d) { d["model"] = "a\nb"; }},
-        BadField{"path_that_leaves",
-                 "files.../../passwd: expected a path inside the package, got "
-                 "../../passwd",
-                 [](Json& d) {
-                   d["files"]["../../passwd"] = {{"bytes", 1}, {"sha256", std::string(64, 'a')}};
-                 }},
-        BadField{"rows_of_another_table",
-                 "inputs.4.ids.rows: expected 600, the rows of table "
-                 "items, got 599",
-                 [](Json& d) { d["inputs"][4]["ids"]["rows"] = 599; }},
         BadField{"no_row_beside_the_oov_row",
                  "inputs.2.ids.rows: expected a known row beside the "
                  "oov row, got 1",
@@ -220,42 +208,6 @@ INSTANTIATE_TEST_SUITE_P(
                    d["inputs"][2]["ids"]["rows"] = 1;
                    d["inputs"][2]["ids"]["oov_row"] = 0;
                  }},
-        BadField{"oov_row_not_the_last",
-                 "inputs.2.ids.oov_row: expected 4 where unknown is oov, "
-                 "got 3",
-                 [](Json& d) { d["inputs"][2]["ids"]["oov_row"] = 3; }},
-        BadField{"row_bytes_of_another_layout", "tables.0.row_bytes: expected 8, got 12",
-                 [](Json& d) { d["tables"][0]["row_bytes"] = 12; }},
-        BadField{"row_bytes_without_padding", "tables.0.row_bytes: expected 8, got 7",
-                 [](Json& d) {
-                   d["tables"][0]["dim"] = 3;
-                   d["tables"][0]["row_bytes"] = 7;
-                 }},
-        BadField{"chunk_off_the_page",
-                 "tables.0.rows_per_chunk: expected rows of 8 bytes that "
-                 "fill a multiple of 4096 bytes, at most 1073741824, got "
-                 "500 rows, 4000 bytes",
-                 [](Json& d) { d["tables"][0]["rows_per_chunk"] = 500; }},
-        BadField{"chunk_too_few", "tables.1.chunks: expected 2 files, got 1",
-                 [](Json& d) { d["tables"][1]["chunks"].erase(1); }},
-        BadField{"shape_too_large",
-                 "outputs.1.shape: expected at most 2147483647 values, got "
-                 "[65536,32768]",
-                 [](Json& d) { d["outputs"][1]["shape"] = {65536, 32768}; }},
-        BadField{"default_too_large",
-                 "inputs.1.default: expected a number between -1e15 and 1e15, "
-                 "got 1e+15",
-                 [](Json& d) { d["inputs"][1]["default"] = 1e15; }},
-        BadField{"plan_too_large",
-                 "files.plans/halves.json.bytes: expected at most 67108864, got 67108865",
-                 [](Json& d) { d["files"]["plans/halves.json"]["bytes"] = (64 << 20) + 1; }},
-        BadField{"samples_too_large",
-                 "files.samples.safetensors.bytes: expected at most 1073741824, got 1073741825",
-                 [](Json& d) { d["files"]["samples.safetensors"]["bytes"] = (1 << 30) + 1; }},
-        // Four ids of 16 bytes, and the longest header.
-        BadField{"vocabulary_too_large",
-                 "files.ids/user.safetensors.bytes: expected at most 16777288, got 16777289",
-                 [](Json& d) { d["files"]["ids/user.safetensors"]["bytes"] = 16777289; }},
         BadField{"file_named_twice",
                  "samples: expected a file of its own, got "
                  "programs/dense.pt, named before",

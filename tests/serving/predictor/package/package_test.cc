@@ -103,12 +103,6 @@ TEST(Package, RefusesTheFileThatIsNotListed) {
   EXPECT_EQ(VerifyPackage(draft.folder()).message(), "tables/extra?: unexpected file");
 }
 
-TEST(Package, RefusesTheListedFileThatIsMissing) {
-  const Draft draft;
-  std::filesystem::remove(draft.folder() / "programs" / "dense.pt");
-  EXPECT_EQ(VerifyPackage(draft.folder()).message(), "programs/dense.pt: missing file");
-}
-
 TEST(Package, RefusesAVocabularyOfAnotherSizeThanItsInputs) {
   Draft draft;
   draft.EditManifest([](Json& document) {

@@ -103,25 +103,6 @@ TEST(Plan, RefusesAHole) {
   EXPECT_FALSE(Parse(Json::array()).ok());
 }
 
-TEST(Plan, RefusesShardsThatCannotBe) {
-  const std::vector<std::pair<Json, std::string>> cases = {
-      {ShardJson({0, 101}, {0, 16}), "shards.0.rows: expected a span of 0 .. 100, got [0,101]"},
-      {ShardJson({50, 50}, {0, 16}), "shards.0.rows: expected a span of 0 .. 100, got [50,50]"},
-      {ShardJson({0, 100, 1}, {0, 16}),
-       "shards.0.rows: expected a span of 0 .. 100, got [0,100,1]"},
-      {ShardJson({0, 100}, {0, 6}),
-       "shards.0.columns: expected multiples of 4, or 16 at the end, got [0,6]"},
-      {ShardJson({0, 100}, {0, 16}, {2}),
-       "shards.0.devices.0: expected a device of the plan, got 2"},
-      {ShardJson({0, 100}, {0, 16}, {1, 1}),
-       "shards.0.devices: expected distinct devices, got [1,1]"},
-      {ShardJson({0, 100}, {0, 16}, {}), "shards.0.devices: expected at least 1 of them, got 0"},
-  };
-  for (const auto& [shard, expected] : cases) {
-    EXPECT_EQ(Parse(Json::array({shard})).status().message(), "plans/p.json: " + expected);
-  }
-}
-
 TEST(Plan, RefusesDevicesThatCannotBe) {
   for (const char* device : {"cpu", "cpu:", "cpu:01", "cpu:12345", "cpu:-1", "tpu:0", "CPU:0"}) {
     const Json plan = {
@@ -130,13 +111,6 @@ TEST(Plan, RefusesDevicesThatCannotBe) {
               std::string("plans/p.json: devices.0: expected a device like cpu:0 or cuda:0, got ") +
                   device);
   }
-}
-
-TEST(Plan, RefusesThePlanOfAnotherName) {
-  const Json plan = {
-      {"format_version", 0}, {"name", "other"}, {"devices", {"cpu:0"}}, {"shards", Json::array()}};
-  EXPECT_EQ(ParsePlan(plan.dump(), "p", {}).status().message(),
-            "plans/p.json: name: expected p, got other");
 }
 
 }  // namespace
