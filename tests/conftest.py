@@ -5,7 +5,7 @@
 `needs_proxy` and REQUIRE_PROXY=1: HAProxy.
 `needs_runtime` and REQUIRE_RUNTIME=1: what the serving image holds, in build/serving.
 `needs_peers` and REQUIRE_PEERS=1: TorchRec in .venv-peers.
-And `file_limit`, a stand-in for a full disk.
+And `file_limit`, a stand-in for a full disk, and the models that several folders ask.
 """
 
 import os
@@ -58,6 +58,33 @@ def _sees_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds `ranker/1`: int8, with plans for one and two devices."""
+    from tests.serving.models import export_ranker, with_plan
+
+    folder = tmp_path_factory.mktemp("repository")
+    package = export_ranker(tmp_path_factory.mktemp("one-plan"))
+    with_plan(package, folder / "ranker" / "1", devices=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def package(repository: Path) -> Path:
+    return repository / "ranker" / "1"
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds versions 1 and 2 of a ranker that says by its scores which it is."""
+    from tests.serving.versions import publish
+
+    folder = tmp_path_factory.mktemp("published")
+    for version in (1, 2):
+        publish(folder, version)
+    return folder
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ REQUEST = {
 
 
 @pytest.fixture
-def package(repository):
-    return repository / "ranker" / "1"
-
-
-@pytest.fixture
 def request_file(tmp_path):
     path = tmp_path / "request.json"
     path.write_text(json.dumps(REQUEST))

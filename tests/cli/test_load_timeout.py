@@ -9,7 +9,7 @@ from embershard.client import Client
 from embershard.package.labels import write_label
 from tests.cli.running import run, serving
 from tests.serving.endless import EndlessForAny, publish_endless
-from tests.serving.versions import STEP, publish
+from tests.serving.versions import publish, version_of
 
 pytestmark = pytest.mark.slow
 
@@ -34,12 +34,6 @@ def published(tmp_path_factory):
 def repository(published, tmp_path):
     subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path / "repository")], check=True)
     return tmp_path / "repository"
-
-
-def version_of(client, **which):
-    answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]}, **which)
-    assert round(float(answer["score"][0]) / STEP) == answer.version
-    return answer.version
 
 
 def test_version_whose_samples_never_end_is_given_up_and_the_next_one_loads(repository, tmp_path):

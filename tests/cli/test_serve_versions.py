@@ -18,27 +18,13 @@ from embershard.serving.control import order
 from tests.cases import cases
 from tests.cli.running import run, serving
 from tests.serving.failures.busy import until
-from tests.serving.versions import STEP, publish
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("published")
-    for version in (1, 2):
-        publish(folder, version)
-    return folder
+from tests.serving.versions import version_of
 
 
 @pytest.fixture
 def repository(published, tmp_path):
     subprocess.run(["cp", "-rl", f"{published}/.", str(tmp_path / "repository")], check=True)
     return tmp_path / "repository"
-
-
-def version_of(client, **which):
-    answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]}, **which)
-    assert round(float(answer["score"][0]) / STEP) == answer.version
-    return answer.version
 
 
 def test_a_label_and_sighup_change_what_answers(repository):

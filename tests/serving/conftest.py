@@ -1,27 +1,10 @@
-"""The small ranker, exported once and served once."""
-
-from pathlib import Path
+"""The small ranker, served once."""
 
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
 from embershard.serving import LocalPredictor, Server, ServerOptions
-from tests.serving.models import export_ranker, with_plan
-
-
-@pytest.fixture(scope="session")
-def repository(tmp_path_factory) -> Path:
-    """Holds `ranker/1`: int8, with plans for one and two devices."""
-    folder = tmp_path_factory.mktemp("repository")
-    package = export_ranker(tmp_path_factory.mktemp("one-plan"))
-    with_plan(package, folder / "ranker" / "1", devices=2)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def package(repository) -> Path:
-    return repository / "ranker" / "1"
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,6 @@ from embershard.package import sign_package
 from embershard.serving import Server, ServerOptions
 from tests.package.keys import write_keys
 from tests.serving.test_versions import ask, version_of
-from tests.serving.versions import publish
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Versions 1 and 2, without signatures."""
-    folder = tmp_path_factory.mktemp("published")
-    for version in (1, 2):
-        publish(folder, version)
-    return folder
 
 
 @pytest.fixture

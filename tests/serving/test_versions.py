@@ -22,19 +22,10 @@ from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.models import seal
 from tests.serving.test_health import SERVING, service
-from tests.serving.versions import STEP, publish
+from tests.serving.versions import STEP
 
 KILLS = 20
 OPTIONS = ServerOptions(port=0, threads=1)
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Versions 1 and 2."""
-    folder = tmp_path_factory.mktemp("published")
-    for version in (1, 2):
-        publish(folder, version)
-    return folder
 
 
 @pytest.fixture

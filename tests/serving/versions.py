@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from embershard.client import Client
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Identity, Schema, SparseInput
@@ -47,3 +48,10 @@ def publish(repository: Path, version: int, *, says: int | None = None, table: i
     """
     module = Telling(version if says is None else says, table)
     return export_model(module, SCHEMA, repository / "ranker" / str(version), devices="1xcpu")
+
+
+def version_of(client: Client, **which: object) -> int:
+    """Which version answers, by the answer and its score."""
+    answer = client.predict("ranker", dense={"price": [5.0]}, sparse={"item": [[3]]}, **which)
+    assert round(float(answer["score"][0]) / STEP) == answer.version
+    return answer.version

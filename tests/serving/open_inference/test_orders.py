@@ -14,21 +14,12 @@ from embershard.serving import Server, ServerOptions
 from tests.cli.running import serving
 from tests.serving.open_inference.tensors import infer_inputs
 from tests.serving.test_versions import spoil_digest
-from tests.serving.versions import STEP, publish
+from tests.serving.versions import STEP
 
 OPTIONS = {"port": 0, "threads": 1}
 TAKEN = ServerOptions(**OPTIONS, model_control=True)
 TOKEN = "one-token-of-a-test_0123456789"
 CALLERS = 8
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """Versions 1 and 2."""
-    folder = tmp_path_factory.mktemp("published")
-    for version in (1, 2):
-        publish(folder, version)
-    return folder
 
 
 @pytest.fixture
