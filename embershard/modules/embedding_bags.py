@@ -10,11 +10,18 @@ from torch import Tensor, nn
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.modules.bags import read_bags
 from embershard.modules.configs import DataType, EmbeddingBagConfig
-from embershard.modules.tables import Table, TableDict, check_tables, embedding_names, new_weight
+from embershard.modules.tables import (
+    Collection,
+    Table,
+    TableDict,
+    check_tables,
+    embedding_names,
+    new_weight,
+)
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
 
-class EmbeddingBagCollection(nn.Module):
+class EmbeddingBagCollection(Collection):
     """Embedding tables, and a pooled vector of each of their features.
 
     The state dict's keys are ``embedding_bags.<table>.weight``.
@@ -27,6 +34,9 @@ class EmbeddingBagCollection(nn.Module):
     Raises:
         InputError: no tables, two of one name, or a weighted mean.
     """
+
+    PREFIX = "embedding_bags"
+    _configs: tuple[EmbeddingBagConfig, ...]
 
     def __init__(
         self,
@@ -89,24 +99,10 @@ class EmbeddingBagCollection(nn.Module):
             per_sample_weights=bags.weights,
         )
 
-    def reset_parameters(self) -> None:
-        """Fill every table anew, in order, with torch's default generator."""
-        for table in self._configs:
-            table.initialize(self.embedding_bags[table.name].weight)
-
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
         return list(self._configs)
 
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
-
     def is_weighted(self) -> bool:
         """Whether rows are multiplied by the features' weights."""
         return self._is_weighted
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tables lie."""
-        return self.embedding_bags[self._configs[0].name].weight.device

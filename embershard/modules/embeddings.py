@@ -11,6 +11,7 @@ from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.modules.bags import read_lists
 from embershard.modules.configs import DataType, EmbeddingConfig
 from embershard.modules.tables import (
+    Collection,
     Table,
     TableDict,
     check_one_dim,
@@ -20,7 +21,7 @@ from embershard.modules.tables import (
 )
 
 
-class EmbeddingCollection(nn.Module):
+class EmbeddingCollection(Collection):
     """Embedding tables, and for each of their features the vector of every id: a sequence.
 
     The state dict's keys are ``embeddings.<table>.weight``.
@@ -32,6 +33,8 @@ class EmbeddingCollection(nn.Module):
     Raises:
         InputError: no tables, two of one name, or several widths.
     """
+
+    PREFIX = "embeddings"
 
     def __init__(
         self,
@@ -81,23 +84,9 @@ class EmbeddingCollection(nn.Module):
             vectors = vectors.float()
         return vectors_of_lists(vectors, lists)
 
-    def reset_parameters(self) -> None:
-        """Fill every table anew, in order, with torch's default generator."""
-        for table in self._configs:
-            table.initialize(self.embeddings[table.name].weight)
-
     def embedding_configs(self) -> list[EmbeddingConfig]:
         """The tables, in order."""
         return list(self._configs)
-
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tables lie."""
-        return self.embeddings[self._configs[0].name].weight.device
 
 
 def vectors_of_lists(vectors: Tensor, lists: JaggedTensor) -> JaggedTensor:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules.bags import read_all_bags
 from embershard.modules.configs import EmbeddingBagConfig
-from embershard.modules.fused_storage import (
-    check_stays,
-    copy_optimizer_state,
-    fused_tables,
-    momentum_of,
-    reduced,
-)
-from embershard.modules.tables import check_tables, embedding_names
+from embershard.modules.fused_storage import FusedCollection
+from embershard.modules.tables import TableDict, check_tables
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
 
 
-class FusedEmbeddingBagCollection(nn.Module):
+class FusedEmbeddingBagCollection(FusedCollection):
     """As ``EmbeddingBagCollection``, with the optimizer inside the backward pass.
 
     Outputs, initial weights and state dict keys are the same. Every ``backward()`` through the
@@ -47,6 +39,10 @@ class FusedEmbeddingBagCollection(nn.Module):
         InputError: an optimizer, setting, table or device that cannot be used.
     """
 
+    PREFIX = "embedding_bags"
+    _configs: tuple[EmbeddingBagConfig, ...]
+    embedding_bags: TableDict
+
     def __init__(
         self,
         tables: Sequence[EmbeddingBagConfig],
@@ -58,26 +54,21 @@ class FusedEmbeddingBagCollection(nn.Module):
         device: torch.device | str | None = None,
     ) -> None:
         fused = FusedOptimizer(name=optimizer, learning_rate=learning_rate, eps=eps)
-        self._build(tables, fused, is_weighted, torch.device(device or "cpu"))
+        self._build(tables, fused, torch.device(device or "cpu"), is_weighted)
         self.reset_parameters()
 
     def _build(
         self,
         tables: Sequence[EmbeddingBagConfig],
         optimizer: FusedOptimizer,
-        is_weighted: bool,
         device: torch.device,
+        is_weighted: bool,
     ) -> None:
         super().__init__()
         check_tables(tables, is_weighted=is_weighted)
-        self._configs = tuple(tables)
         self._is_weighted = is_weighted
-        self._device = device
-        self._names = embedding_names(tables)
         self._dims = [table.embedding_dim for table in tables for _ in table.feature_names]
-        self._tables, self.embedding_bags = fused_tables(
-            tables, optimizer=optimizer, device=device, pooled=True
-        )
+        self._lay_out(tables, optimizer, device, pooled=True)
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Look up and pool; see ``EmbeddingBagCollection.forward``.
@@ -96,61 +87,13 @@ class FusedEmbeddingBagCollection(nn.Module):
         vectors = expand_pooled(pooled, features, owners, self._dims)
         return KeyedTensor(self._names, self._dims, vectors)
 
-    def reset_parameters(self) -> None:
-        """Fill every table anew, in order, with torch's default generator. Leaves the
-        optimizer's state."""
-        for table in self._configs:
-            table.initialize(self.embedding_bags[table.name].weight)
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size from the next backward on."""
-        self._tables.set_learning_rate(learning_rate)
-
-    def optimizer_state(self) -> dict[str, Tensor]:
-        """What the optimizer remembers, to be saved beside the state dict.
-
-        Returns:
-            ``embedding_bags.<table>.momentum`` -> float32 ``(num_embeddings,)``, the mean
-            squared gradients summed over all steps; views, so the next backward changes them.
-            Empty for "sgd".
-        """
-        return momentum_of("embedding_bags", self._configs, self._tables)
-
-    def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copy back what ``optimizer_state()`` gave.
-
-        Raises:
-            InputError: other keys or shapes. Nothing has changed then.
-        """
-        copy_optimizer_state(self.optimizer_state(), state)
-
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
         return list(self._configs)
-
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
 
     def is_weighted(self) -> bool:
         """Whether rows are multiplied by the features' weights."""
         return self._is_weighted
 
-    @property
-    def optimizer(self) -> FusedOptimizer:
-        """The optimizer in backward, with the learning rate as it is now."""
-        return self._tables.optimizer
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tables lie."""
-        return self._tables.weights[0].device
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        # nn.Module's .to(), .cuda(), .half() and the like come here.
-        check_stays(self._configs, self._tables, fn)
-        parent: Any = super()
-        return parent._apply(fn, recurse)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(self, self._configs, self._tables.optimizer, self._is_weighted, self._device)
+    def _settings(self) -> tuple[object, ...]:
+        return (self._is_weighted,)

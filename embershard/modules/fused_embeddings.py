@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules.bags import read_lists
 from embershard.modules.configs import EmbeddingConfig
 from embershard.modules.embeddings import vectors_of_lists
-from embershard.modules.fused_storage import (
-    check_stays,
-    copy_optimizer_state,
-    fused_tables,
-    momentum_of,
-    reduced,
-)
-from embershard.modules.tables import check_one_dim, check_tables, embedding_names
+from embershard.modules.fused_storage import FusedCollection
+from embershard.modules.tables import TableDict, check_one_dim, check_tables
 
 
-class FusedEmbeddingCollection(nn.Module):
+class FusedEmbeddingCollection(FusedCollection):
     """As ``EmbeddingCollection``, with the optimizer inside the backward pass.
 
     Outputs, initial weights and state dict keys are the same; what is different is told by
@@ -40,6 +32,9 @@ class FusedEmbeddingCollection(nn.Module):
     Raises:
         InputError: an optimizer, setting, table or device that cannot be used.
     """
+
+    PREFIX = "embeddings"
+    embeddings: TableDict
 
     def __init__(
         self,
@@ -60,12 +55,7 @@ class FusedEmbeddingCollection(nn.Module):
         super().__init__()
         check_tables(tables)
         check_one_dim(tables)
-        self._configs = tuple(tables)
-        self._device = device
-        self._names = embedding_names(tables)
-        self._tables, self.embeddings = fused_tables(
-            tables, optimizer=optimizer, device=device, pooled=False
-        )
+        self._lay_out(tables, optimizer, device, pooled=False)
 
     def forward(self, features: KeyedJaggedTensor) -> dict[str, JaggedTensor]:
         """Look up; see ``EmbeddingCollection.forward``.
@@ -90,57 +80,6 @@ class FusedEmbeddingCollection(nn.Module):
             for name, part, each in zip(self._names, parts, lists, strict=True)
         }
 
-    def reset_parameters(self) -> None:
-        """Fill every table anew, in order, with torch's default generator. Leaves the
-        optimizer's state."""
-        for table in self._configs:
-            table.initialize(self.embeddings[table.name].weight)
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size from the next backward on."""
-        self._tables.set_learning_rate(learning_rate)
-
-    def optimizer_state(self) -> dict[str, Tensor]:
-        """What the optimizer remembers, to be saved beside the state dict.
-
-        Returns:
-            ``embeddings.<table>.momentum`` -> float32 ``(num_embeddings,)``, the mean squared
-            gradients summed over all steps; views, so the next backward changes them. Empty for
-            "sgd".
-        """
-        return momentum_of("embeddings", self._configs, self._tables)
-
-    def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copy back what ``optimizer_state()`` gave.
-
-        Raises:
-            InputError: other keys or shapes. Nothing has changed then.
-        """
-        copy_optimizer_state(self.optimizer_state(), state)
-
     def embedding_configs(self) -> list[EmbeddingConfig]:
         """The tables, in order."""
         return list(self._configs)
-
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
-
-    @property
-    def optimizer(self) -> FusedOptimizer:
-        """The optimizer in backward, with the learning rate as it is now."""
-        return self._tables.optimizer
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tables lie."""
-        return self._tables.weights[0].device
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        # nn.Module's .to(), .cuda(), .half() and the like come here.
-        check_stays(self._configs, self._tables, fn)
-        parent: Any = super()
-        return parent._apply(fn, recurse)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(self, self._configs, self._tables.optimizer, self._device)

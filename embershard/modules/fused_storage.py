@@ -1,5 +1,4 @@
-"""What the fused collections share: parameters that are views of the trained memory, the
-optimizer's state beside them, and how both are copied."""
+"""What the fused collections share."""
 
 from __future__ import annotations
 
@@ -12,82 +11,104 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.kernels import AnyFusedTables, FusedOptimizer, build_fused_tables
 from embershard.modules.configs import EmbeddingConfig
-from embershard.modules.tables import Table, TableDict
+from embershard.modules.tables import Collection, Table, TableDict, embedding_names
 
 
-def fused_tables(
-    configs: Sequence[EmbeddingConfig],
-    *,
-    optimizer: FusedOptimizer,
-    device: torch.device,
-    pooled: bool,
-) -> tuple[AnyFusedTables, TableDict]:
-    """The memory of all tables, looked up table by table, feature by feature; and parameters that
-    are views of it: reading, loading and checkpointing them is reading and writing what the
-    kernel trains.
-    """
-    types = {table.name: table.data_type for table in configs}
-    if len(set(types.values())) > 1:
-        raise InputError(f"tables: expected one data_type in a fused collection, got {types}")
-    tables = build_fused_tables(
-        [(table.num_embeddings, table.embedding_dim) for table in configs],
-        [place for place, table in enumerate(configs) for _ in table.feature_names],
-        optimizer=optimizer,
-        device=device,
-        pooled=pooled,
-        dtype=configs[0].data_type.dtype,
-    )
-    parameters = {
-        config.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
-        for config, weight in zip(configs, tables.weights, strict=True)
-    }
-    return tables, TableDict(parameters)
+class FusedCollection(Collection):
+    """A collection whose parameters are views of the memory that the kernel trains: reading,
+    loading and checkpointing them is reading and writing that. Copies and pickles are built anew
+    by ``_build(tables, optimizer, device, *_settings())``, so that theirs are views again."""
 
+    def _lay_out(
+        self,
+        configs: Sequence[EmbeddingConfig],
+        optimizer: FusedOptimizer,
+        device: torch.device,
+        *,
+        pooled: bool,
+    ) -> None:
+        """The memory of all tables, looked up table by table, feature by feature."""
+        types = {table.name: table.data_type for table in configs}
+        if len(set(types.values())) > 1:
+            raise InputError(f"tables: expected one data_type in a fused collection, got {types}")
+        self._configs = tuple(configs)
+        self._names = embedding_names(configs)
+        self._device = device
+        self._tables: AnyFusedTables = build_fused_tables(
+            [(table.num_embeddings, table.embedding_dim) for table in configs],
+            [place for place, table in enumerate(configs) for _ in table.feature_names],
+            optimizer=optimizer,
+            device=device,
+            pooled=pooled,
+            dtype=configs[0].data_type.dtype,
+        )
+        parameters = {
+            config.name: _FusedTable(nn.Parameter(weight, requires_grad=False))
+            for config, weight in zip(configs, self._tables.weights, strict=True)
+        }
+        setattr(self, self.PREFIX, TableDict(parameters))
 
-def momentum_of(
-    prefix: str, configs: Sequence[EmbeddingConfig], tables: AnyFusedTables
-) -> dict[str, Tensor]:
-    """``<prefix>.<table>.<name>`` -> state; views, see ``FusedTables.states``. Empty for "sgd"."""
-    return {
-        f"{prefix}.{table.name}.{name}": state
-        for table, states in zip(configs, tables.states, strict=True)
-        for name, state in states.items()
-    }
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size from the next backward on."""
+        self._tables.set_learning_rate(learning_rate)
 
+    @property
+    def optimizer(self) -> FusedOptimizer:
+        """The optimizer in backward, with the learning rate as it is now."""
+        return self._tables.optimizer
 
-def copy_optimizer_state(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-    """Copy ``state`` into the tensors of ``own``: all of it, or nothing."""
-    if own.keys() != state.keys():
-        raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")
-    for key, tensor in own.items():
-        if tensor.shape != state[key].shape:
-            raise InputError(
-                f"optimizer state: {key}: expected shape {tuple(tensor.shape)}, "
-                f"got {tuple(state[key].shape)}"
-            )
-    for key, tensor in own.items():
-        tensor.copy_(state[key])
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """What the optimizer remembers, to be saved beside the state dict.
 
+        Returns:
+            ``<prefix>.<table>.momentum``, with the state dict's prefix -> float32
+            ``(num_embeddings,)``, the mean squared gradients summed over all steps; views, so the
+            next backward changes them. Empty for "sgd".
+        """
+        return {
+            f"{self.PREFIX}.{table.name}.{name}": state
+            for table, states in zip(self._configs, self._tables.states, strict=True)
+            for name, state in states.items()
+        }
 
-def check_stays(
-    configs: Sequence[EmbeddingConfig], tables: AnyFusedTables, fn: Callable[[Tensor], Tensor]
-) -> None:
-    """Refuse what ``nn.Module._apply`` would do to the tables, if it moves or casts them."""
-    for table, weight in zip(configs, tables.weights, strict=True):
-        moved = fn(weight[:1])
-        if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:
-            raise InputError(
-                f"fused table {table.name!r}: expected to stay {weight.dtype} on "
-                f"{weight.device}, got moved to {moved.dtype} on {moved.device}; "
-                "build the collection with device=... instead"
-            )
+    def load_optimizer_state(self, state: Mapping[str, Tensor]) -> None:
+        """Copy back what ``optimizer_state()`` gave.
 
+        Raises:
+            InputError: other keys or shapes. Nothing has changed then.
+        """
+        own = self.optimizer_state()
+        if own.keys() != state.keys():
+            raise InputError(f"optimizer state: expected {sorted(own)}, got {sorted(state)}")
+        for key, tensor in own.items():
+            if tensor.shape != state[key].shape:
+                raise InputError(
+                    f"optimizer state: {key}: expected shape {tuple(tensor.shape)}, "
+                    f"got {tuple(state[key].shape)}"
+                )
+        for key, tensor in own.items():
+            tensor.copy_(state[key])
 
-def reduced(module: Any, *arguments: object) -> tuple[Any, ...]:
-    """For ``__reduce__``: copies and pickles are built anew by ``_build(*arguments)``, so that
-    their parameters are views again."""
-    state = (module.state_dict(), module.optimizer_state())
-    return _rebuild, (type(module), arguments, state, module.training)
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """What .to(), .cuda(), .half() and the like call; refused if it moves or casts a table."""
+        for table, weight in zip(self._configs, self._tables.weights, strict=True):
+            moved = fn(weight[:1])
+            if moved.data_ptr() != weight.data_ptr() or moved.dtype != weight.dtype:
+                raise InputError(
+                    f"fused table {table.name!r}: expected to stay {weight.dtype} on "
+                    f"{weight.device}, got moved to {moved.dtype} on {moved.device}; "
+                    "build the collection with device=... instead"
+                )
+        parent: Any = super()
+        return parent._apply(fn, recurse)
+
+    def _settings(self) -> tuple[object, ...]:
+        return ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self._configs, self.optimizer, self._device, *self._settings())
+        state = (self.state_dict(), self.optimizer_state())
+        return _rebuild, (type(self), arguments, state, self.training)
 
 
 def _rebuild(

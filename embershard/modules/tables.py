@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -48,6 +49,35 @@ class TableDict(nn.Module):
 
     def __len__(self) -> int:
         return len(self._modules)
+
+
+class Collection(nn.Module):
+    """What all collections have: tables in order, and a name for each output."""
+
+    PREFIX: ClassVar[str]
+    """The attribute that holds the tables, and so the first word of their state dict keys."""
+
+    _configs: tuple[EmbeddingConfig, ...]
+    _names: list[str]
+
+    def reset_parameters(self) -> None:
+        """Fill every table anew, in order, with torch's default generator. The state of an
+        optimizer in backward stays."""
+        for table in self._configs:
+            table.initialize(self._weight(table))
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tables lie."""
+        return self._weight(self._configs[0]).device
+
+    def _weight(self, table: EmbeddingConfig) -> nn.Parameter:
+        tables: TableDict = getattr(self, self.PREFIX)
+        return tables[table.name].weight
 
 
 def new_weight(table: EmbeddingConfig, device: torch.device | str | None) -> nn.Parameter:
