@@ -1,4 +1,4 @@
-"""`embershard plan --compare`: what a server measured of a plan beside the estimate."""
+"""`embershard plan --compare`: what a server or a training run measured beside the estimate."""
 
 from __future__ import annotations
 
@@ -37,6 +37,25 @@ def compare(given: argparse.Namespace, package: Package, load: LookupLoad, machi
     if given.recalibrate is not None:
         found.recalibrated(machine).save(given.recalibrate)
         text += f"{given.recalibrate}: costs of lookups times {found.factor:.3f}\n"
+    return text
+
+
+def compare_run(given: argparse.Namespace, machine: Machine) -> str:
+    """The comparison of a training run as text; writes the machine of `--recalibrate`.
+
+    Raises:
+        InputError: the folder holds no measurements.
+    """
+    from embershard.planner import compare, recalibrate
+
+    found = compare(given.compare)
+    text = found.to_text()
+    if given.recalibrate is not None:
+        recalibrate(given.compare, machine).save(given.recalibrate)
+        text += (
+            f"{given.recalibrate}: costs of {found.optimizer}: lookups times "
+            f"{found.lookup_factor:.3f}, updates times {found.update_factor:.3f}\n"
+        )
     return text
 
 

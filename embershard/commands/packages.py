@@ -20,11 +20,12 @@ def add_inspect(commands: Any) -> None:
     command.set_defaults(run=_inspect)
 
 
-def add_package(command: argparse.ArgumentParser) -> None:
+def add_package(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Adds the argument `package`."""
     command.add_argument(
         "package",
         type=Path,
+        nargs="?" if optional else None,
         metavar="PACKAGE",
         help="folder of one version: REPOSITORY/MODEL/VERSION",
     )

@@ -26,7 +26,7 @@ def add_plan_command(commands: Any) -> None:
         description="Adds a plan to a package, whole or not at all. `embershard serve --plan NAME` "
         "serves it; scores stay the same, up to rounding where rows are cut.",
     )
-    add_package(command)
+    add_package(command, optional=True)
     add = command.add_argument
     add(
         "--devices",
@@ -90,20 +90,21 @@ def _add_measured(command: argparse.ArgumentParser) -> None:
 
 
 def _add_compared(command: argparse.ArgumentParser) -> None:
-    closed = command.add_argument_group(
-        "comparison with a server, in place of a new plan; --name: the plan that it serves"
-    )
+    closed = command.add_argument_group("comparison with what was measured, in place of a new plan")
     closed.add_argument(
         "--compare",
-        metavar="HOST:PORT",
-        help="print the lookup time of each device beside the estimate; where `embershard serve "
-        "--metrics-port` listens, or a file with what it said",
+        metavar="HOST:PORT|RUN",
+        help="print measured time beside the estimate. Of a server, the lookups of each device: "
+        "where `embershard serve --metrics-port` listens, or a file with what it said; --name says "
+        'which plan it serves. Of training with sharding.plan = "auto", the step of each rank: '
+        "the run's checkpoint folder, without a package",
     )
     closed.add_argument(
         "--recalibrate",
         type=Path,
         metavar="FILE",
-        help="write the machine with costs of lookups that fit what was measured",
+        help="write the machine with costs of lookups, of a run also of updates, that fit what was "
+        "measured",
     )
 
 
@@ -112,6 +113,13 @@ def _plan(given: argparse.Namespace) -> None:
     from embershard.package.plan import unserved_devices
     from embershard.planner import check_memory, parse_fleet
 
+    if given.compare is not None and Path(given.compare).is_dir():
+        _compare_run(given)
+        return
+    if given.package is None:
+        raise InputError(
+            "plan: expected a package, or --compare with the folder of a run, got none"
+        )
     folder = package_folder(given.package)
     if given.compare is not None:
         _compare(given, Package.open(folder))
@@ -149,13 +157,36 @@ def _plan(given: argparse.Namespace) -> None:
         )
 
 
-def _compare(given: argparse.Namespace, package: Package) -> None:
-    from embershard.commands.comparing import compare
+NOT_COMPARED = ("devices", "constraint", "report", "explain", "default", "dry_run")
 
-    for option in ("devices", "constraint", "report", "explain", "default", "dry_run"):
+
+def _refuse_compared(given: argparse.Namespace, options: Sequence[str]) -> None:
+    for option in options:
         if getattr(given, option):
             name = option.replace("_", "-")
             raise InputError(f"--{name}: expected no --compare, got --compare {given.compare}")
+
+
+def _compare_run(given: argparse.Namespace) -> None:
+    """Of a training run; without a package."""
+    from embershard.commands.comparing import compare_run
+
+    if given.package is not None:
+        raise InputError(
+            f"plan: expected no package with the folder of a run, got {given.package} with "
+            f"--compare {given.compare}"
+        )
+    _refuse_compared(given, (*NOT_COMPARED, "name", "samples", "requests"))
+    _check_folder("--recalibrate", given.recalibrate)
+    machine, warnings = _machine(given, "cpu")
+    _warn(warnings)
+    print(compare_run(given, machine), end="")
+
+
+def _compare(given: argparse.Namespace, package: Package) -> None:
+    from embershard.commands.comparing import compare
+
+    _refuse_compared(given, NOT_COMPARED)
     _check_folder("--recalibrate", given.recalibrate)
     machine, warnings = _machine(given, "cpu")
     _warn(warnings)

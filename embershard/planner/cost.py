@@ -264,6 +264,27 @@ def price(
     return seconds, memory
 
 
+def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> float:
+    """Of a rank's own batch, a step, whatever the plan.
+
+    Args:
+        tables: of the plan.
+        cost: ``Machine.batch``.
+        world_size: ranks, which have batches of one size.
+    """
+    return sum(
+        (
+            cost.seconds(
+                ids=each.ids / world_size,
+                bags=(each.ids if each.is_sequence else each.bags) / world_size,
+                row_bytes=each.dim * FLOAT_BYTES,
+            )
+            for each in tables
+        ),
+        start=cost.start if tables else 0.0,
+    )
+
+
 def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[np.float64]:
     """Of the lookups and of the updates of each shard, a step: ``(2, shards)``."""
     edges = np.array([row for row, _ in spans])

@@ -28,6 +28,13 @@ class RankSeconds(Part):
     update: Seconds
 
 
+class StepSeconds(Part):
+    """Of the busiest rank, a step: CPU seconds of all that it does."""
+
+    estimated: Seconds
+    measured: Seconds
+
+
 class MeasuredRun(Part):
     """Estimate and measurement of each rank."""
 
@@ -40,6 +47,8 @@ class MeasuredRun(Part):
 
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
+    step: StepSeconds | None = None
+    """None: of an earlier version."""
 
     @property
     def lookup_factor(self) -> float:
@@ -65,6 +74,13 @@ class MeasuredRun(Part):
             f"{found.update * 1e3:.3f} | {said.update * 1e3:.3f} |"
             for rank, (said, found) in enumerate(zip(self.estimated, self.measured, strict=True))
         ]
+        if self.step is not None:
+            lines += [
+                "",
+                f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
+                f"estimate {self.step.estimated * 1e3:.3f}: measured / estimated "
+                f"{self.step.measured / self.step.estimated:.2f}",
+            ]
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from embershard.planner.cost import (
     Option,
     Table,
     Workload,
+    batch_seconds,
     cached_shares,
     kernel_seconds,
     options_of,
@@ -72,9 +74,10 @@ class EmbeddingShardingPlanner:
         batch_size: examples of a rank's batch.
         constraints: by table name. A table without has none.
         storage_reservation: share of each rank's memory that is kept free, for the dense part.
+        dense_seconds: CPU seconds of a rank's step besides the collections, for the report.
 
     Raises:
-        InputError: a batch size or reservation that cannot be used.
+        InputError: a batch size, reservation or seconds that cannot be used.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class EmbeddingShardingPlanner:
         *,
         constraints: Mapping[str, ParameterConstraints] | None = None,
         storage_reservation: float = STORAGE_RESERVATION,
+        dense_seconds: float = 0.0,
     ) -> None:
         if batch_size < 1:
             raise InputError(f"planner: batch_size: expected at least 1, got {batch_size}")
@@ -92,7 +96,10 @@ class EmbeddingShardingPlanner:
                 f"planner: storage_reservation: expected 0 .. 1, 1 excluded, "
                 f"got {storage_reservation}"
             )
+        if not 0 <= dense_seconds < math.inf:
+            raise InputError(f"planner: dense_seconds: expected at least 0, got {dense_seconds}")
         self._topology, self._batch_size = topology, batch_size
+        self._dense_seconds = dense_seconds
         self._constraints = dict(constraints or {})
         self._reservation = storage_reservation
         self._planned: tuple[ReportInput, list[Table]] | None = None
@@ -111,6 +118,8 @@ class EmbeddingShardingPlanner:
         given, tables = self._planned
         return build_report(
             given,
+            common_seconds=self._dense_seconds
+            + batch_seconds(tables, self._topology.machine.batch, self._topology.world_size),
             constraint_costs=self._constraint_costs(given, tables),
             warnings=self._topology.warnings,
         )

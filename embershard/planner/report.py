@@ -134,6 +134,9 @@ class PlanReport:
     unit: str = "step"
     """What takes the seconds."""
 
+    common_seconds: float = 0.0
+    """Of every rank, whatever the plan: its own batch, and of training the dense part."""
+
     sizes: Sequence[SizeLoad] = ()
     constraint_costs: Sequence[ConstraintCost] = ()
 
@@ -141,6 +144,11 @@ class PlanReport:
     def busiest_seconds(self) -> float:
         """Of the busiest rank."""
         return max(each.seconds for each in self.ranks)
+
+    @property
+    def step_seconds(self) -> float:
+        """CPU seconds of the busiest rank, with those that no plan changes."""
+        return self.busiest_seconds + self.common_seconds
 
     @property
     def gap(self) -> float:
@@ -156,6 +164,11 @@ class PlanReport:
             f"{_ms(self.bound_seconds)} ms, gap {self.gap:.1%}; planned in "
             f"{self.planning_seconds:.2f} s",
         ]
+        if self.common_seconds:
+            lines.append(
+                f"besides, every rank: {_ms(self.common_seconds)} ms whatever the plan; "
+                f"in all {_ms(self.step_seconds)} ms"
+            )
         if self.limit:
             lines.append(f"limit: {self.limit}")
         return lines

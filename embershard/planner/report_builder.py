@@ -53,6 +53,7 @@ def build_report(
     given: ReportInput,
     *,
     unit: str = "step",
+    common_seconds: float = 0.0,
     sizes: Sequence[SizeLoad] = (),
     constraint_costs: Sequence[ConstraintCost] = (),
     warnings: Sequence[str] = (),
@@ -62,6 +63,7 @@ def build_report(
     Args:
         given: of the search.
         unit: what takes the seconds of the options.
+        common_seconds: of every rank, whatever the plan.
         sizes: of serving: batches of several sizes.
         constraint_costs: plans without one constraint each.
         warnings: of what makes the costs doubtful.
@@ -75,6 +77,7 @@ def build_report(
         planning_seconds=given.seconds,
         limit=_limit(given, bound),
         unit=unit,
+        common_seconds=common_seconds,
         sizes=sizes,
         constraint_costs=constraint_costs,
         warnings=tuple(warnings),

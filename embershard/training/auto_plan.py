@@ -25,8 +25,10 @@ from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder
 from embershard.training.config import RunConfig
+from embershard.training.dense_step import dense_step_seconds
 
 BATCH_SIZE = 1 << 16
+FLOAT_BYTES = 4
 EXAMPLES_MAX = 1 << 20
 """Whose lookups are counted."""
 
@@ -86,21 +88,38 @@ def _planned(
         if any(each.can_shard(module) for each in sharders)
         for table in tables_of(module)
     ]
+    topology = Topology(
+        world_size,
+        ddr_cap=settings.memory_bytes or memory_limit() // local_size,
+        local_world_size=local_size,
+        machine=machine,
+    )
     planner = EmbeddingShardingPlanner(
-        Topology(
-            world_size,
-            ddr_cap=settings.memory_bytes or memory_limit() // local_size,
-            local_world_size=local_size,
-            machine=machine,
-        ),
+        topology,
         math.ceil(config.training.batch_size / world_size),
         constraints=_constraints(config, tables, train),
+        dense_seconds=dense_step_seconds(config, model, sharders, train, world_size)
+        + _all_reduce_seconds(model, sharders, topology),
     )
     try:
         plan = planner.plan(model, sharders)
     except EmbershardError as error:
         raise config.refusal("sharding", "plan", problem=str(error)) from error
     return plan, planner
+
+
+def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology: Topology) -> float:
+    """Of the gradients of the dense part: each rank sends and receives them twice, but its part."""
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if any(each.can_shard(module) for each in sharders)
+        for parameter in module.parameters()
+    }
+    values = sum(each.numel() for each in model.parameters() if id(each) not in tables)
+    link = topology.machine.host if topology.hosts == 1 else topology.machine.network
+    others = 1 - 1 / topology.world_size
+    return 4 * FLOAT_BYTES * values * others / link.bytes_per_second
 
 
 def _constraints(

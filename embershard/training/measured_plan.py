@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import torch.distributed as dist
 
 from embershard.planner import EmbeddingShardingPlanner, MeasuredRun
-from embershard.planner.measured_run import RankSeconds
+from embershard.planner.measured_run import RankSeconds, StepSeconds
 from embershard.sharding import DistributedModelParallel
 
 
 class PlanClock:
-    """Times the lookups and updates of every step.
+    """Times every step, and its lookups and updates.
 
     Args:
         model: sharded by the plan.
@@ -24,8 +25,16 @@ class PlanClock:
         self, model: DistributedModelParallel, planner: EmbeddingShardingPlanner | None
     ) -> None:
         self._env, self._planner, self._clock = model.env, planner, model.time_lookups()
-        self.steps = 0
-        """That were timed."""
+        self._steps, self._seconds, self._started = 0, 0.0, 0.0
+
+    def begin(self) -> None:
+        """A step begins, with its batch."""
+        self._started = time.process_time()
+
+    def end(self) -> None:
+        """The step ends."""
+        self._steps += 1
+        self._seconds += time.process_time() - self._started
 
     def finish(self, folder: Path, *, optimizer: str) -> MeasuredRun | None:
         """On rank 0: seconds of a step, written into the run's folder. Every rank calls this.
@@ -33,11 +42,12 @@ class PlanClock:
         Returns:
             None: on the other ranks, or no step was timed.
         """
-        if self.steps == 0:
+        if self._steps == 0:
             return None
-        own = np.array([self._clock.lookup_seconds, self._clock.update_seconds])
+        clock = self._clock
+        own = np.array([clock.lookup_seconds, clock.update_seconds, self._seconds])
         everyone = [own] * self._env.world_size
-        dist.all_gather_object(everyone, own / self.steps, group=self._env.process_group)
+        dist.all_gather_object(everyone, own / self._steps, group=self._env.process_group)
         if self._planner is None:
             return None
         estimated, measured = (
@@ -45,7 +55,14 @@ class PlanClock:
             for seconds in (self._planner.kernel_seconds, everyone)
         )
         found = MeasuredRun(
-            optimizer=optimizer, steps=self.steps, estimated=estimated, measured=measured
+            optimizer=optimizer,
+            steps=self._steps,
+            estimated=estimated,
+            measured=measured,
+            step=StepSeconds(
+                estimated=self._planner.report.step_seconds,
+                measured=max(float(each[2]) for each in everyone),
+            ),
         )
         found.save(folder)
         return found

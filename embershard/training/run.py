@@ -104,6 +104,8 @@ class Run:
     def fit(self) -> None:
         """Train until validation does not get better, or all epochs are done."""
         first = self._step // self._per_epoch
+        if self._clock is not None:
+            self._clock.begin()
         for epoch in range(first, self._settings.epochs):
             if self._has_stopped():
                 break
@@ -118,12 +120,16 @@ class Run:
                 first=self._step - epoch * self._per_epoch,
             ):
                 self._fit_batch(batch.dense, batch.sparse, batch.labels)
+                if self._clock is not None:
+                    self._clock.end()
                 if self._step % self._settings.evaluate_every_steps == 0:
                     self._look()
                 self._report()
                 self._save_last()
                 if self._has_stopped():
                     return
+                if self._clock is not None:
+                    self._clock.begin()
         if self._step % self._settings.evaluate_every_steps:
             self._look()
 
@@ -167,8 +173,6 @@ class Run:
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._step += 1
-        if self._clock is not None:
-            self._clock.steps += 1
         self._seen += examples
         mean = total.detach().double() / examples
         if self._env is not None:

@@ -2,10 +2,12 @@ import json
 
 import pytest
 
+from embershard.cli import main
 from embershard.errors import InputError
-from embershard.planner import MeasuredRun, compare, recalibrate
+from embershard.planner import MeasuredRun, compare, read_machine, recalibrate
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
-from embershard.planner.measured_run import RankSeconds
+from embershard.planner.measured_run import RankSeconds, StepSeconds
+from tests.cases import cases
 
 COST = RowCost(start=1e-4, id=1e-8, id_byte=0, bag=0, bag_byte=2e-11)
 KERNEL = Kernel(
@@ -36,6 +38,7 @@ def run(tmp_path):
         steps=10,
         estimated=seconds((1e-3, 2e-3), (3e-3, 2e-3)),
         measured=seconds((3e-3, 1e-3), (5e-3, 1e-3)),
+        step=StepSeconds(estimated=8e-3, measured=1e-2),
     ).save(tmp_path)
     return tmp_path
 
@@ -47,6 +50,7 @@ def test_factors_are_those_of_all_ranks_together(run):
     text = found.to_text()
     assert "lookups 2.00, updates 0.50" in text
     assert "| 1 | 5.000 | 3.000 | 1.000 | 2.000 |" in text
+    assert "10.000 CPU ms, estimate 8.000: measured / estimated 1.25" in text
 
 
 def test_recalibration_scales_the_costs_of_the_optimizer_alone(run):
@@ -76,3 +80,34 @@ def test_damaged_measurements_name_file_and_field(run):
     (run / "sharding.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"sharding\.json: measured"):
         compare(run)
+
+
+def test_the_command_compares_and_recalibrates_a_run(run, tmp_path, capsys):
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    machine().save(before)
+    told = ["--compare", str(run), "--machine", str(before), "--recalibrate", str(after)]
+    assert main(["plan", *told]) == 0
+    said = capsys.readouterr().out
+    assert compare(run).to_text() in said
+    assert f"{after}: costs of sgd: lookups times 2.000, updates times 0.500\n" in said
+    assert read_machine(after).kernels == recalibrate(run, machine()).kernels
+
+
+@cases(
+    ("asked", "words"),
+    {
+        "package": (["pkg"], "expected no package with the folder of a run, got pkg"),
+        "plan": (["--devices", "2xcpu"], "--devices: expected no --compare"),
+        "name": (["--name", "x"], "--name: expected no --compare"),
+    },
+)
+def test_options_of_a_package_do_not_fit_a_run(run, capsys, asked, words):
+    assert main(["plan", *asked, "--compare", str(run)]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_plan_is_of_a_package_or_a_run(capsys):
+    assert main(["plan", "--devices", "2xcpu"]) == 1
+    assert "plan: expected a package, or --compare with the folder of a run" in (
+        capsys.readouterr().err
+    )
