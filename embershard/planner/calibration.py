@@ -20,7 +20,7 @@ from embershard.planner.measured_lookups import LookupSeconds, measure_lookups
 __all__ = ["calibrate"]
 
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
-TABLE_BYTES = {"cached": 1 << 22, "memory": 1 << 28}
+TABLE_BYTES = {"cached": 1 << 23, "memory": 1 << 28}
 """Of a table whose rows lie in the cache, as those of other tables do, and of one whose rows do
 not."""
 

@@ -15,8 +15,9 @@ from embershard.planner.machine import LookupCost, RowCost
 __all__ = ["WEIGHTS", "LookupSeconds", "measure_lookups"]
 
 WEIGHTS: Final[tuple[WeightType, ...]] = ("int8", "int4", "fp16", "fp32")
-TABLE_BYTES = {"cached": 1 << 21, "memory": 1 << 28}
-"""Of a table whose rows lie in the cache, and of one whose rows do not."""
+TABLE_BYTES = {"cached": 1 << 23, "memory": 1 << 28}
+"""Of a table whose rows lie in the last cache, as those of a model of many tables do, and of one
+whose rows do not."""
 
 DIMS = (16, 64, 128, 256)
 SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))

@@ -19,6 +19,7 @@ from embershard.planner.cost import Option
 __all__ = ["InfeasibleError", "Placement", "lower_bound", "search"]
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 BISECTIONS = 40
 STARTS = (1.0, 1.01, 1.03, 1.1, 1.3, 2.0)
 """Bounds on the largest shard that are tried, relative to the lower bound."""
@@ -275,89 +276,85 @@ def _put(problem: _Problem, found: Placement, table: int, place: int, rank: int)
 
 
 class _Shards:
-    """Shards of one rank as arrays; those bound to a host are left out."""
+    """Shards as arrays; those bound to a host are left out."""
 
-    def __init__(self, problem: _Problem, found: Placement, rank: int | None) -> None:
-        places = [
-            (table, place)
-            for table, ranks in enumerate(found.ranks)
-            if not problem.options[table][found.chosen[table]].host_columns
-            for place, on in enumerate(ranks)
-            if rank is None or on == rank
-        ]
-        self.places = places
-        options = [problem.options[table][found.chosen[table]] for table, _ in places]
-        pairs = list(zip(options, places, strict=True))
-        self.seconds = np.array([option.seconds[place] for option, (_, place) in pairs])
-        self.memory = np.array([option.memory[place] for option, (_, place) in pairs])
-        self.ranks = np.array([found.ranks[table][place] for table, place in places], dtype=int)
+    def __init__(self, problem: _Problem, found: Placement) -> None:
+        self.places = list[tuple[int, int]]()
+        parts = list[tuple[Floats, Floats, list[int]]]()
+        for table, ranks in enumerate(found.ranks):
+            option = problem.options[table][found.chosen[table]]
+            if not option.host_columns:
+                self.places += [(table, place) for place in range(len(ranks))]
+                parts.append((option.seconds, option.memory, ranks))
+        seconds, memory, ranks_of = zip(*parts, strict=True) if parts else ([[]], [[]], [[]])
+        self.seconds, self.memory = np.concatenate(seconds), np.concatenate(memory)
+        self.ranks = np.concatenate(ranks_of).astype(int)
+
+    def put(self, problem: _Problem, found: Placement, at: int, rank: int) -> None:
+        """Move one to a rank."""
+        _put(problem, found, *self.places[at], rank)
+        self.ranks[at] = rank
 
 
 def _improve(problem: _Problem, found: Placement) -> None:
     """Moves, swaps and cuts until none lowers the busiest rank's load."""
+    shards = _Shards(problem, found)
     for _ in range(8 * len(problem.options) + 8 * len(problem.speeds)):
         busiest = int(found.load.argmax())
-        if found.load[busiest] <= found.bound * CLOSE:
+        own = np.flatnonzero(shards.ranks == busiest)
+        if found.load[busiest] <= found.bound * CLOSE or not len(own):
             return
-        if not (
-            _move(problem, found, busiest)
-            or _swap(problem, found, busiest)
-            or _cut(problem, found, busiest)
-        ):
+        if _move(problem, found, shards, own) or _swap(problem, found, shards, own):
+            continue
+        if not _cut(problem, found, shards, own):
             return
+        shards = _Shards(problem, found)
 
 
-def _move(problem: _Problem, found: Placement, busiest: int) -> bool:
-    own = _Shards(problem, found, busiest)
-    if not own.places:
-        return False
-    after = found.load[None] + own.seconds[:, None] / problem.speeds[None]
-    room = found.memory[None] + own.memory[:, None] <= problem.caps[None]
-    left = found.load[busiest] - own.seconds / problem.speeds[busiest]
+def _move(problem: _Problem, found: Placement, shards: _Shards, own: Places) -> bool:
+    busiest = int(shards.ranks[own[0]])
+    seconds, memory = shards.seconds[own], shards.memory[own]
+    after = found.load[None] + seconds[:, None] / problem.speeds[None]
+    room = found.memory[None] + memory[:, None] <= problem.caps[None]
+    left = found.load[busiest] - seconds / problem.speeds[busiest]
     worst = np.where(room, np.maximum(after, left[:, None]), np.inf)
     worst[:, busiest] = np.inf
     at, rank = np.unravel_index(int(worst.argmin()), worst.shape)
     if not worst[at, rank] < found.load[busiest] * (1 - 1e-9):
         return False
-    _put(problem, found, *own.places[int(at)], int(rank))
+    shards.put(problem, found, int(own[at]), int(rank))
     return True
 
 
-def _swap(problem: _Problem, found: Placement, busiest: int) -> bool:
-    own, all_shards = _Shards(problem, found, busiest), _Shards(problem, found, None)
-    other = all_shards.ranks != busiest
-    places = [place for place, keep in zip(all_shards.places, other, strict=True) if keep]
-    if not own.places or not places:
+def _swap(problem: _Problem, found: Placement, shards: _Shards, own: Places) -> bool:
+    busiest = int(shards.ranks[own[0]])
+    others = np.flatnonzero(shards.ranks != busiest)
+    if not len(others):
         return False
-    seconds, memory, ranks = (
-        each[other] for each in (all_shards.seconds, all_shards.memory, all_shards.ranks)
-    )
+    seconds, memory, ranks = shards.seconds[others], shards.memory[others], shards.ranks[others]
     best: tuple[float, int, int] | None = None
-    for at in range(len(own.places)):
-        here = found.load[busiest] + (seconds - own.seconds[at]) / problem.speeds[busiest]
-        there = found.load[ranks] + (own.seconds[at] - seconds) / problem.speeds[ranks]
-        room = found.memory[busiest] + memory - own.memory[at] <= problem.caps[busiest]
-        room &= found.memory[ranks] + own.memory[at] - memory <= problem.caps[ranks]
+    for at in own:
+        here = found.load[busiest] + (seconds - shards.seconds[at]) / problem.speeds[busiest]
+        there = found.load[ranks] + (shards.seconds[at] - seconds) / problem.speeds[ranks]
+        room = found.memory[busiest] + memory - shards.memory[at] <= problem.caps[busiest]
+        room &= found.memory[ranks] + shards.memory[at] - memory <= problem.caps[ranks]
         worst = np.where(room, np.maximum(here, there), np.inf)
         least = int(worst.argmin())
         if best is None or worst[least] < best[0]:
-            best = float(worst[least]), at, least
+            best = float(worst[least]), int(at), int(others[least])
     if best is None or not best[0] < found.load[busiest] * (1 - 1e-9):
         return False
-    rank = int(ranks[best[2]])
-    _put(problem, found, *own.places[best[1]], rank)
-    _put(problem, found, *places[best[2]], busiest)
+    rank = int(shards.ranks[best[2]])
+    shards.put(problem, found, best[1], rank)
+    shards.put(problem, found, best[2], busiest)
     return True
 
 
-def _cut(problem: _Problem, found: Placement, busiest: int) -> bool:
+def _cut(problem: _Problem, found: Placement, shards: _Shards, own: Places) -> bool:
     """Cut a table of the busiest rank further, its shards each to the rank that they load least."""
-    own = _Shards(problem, found, busiest)
-    before = float(found.load[busiest])
-    if not own.places:
-        return False
-    for at in np.argsort(-own.seconds, kind="stable")[:CUTS_TRIED]:
-        table = own.places[int(at)][0]
+    before = float(found.load[shards.ranks[own[0]]])
+    for at in own[np.argsort(-shards.seconds[own], kind="stable")[:CUTS_TRIED]]:
+        table = shards.places[int(at)][0]
         options = problem.options[table]
         now = options[found.chosen[table]]
         finer = [

@@ -210,8 +210,10 @@ def test_a_servers_lookup_time_stands_beside_the_estimate(own, tmp_path, capsys)
     assert "plan 2xcpu: 5 batches of 30.0 examples" in said
     rows = [line.split("|")[1:-1] for line in said.splitlines() if line.startswith("| cpu:")]
     assert [name.strip() for name, *_ in rows] == ["cpu:0", "cpu:1"]
-    assert all(float(measured) > 0 for _, measured, *_ in rows)
-    measured, estimated = (sum(float(row[at]) for row in rows) for at in (1, 2))
+    assert all(float(row[1]) > 0 for row in rows)
+    factors = [float(row[3]) for row in rows]
     before, after = default_machine().lookups["int8"], read_machine(out).lookups["int8"]
-    assert after.cached.id / before.cached.id == pytest.approx(measured / estimated, rel=0.05)
+    # That of all devices lies between those of each.
+    found = after.cached.id / before.cached.id
+    assert min(factors) - 0.01 < found < max(factors) + 0.01
     assert "expected lookups on cpu:0, the devices of plan default" in capsys.readouterr().err

@@ -17,10 +17,12 @@ from embershard.planner import (
     read_machine,
 )
 from embershard.planner.cost import Table, Workload, cached_shares, kernel_seconds, options_of
+from embershard.planner.default_machine import shipped_machine
 from embershard.planner.fit import Measured, fit, fit_places
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
 from embershard.sharding import EmbeddingBagCollectionSharder, ShardingPlan
 from embershard.sharding.types import check_module_plan
+from tests.cases import cases
 from tests.sharding.cases import features_of, shard
 from tests.sharding.reference import make_case
 
@@ -340,6 +342,28 @@ def _size(each):
     }  # fmt: skip
 
 
+def test_the_step_counts_the_own_batch_and_the_dense_part_of_a_rank():
+    batch = RowCost(start=1e-3, id=1e-6, id_byte=0, bag=2e-6, bag_byte=1e-9)
+    planner = EmbeddingShardingPlanner(
+        Topology(2, machine=machine_of().model_copy(update={"batch": batch})),
+        64,
+        constraints={"t0": ParameterConstraints(pooling_factors=[3.0])},
+        dense_seconds=5e-3,
+    )
+    planner.plan(model_of((1000, 64)), sharders())
+    # 64 bags of 3 ids, and their vectors of 256 bytes.
+    own = 1e-3 + 192 * 1e-6 + 64 * 2e-6 + 64 * 256 * 1e-9
+    report = planner.report
+    assert report.common_seconds == pytest.approx(5e-3 + own)
+    assert report.step_seconds == pytest.approx(report.busiest_seconds + 5e-3 + own)
+    assert f"besides, every rank: {1e3 * (5e-3 + own):.3f} ms" in report.to_text()
+
+
+def test_negative_seconds_of_the_dense_part_are_refused():
+    with pytest.raises(InputError, match="dense_seconds: expected at least 0, got -1"):
+        EmbeddingShardingPlanner(Topology(1), dense_seconds=-1.0)
+
+
 def test_an_update_writes_each_row_of_a_batch_once():
     by_row = ZERO.model_copy(update={"row": 1e-6})
     kernel = Kernel(
@@ -378,8 +402,22 @@ def test_an_optimizer_that_was_not_measured_is_refused():
         machine_of().kernel("lamb")
 
 
-def test_the_default_machine_prices_every_optimizer():
-    machine = Topology(1).machine
+@cases(
+    ("processor", "file"),
+    {
+        "intel": ("Intel(R) Xeon(R) Processor", "xeon_amx"),
+        "amd": ("AMD EPYC", "epyc_zen4"),
+        "other": ("Z80", "epyc_zen4"),
+    },
+)
+def test_the_default_machine_is_that_of_like_processors(monkeypatch, processor, file):
+    monkeypatch.setattr("embershard.planner.default_machine.processor_name", lambda: processor)
+    assert Topology(1).machine == shipped_machine(file)
+
+
+@pytest.mark.parametrize("file", ["xeon_amx", "epyc_zen4"])
+def test_every_machine_that_ships_prices_every_optimizer(file):
+    machine = shipped_machine(file)
     for optimizer in ("rowwise_adagrad", "adagrad", "sgd"):
         kernel = machine.kernel(optimizer)
         cached = kernel.forward_cached.seconds(ids=1e4, bags=1e3, row_bytes=256)

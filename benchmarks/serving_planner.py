@@ -1,0 +1,113 @@
+"""``python -m benchmarks.serving_planner``: plans of serving of the 856 tables, int8, 256 examples
+a batch: the busiest device over the bound, its memory, and CPU seconds of planning, imports apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.planner_tables import DrawnTable, reuse_tables
+from embershard.package.manifest import TableSpec
+from embershard.package.row_format import RowFormat
+from embershard.planner import Fleet, Machine, read_machine
+from embershard.planner.default_machine import default_machine
+from embershard.planner.inference import Problem, problem_of, solve
+from embershard.planner.inference_cost import shard_bytes
+from embershard.planner.lookup_load import LookupLoad, RowClass
+from embershard.planner.search import lower_bound
+
+EXAMPLES, REQUESTS = 256, 64
+WEIGHTS: Final = "int8"
+HOT_SHARE = 0.02
+"""Of a table's rows, which its cached lookups go to."""
+
+MEMORY_SLACK = 1.5
+"""Memory of all devices, relative to the tables, beside no cap."""
+
+
+def specs(tables: Sequence[DrawnTable]) -> list[TableSpec]:
+    """As in a package, without files."""
+    return [
+        TableSpec.model_construct(
+            name=each.name,
+            rows=each.rows,
+            dim=each.dim,
+            weights=WEIGHTS,
+            row_bytes=RowFormat(WEIGHTS, each.dim).row_bytes,
+        )
+        for each in tables
+    ]
+
+
+def load(tables: Sequence[DrawnTable]) -> LookupLoad:
+    """Requests of ``EXAMPLES`` examples."""
+    random = np.random.default_rng(0)
+    drawn = [random.poisson(each.pooling * EXAMPLES, REQUESTS) for each in tables]
+    ids = np.array(drawn, float).T
+    return LookupLoad(
+        ids=ids,
+        bags=np.full_like(ids, EXAMPLES),
+        examples=np.full(REQUESTS, float(EXAMPLES)),
+        classes=[
+            (
+                RowClass(max(each.rows * HOT_SHARE, 1.0), each.cached_share),
+                RowClass(each.rows * (1 - HOT_SHARE), 1 - each.cached_share),
+            )
+            for each in tables
+        ],
+        source="the reuse table",
+    )
+
+
+def row(problem: Problem, seconds: float) -> str:
+    """Of a table; ``seconds`` were spent on ``problem`` itself."""
+    start = time.process_time()
+    layout = solve(problem)
+    seconds += time.process_time() - start
+    held = np.zeros(len(problem.fleet.devices))
+    caps = np.full(len(held), problem.cap)
+    bound = lower_bound(layout.options, speeds=np.ones(len(held)), caps=caps)
+    tables = {each.spec.name: each.spec for each in problem.tables}
+    for shard in layout.shards:
+        held[list(shard.devices)] += shard_bytes(shard, tables[shard.table])
+    cap = problem.fleet.memory_bytes
+    fullest = f"{held.max() / 1e9:.2f} GB" + ("" if cap is None else f", {held.max() / cap:.0%}")
+    several = sum(len(each.devices) > 1 for each in layout.shards)
+    return (
+        f"| {len(tables)} | {len(held)} | {'none' if cap is None else f'{cap / 1e9:.2f} GB'} | "
+        f"{layout.batch_seconds * 1e6:.0f} | {layout.batch_seconds / bound:.3f} | "
+        f"{several} | {fullest} | {seconds:.2f} |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.serving_planner", description=__doc__
+    )
+    parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
+    parser.add_argument("--devices", type=int, nargs="*", default=[2, 8, 16, 64])
+    given = parser.parse_args()
+    machine: Machine = default_machine() if given.machine is None else read_machine(given.machine)
+    drawn = reuse_tables()
+    tables, lookups = specs(drawn), load(drawn)
+    total = sum(each.table_bytes for each in tables)
+    print("| tables | devices | cap | us a batch | / bound | replicated | fullest | CPU s |")
+    print("|---|---|---|---|---|---|---|---|")
+    for count in given.devices:
+        for cap in (None, int(MEMORY_SLACK * total / count)):
+            names = tuple(f"cpu:{at}" for at in range(count))
+            start = time.process_time()
+            fleet = Fleet(devices=names, memory_bytes=cap)
+            problem = problem_of(tables, fleet, lookups, machine, EXAMPLES, None)
+            print(row(problem, time.process_time() - start), flush=True)
+
+
+if __name__ == "__main__":
+    main()
