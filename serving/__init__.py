@@ -2,10 +2,11 @@
 
 from embershard.serving.local import LocalPredictor
 from embershard.serving.options import ServerOptions, TableResidency
-from embershard.serving.repository import ServedPackage
+from embershard.serving.repository import DenseProgram, ServedPackage
 from embershard.serving.server import Server
 
 __all__ = [
+    "DenseProgram",
     "LocalPredictor",
     "ServedPackage",
     "Server",

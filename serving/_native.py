@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -14,8 +15,24 @@ from embershard.errors import InternalError
 _EXTENSION: Final = "embershard.serving._predictor"
 
 
+_LIBRARIES: Final = {
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+    },
+    "avx512": {"MKL_ENABLE_INSTRUCTIONS": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+}
+"""What tells torch, MKL and oneDNN to use no wider instructions than EMBERSHARD_ISA."""
+
+
 def load_extension() -> ModuleType:
-    """The extension module. The first call maps libtorch, without Python's torch."""
+    """The extension module. The first call maps libtorch, without Python's torch.
+
+    If EMBERSHARD_ISA is set, it tells torch's libraries, which read it when they first compute.
+    """
+    for name, widest in _LIBRARIES.get(os.environ.get("EMBERSHARD_ISA", ""), {}).items():
+        os.environ.setdefault(name, widest)
     # The extension finds libtorch beside itself when both are installed in one folder, as pip
     # does; loading it here first serves every other layout.
     library = _package_folder("torch") / "lib" / "libtorch.so"

@@ -34,8 +34,8 @@ class LoadEvent:
     """Something that became of a version."""
 
     what: str
-    """``loaded``, ``load_failed``, ``serving`` (it answers now who names no version), ``replaced``
-    or ``unloaded``."""
+    """``loaded``, ``program`` (its dense program was chosen from several), ``load_failed``,
+    ``serving`` (it answers now who names no version), ``replaced`` or ``unloaded``."""
     model: str
     """Empty where the repository could not be looked at."""
     version: int
@@ -43,7 +43,7 @@ class LoadEvent:
     seconds: float
     """That it took, where it takes time. ``replaced``: in which nothing of the model answered."""
     message: str
-    """Why it failed."""
+    """Why it failed. ``program``: which dense program was chosen, and why."""
 
 
 class SlowRequest(TypedDict):

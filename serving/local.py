@@ -8,6 +8,7 @@ from pathlib import Path
 from embershard.errors import EmbershardError
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import TableResidency
+from embershard.serving.repository import DenseProgram
 
 
 class LocalPredictor:
@@ -49,6 +50,11 @@ class LocalPredictor:
     def get_model(self) -> bytes:
         """A serialized ``GetModelResponse``."""
         return bytes(self._native.get_model())
+
+    @property
+    def program(self) -> DenseProgram:
+        """Which dense program it runs, and why."""
+        return DenseProgram(**self._native.program())
 
     def predict_merged(self, requests: Sequence[bytes]) -> list[bytes | EmbershardError]:
         """Run requests merged: in shares, one for each slot, up to 16 examples in one.

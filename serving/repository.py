@@ -10,6 +10,16 @@ from embershard.errors import NotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DenseProgram:
+    """Which of a package's dense programs is run."""
+
+    target: str
+    """As the option ``dense_program`` names it: ``cpu``, ``cpu-fp32`` or a compiled one's."""
+    why: str
+    """It and no other: with the times of others, if there are some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedPackage:
     """A version of a model, and where it lies."""
 
@@ -19,6 +29,7 @@ class ServedPackage:
     labels: tuple[str, ...] = ()
     is_default: bool = True
     """Whether it answers requests that name no version."""
+    program: DenseProgram
 
 
 def check_models(repository: Path, models: Sequence[str]) -> list[str]:

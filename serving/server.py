@@ -14,7 +14,7 @@ from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.loading import IndexEntry, LoadCost, LoadEvent, Recorded, SlowRequest
 from embershard.serving.metric import Metrics, from_native, load_failures
 from embershard.serving.options import ServerOptions, native_keywords
-from embershard.serving.repository import ServedPackage, check_models
+from embershard.serving.repository import DenseProgram, ServedPackage, check_models
 from embershard.serving.security import check_security, warn_if_exposed
 
 LOG = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class Server:
                 folder=self._repository / each["model"] / str(each["version"]),
                 labels=tuple(each["labels"]),
                 is_default=each["is_default"],
+                program=DenseProgram(**each["program"]),
             )
             for each in self._native.served()
         ]

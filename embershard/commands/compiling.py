@@ -18,7 +18,8 @@ def add_compile(commands: Any) -> None:
         help="add a dense program compiled for this machine",
         description="Publishes a package as another version, with its dense program compiled for "
         "this machine's processor and torch. Needs a C++ compiler and minutes. `embershard serve` "
-        "runs that program; `serve --dense-program cpu` the one that runs everywhere.",
+        "runs it if it is faster than TorchScript, which runs everywhere; `serve --dense-program` "
+        "forces either.",
     )
     add_package(command)
     command.add_argument(

@@ -17,6 +17,12 @@ def add_inspect(commands: Any) -> None:
     """Adds `inspect` to the commands of a parser."""
     command = commands.add_parser("inspect", help="say what a package holds")
     add_package(command)
+    command.add_argument(
+        "--program",
+        action="store_true",
+        help="also load the package as a server does, time its dense programs, and say which one "
+        "runs on this machine, and why",
+    )
     command.set_defaults(run=_inspect)
 
 
@@ -47,7 +53,13 @@ def package_folder(given: Path) -> Path:
 def _inspect(given: argparse.Namespace) -> None:
     from embershard.package import Package, describe_package
 
-    print(describe_package(Package.open(package_folder(given.package))), end="")
+    folder = package_folder(given.package)
+    print(describe_package(Package.open(folder)), end="")
+    if given.program:
+        from embershard.serving import LocalPredictor
+
+        program = LocalPredictor(folder).program
+        print(f"here       {program.target}: {program.why}")
 
 
 def add_verify(commands: Any) -> None:

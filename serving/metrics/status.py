@@ -130,6 +130,8 @@ def _version(metrics: Metrics, package: ServedPackage) -> dict[str, Any]:
         **of,
         "labels": package.labels,
         "is_default": package.is_default,
+        "program": package.program.target,
+        "program_why": package.program.why,
         "answered": metrics.total("embershard_requests", code="OK", **of),
         "p99": metrics.histogram("embershard_request_seconds", **of).quantile(0.99),
         "shadow_sampled": sum(metrics.total(name, **of) for name in sampled),

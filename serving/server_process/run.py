@@ -229,7 +229,7 @@ def _started(process: ProcessOptions, options: ServerOptions, log: EventLog) -> 
 
     def said(event: LoadEvent) -> None:
         # At the start `listening` says what is served; what keeps it from starting is said once.
-        if started:
+        if started or event.what == "program":
             log.write(event.what, _said_of(event))
 
     try:

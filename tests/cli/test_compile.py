@@ -91,7 +91,7 @@ def test_a_server_serves_it(compiled):
 
 def test_an_unknown_target_is_refused_with_those_there_are(compiled):
     (program,) = Package.open(compiled).manifest.compiled
-    words = f"dense_program: expected one of cpu, {program.target}, got 'cuda'"
+    words = f"dense_program: expected one of cpu, cpu-fp32, {program.target}, got 'cuda'"
     with pytest.raises(NotFoundError, match=re.escape(words)):
         LocalPredictor(compiled, dense_program="cuda")
 
@@ -106,14 +106,24 @@ def test_an_unknown_target_is_refused_with_those_there_are(compiled):
         ),
     },
 )
-def test_a_program_of_another_machine_is_refused_and_torchscript_runs(
-    compiled, tmp_path, edit, words
-):
+def test_torchscript_runs_instead_of_a_program_of_another_machine(compiled, tmp_path, edit, words):
     package = edited(compiled, tmp_path, lambda program: program.update(edit))
-    with pytest.raises(PackageError, match=words) as refused:
-        LocalPredictor(package)
-    assert "`--dense-program cpu`" in str(refused.value)
-    LocalPredictor(package, dense_program="cpu")
+    ran = LocalPredictor(package).program
+    assert ran.target == "cpu"
+    assert ran.why.startswith(f"no other fits; {Package.open(package).manifest.compiled[0].file}: ")
+    assert words in ran.why
+    with pytest.raises(PackageError, match=words):
+        LocalPredictor(package, dense_program=Package.open(package).manifest.compiled[0].target)
+
+
+def test_the_faster_of_both_programs_runs(compiled):
+    (program,) = Package.open(compiled).manifest.compiled
+    ran = LocalPredictor(compiled).program
+    others = {program.target: "cpu", "cpu": program.target}
+    number = r"[0-9.e+-]+ ms"
+    words = rf"samples take {number}, with {others[ran.target]} {number}"
+    assert re.fullmatch(words, ran.why)
+    assert LocalPredictor(compiled, dense_program=program.target).program.target == program.target
 
 
 def test_a_package_that_is_there_is_not_replaced(compiled, repository, capsys):

@@ -31,6 +31,13 @@ def test_inspect_describes_the_package(repository, capsys):
     assert out.startswith("ranker 1   format 0   6 tables, 7 sparse and 4 dense inputs")
 
 
+def test_inspect_says_which_program_runs_here(repository, capsys):
+    package = repository / "ranker" / "1"
+    assert main(["inspect", "--program", str(package)]) == 0
+    out = capsys.readouterr().out
+    assert out == describe_package(Package.open(package)) + "here       cpu: no other fits\n"
+
+
 def test_verify_says_that_every_byte_is_good(repository, capsys):
     assert main(["verify", str(repository / "ranker" / "1")]) == 0
     assert capsys.readouterr().out.startswith("ranker 1: 13 files, ")

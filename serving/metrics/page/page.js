@@ -120,6 +120,7 @@ function tabulate(status) {
   fill("versions", status.versions.map((each) => [
     `${each.model} ${each.version}`,
     [...(each.is_default ? ["default"] : []), ...each.labels].join(", "),
+    `${each.program}: ${each.program_why}`,
     count(each.answered), seconds(each.p99),
     each.shadow_sampled ? `${count(each.shadow_compared)} of ${count(each.shadow_sampled)}` : "–",
     each.shadow_difference === null ? "–" : each.shadow_difference.toPrecision(3)]));

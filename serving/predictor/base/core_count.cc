@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/mutex.h"
@@ -119,6 +121,17 @@ std::set<std::string> ProcessorFlags(const std::filesystem::path& file) {
     }
     break;  // The other processors are alike.
   }
+  return flags;
+}
+
+std::set<std::string> UsableFlags(std::set<std::string> flags) {
+  const char* const given = std::getenv("EMBERSHARD_ISA");
+  const std::string_view widest = given != nullptr ? given : "";
+  if (widest != "avx2" && widest != "avx512") return flags;
+  std::erase_if(flags, [&](const std::string& flag) {
+    const bool newer = flag == "avx512_bf16" || flag == "avx512_fp16";
+    return flag.starts_with("amx") || newer || (widest == "avx2" && flag.starts_with("avx512"));
+  });
   return flags;
 }
 

@@ -29,6 +29,10 @@ int CoreCount(const CoreSources& sources = {});
 // Empty where `file` has no such line.
 std::set<std::string> ProcessorFlags(const std::filesystem::path& file = "/proc/cpuinfo");
 
+// Those of them that the environment variable EMBERSHARD_ISA leaves. avx2: none of AVX-512 and AMX;
+// avx512: all of AVX-512 but bfloat16 and 16-bit floats, and none of AMX. Any other text: all.
+std::set<std::string> UsableFlags(std::set<std::string> flags = ProcessorFlags());
+
 // For libraries such as torch, which keep one count for each thread and one for threads to
 // come, and where setting the first sets the second too. Sets the calling thread's count and
 // leaves the other as it was, also where several threads do so at once. Cheap where nothing

@@ -119,6 +119,11 @@ Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& pre
   return ServedModels::Of(std::move(*engine));
 }
 
+// The fields of DenseProgram in serving/repository.py.
+py::dict ProgramDict(const ProgramReport& program) {
+  return py::dict("target"_a = ToPythonText(program.target), "why"_a = ToPythonText(program.why));
+}
+
 const char* NameOf(VersionState state) {
   switch (state) {
     case VersionState::kUnloaded:
@@ -255,6 +260,7 @@ class Server {
       described["is_default"] = version.is_default;
       described["state"] = NameOf(version.state);
       described["reason"] = ToPythonText(version.reason);
+      described["program"] = ProgramDict(version.program);
       list.append(described);
     }
     return list;
@@ -307,6 +313,8 @@ class LocalPredictor {
 
   py::bytes GetModel() const { return py::bytes(GetModelSerialized(*served_->Engines().front())); }
 
+  py::dict Program() const { return ProgramDict(served_->Engines().front()->program()); }
+
   // Views of what local.py alone holds.
   py::list PredictMerged(const std::vector<std::string_view>& requests) {
     const std::vector<Result<std::string>> answers =
@@ -350,6 +358,7 @@ void DefineLocalPredictor(py::module_& module) {
         return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(given));
       }))
       .def("get_model", &LocalPredictor::GetModel)
+      .def("program", &LocalPredictor::Program)
       .def("predict_merged", &LocalPredictor::PredictMerged, py::arg("requests"));
 }
 

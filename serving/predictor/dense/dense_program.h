@@ -52,6 +52,10 @@ struct DenseProgramOptions {
 
   // Runs at a time, at least 1.
   int slots = 1;
+
+  // Of TorchScript. Layers that the package rounds to bfloat16 keep their rounded weights, and take
+  // and give float32: for processors that multiply no bfloat16.
+  bool float32_layers = false;
 };
 
 // The very bytes of a program's file that were checked. No program is loaded from its path: the

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core_count.h"
 #include "base/divide_up.h"
 #include "dense/torchscript_layer.h"
 
@@ -82,11 +83,8 @@ Value* Unrounded(const Rounding& rounding) {
 
 // Whether this processor multiplies bfloat16.
 bool HasBfloat16() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
+  static const bool has = UsableFlags().contains("avx512_bf16");
+  return has;
 }
 
 bool IsBfloat16(const at::Tensor& tensor) {
@@ -104,6 +102,16 @@ c10::intrusive_ptr<PackedLayer> LayerOf(const Node* node) {
   if (bias && bias->isNone()) return layer;
   layer->bias = ConstantFloats(node->input(2));
   return layer->bias && layer->bias->numel() == weight->size(0) ? layer : nullptr;
+}
+
+// Takes the roundings of operands and result away.
+void Unround(Node* node) {
+  const auto weight = ConstantFloats(node->input(1));
+  const auto before = RoundingBefore(node->input(0));
+  const auto behind = RoundingBehind(node->output());
+  if (!weight || !before || !behind || !IsBfloat16(*weight)) return;
+  node->replaceInput(0, before->to_bfloat16->input(0));
+  behind->to_float32->output()->replaceAllUsesWith(node->output());
 }
 
 void Replace(Node* node) {
@@ -140,13 +148,13 @@ void Replace(Node* node) {
   }
 }
 
-void ReplaceIn(torch::jit::Block* block) {
+void ForEachLinear(torch::jit::Block* block, void (*change)(Node*)) {
   std::vector<Node*> linears;
   for (Node* node : block->nodes()) {
-    for (torch::jit::Block* inner : node->blocks()) ReplaceIn(inner);
+    for (torch::jit::Block* inner : node->blocks()) ForEachLinear(inner, change);
     if (node->kind() == c10::aten::linear) linears.push_back(node);
   }
-  for (Node* node : linears) Replace(node);
+  for (Node* node : linears) change(node);
 }
 
 }  // namespace
@@ -159,10 +167,13 @@ bool IsCastTo(const Node* node, at::ScalarType type) {
 
 bool IsPackedLinear(const Node* node) { return node->kind() == kLinearKind; }
 
-void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph) {
-  if (!CanPack()) return;
+void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32) {
   const c10::InferenceMode no_gradients;
-  ReplaceIn(graph->block());
+  if (float32) {
+    ForEachLinear(graph->block(), Unround);
+    torch::jit::EliminateDeadCode(graph);  // The roundings, which still use the layers.
+  }
+  if (CanPack()) ForEachLinear(graph->block(), Replace);
   torch::jit::EliminateDeadCode(graph);
 }
 

@@ -18,7 +18,10 @@ namespace embershard {
 // The second asks for a processor with bfloat16 and weights that are bfloat16 by value. Layers of
 // less than 16384 weights gain nothing and stay, as does all where torch has no oneDNN. Kernels are
 // compiled for the number of threads that torch has on this thread.
-void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph);
+//
+// `float32`: float32(bfloat16(linear(float32(bfloat16(x)), weight, bias))) becomes
+// linear(x, weight, bias) first, of any size, if its weights are bfloat16 by value.
+void PackLinears(const std::shared_ptr<torch::jit::Graph>& graph, bool float32 = false);
 
 // Whether a node is such a layer.
 bool IsPackedLinear(const torch::jit::Node* node);

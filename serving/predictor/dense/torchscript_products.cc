@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/core_count.h"
 #include "dense/vector_products.h"
 
 namespace embershard {
@@ -175,7 +176,7 @@ void ReplaceIn(torch::jit::Block* block) {
 }  // namespace
 
 void ReplaceProducts(const std::shared_ptr<torch::jit::Graph>& graph) {
-  if (!HasVectorProducts()) return;
+  if (!HasVectorProducts() || !UsableFlags().contains("avx512f")) return;
   ReplaceIn(graph->block());
   torch::jit::EliminateDeadCode(graph);
 }

@@ -106,7 +106,7 @@ Result<std::unique_ptr<DenseProgram>> LoadTorchScriptProgram(ProgramBytes progra
     const int threads = ThreadsOf(options.threads);
     UseThreads(threads, at::get_num_threads, at::set_num_threads);
     ReplaceProducts(module.get_method("forward").graph());
-    PackLinears(module.get_method("forward").graph());
+    PackLinears(module.get_method("forward").graph(), options.float32_layers);
     FuseEpilogues(module.get_method("forward").graph());
     auto loaded = std::make_unique<TorchScriptProgram>(std::move(module), schema, threads);
     const Status tried = TryOnce(*loaded, schema);

@@ -239,6 +239,8 @@ std::unique_ptr<Model> Engine::End(std::unique_ptr<Engine> engine) {
 
 const Manifest& Engine::manifest() const { return state_->model->manifest(); }
 
+const ProgramReport& Engine::program() const { return state_->model->program(); }
+
 const Limits& Engine::limits() const { return state_->limits; }
 
 const SchemaNames& Engine::names() const { return state_->names; }

@@ -79,6 +79,9 @@ class Engine {
 
   const Manifest& manifest() const;
 
+  // Which dense program it runs, and why.
+  const ProgramReport& program() const;
+
   // What one request may hold: the lesser of the package's limits and of those asked for.
   const Limits& limits() const;
 

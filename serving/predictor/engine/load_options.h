@@ -17,11 +17,12 @@ namespace embershard {
 
 // Something that became of a version. "serving": it is the default version now.
 struct LoadEvent {
-  const char* what = "";  // "loaded", "load_failed", "serving", "replaced", "unloaded".
+  const char* what = "";  // "loaded", "program", "load_failed", "serving", "replaced", "unloaded".
   std::string model;      // Empty where the repository could not be read.
   int64_t version = 0;    // 0: none in particular. Labels that cannot be followed, for example.
   double seconds = 0;     // That it took. "replaced": how long no version answered.
-  std::string message;    // Why it failed, and what is served instead. Otherwise empty.
+  std::string message;    // Why it failed, and what is served instead. "program": which of several
+                          // dense programs it runs, and why. Otherwise empty.
 };
 
 struct ModelLoaderOptions {

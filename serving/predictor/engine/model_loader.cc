@@ -249,7 +249,16 @@ Result<LoadedVersion> ModelLoader::LoadOne(const std::string& model, int64_t ver
   states_.Set(model, version, status.ok() ? VersionState::kReady : VersionState::kFailed,
               status.message());
   options_.report(event);
-  if (status.ok()) return loaded;
+  if (status.ok()) {
+    const ProgramReport& program = loaded->engine->program();
+    if (program.compared) {
+      event.what = "program";
+      event.seconds = 0;
+      event.message = program.target + ": " + program.why;
+      options_.report(event);
+    }
+    return loaded;
+  }
   return Status(status.code(), VersionText(model, version) + ": " + status.message(),
                 status.reason());
 }

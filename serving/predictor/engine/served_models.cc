@@ -298,6 +298,7 @@ std::vector<ServedVersion> ServedModels::List() const {
                           .labels = {},
                           .is_default = version == model.default_version,
                           .reason = {},
+                          .program = engine->program(),
                           .engine = engine});
       for (const auto& [label, labelled] : model.labels) {
         if (labelled == version) versions.back().labels.push_back(label);

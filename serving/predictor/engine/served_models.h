@@ -47,6 +47,7 @@ struct ServedVersion {
   bool is_default = false;
   VersionState state = VersionState::kReady;
   std::string reason;              // Why, where it is not ready.
+  ProgramReport program;           // Empty where it is not ready.
   std::shared_ptr<Engine> engine;  // Null where it is not ready.
 };
 

@@ -20,6 +20,7 @@ std::vector<ServedVersion> VersionStates::List(const RepositoryModels& there,
                                .labels = {},
                                .state = VersionState::kUnloaded,
                                .reason = "not loaded",
+                               .program = {},
                                .engine = nullptr};
         const auto known = states_.find({model, version});
         if (known != states_.end() && known->second.first != VersionState::kReady) {

@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #endif
 
+#include "base/core_count.h"
+
 namespace embershard {
 #if defined(__x86_64__)
 namespace {
@@ -22,7 +24,7 @@ const BagSumsKernel& BestBagSums() {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl");
-  if (avx2 && avx512) return kAvx512BagSums;
+  if (avx2 && avx512 && UsableFlags().contains("avx512f")) return kAvx512BagSums;
   if (avx2) return kAvx2BagSums;
 #endif
   return kScalarBagSums;

@@ -16,6 +16,13 @@
 
 namespace embershard {
 
+// Which dense program a model runs.
+struct ProgramReport {
+  std::string target;     // As `dense_program` names it.
+  std::string why;        // It and no other.
+  bool compared = false;  // Whether several could be run.
+};
+
 // What runs a batch. An interface so that the batching and engine rooms are tested
 // with models made of a few lines. Final implementations: PackageModel.
 class Model {
@@ -26,9 +33,14 @@ class Model {
   virtual const IdMap& id_map(size_t sparse_input) const = 0;
   virtual const std::vector<SampleRequest>& samples() const = 0;
 
-  // Whether the dense program's layers give bfloat16, which is less than the samples' outputs
-  // were made with.
+  // Whether the dense program's layers round to bfloat16 elsewhere than the samples' outputs did:
+  // also what they give, or nothing but weights.
   virtual bool rounds_layers() const { return false; }
+
+  virtual const ProgramReport& program() const {
+    static const ProgramReport none;
+    return none;
+  }
 
   // How many batches run at once, each in a slot of another number: each has lookups and scratch
   // memory of its own. At least 1.
@@ -51,8 +63,7 @@ struct ModelOptions {
   // Batches that run at once, with equal shares of the threads, one at least. 0: one a thread.
   int slots = 1;
 
-  // Target of the dense program. Empty: a compiled one that fits this machine where the package
-  // has some; see ChooseProgram.
+  // Target of the dense program. Empty: the fastest of ChoosePrograms(), timed over the samples.
   std::string dense_program;
 
   // Where the fbgemm_gpu Python package is installed. Empty: no operator of FBGEMM is loaded, and a

@@ -13,16 +13,23 @@
 #include "lookup/sharded_lookup.h"
 #include "model/model.h"
 #include "model/program_choice.h"
+#include "model/program_timing.h"
 
 namespace embershard {
 namespace {
+
+struct LoadedProgram {
+  std::unique_ptr<DenseProgram> program;
+  bool rounds_layers = false;
+  ProgramReport report;
+};
 
 class PackageModel final : public Model {
  public:
   // `lookups`: one for each slot, over the same tables. `program` takes as many calls at once.
   PackageModel(std::shared_ptr<const Package> package, std::vector<std::unique_ptr<Lookup>> lookups,
-               std::unique_ptr<DenseProgram> program, bool rounds_layers)
-      : package_(std::move(package)), program_(std::move(program)), rounds_layers_(rounds_layers) {
+               LoadedProgram loaded)
+      : package_(std::move(package)), loaded_(std::move(loaded)) {
     for (auto& lookup : lookups) lanes_.push_back({.lookup = std::move(lookup)});
   }
 
@@ -30,7 +37,8 @@ class PackageModel final : public Model {
   const IdMap& id_map(size_t sparse_input) const override { return package_->id_map(sparse_input); }
   const std::vector<SampleRequest>& samples() const override { return package_->samples(); }
 
-  bool rounds_layers() const override { return rounds_layers_; }
+  bool rounds_layers() const override { return loaded_.rounds_layers; }
+  const ProgramReport& program() const override { return loaded_.report; }
   size_t slots() const override { return lanes_.size(); }
 
   Status Run(Slot& slot) override {
@@ -112,20 +120,19 @@ class PackageModel final : public Model {
                                  .ids = lists.rows.size(),
                                  .offsets = lists.offsets.data()});
     }
-    return program_->Run({.requests = slot.requests,
-                          .examples = slot.examples,
-                          .request_dense = slot.request_dense.data(),
-                          .request_pooled = slot.request_pooled.data(),
-                          .example_dense = slot.example_dense.data(),
-                          .example_pooled = slot.example_pooled.data(),
-                          .request_of_example = slot.request_of_example.data(),
-                          .sequences = lane->sequences},
-                         lane->outputs);
+    return loaded_.program->Run({.requests = slot.requests,
+                                 .examples = slot.examples,
+                                 .request_dense = slot.request_dense.data(),
+                                 .request_pooled = slot.request_pooled.data(),
+                                 .example_dense = slot.example_dense.data(),
+                                 .example_pooled = slot.example_pooled.data(),
+                                 .request_of_example = slot.request_of_example.data(),
+                                 .sequences = lane->sequences},
+                                lane->outputs);
   }
 
   const std::shared_ptr<const Package> package_;  // First: the lookups read its tables.
-  const std::unique_ptr<DenseProgram> program_;
-  const bool rounds_layers_;
+  const LoadedProgram loaded_;
   std::vector<Lane> lanes_;  // By slot.
 };
 
@@ -149,10 +156,34 @@ Shares SharesOf(const ModelOptions& options) {
   return {.slots = slots, .threads = std::max(1, threads / slots)};
 }
 
-struct LoadedProgram {
-  std::unique_ptr<DenseProgram> program;
-  bool rounds_layers = false;
+Result<std::unique_ptr<DenseProgram>> LoadOne(const Package& package, const ProgramChoice& choice,
+                                              const ModelOptions& options, const Shares& shares) {
+  Result<std::string> bytes = package.ReadFile(choice.file, options.package.control);
+  if (!bytes.ok()) return bytes.status();
+  auto program = (choice.compiled ? LoadAotProgram : LoadTorchScriptProgram)(
+      {.name = choice.file, .bytes = std::move(*bytes)}, package.schema(),
+      {.threads = shares.threads, .slots = shares.slots, .float32_layers = choice.float32_layers});
+  if (!program.ok()) return Explained(program.status(), options);
+  return program;
+}
+
+// Which of several programs is run.
+struct Chosen {
+  size_t place = 0;
+  std::string why;
 };
+
+Result<Chosen> Choose(const Package& package, const ProgramChoices& choices,
+                      const std::vector<std::unique_ptr<DenseProgram>>& programs,
+                      const ModelOptions& options) {
+  if (!options.dense_program.empty()) return Chosen{0, "dense_program says so"};
+  if (programs.size() == 1) return Chosen{0, "no other fits"};
+  const auto seconds =
+      TimePrograms(programs, package.schema(), package.samples(), options.package.control);
+  if (!seconds.ok()) return seconds.status();
+  const size_t fastest = FastestProgram(*seconds);
+  return Chosen{fastest, ComparedText(choices.programs, *seconds, fastest)};
+}
 
 Status LoadProgram(const Package& package, const ModelOptions& options, const Shares& shares,
                    LoadedProgram* loaded) {
@@ -160,18 +191,25 @@ Status LoadProgram(const Package& package, const ModelOptions& options, const Sh
     Status status = LoadFbgemmOperators(options.fbgemm_folder);
     if (!status.ok()) return status;
   }
-  const Result<ProgramChoice> choice =
-      ChooseProgram(package.manifest(), options.dense_program,
-                    {.torch = TorchVersion(), .instructions = ProcessorFlags()});
-  if (!choice.ok()) return choice.status();
-  Result<std::string> bytes = package.ReadFile(choice->file, options.package.control);
-  if (!bytes.ok()) return bytes.status();
-  auto program = (choice->compiled ? LoadAotProgram : LoadTorchScriptProgram)(
-      {.name = choice->file, .bytes = std::move(*bytes)}, package.schema(),
-      {.threads = shares.threads, .slots = shares.slots});
-  if (!program.ok()) return Explained(program.status(), options);
-  *loaded = {.program = std::move(*program),
-             .rounds_layers = choice->compiled && choice->type == DenseType::kBfloat16};
+  const Result<ProgramChoices> choices =
+      ChoosePrograms(package.manifest(), options.dense_program,
+                     {.torch = TorchVersion(), .instructions = UsableFlags()});
+  if (!choices.ok()) return choices.status();
+  std::vector<std::unique_ptr<DenseProgram>> programs;
+  for (const ProgramChoice& choice : choices->programs) {
+    auto program = LoadOne(package, choice, options, shares);
+    if (!program.ok()) return program.status();
+    programs.push_back(std::move(*program));
+  }
+  const Result<Chosen> chosen = Choose(package, *choices, programs, options);
+  if (!chosen.ok()) return chosen.status();
+  const ProgramChoice& choice = choices->programs[chosen->place];
+  const bool bfloat16 = choice.type == DenseType::kBfloat16;
+  *loaded = {.program = std::move(programs[chosen->place]),
+             .rounds_layers = bfloat16 && (choice.compiled || choice.float32_layers),
+             .report = {.target = choice.target,
+                        .why = chosen->why + (choices->note.empty() ? "" : "; " + choices->note),
+                        .compared = programs.size() > 1}};
   return {};
 }
 
@@ -206,8 +244,8 @@ Result<std::unique_ptr<Model>> MakePackageModel(std::shared_ptr<const Package> p
   const Status read =
       RunIn(options.background, [&] { return LoadProgram(*package, options, shares, &loaded); });
   if (!read.ok()) return read;
-  return std::unique_ptr<Model>(std::make_unique<PackageModel>(
-      std::move(package), std::move(lookups), std::move(loaded.program), loaded.rounds_layers));
+  return std::unique_ptr<Model>(
+      std::make_unique<PackageModel>(std::move(package), std::move(lookups), std::move(loaded)));
 }
 
 }  // namespace embershard

@@ -5,29 +5,52 @@
 
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "package/manifest.h"
 
 namespace embershard {
 
-// What a compiled program must fit.
+// Of `dense_program`: TorchScript whose layers in bfloat16 run in float32.
+inline constexpr std::string_view kFloat32LayersTarget = "cpu-fp32";
+
+// What a program must fit.
 struct ProgramHost {
   std::string torch;                   // Its version.
   std::set<std::string> instructions;  // What the processor has.
 };
 
+// One way to run the dense program.
 struct ProgramChoice {
+  std::string target;  // As `dense_program` names it.
   bool compiled = false;
+  bool float32_layers = false;  // As in DenseProgramOptions.
   DenseType type = DenseType::kFloat32;
   std::string file;
 };
 
-// The program whose target is `target`. Empty: the first compiled one that fits `host`, or
-// the TorchScript one where none is compiled. kBadPackage says what does not fit, and what
-// to do; kNotFound: no such target.
-Result<ProgramChoice> ChooseProgram(const Manifest& manifest, const std::string& target,
-                                    const ProgramHost& host);
+struct ProgramChoices {
+  std::vector<ProgramChoice> programs;  // At least one. The first is preferred.
+  std::string note;                     // What is left out, and why. Perhaps empty.
+};
+
+// The program whose target is `target`: kBadPackage says what does not fit, and what to do;
+// kNotFound: no such target. Empty: those that run well on `host`, which are
+//
+//   1. the first compiled one that fits
+//   2. TorchScript; if its layers are in bfloat16, which `host` does not multiply, in float32 first
+Result<ProgramChoices> ChoosePrograms(const Manifest& manifest, const std::string& target,
+                                      const ProgramHost& host);
+
+// Which of several programs to run, by the seconds that each takes: the first, unless another takes
+// less than 0.95 of it.
+size_t FastestProgram(const std::vector<double>& seconds);
+
+// "samples take 0.412 ms, with cpu 0.530 ms". The seconds are those of the programs.
+std::string ComparedText(const std::vector<ProgramChoice>& programs,
+                         const std::vector<double>& seconds, size_t chosen);
 
 }  // namespace embershard
 

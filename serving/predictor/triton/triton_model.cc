@@ -152,7 +152,8 @@ std::string TritonModel::Describe() const {
   const Manifest& manifest = model_->manifest();
   return "model '" + manifest.model + "', version " + std::to_string(manifest.version) +
          ": batches of up to " + std::to_string(budget_.examples) + " examples and " +
-         std::to_string(budget_.ids) + " ids";
+         std::to_string(budget_.ids) + " ids; dense program " + model_->program().target + ": " +
+         model_->program().why;
 }
 
 }  // namespace embershard

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from embershard.serving import ServedPackage
+from embershard.serving import DenseProgram, ServedPackage
 from embershard.serving.metric import Histogram, Metric, Metrics, example_metrics
 
 SECONDS = [0.001, 0.002, 0.005, 0.01]
@@ -183,7 +183,12 @@ def crowded() -> Metrics:
 
 def served(model="ranker", version=3, *labels: str, is_default=True) -> ServedPackage:
     return ServedPackage(
-        model=model, version=version, folder=Path(), labels=labels, is_default=is_default
+        model=model,
+        version=version,
+        folder=Path(),
+        labels=labels,
+        is_default=is_default,
+        program=DenseProgram(target="cpu", why="no other fits"),
     )
 
 

@@ -89,6 +89,8 @@ def test_a_version_has_a_line(history):
         "version": 3,
         "labels": ("stable",),
         "is_default": True,
+        "program": "cpu",
+        "program_why": "no other fits",
         "answered": 66,
         "p99": 0.01,
         "shadow_sampled": 51 + 52 + 54 + 55,

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "base/core_count.h"
@@ -28,6 +29,20 @@ TEST(Processor, HasFeaturesOnArm) {
 TEST(Processor, HasNoneWhereNothingIsSaid) {
   EXPECT_EQ(FlagsOf("processor: 0\n"), Flags{});
   EXPECT_EQ(ProcessorFlags("/no/such/file"), Flags{});
+}
+
+TEST(Processor, UsesNothingWiderThanTheVariableSays) {
+  const Flags all = {"amx_bf16", "avx2", "avx512_bf16", "avx512f", "fma"};
+  const auto usable = [&all](const char* widest) {
+    setenv("EMBERSHARD_ISA", widest, 1);
+    const Flags flags = UsableFlags(all);
+    unsetenv("EMBERSHARD_ISA");
+    return flags;
+  };
+  EXPECT_EQ(usable("avx2"), (Flags{"avx2", "fma"}));
+  EXPECT_EQ(usable("avx512"), (Flags{"avx2", "avx512f", "fma"}));
+  EXPECT_EQ(usable(""), all);
+  EXPECT_EQ(UsableFlags(all), all);
 }
 
 }  // namespace

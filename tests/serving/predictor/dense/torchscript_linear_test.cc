@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kWidth = 64;
 
-torch::jit::Module Packed(const std::string& name) {
+torch::jit::Module Packed(const std::string& name, bool float32 = false) {
   torch::jit::Module module = Program(name);
-  PackLinears(module.get_method("forward").graph());
+  PackLinears(module.get_method("forward").graph(), float32);
   return module;
 }
 
@@ -117,6 +117,27 @@ TEST_P(PackLinearsTest, InBfloat16ScoresAreThoseOfTheRoundedProgram) {
     // Sums in another order may round to a neighbour, 1/256 away.
     EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 4e-3)) << rows;
   }
+}
+
+TEST_P(PackLinearsTest, InFloat32RoundingsOfLayersOfBfloat16WeightsGo) {
+  torch::jit::Module before = Program("bfloat16_linears");
+  torch::jit::Module after = Packed("bfloat16_linears", /*float32=*/true);
+  EXPECT_EQ(Count(before, "aten::to"), 12);
+  EXPECT_EQ(Count(after, "aten::to"), 4);  // Of the third layer, whose weights have more digits.
+  EXPECT_EQ(Count(after, "embershard::linear"), 3);
+  EXPECT_EQ(Count(after, "aten::relu"), 0);
+  for (const int64_t rows : {0, 1, 43, 600}) {
+    const at::Tensor given = Rows(rows);
+    EXPECT_TRUE(at::allclose(Score(after, given), Score(before, given), 8e-3, 8e-3)) << rows;
+  }
+}
+
+TEST_P(PackLinearsTest, InFloat32RoundingsGoWithoutOneDnnToo) {
+  at::globalContext().setUserEnabledMkldnn(false);
+  const torch::jit::Module module = Packed("bfloat16_linears", /*float32=*/true);
+  at::globalContext().setUserEnabledMkldnn(true);
+  EXPECT_EQ(Count(module, "aten::to"), 4);
+  EXPECT_EQ(Count(module, "aten::linear"), 3);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, PackLinearsTest, ::testing::Values(1, 2),

@@ -23,51 +23,88 @@ Manifest ManifestWith(const std::vector<CompiledProgramSpec>& compiled) {
   return manifest;
 }
 
-TEST(ProgramChoice, IsTorchScriptWhereNothingIsCompiled) {
+// The one program that is left to choose.
+ProgramChoice Only(const Result<ProgramChoices>& choices) {
+  EXPECT_TRUE(choices.ok()) << choices.status().message();
+  EXPECT_EQ(choices->programs.size(), 1);
+  return choices->programs[0];
+}
+
+std::vector<std::string> Targets(const ProgramChoices& choices) {
+  std::vector<std::string> targets;
+  for (const ProgramChoice& each : choices.programs) targets.push_back(each.target);
+  return targets;
+}
+
+TEST(ProgramChoice, IsTorchScriptIfNothingIsCompiled) {
   for (const char* target : {"", "cpu"}) {
-    const auto choice = ChooseProgram(ManifestWith({}), target, kHost);
-    ASSERT_TRUE(choice.ok()) << choice.status().message();
-    EXPECT_FALSE(choice->compiled);
-    EXPECT_EQ(choice->file, "programs/dense.pt");
-    EXPECT_EQ(choice->type, DenseType::kFloat32);
+    const ProgramChoice choice = Only(ChoosePrograms(ManifestWith({}), target, kHost));
+    EXPECT_FALSE(choice.compiled);
+    EXPECT_FALSE(choice.float32_layers);
+    EXPECT_EQ(choice.target, "cpu");
+    EXPECT_EQ(choice.file, "programs/dense.pt");
+    EXPECT_EQ(choice.type, DenseType::kFloat32);
   }
 }
 
-TEST(ProgramChoice, IsTheFirstCompiledOneThatFits) {
+TEST(ProgramChoice, IsFirstTheFirstCompiledOneThatFitsThenTorchScript) {
   const Manifest manifest = ManifestWith(
       {Compiled("wide", "2.13.0", {"avx512f"}), Compiled("old", "2.12.1", {"avx2"}),
        Compiled("good", "2.13.0", {"avx2", "fma"}), Compiled("good_too", "2.13.0", {"avx2"})});
-  const auto choice = ChooseProgram(manifest, "", kHost);
-  ASSERT_TRUE(choice.ok()) << choice.status().message();
-  EXPECT_TRUE(choice->compiled);
-  EXPECT_EQ(choice->file, "programs/good.pt2");
-  EXPECT_EQ(choice->type, DenseType::kBfloat16);
+  const auto choices = ChoosePrograms(manifest, "", kHost);
+  ASSERT_TRUE(choices.ok()) << choices.status().message();
+  EXPECT_EQ(Targets(*choices), (std::vector<std::string>{"good", "cpu"}));
+  EXPECT_TRUE(choices->programs[0].compiled);
+  EXPECT_EQ(choices->programs[0].file, "programs/good.pt2");
+  EXPECT_EQ(choices->programs[0].type, DenseType::kBfloat16);
+  EXPECT_EQ(choices->note, "");
 }
 
 TEST(ProgramChoice, IsTheOneAskedFor) {
   const Manifest manifest =
       ManifestWith({Compiled("one", "2.13.0", {"avx2"}), Compiled("other", "2.13.0", {"avx2"})});
-  EXPECT_EQ(ChooseProgram(manifest, "other", kHost)->file, "programs/other.pt2");
-  EXPECT_EQ(ChooseProgram(manifest, "cpu", kHost)->file, "programs/dense.pt");
+  EXPECT_EQ(Only(ChoosePrograms(manifest, "other", kHost)).file, "programs/other.pt2");
+  EXPECT_EQ(Only(ChoosePrograms(manifest, "cpu", kHost)).file, "programs/dense.pt");
+  EXPECT_TRUE(Only(ChoosePrograms(manifest, "cpu-fp32", kHost)).float32_layers);
 }
 
-TEST(ProgramChoice, RefusesAnotherProcessorInASentence) {
-  for (const char* target : {"", "wide"}) {
-    const Status status =
-        ChooseProgram(ManifestWith({Compiled("wide", "2.13.0", {"avx2", "amx_tile"})}), target,
-                      kHost)
-            .status();
-    EXPECT_EQ(status.code(), StatusCode::kBadPackage);
-    EXPECT_EQ(status.message(),
-              "programs/wide.pt2: instructions: expected a processor with amx_tile, got one "
-              "without; compile the package here (`embershard compile`), or run its TorchScript "
-              "(`--dense-program cpu`)");
-  }
+TEST(ProgramChoice, RunsLayersInFloat32WithoutBfloat16OfTheProcessor) {
+  Manifest manifest = ManifestWith({});
+  manifest.program.type = DenseType::kBfloat16;
+  const auto without = ChoosePrograms(manifest, "", kHost);
+  ASSERT_TRUE(without.ok());
+  EXPECT_EQ(Targets(*without), (std::vector<std::string>{"cpu-fp32", "cpu"}));
+  EXPECT_TRUE(without->programs[0].float32_layers);
+  EXPECT_FALSE(without->programs[1].float32_layers);
+  EXPECT_EQ(without->note, "the processor does not multiply bfloat16");
+
+  ProgramHost with = kHost;
+  with.instructions.insert("avx512_bf16");
+  EXPECT_EQ(Only(ChoosePrograms(manifest, "", with)).target, "cpu");
+  EXPECT_EQ(Only(ChoosePrograms(manifest, "cpu", kHost)).target, "cpu");
 }
 
-TEST(ProgramChoice, RefusesAnotherTorchInASentence) {
+TEST(ProgramChoice, IsTorchScriptOnAProcessorThatNoCompiledOneFits) {
+  const auto choices =
+      ChoosePrograms(ManifestWith({Compiled("wide", "2.13.0", {"avx2", "amx_tile"})}), "", kHost);
+  EXPECT_EQ(Only(choices).target, "cpu");
+  EXPECT_EQ(choices->note,
+            "programs/wide.pt2: instructions: expected a processor with amx_tile, got one without");
+}
+
+TEST(ProgramChoice, RefusesAnotherProcessorForATargetAskedFor) {
   const Status status =
-      ChooseProgram(ManifestWith({Compiled("old", "2.12.1", {"avx2"})}), "", kHost).status();
+      ChoosePrograms(ManifestWith({Compiled("wide", "2.13.0", {"amx_tile"})}), "wide", kHost)
+          .status();
+  EXPECT_EQ(status.code(), StatusCode::kBadPackage);
+  EXPECT_EQ(status.message(),
+            "programs/wide.pt2: instructions: expected a processor with amx_tile, got one without; "
+            "compile the package here (`embershard compile`), or leave dense_program out");
+}
+
+TEST(ProgramChoice, RefusesAnotherTorchForATargetAskedFor) {
+  const Status status =
+      ChoosePrograms(ManifestWith({Compiled("old", "2.12.1", {"avx2"})}), "old", kHost).status();
   EXPECT_EQ(status.code(), StatusCode::kBadPackage);
   EXPECT_EQ(status.message().substr(0, 84),
             "programs/old.pt2: torch: expected version 2.12.1, which compiled it, got 2.13.0; com");
@@ -75,9 +112,23 @@ TEST(ProgramChoice, RefusesAnotherTorchInASentence) {
 
 TEST(ProgramChoice, RefusesATargetThatIsNotThere) {
   const Status status =
-      ChooseProgram(ManifestWith({Compiled("one", "2.13.0", {"avx2"})}), "two", kHost).status();
+      ChoosePrograms(ManifestWith({Compiled("one", "2.13.0", {"avx2"})}), "two", kHost).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "dense_program: expected one of cpu, one, got 'two'");
+  EXPECT_EQ(status.message(), "dense_program: expected one of cpu, cpu-fp32, one, got 'two'");
+}
+
+TEST(FastestProgram, IsTheFirstUnlessAnotherIsFasterByATwentieth) {
+  EXPECT_EQ(FastestProgram({1.0}), 0);
+  EXPECT_EQ(FastestProgram({1.0, 0.96}), 0);
+  EXPECT_EQ(FastestProgram({1.0, 0.94}), 1);
+  EXPECT_EQ(FastestProgram({1.0, 0.94, 0.5}), 2);
+}
+
+TEST(ComparedText, NamesTheTimesOfTheOthers) {
+  const ProgramChoices choices = {
+      .programs = {{.target = "cpu-fp32", .file = {}}, {.target = "cpu", .file = {}}}, .note = {}};
+  EXPECT_EQ(ComparedText(choices.programs, {0.000413, 0.00053}, 0),
+            "samples take 0.413 ms, with cpu 0.53 ms");
 }
 
 }  // namespace
