@@ -37,6 +37,10 @@ class Local:
     merge_requests: int = 1
     """Most requests of a call. 0: no limit."""
 
+    dense_program: str = ""
+    """As the server's option. ``compiled``: the package's compiled one."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
     pause_us: float = 0.0
     """Before each call."""
 
@@ -54,7 +58,12 @@ class Local:
         given |= {"folder": str(checkout.package(self.package)), "scores": str(self.scores or "")}
         command = checkout.module("benchmarks.workers.local", json.dumps(given))
         return session.enter(
-            child_process(command, cores=set(self.cores) or None, seconds=self.seconds)
+            child_process(
+                command,
+                cores=set(self.cores) or None,
+                environment=self.environment,
+                seconds=self.seconds,
+            )
         )
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from embershard.bench.load_options import PooledRequest
 from embershard.client import ServedModel
 from embershard.client.schema import served_model
 from embershard.data import DEFAULT_CACHE
-from embershard.export import export_model
+from embershard.export import compile_package, export_model
 from embershard.package import Package, SampleRequest
 from embershard.serving import LocalPredictor
 
@@ -53,7 +53,7 @@ class PackageSpec:
     """Of the weights and tables."""
 
     variant: str = ""
-    """``request_scope_off``, or one of ``faulty_models.KINDS``."""
+    """``request_scope_off``, ``compiled``, or one of ``faulty_models.KINDS``."""
 
 
 SMALL: Final = PackageSpec()
@@ -155,6 +155,9 @@ def export(spec: PackageSpec) -> Path:
 
 
 def _export(spec: PackageSpec, out: Path) -> None:
+    if spec.variant == "compiled":
+        compile_package(export(replace(spec, variant="")), out, check=lambda *_: None)
+        return
     model = workload(spec.workload)
     if spec.variant == "request_scope_off":
         model = without_scope(model)

@@ -22,6 +22,7 @@ from benchmarks.child import serve_blocks
 from benchmarks.packages import PackageSpec, Requests
 from embershard._proto import predictor_pb2 as pb
 from embershard.bench.load_options import PooledRequest
+from embershard.package import Package
 from embershard.serving import LocalPredictor
 
 
@@ -31,8 +32,13 @@ def main(given: dict[str, Any]) -> None:
     folder = Path(given["folder"])
     pool = Requests(package=package, **given["requests"]).drawn(folder)
     runs = len(os.sched_getaffinity(0)) if given["on_each_core"] else 1
+    program = given["dense_program"]
+    if program == "compiled":
+        program = Package.open(folder).manifest.compiled[0].target
     predictors = [
-        LocalPredictor(folder, threads=given["threads"], tables=given["tables"])
+        LocalPredictor(
+            folder, threads=given["threads"], tables=given["tables"], dense_program=program
+        )
         for _ in range(runs)
     ]
     if given["scores"]:
