@@ -61,21 +61,8 @@ def keyed_jagged_fault(
     if len(keys) == 0 and values.size(0) != 0:
         return f"values: expected none without keys, got {values.size(0)}"
     slots = len(keys) * stride
-    if lengths is not None and lengths.size(0) != slots:
-        return (
-            f"lengths: expected {slots} elements ({len(keys)} keys x stride {stride}), "
-            f"got {lengths.size(0)}"
-        )
-    if offsets is not None and offsets.size(0) != slots + 1:
-        return (
-            f"offsets: expected {slots + 1} elements ({len(keys)} keys x stride {stride}, plus 1), "
-            f"got {offsets.size(0)}"
-        )
-    if length_per_key is not None:
-        if len(length_per_key) != len(keys):
-            return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"
-        return totals_fault(keys, length_per_key, values.size(0))
-    return ""
+    meaning = f"{len(keys)} keys x stride {stride}"
+    return _slots_fault(keys, values, lengths, offsets, slots, meaning, length_per_key)
 
 
 def strides_fault(
@@ -96,10 +83,23 @@ def strides_fault(
         if strides[i] < 0:
             return f"feature '{key}': expected at least 0 examples, got {strides[i]}"
     slots = sum(strides)
+    meaning = "as many as examples"
+    return _slots_fault(keys, values, lengths, offsets, slots, meaning, length_per_key)
+
+
+def _slots_fault(
+    keys: list[str],
+    values: Tensor,
+    lengths: Tensor | None,
+    offsets: Tensor | None,
+    slots: int,
+    meaning: str,
+    length_per_key: list[int] | None,
+) -> str:
     if lengths is not None and lengths.size(0) != slots:
-        return f"lengths: expected {slots} elements, as many as examples, got {lengths.size(0)}"
+        return f"lengths: expected {slots} elements ({meaning}), got {lengths.size(0)}"
     if offsets is not None and offsets.size(0) != slots + 1:
-        return f"offsets: expected {slots + 1} elements, got {offsets.size(0)}"
+        return f"offsets: expected {slots + 1} elements ({meaning}, plus 1), got {offsets.size(0)}"
     if length_per_key is not None:
         if len(length_per_key) != len(keys):
             return f"length_per_key: expected {len(keys)} elements, got {len(length_per_key)}"

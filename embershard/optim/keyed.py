@@ -182,7 +182,7 @@ class CombinedOptimizer(KeyedOptimizer):
 
     def __init__(self, optims: Sequence[KeyedOptimizer | tuple[str, KeyedOptimizer]]) -> None:
         self._optims = [("", each) if isinstance(each, KeyedOptimizer) else each for each in optims]
-        self.defaults = {"_save_param_groups": False}
+        self.defaults = {}
         names = [_prefixed(prefix, name) for prefix, each in self._optims for name in each.params]
         for name, count in Counter(names).items():
             if count > 1:

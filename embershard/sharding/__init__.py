@@ -1,6 +1,7 @@
 """Train with tables cut over the ranks of torch.distributed; names follow TorchRec."""
 
-from embershard.sharding.checkpoint import AsyncStateWriter, load_state, save_state, state_blocks
+from embershard.sharding.async_writer import AsyncStateWriter
+from embershard.sharding.checkpoint import load_state, save_state, state_blocks
 from embershard.sharding.embedding import ShardedEmbeddingCollection
 from embershard.sharding.embeddingbag import ShardedEmbeddingBagCollection
 from embershard.sharding.environment import ShardingEnv

@@ -1,12 +1,13 @@
-"""``CollectionShards``: what a sharded collection holds on its rank, whatever it makes of rows."""
+"""What a sharded collection holds on its rank, whatever it makes of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
@@ -14,14 +15,15 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingConfig
 from embershard.modules.tables import Table, TableDict
 from embershard.optim import FusedKeyedOptimizer
-from embershard.package.rectangles import Shard
 from embershard.sharding.accesses import AccessCounts
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist, Receiver
 from embershard.sharding.layout import build_layout
 from embershard.sharding.outgoing import Sorter
-from embershard.sharding.tables import ShardedTables, fill_shard
-from embershard.sharding.types import ParameterSharding, ShardingType
+from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
+from embershard.sharding.types import ParameterSharding, ShardingType, whole_shard
+
+AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
 
 _TORCHREC_STATES = MappingProxyType({"momentum": "momentum1"})
 
@@ -156,22 +158,45 @@ class CollectionShards:
         ends = torch.tensor([0, *(len(each) for each in ids)]).cumsum(0)
         accesses.add(torch.cat(ids), ends)
 
-    def check_state_dict(self) -> None:
-        """Refuse a state dict that would lack the sharded tables.
 
-        Raises:
-            InputError: there are some.
-        """
-        if self.layout.lookups:
+class ShardedCollection(nn.Module):
+    """What sharded collections have in common, whatever they make of rows."""
+
+    PREFIX: ClassVar[str]
+    """The attribute that holds the tables, as in the collection that is sharded."""
+
+    shards: CollectionShards
+    _names: list[str]
+
+    def embedding_names(self) -> list[str]:
+        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
+        return list(self._names)
+
+    def local_shards(self) -> list[LocalShard]:
+        """What lies on this rank, of tables that are not data_parallel."""
+        return list(self.shards.tables.shards)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use another step size in all tables of fused kernels from the next backward on."""
+        self.shards.tables.set_learning_rate(learning_rate)
+
+    @property
+    def fused_optimizer(self) -> FusedKeyedOptimizer:
+        """The optimizers of this rank's shards; see ``DistributedModelParallel``."""
+        return self.shards.fused_optimizer(self.PREFIX)
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        if self.shards.layout.lookups:
             raise InputError(
                 "state_dict: expected data_parallel tables only, got sharded ones; "
                 "local_shards() holds those of this rank"
             )
+        super()._save_to_state_dict(*args, **kwargs)
 
 
 def split_replicated(
-    tables: Sequence[EmbeddingConfig], plan: Mapping[str, ParameterSharding]
-) -> tuple[list[EmbeddingConfig], list[EmbeddingConfig]]:
+    tables: Sequence[AnyConfig], plan: Mapping[str, ParameterSharding]
+) -> tuple[list[AnyConfig], list[AnyConfig]]:
     """The tables that are sharded, and those that every rank holds (data_parallel)."""
     kind = ShardingType.DATA_PARALLEL.value
     sharded = [table for table in tables if plan[table.name].sharding_type != kind]
@@ -183,10 +208,5 @@ def fill_replicas(
 ) -> None:
     """Initialize whole tables; see ``fill_shard``."""
     for table in tables:
-        whole = Shard(
-            table=table.name,
-            rows=(0, table.num_embeddings),
-            columns=(0, table.embedding_dim),
-            devices=(0,),
-        )
-        fill_shard(table, whole, weights[table.name].weight, seed, into=into[table.name].weight)
+        weight = weights[table.name].weight
+        fill_shard(table, whole_shard(table), weight, seed, into=into[table.name].weight)

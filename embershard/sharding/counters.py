@@ -14,8 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from embershard.sharding.block_files import Block, read_blocks, read_saved
-from embershard.sharding.held_tables import HeldTable, weight_key
+from embershard.sharding.block_files import read_blocks, read_saved
+from embershard.sharding.block_planners import Block
+from embershard.sharding.held_tables import STATE, HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.tables import LocalShard
 
@@ -32,7 +33,7 @@ def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
             tensor=local.accesses,
         )
     if "steps" in local.state:
-        key = f"optimizer.state.{table.weight_key}.{table.name}.steps"
+        key = f"{STATE}{table.weight_key}.{table.name}.steps"
         yield Block.whole(key, local.state["steps"])
 
 

@@ -1,20 +1,22 @@
-"""State of the caller's optimizer for shards of the dense kernel, in the coordinates of the table:
-under the keys of a parameter that is whole, so that it loads as one."""
+"""State of the caller's optimizer, as torch keeps it: of whole parameters, and of shards of the
+dense kernel in the coordinates of the table, under the same keys, so that each loads as the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embershard.errors import DataError
-from embershard.sharding.block_files import Block, SavedTensor
-from embershard.sharding.held_tables import HeldTable
+from embershard.sharding.block_files import SavedTensor
+from embershard.sharding.block_planners import Block
+from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
 from embershard.sharding.tables import LocalShard
 
 
-def dense_state(
+def shard_state(
     table: HeldTable, local: LocalShard, optimizer: torch.optim.Optimizer | None
 ) -> list[Block]:
     """What is saved of a shard. Empty: it is fused, or the optimizer does not train it."""
@@ -23,54 +25,87 @@ def dense_state(
     is_first = local.shard.rows[0] == local.shard.columns[0] == 0
     state: Mapping[str, object] = optimizer.state.get(local.parameter, {})
     return [
-        _block(table, local, name, value)
+        _block(table, local, f"{STATE}{table.weight_key}.{name}", value)
         for name, value in state.items()
         if isinstance(value, Tensor) and (is_first or value.shape == local.weight.shape)
     ]
 
 
-def read_dense_state(
+def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Iterator[Block]:
+    """What is saved of parameters that every process holds whole."""
+    if optimizer is None:
+        return
+    for name, parameter in _whole_parameters(model):
+        for field, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                yield Block.whole(f"{STATE}{name}.{field}", value)
+
+
+def shard_state_to_read(
     table: HeldTable,
     local: LocalShard,
     optimizer: torch.optim.Optimizer,
     saved: Mapping[str, SavedTensor | None],
 ) -> list[Block]:
-    """What is to be read into the optimizer for a shard of the dense kernel, likewise.
-
-    Raises:
-        DataError: state of another shape.
-    """
+    """What is read into the optimizer for a shard of the dense kernel."""
     assert local.parameter is not None
-    prefix = _key(table, "")
     blocks = list[Block]()
-    for key, each in saved.items():
-        name = key.removeprefix(prefix)
-        if each is None or not key.startswith(prefix) or "." in name:
-            continue
-        is_cut = each.size == table.size
-        shape = tuple(local.weight.shape) if is_cut else each.size
-        state = optimizer.state[local.parameter]
-        if name not in state:  # Adam makes its state in the first step.
-            state[name] = torch.zeros(shape, dtype=each.dtype)
-        if tuple(state[name].shape) != shape:
-            raise DataError(
-                f"{key}: expected shape {tuple(state[name].shape)} of the shard of rows "
-                f"{list(local.shard.rows)}, got {each.size} of the table"
-            )
-        blocks.append(_block(table, local, name, state[name]))
+    for key, field, each in _fields(saved, table.weight_key):
+        shape = tuple(local.weight.shape) if each.size == table.size else each.size
+        value = _value(optimizer, local.parameter, field, shape, key, each.dtype)
+        blocks.append(_block(table, local, key, value))
     return blocks
 
 
-def _block(table: HeldTable, local: LocalShard, name: str, value: Tensor) -> Block:
+def whole_state_to_read(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    saved: Mapping[str, SavedTensor | None],
+) -> Iterator[Block]:
+    """What is read into the optimizer for parameters that every process holds whole."""
+    own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    for name, parameter in _whole_parameters(model):
+        for key, field, each in _fields(saved, name) if id(parameter) in own else ():
+            value = _value(optimizer, parameter, field, each.size, key, each.dtype)
+            yield Block.whole(key, value)
+
+
+def _whole_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    whole = dict(whole_tensors(model))
+    for name, parameter in inner_module(model).named_parameters():
+        if name in whole:
+            yield name, parameter
+
+
+def _fields(
+    saved: Mapping[str, SavedTensor | None], parameter: str
+) -> Iterator[tuple[str, str, SavedTensor]]:
+    """Key, name and tensor of each number that an optimizer keeps of a parameter."""
+    prefix = f"{STATE}{parameter}."
+    for key, each in saved.items():
+        field = key.removeprefix(prefix)
+        if each is not None and key.startswith(prefix) and "." not in field:
+            yield key, field, each
+
+
+def _value(
+    optimizer: torch.optim.Optimizer,
+    parameter: nn.Parameter,
+    field: str,
+    shape: tuple[int, ...],
+    key: str,
+    dtype: torch.dtype,
+) -> Tensor:
+    state = optimizer.state[parameter]
+    if field not in state:  # Adam makes its state in the first step.
+        state[field] = torch.zeros(shape, dtype=dtype)
+    value: Tensor = state[field]
+    if tuple(value.shape) != shape:
+        raise DataError(f"{key}: expected shape {tuple(value.shape)}, got {shape}")
+    return value
+
+
+def _block(table: HeldTable, local: LocalShard, key: str, value: Tensor) -> Block:
     if value.shape != local.weight.shape:
-        return Block.whole(_key(table, name), value)
-    return Block(
-        key=_key(table, name),
-        size=table.size,
-        offsets=(local.shard.rows[0], local.shard.columns[0]),
-        tensor=value,
-    )
-
-
-def _key(table: HeldTable, name: str) -> str:
-    return f"optimizer.state.{table.weight_key}.{name}"
+        return Block.whole(key, value)
+    return table.block(key, local.shard, value)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from torch import nn
 
 from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingCollection, EmbeddingConfig, FusedEmbeddingCollection
 from embershard.modules.tables import TableDict, embedding_names
-from embershard.optim import FusedKeyedOptimizer
-from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
+from embershard.sharding.collection import (
+    CollectionShards,
+    ShardedCollection,
+    fill_replicas,
+    split_replicated,
+)
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.sequence_dist import SequenceDist, distribute_sequences
-from embershard.sharding.tables import LocalShard
+from embershard.sharding.sequence_dist import SequenceDist
 from embershard.sharding.types import ParameterSharding
-from embershard.sharding.vector_exchange import QCommsConfig
+from embershard.sharding.vector_exchange import QCommsConfig, distribute
 
 
-class ShardedEmbeddingCollection(nn.Module):
+class ShardedEmbeddingCollection(ShardedCollection):
     """As ``EmbeddingCollection``, for the batch of this rank, over the tables of all ranks.
 
     What ``ShardedEmbeddingBagCollection`` says of ranks, empty batches, gradients and
@@ -36,6 +37,8 @@ class ShardedEmbeddingCollection(nn.Module):
         seed: of new weights.
         comms: as what vectors and gradients travel between ranks.
     """
+
+    PREFIX = "embeddings"
 
     def __init__(
         self,
@@ -79,9 +82,7 @@ class ShardedEmbeddingCollection(nn.Module):
         incoming = self.shards.incoming(features)
         sharded = list[JaggedTensor]()
         if self.shards.layout.lookups:
-            vectors = distribute_sequences(
-                self.shards.tables.gather(incoming), self._exchange, incoming
-            )
+            vectors = distribute(self.shards.tables.gather(incoming), self._exchange, incoming)
             lengths = incoming.outgoing.bag_lengths
             parts = torch.split(vectors, lengths.sum(1).tolist())
             # Those of a variable batch were padded for the exchange.
@@ -104,24 +105,3 @@ class ShardedEmbeddingCollection(nn.Module):
     def embedding_configs(self) -> list[EmbeddingConfig]:
         """The tables, in order."""
         return list(self._configs)
-
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
-
-    def local_shards(self) -> list[LocalShard]:
-        """What lies on this rank, of tables that are not data_parallel."""
-        return list(self.shards.tables.shards)
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size in all tables of fused kernels from the next backward on."""
-        self.shards.tables.set_learning_rate(learning_rate)
-
-    @property
-    def fused_optimizer(self) -> FusedKeyedOptimizer:
-        """The optimizers of this rank's shards; see ``DistributedModelParallel``."""
-        return self.shards.fused_optimizer("embeddings")
-
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.shards.check_state_dict()
-        super()._save_to_state_dict(*args, **kwargs)

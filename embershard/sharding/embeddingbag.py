@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.kernels import FusedOptimizer
@@ -19,18 +18,20 @@ from embershard.modules import (
 )
 from embershard.modules.tables import TableDict, embedding_names
 from embershard.modules.variable_batch import expand_pooled, pad_variable_batch
-from embershard.optim import FusedKeyedOptimizer
-from embershard.sharding.collection import CollectionShards, fill_replicas, split_replicated
+from embershard.sharding.collection import (
+    CollectionShards,
+    ShardedCollection,
+    fill_replicas,
+    split_replicated,
+)
 from embershard.sharding.environment import ShardingEnv
-from embershard.sharding.input_dist import Incoming
-from embershard.sharding.output_dist import OutputDist, distribute
+from embershard.sharding.output_dist import OutputDist
 from embershard.sharding.position_weights import PositionWeights
-from embershard.sharding.tables import LocalShard
 from embershard.sharding.types import ParameterSharding
-from embershard.sharding.vector_exchange import QCommsConfig
+from embershard.sharding.vector_exchange import QCommsConfig, distribute
 
 
-class ShardedEmbeddingBagCollection(nn.Module):
+class ShardedEmbeddingBagCollection(ShardedCollection):
     """As ``EmbeddingBagCollection``, for the batch of this rank, over the tables of all ranks.
 
     Every rank calls it, and ``backward()`` of its output, as often and in the same order; a batch
@@ -49,6 +50,8 @@ class ShardedEmbeddingBagCollection(nn.Module):
         processors: make the weights of ids. None: they are the input's.
         position_weights: those of ``processors``, by feature.
     """
+
+    PREFIX = "embedding_bags"
 
     def __init__(
         self,
@@ -99,63 +102,36 @@ class ShardedEmbeddingBagCollection(nn.Module):
         Raises:
             InputError: the batch of some rank cannot be looked up: the same message on every rank.
         """
-        return self._pool(features, self.shards.incoming(features))
+        incoming, parts = self.shards.incoming(features), list[Tensor]()
+        if self.shards.layout.lookups:
+            if self._positions is not None:
+                incoming = replace(incoming, weights=self._positions.weights(incoming))
+            pooled = self.shards.tables.lookup(incoming)
+            divisors = self._exchange.divisors(incoming.outgoing.bag_lengths)
+            parts.append(distribute(pooled, self._exchange, incoming.examples, divisors))
+        owners = [table for table in self._configs for _ in table.feature_names]
+        if self._replicas:
+            padded = pad_variable_batch(features)
+            for processor in self._processors:
+                padded = processor(padded)
+            parts.append(self._replicas[0](padded).values())
+            # Side by side are the sharded lookups, then the replicated ones; each to its place.
+            replicated = set(self._replicas[0].embedding_bags)
+            order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
+            vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
+            placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
+            parts = [torch.cat([each for _, each in placed], dim=1)]
+        names = [feature for table in self._configs for feature in table.feature_names]
+        values = expand_pooled(parts[0], features, names, self._dims)
+        return KeyedTensor(self._names, self._dims, values)
 
     def embedding_bag_configs(self) -> list[EmbeddingBagConfig]:
         """The tables, in order."""
         return list(self._configs)
 
-    def embedding_names(self) -> list[str]:
-        """The outputs' keys: the feature, or ``feature@table`` where several tables share it."""
-        return list(self._names)
-
     def is_weighted(self) -> bool:
         """Whether rows are multiplied by the features' weights."""
         return self._is_weighted
-
-    def local_shards(self) -> list[LocalShard]:
-        """What lies on this rank, of tables that are not data_parallel."""
-        return list(self.shards.tables.shards)
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Use another step size in all tables of fused kernels from the next backward on."""
-        self.shards.tables.set_learning_rate(learning_rate)
-
-    @property
-    def fused_optimizer(self) -> FusedKeyedOptimizer:
-        """The optimizers of this rank's shards; see ``DistributedModelParallel``."""
-        return self.shards.fused_optimizer("embedding_bags")
-
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self.shards.check_state_dict()
-        super()._save_to_state_dict(*args, **kwargs)
-
-    def _pool(self, features: KeyedJaggedTensor, incoming: Incoming) -> KeyedTensor:
-        outgoing, padded = incoming.outgoing, pad_variable_batch(features)
-        names = [feature for table in self._configs for feature in table.feature_names]
-        parts = list[Tensor]()
-        if self.shards.layout.lookups:
-            if self._positions is not None:
-                incoming = replace(incoming, weights=self._positions.weights(incoming))
-            pooled = self.shards.tables.lookup(incoming)
-            parts.append(
-                distribute(pooled, self._exchange, incoming.examples, outgoing.bag_lengths)
-            )
-        if not self._replicas:
-            values = expand_pooled(parts[0], features, names, self._dims)
-            return KeyedTensor(self._names, self._dims, values)
-        # Side by side are the sharded lookups, then the replicated ones; each to its place.
-        for processor in self._processors:
-            padded = processor(padded)
-        parts.append(self._replicas[0](padded).values())
-        replicated = set(self._replicas[0].embedding_bags)
-        owners = [table for table in self._configs for _ in table.feature_names]
-        order = sorted(range(len(owners)), key=lambda at: owners[at].name in replicated)
-        vectors = torch.split(torch.cat(parts, dim=1), [self._dims[at] for at in order], dim=1)
-        placed = sorted(zip(order, vectors, strict=True), key=lambda item: item[0])
-        values = torch.cat([each for _, each in placed], dim=1)
-        values = expand_pooled(values, features, names, self._dims)
-        return KeyedTensor(self._names, self._dims, values)
 
 
 def _replicas(
@@ -166,9 +142,8 @@ def _replicas(
     seed: int,
 ) -> Iterator[EmbeddingBagCollection]:
     """One collection of the replicated tables; none without tables."""
-    names = {table.name for table in split_replicated(tables, plan)[1]}
-    if names:
-        replicated = [table for table in tables if table.name in names]
+    _, replicated = split_replicated(tables, plan)
+    if replicated:
         collection = EmbeddingBagCollection(replicated, is_weighted)
         fill_replicas(replicated, weights, seed, into=collection.embedding_bags)
         yield collection

@@ -10,10 +10,14 @@ from torch import Tensor, nn
 
 from embershard.modules import FusedEmbeddingBagCollection, FusedEmbeddingCollection
 from embershard.package.rectangles import Shard
+from embershard.sharding.block_planners import Block
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.plan import tables_of
 from embershard.sharding.tables import LocalShard
-from embershard.sharding.types import ShardingType
+from embershard.sharding.types import ShardingType, whole_shard
+
+STATE = "optimizer.state."
+"""Before the name of a parameter: what an optimizer keeps of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,13 @@ class HeldTable:
     @property
     def momentum_key(self) -> str:
         """Of the optimizer's state, as TorchRec's."""
-        return f"optimizer.state.{self.weight_key}.{self.name}.momentum1"
+        return f"{STATE}{self.weight_key}.{self.name}.momentum1"
+
+    def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
+        """What a shard has of a tensor in the table's coordinates."""
+        return Block(
+            key=key, size=self.size, offsets=(shard.rows[0], shard.columns[0]), tensor=tensor
+        )
 
 
 def inner_module(model: nn.Module) -> nn.Module:
@@ -109,12 +119,7 @@ def _whole(
     states = {name.split(".", 1)[1]: each for name, each in module.optimizer_state().items()}
     for table in tables_of(module):
         key = weight_key(path, module, table.name)
-        shard = Shard(
-            table=table.name,
-            rows=(0, table.num_embeddings),
-            columns=(0, table.embedding_dim),
-            devices=(0,),
-        )
+        shard = whole_shard(table)
         local = LocalShard(
             shard=shard,
             weight=dict(module.named_parameters())[key.removeprefix(f"{path}." if path else "")],
@@ -133,7 +138,6 @@ def _whole(
         )
 
 
-def weight_key(path: str, module: nn.Module, table: str) -> str:
+def weight_key(path: str, module: Any, table: str) -> str:
     """``HeldTable.weight_key`` of a table of the collection at ``path``."""
-    tables = "embedding_bags" if hasattr(module, "embedding_bags") else "embeddings"
-    return ".".join(part for part in (path, tables, table, "weight") if part)
+    return ".".join(part for part in (path, module.PREFIX, table, "weight") if part)

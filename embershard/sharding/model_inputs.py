@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
+from embershard.sharding.collection import ShardedCollection
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist
-from embershard.sharding.sharders import ShardedCollection
 
 Path: TypeAlias = tuple[str | int, ...]
 """Name of an argument, then attributes, keys and positions within it."""

@@ -81,12 +81,7 @@ class Sorter:
         self._rank_of_stream = torch.arange(len(sizes)).repeat_interleave(sizes)
 
     def sort(self, features: object) -> Outgoing:
-        """Check the batch of this rank and sort its ids.
-
-        Raises:
-            InputError: no KeyedJaggedTensor, a feature or its weights missing, weights that
-                require a gradient, a negative length, or a row outside its table.
-        """
+        """Check the batch of this rank and sort its ids."""
         if not isinstance(features, KeyedJaggedTensor):
             got = type(features).__name__
             raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.layout import Copy, Layout
@@ -247,35 +246,3 @@ def _gather(items: Sequence[tuple[Tensor, Columns]]) -> Tensor:
 def _add(sums: Tensor, block: Tensor, copies: Sequence[Copy]) -> None:
     for source, target, width in copies:
         sums[:, target : target + width] += block[:, source : source + width]
-
-
-def distribute(
-    pooled: Tensor, exchange: OutputDist, examples: Sequence[int], lengths: Tensor
-) -> Tensor:
-    """The output of all lookups of this rank's batch; see ``OutputDist.forward``.
-
-    Args:
-        pooled: requires a gradient, on ranks without tables too: every rank enters the collective
-            of backward.
-        exchange: of the collection.
-        examples: of each rank.
-        lengths: int64 ``(lookups, B)``.
-    """
-    output: Tensor = _Distribute.apply(  # type: ignore[no-untyped-call]
-        pooled, exchange, examples, exchange.divisors(lengths)
-    )
-    return output
-
-
-class _Distribute(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, pooled: Tensor, exchange: OutputDist, examples: Sequence[int], divisors: Tensor
-    ) -> Tensor:
-        ctx.exchange, ctx.examples, ctx.divisors = exchange, examples, divisors
-        return exchange.forward(pooled, examples, divisors)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return ctx.exchange.backward(gradient, ctx.examples, ctx.divisors), None, None, None

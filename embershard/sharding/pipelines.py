@@ -47,9 +47,20 @@ class _Steps:
         model: has a ``DistributedModelParallel`` in it.
         device: that batches are on.
         ahead: steps whose exchange is begun ahead.
+        call: in place of the model, of a batch.
+        is_drained: False: if the data has ended, the batch before the end is kept for the next
+            source.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device, ahead: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        *,
+        ahead: int,
+        call: Callable[[Any], tuple[Tensor, Any]] | None = None,
+        is_drained: bool = True,
+    ) -> None:
         parallel = [each for each in model.modules() if isinstance(each, DistributedModelParallel)]
         if len(parallel) != 1:
             raise InputError(
@@ -58,41 +69,37 @@ class _Steps:
         if device.type != "cpu":
             raise InputError(f"device: expected 'cpu', got {str(device)!r}")
         self._inputs = ModelInputs(parallel[0].module, parallel[0].env)
-        self._ahead = ahead
+        self._model, self._ahead, self._is_drained = model, ahead, is_drained
+        self._call = model if call is None else call
         self._queue = deque[_Step]()
         self._exhausted: Iterator[Any] | None = None
 
-    def forward(
-        self,
-        source: Iterator[In],
-        call: Callable[[In], tuple[Tensor, Any]],
-        *,
-        is_drained: bool = True,
-    ) -> tuple[Tensor, Any]:
-        """The loss and output of the next batch.
+    def train(self, source: Iterator[Any], optimizer: torch.optim.Optimizer) -> Any:
+        """The output of the next batch, trained on unless the model is in eval mode."""
+        losses, output = self.forward(source)
+        if self._model.training:
+            optimizer.zero_grad()
+            torch.sum(losses, dim=0).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return output
 
-        Args:
-            source: of batches.
-            call: the model, of a batch.
-            is_drained: False: if the data has ended, the batch before the end is kept for the next
-                source.
+    def forward(self, source: Iterator[Any]) -> tuple[Tensor, Any]:
+        """The loss and output of the next batch.
 
         Raises:
             StopIteration: the data of all ranks has ended.
             InputError: the same message on every rank.
         """
         is_known = self._ahead > 0 and self._inputs.compare()
-        step, found = self._take(source, self._ahead if is_known else 0, is_drained)
+        step, found = self._take(source, self._ahead if is_known else 0)
         if is_known or not self._ahead:
             running = step.exchange.placed(found)
         else:
             running = self._inputs.observed({"batch": step.batch})
         with running:
-            return call(step.batch)
+            return self._call(step.batch)
 
-    def _take(
-        self, source: Iterator[Any], ahead: int, is_drained: bool
-    ) -> tuple[_Step, list[Incoming]]:
+    def _take(self, source: Iterator[Any], ahead: int) -> tuple[_Step, list[Incoming]]:
         """The next step, and what the collections look up in it."""
         while True:
             self._fill(source, 1 + min(ahead, 1))
@@ -107,7 +114,8 @@ class _Steps:
         if ahead:
             following = self._queue[1]
             self._send(following)
-            if following.exchange.dist.is_end and following.source is source and not is_drained:
+            is_last = following.exchange.dist.is_end and following.source is source
+            if is_last and not self._is_drained:
                 raise StopIteration
             self._fill(source, 1 + ahead)
         self._queue.popleft()
@@ -165,9 +173,8 @@ class TrainPipelineBase(Generic[In, Out]):
         device: torch.device,
         custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
     ) -> None:
-        self._model, self._optimizer = model, optimizer
-        self._forward = model if custom_model_fwd is None else custom_model_fwd
-        self._steps = _Steps(model, device, ahead=0)
+        self._optimizer = optimizer
+        self._steps = _Steps(model, device, ahead=0, call=custom_model_fwd)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
         """Train the next batch. Every rank calls it as often.
@@ -184,10 +191,8 @@ class TrainPipelineBase(Generic[In, Out]):
             InputError: the batch of some rank is bad, its data raised, or has ended while that of
                 others has not: the same message on every rank. The next call takes the next batch.
         """
-        losses, output = self._steps.forward(dataloader_iter, self._forward)
-        _train(self._model, self._optimizer, losses)
-        result: Out = output
-        return result
+        output: Out = self._steps.train(dataloader_iter, self._optimizer)
+        return output
 
 
 @final
@@ -220,19 +225,15 @@ class TrainPipelineSparseDist(Generic[In, Out]):
         *,
         custom_model_fwd: Callable[[In], tuple[Tensor, Out]] | None = None,
     ) -> None:
-        self._model, self._optimizer = model, optimizer
-        self._forward = model if custom_model_fwd is None else custom_model_fwd
-        self._is_drained = execute_all_batches
-        self._steps = _Steps(model, device, ahead=2)
+        self._optimizer = optimizer
+        self._steps = _Steps(
+            model, device, ahead=2, call=custom_model_fwd, is_drained=execute_all_batches
+        )
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
         """Train the next batch; see ``TrainPipelineBase.progress``."""
-        losses, output = self._steps.forward(
-            dataloader_iter, self._forward, is_drained=self._is_drained
-        )
-        _train(self._model, self._optimizer, losses)
-        result: Out = output
-        return result
+        output: Out = self._steps.train(dataloader_iter, self._optimizer)
+        return output
 
 
 @final
@@ -251,19 +252,10 @@ class EvalPipelineSparseDist(Generic[In, Out]):
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
     ) -> None:
-        self._model = model
         self._steps = _Steps(model, device, ahead=2)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
         """Evaluate the next batch; see ``TrainPipelineBase.progress``."""
         with torch.no_grad():
-            _, output = self._steps.forward(dataloader_iter, self._model)
-        result: Out = output
-        return result
-
-
-def _train(model: nn.Module, optimizer: torch.optim.Optimizer, losses: Tensor) -> None:
-    if model.training:
-        optimizer.zero_grad()
-        torch.sum(losses, dim=0).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+            output: Out = self._steps.forward(dataloader_iter)[1]
+        return output

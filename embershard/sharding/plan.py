@@ -22,8 +22,8 @@ from embershard.sharding.types import (
     EmbeddingModuleShardingPlan,
     ParameterSharding,
     ShardingType,
-    TableShape,
     check_module_plan,
+    whole_shard,
 )
 
 
@@ -34,11 +34,7 @@ class Ranks(NamedTuple):
     local_size: int
 
     def of_host(self, host: int, *, where: str) -> list[int]:
-        """Those of one host.
-
-        Raises:
-            InputError: there is no such host.
-        """
+        """Those of one host."""
         hosts = self.world_size // self.local_size
         if not 0 <= host < hosts:
             raise InputError(f"{where}: expected a host in 0 .. {hosts - 1}, got {host}")
@@ -46,21 +42,18 @@ class Ranks(NamedTuple):
 
 
 Span: TypeAlias = tuple[int, int]
-ParameterShardingGenerator: TypeAlias = Callable[[TableShape, Ranks], ParameterSharding]
+ParameterShardingGenerator: TypeAlias = Callable[[EmbeddingConfig, Ranks], ParameterSharding]
 """From a table and the ranks of the job to a way of cutting it."""
 
 
 def data_parallel() -> ParameterShardingGenerator:
     """The whole table on every rank, trained by the caller's optimizer."""
 
-    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
-        everywhere = tuple(range(ranks.world_size))
+    def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         return ParameterSharding(
             sharding_type=ShardingType.DATA_PARALLEL.value,
             compute_kernel=EmbeddingComputeKernel.DENSE.value,
-            sharding_spec=(
-                Shard(table=table.name, rows=_rows(table), columns=_dim(table), devices=everywhere),
-            ),
+            sharding_spec=(whole_shard(table, tuple(range(ranks.world_size))),),
         )
 
     return cut
@@ -69,7 +62,7 @@ def data_parallel() -> ParameterShardingGenerator:
 def table_wise(rank: int, *, compute_kernel: str | None = None) -> ParameterShardingGenerator:
     """The whole table on one rank."""
 
-    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+    def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         return _sharded(
             ShardingType.TABLE_WISE, table, [(_rows(table), _dim(table), rank)], compute_kernel
         )
@@ -86,7 +79,7 @@ def row_wise(
         sizes: rows of each rank, 0 for none. None: as many on each, fewer on the last.
     """
 
-    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+    def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = range(ranks.world_size)
         spans = _cut_rows(table, len(placed)) if sizes is None else _spans(sizes)
         shards = [
@@ -113,7 +106,7 @@ def column_wise(
             each.
     """
 
-    def cut(table: TableShape, all_ranks: Ranks) -> ParameterSharding:
+    def cut(table: EmbeddingConfig, all_ranks: Ranks) -> ParameterSharding:
         placed = list(range(all_ranks.world_size)) if ranks is None else list(ranks)
         if not placed:
             raise InputError(f"table {table.name!r}: column_wise: ranks: expected one, got none")
@@ -134,7 +127,7 @@ def table_row_wise(
 ) -> ParameterShardingGenerator:
     """Row ranges over the ranks of one host."""
 
-    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+    def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_row_wise")
         spans = _cut_rows(table, len(placed))
         shards = [(span, _dim(table), rank) for span, rank in zip(spans, placed, strict=False)]
@@ -148,7 +141,7 @@ def table_column_wise(
 ) -> ParameterShardingGenerator:
     """Column ranges over the ranks of one host, at most one for each 4 columns."""
 
-    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+    def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_column_wise")
         spans = _cut_columns(table, len(placed))
         shards = [(_rows(table), span, rank) for span, rank in zip(spans, placed, strict=False)]
@@ -162,7 +155,7 @@ def grid_shard(
 ) -> ParameterShardingGenerator:
     """Column ranges, one for each of the hosts, each cut by rows over the ranks of its host."""
 
-    def cut(table: TableShape, ranks: Ranks) -> ParameterSharding:
+    def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         if not host_indexes:
             raise InputError(f"table {table.name!r}: grid_shard: expected a host, got none")
         columns = _cut_columns(table, len(host_indexes))
@@ -221,11 +214,7 @@ def construct_module_sharding_plan(
 
 
 def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
-    """The tables of a collection.
-
-    Raises:
-        InputError: it is none.
-    """
+    """The tables of a collection."""
     for name in ("embedding_bag_configs", "embedding_configs"):
         configs = getattr(module, name, None)
         if callable(configs):
@@ -235,7 +224,7 @@ def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
 
 def _sharded(
     kind: ShardingType,
-    table: TableShape,
+    table: EmbeddingConfig,
     shards: Sequence[tuple[Span, Span, int]],
     compute_kernel: str | None,
 ) -> ParameterSharding:
@@ -249,22 +238,22 @@ def _sharded(
     )
 
 
-def _rows(table: TableShape) -> Span:
+def _rows(table: EmbeddingConfig) -> Span:
     return (0, table.num_embeddings)
 
 
-def _dim(table: TableShape) -> Span:
+def _dim(table: EmbeddingConfig) -> Span:
     return (0, table.embedding_dim)
 
 
-def _cut_rows(table: TableShape, count: int) -> list[Span]:
+def _cut_rows(table: EmbeddingConfig, count: int) -> list[Span]:
     """As TorchRec cuts them: as many rows each, fewer in the last, none empty."""
     rows = table.num_embeddings
     block = -(-rows // count)
     return [(first, min(first + block, rows)) for first in range(0, rows, block)]
 
 
-def _cut_columns(table: TableShape, count: int) -> list[Span]:
+def _cut_columns(table: EmbeddingConfig, count: int) -> list[Span]:
     return cut_evenly(table.embedding_dim, count, DIM_MULTIPLE)
 
 

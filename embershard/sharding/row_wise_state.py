@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from embershard.errors import DataError
-from embershard.sharding.block_files import Block, SavedTensor
+from embershard.sharding.block_files import SavedTensor
+from embershard.sharding.block_planners import Block
 
 Range = tuple[int, int]
 
@@ -60,9 +61,6 @@ class RowWiseRead:
         rows: of the shard.
         columns: of the shard.
         state: ``(rows,)``, written by ``finish``.
-
-    Raises:
-        DataError: the state's size does not fit the ranges.
     """
 
     def __init__(

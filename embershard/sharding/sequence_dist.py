@@ -11,11 +11,9 @@ the places where the ids stood:
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming
@@ -138,28 +136,3 @@ class SequenceDist:
         blocks = [Block(len(at), (width,)) for at, width in zip(rows, widths, strict=True)]
         ends = accumulate(self._parts_of_rank, initial=0)
         return [blocks[first:end] for first, end in pairwise(ends)]
-
-
-def distribute_sequences(vectors: Tensor, exchange: SequenceDist, incoming: Incoming) -> Tensor:
-    """The vectors of all ids of this rank's batch; see ``SequenceDist.forward``.
-
-    Args:
-        vectors: requires a gradient, on ranks without tables too: every rank enters the collective
-            of backward.
-        exchange: of the collection.
-        incoming: what was looked up.
-    """
-    output: Tensor = _Distribute.apply(vectors, exchange, incoming)  # type: ignore[no-untyped-call]
-    return output
-
-
-class _Distribute(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor, exchange: SequenceDist, incoming: Incoming) -> Tensor:
-        ctx.exchange, ctx.incoming = exchange, incoming
-        return exchange.forward(vectors, incoming)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.exchange.backward(gradient, ctx.incoming), None, None

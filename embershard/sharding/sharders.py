@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeAlias, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
@@ -35,41 +35,9 @@ from embershard.sharding.vector_exchange import (
     registered_comms,
 )
 
-ShardedCollection: TypeAlias = ShardedEmbeddingBagCollection | ShardedEmbeddingCollection
 
-
-class Sharder(Protocol):
-    """Shards collections of one kind."""
-
-    comms: Mapping[str, QCommsConfig]
-    """As what vectors and gradients travel between ranks."""
-
-    def can_shard(self, module: nn.Module) -> bool:
-        """Whether this sharder shards such modules."""
-
-    def optimizers(
-        self, module: nn.Module, plan: Mapping[str, ParameterSharding], *, where: str
-    ) -> dict[str, FusedOptimizer]:
-        """Of each table whose kernel is not dense.
-
-        Raises:
-            InputError: a table has none.
-        """
-
-    def shard(
-        self,
-        module: nn.Module,
-        plan: EmbeddingModuleShardingPlan,
-        env: ShardingEnv,
-        *,
-        where: str,
-        seed: int,
-    ) -> nn.Module:
-        """The sharded collection in place of ``module``."""
-
-
-class CollectionSharder:
-    """Of one kind of collections.
+class Sharder:
+    """Shards collections of one kind.
 
     Args:
         fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
@@ -92,6 +60,7 @@ class CollectionSharder:
         qcomm_codecs_registry: Mapping[str, QCommsConfig] | None = None,
     ) -> None:
         self.comms = registered_comms(qcomm_codecs_registry)
+        """As what vectors and gradients travel between ranks."""
         self._default = None if fused_params is None else optimizer_of_params(fused_params)
 
     def can_shard(self, module: nn.Module) -> bool:
@@ -112,7 +81,31 @@ class CollectionSharder:
         own: FusedOptimizer | None = None
         if isinstance(module, FusedEmbeddingBagCollection | FusedEmbeddingCollection):
             own = module.optimizer
-        return _optimizers(tables_in(module), plan, own, self._default, where)
+        found, tables = dict[str, FusedOptimizer](), tables_in(module)
+        for name, sharding in plan.items():
+            at, weight = f"{where}: table {name!r}", tables[name].weight
+            if sharding.compute_kernel == EmbeddingComputeKernel.DENSE.value:
+                if weight.dtype == torch.float16:
+                    raise InputError(
+                        f"{at}: data_type: expected FP32 with {sharding.sharding_type} and the "
+                        "dense kernel, got FP16"
+                    )
+                continue
+            given = own or optimizer_of(weight) or self._default
+            if given is None:
+                raise InputError(
+                    f"{at}: expected an optimizer in backward (apply_optimizer_in_backward, or "
+                    "fused_params of the sharder), got none"
+                )
+            columns = [each.columns for each in sharding.sharding_spec]
+            halved = [each for each in columns if each != (0, weight.shape[1])]
+            if given.has_average and halved:
+                raise InputError(
+                    f"{at}: expected whole rows with {given.name}, whose average lies in half of "
+                    f"each, got columns {list(halved[0])}"
+                )
+            found[name] = given
+        return found
 
     def shard(
         self,
@@ -132,9 +125,9 @@ class CollectionSharder:
 
 
 @final
-class EmbeddingBagCollectionSharder(CollectionSharder):
+class EmbeddingBagCollectionSharder(Sharder):
     """Shards ``EmbeddingBagCollection`` and ``FusedEmbeddingBagCollection``; for arguments see
-    ``CollectionSharder``."""
+    ``Sharder``."""
 
     _kinds = (EmbeddingBagCollection, FusedEmbeddingBagCollection)
     _sharded = ShardedEmbeddingBagCollection
@@ -142,9 +135,9 @@ class EmbeddingBagCollectionSharder(CollectionSharder):
 
 
 @final
-class EmbeddingCollectionSharder(CollectionSharder):
+class EmbeddingCollectionSharder(Sharder):
     """Shards ``EmbeddingCollection`` and ``FusedEmbeddingCollection``; for arguments see
-    ``CollectionSharder``."""
+    ``Sharder``."""
 
     _kinds = (EmbeddingCollection, FusedEmbeddingCollection)
     _sharded = ShardedEmbeddingCollection
@@ -152,12 +145,12 @@ class EmbeddingCollectionSharder(CollectionSharder):
 
 
 @final
-class FeatureProcessedEmbeddingBagCollectionSharder(CollectionSharder):
+class FeatureProcessedEmbeddingBagCollectionSharder(Sharder):
     """Shards ``FeatureProcessedEmbeddingBagCollection``.
 
     Args:
         ebc_sharder: whose ``fused_params`` and, unless given, ``qcomm_codecs_registry`` to use.
-        qcomm_codecs_registry: see ``CollectionSharder``.
+        qcomm_codecs_registry: see ``Sharder``.
     """
 
     _kinds = (FeatureProcessedEmbeddingBagCollection,)
@@ -175,52 +168,6 @@ class FeatureProcessedEmbeddingBagCollectionSharder(CollectionSharder):
 
 
 def tables_in(module: Any) -> TableDict:
-    """The tables of a collection that pools, or of one that does not."""
-    is_pooled = isinstance(module, EmbeddingBagCollection | FusedEmbeddingBagCollection)
-    tables: TableDict = module.embedding_bags if is_pooled else module.embeddings
+    """The tables of a collection."""
+    tables: TableDict = getattr(module, module.PREFIX)
     return tables
-
-
-def _optimizers(
-    tables: TableDict,
-    plan: Mapping[str, ParameterSharding],
-    own: FusedOptimizer | None,
-    default: FusedOptimizer | None,
-    where: str,
-) -> dict[str, FusedOptimizer]:
-    """Of each table whose kernel is not dense.
-
-    Args:
-        tables: by name.
-        plan: of each table.
-        own: of a fused collection.
-        default: of tables without one.
-        where: the collection, for messages.
-
-    Raises:
-        InputError: a table has none.
-    """
-    found = dict[str, FusedOptimizer]()
-    for name, sharding in plan.items():
-        if sharding.compute_kernel == EmbeddingComputeKernel.DENSE.value:
-            if tables[name].weight.dtype == torch.float16:
-                raise InputError(
-                    f"{where}: table {name!r}: data_type: expected FP32 with "
-                    f"{sharding.sharding_type} and the dense kernel, got FP16"
-                )
-            continue
-        columns = (0, tables[name].weight.shape[1])
-        given = own or optimizer_of(tables[name].weight) or default
-        if given is None:
-            raise InputError(
-                f"{where}: table {name!r}: expected an optimizer in backward "
-                "(apply_optimizer_in_backward, or fused_params of the sharder), got none"
-            )
-        halved = [shard for shard in sharding.sharding_spec if shard.columns != columns]
-        if given.has_average and halved:
-            raise InputError(
-                f"{where}: table {name!r}: expected whole rows with {given.name}, whose average "
-                f"lies in half of each, got columns {list(halved[0].columns)}"
-            )
-        found[name] = given
-    return found

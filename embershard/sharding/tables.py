@@ -224,9 +224,6 @@ def fill_shard(
             plan.
         seed: of new values.
         into: the shard's weights.
-
-    Raises:
-        InputError: on device meta: the table has an ``init_fn``, which fills whole tables only.
     """
     if weight.device.type != "meta":
         into.copy_(weight[slice(*shard.rows), slice(*shard.columns)])

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
 from embershard.errors import InputError
+from embershard.modules import EmbeddingConfig
 from embershard.package.manifest_inputs import Part
 from embershard.package.rectangles import Shard, shard_fault, tiling_fault
 from embershard.package.validation import parse_model
@@ -61,17 +62,6 @@ class EmbeddingComputeKernel(Enum):
 
     FUSED_UVM_CACHING = "fused_uvm_caching"
     """The same behind a cache on the device."""
-
-
-class TableShape(Protocol):
-    """What a plan must know of a table."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def num_embeddings(self) -> int: ...
-    @property
-    def embedding_dim(self) -> int: ...
 
 
 class ParameterSharding(Part):
@@ -149,9 +139,15 @@ class ShardingPlan:
         return ShardingPlan.from_json(Path(path).read_bytes(), name=str(path))
 
 
+def whole_shard(table: EmbeddingConfig, devices: tuple[int, ...] = (0,)) -> Shard:
+    """A table in one piece, on each of the devices."""
+    rows, columns = (0, table.num_embeddings), (0, table.embedding_dim)
+    return Shard(table=table.name, rows=rows, columns=columns, devices=devices)
+
+
 def check_module_plan(
     plan: Mapping[str, ParameterSharding],
-    tables: Sequence[TableShape],
+    tables: Sequence[EmbeddingConfig],
     *,
     world_size: int,
     where: str,
@@ -163,9 +159,6 @@ def check_module_plan(
         tables: of the collection.
         world_size: number of ranks.
         where: the collection, for messages.
-
-    Raises:
-        InputError: "<where>: <table and field>: expected ..., got ...".
     """
     names = [table.name for table in tables]
     for name in plan:
@@ -198,7 +191,9 @@ def _check_names(sharding: ParameterSharding, at: str) -> None:
         )
 
 
-def _check_shards(sharding: ParameterSharding, table: TableShape, world_size: int, at: str) -> None:
+def _check_shards(
+    sharding: ParameterSharding, table: EmbeddingConfig, world_size: int, at: str
+) -> None:
     rows, dim = table.num_embeddings, table.embedding_dim
     for place, shard in enumerate(sharding.sharding_spec):
         if shard.table != table.name:

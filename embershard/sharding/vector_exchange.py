@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from embershard.errors import InputError
 from embershard.kernels import ROW_CODEC_BYTES, decode_rows, encode_rows
@@ -88,11 +89,7 @@ def get_qcomm_codecs_registry(
 
 
 def registered_comms(registry: Mapping[str, QCommsConfig] | None) -> Mapping[str, QCommsConfig]:
-    """The registry, checked.
-
-    Raises:
-        InputError: an unknown exchange.
-    """
+    """The registry, checked."""
     known = {POOLED: QCommsConfig(), SEQUENCE: QCommsConfig()}
     if unknown := (registry or {}).keys() - known.keys():
         raise InputError(
@@ -203,3 +200,35 @@ def _decode(encoded: Tensor, block: Block) -> Tensor:
         columns.append(decode_rows(of_run).view(block.rows, count * width))
         at += vectors * row_bytes
     return torch.cat(columns, dim=1).flatten() if columns else torch.empty(0)
+
+
+class Exchange(Protocol):
+    """Vectors to the ranks that asked for them; gradients the same way in reverse."""
+
+    def forward(self, vectors: Tensor, *batch: Any) -> Tensor: ...
+    def backward(self, gradient: Tensor, *batch: Any) -> Tensor: ...
+
+
+def distribute(vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
+    """``exchange.forward(vectors, *batch)``, whose gradient is ``exchange.backward``'s.
+
+    Args:
+        vectors: require a gradient, on ranks without tables too: every rank enters the collective
+            of backward.
+        exchange: of the collection.
+        batch: what else both take.
+    """
+    output: Tensor = _Distribute.apply(vectors, exchange, batch)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Distribute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, exchange: Exchange, batch: tuple[Any, ...]) -> Tensor:
+        ctx.exchange, ctx.batch = exchange, batch
+        return exchange.forward(vectors, *batch)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.exchange.backward(gradient, *ctx.batch), None, None

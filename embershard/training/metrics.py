@@ -86,11 +86,7 @@ def _float64(values: Tensor | ArrayLike) -> Tensor:
 
 
 def check_labels(labels: Tensor) -> float:
-    """The mean label.
-
-    Raises:
-        InputError: labels of one kind only.
-    """
+    """The mean label."""
     rate: float = labels.double().mean().item()
     if not 0 < rate < 1:
         raise InputError(f"labels: expected both 0 and 1, got a mean of {rate}")

@@ -18,19 +18,14 @@ from embershard.modules import (
     PoolingType,
 )
 from embershard.optim import WarmupStage
-from embershard.sharding import ShardedEmbeddingBagCollection, ShardedEmbeddingCollection
+from embershard.sharding.collection import ShardedCollection
 from embershard.training.config import TrainingConfig
 
 
 def model_arguments(
     config: ModelConfig, training: TrainingConfig, dataset: Dataset
 ) -> dict[str, Any]:
-    """The arguments for ``build_model``: one table for each of the data set's hints.
-
-    Raises:
-        ConfigError: a table without an id map to tell its rows, or one that no package could hold.
-        InputError: a table that does not fit the model.
-    """
+    """The arguments for ``build_model``: one table for each of the data set's hints."""
     ids = {item.name: item.ids for item in dataset.schema.sparse}
     tables = []
     for hint in dataset.tables:
@@ -88,10 +83,6 @@ def set_learning_rates(
         group["lr"] = settings.dense_learning_rate * stage.factor(step)
     for each in module.modules():
         if isinstance(
-            each,
-            FusedEmbeddingBagCollection
-            | FusedEmbeddingCollection
-            | ShardedEmbeddingBagCollection
-            | ShardedEmbeddingCollection,
+            each, FusedEmbeddingBagCollection | FusedEmbeddingCollection | ShardedCollection
         ):
             each.set_learning_rate(settings.table_learning_rate * stage.factor(step))

@@ -38,10 +38,6 @@ def plan_of(
         config: the run's.
         collections: by path in the model.
         world_size: number of ranks.
-
-    Raises:
-        ConfigError: a table that no pattern fits, a pattern that no table fits, or a file that is
-            no plan; with file and line.
     """
     for name in ("machine", "memory_bytes"):
         if value := getattr(config.sharding, name):
@@ -86,10 +82,6 @@ def read_plan(config: RunConfig) -> ShardingPlan | None:
 
     Returns:
         None: no file is given, or ``auto``.
-
-    Raises:
-        ConfigError: there is no such file, it is no plan, or ``tables`` is given too; with file
-            and line.
     """
     given = config.sharding.plan
     if given is None:

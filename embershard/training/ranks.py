@@ -97,9 +97,6 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
     torchrun keeps its store over restarts, so what ended processes wrote is still there: gloo
     would connect to their addresses. Rank 0 offers a name; the others answer with names of their
     own, and take the offer once rank 0 has repeated those.
-
-    Raises:
-        InputError: a rank does not come in time.
     """
     mine = uuid.uuid4().hex
     deadline = time.monotonic() + TIMEOUT.total_seconds()

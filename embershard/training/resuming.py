@@ -18,7 +18,8 @@ from torch import nn
 from embershard.errors import DataError, PackageError
 from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
-from embershard.sharding.block_files import Block, read_blocks, read_saved
+from embershard.sharding.block_files import read_blocks, read_saved
+from embershard.sharding.block_planners import Block
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import (
     PARTIAL,

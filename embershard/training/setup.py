@@ -21,7 +21,7 @@ from embershard.sharding import (
     ShardingEnv,
     ShardingPlan,
 )
-from embershard.sharding.model_parallel import chosen_sharders
+from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan
 from embershard.training.config import AUTO, RunConfig

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from embershard.sharding.block_files import Block, read_blocks, read_saved, write_blocks
-from embershard.sharding.checkpoint import STATE, check_shapes, saved_weights, state_blocks
-from embershard.sharding.held_tables import group_of
+from embershard.sharding.block_files import read_blocks, read_saved, write_blocks
+from embershard.sharding.block_planners import Block
+from embershard.sharding.checkpoint import state_blocks
+from embershard.sharding.held_tables import STATE, group_of
+from embershard.sharding.saved_weights import check_shapes, saved_weights
 from embershard.training.mapped_tables import MappedTables
 
 

@@ -23,6 +23,7 @@ from embershard.sharding import (
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,
     ShardingPlan,
+    construct_module_sharding_plan,
     load_state,
     save_state,
 )
@@ -48,6 +49,14 @@ def collection_of(case, device="cpu"):
         for name, weight in case.weights.items():
             tables[name].weight.data.copy_(weight)
     return module
+
+
+def plan_of(case, generator, world_size=2, **generators):
+    """Every table cut alike, but for those named."""
+    tables = {name: generators.get(name, generator) for name, *_ in case.tables}
+    return construct_module_sharding_plan(
+        collection_of(case, "meta"), tables, world_size=world_size
+    )
 
 
 def values_of(output, features):
@@ -116,7 +125,7 @@ def train(env, case, plan, variable=None):
             optimizer.step()
             optimizer.zero_grad()
         outputs.append(output.detach())
-    shards = [(each.shard, each.weight, each.momentum) for each in module.local_shards()]
+    shards = held(module)
     tables = module.embeddings if case.is_sequence else module.embedding_bags
     cut = {shard.table for shard, *_ in shards}
     replicas = {name: tables[name].weight.detach() for name in tables if name not in cut}
@@ -308,13 +317,14 @@ def dense_optimizer(parallel):
     return torch.optim.Adagrad(dense, lr=LEARNING_RATE) if dense else None
 
 
-def sharded(env, case, plan):
-    settings = {"optimizer": case.optimizer, "learning_rate": LEARNING_RATE}
+def sharded(env, case, plan, settings=None, **options):
+    settings = settings or {"optimizer": case.optimizer, "learning_rate": LEARNING_RATE}
     return DistributedModelParallel(
         nn.ModuleDict({"sparse": collection_of(case)}),
         env,
         plan=ShardingPlan({"sparse": plan}),
         sharders=[EmbeddingBagCollectionSharder(fused_params=settings)],
+        **options,
     )
 
 

@@ -25,6 +25,7 @@ from embershard.sharding import (
     save_state,
     table_wise,
 )
+from tests.cases import cases
 from tests.sharding.cases import collection_of, load_and_read, save_and_read
 from tests.sharding.reference import make_case
 
@@ -206,12 +207,12 @@ def damage_metadata(folder):
     (folder / ".metadata").unlink()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("damage", "message"),
-    [
-        pytest.param(damage_file, "rank 1: expected the model's weights, got FileNot", id="file"),
-        pytest.param(damage_metadata, "expected the metadata of a state, got FileNot", id="meta"),
-    ],
+    {
+        "file": (damage_file, "rank 1: expected the model's weights, got FileNot"),
+        "meta": (damage_metadata, "expected the metadata of a state, got FileNot"),
+    },
 )
 def test_a_missing_file_is_one_message_on_every_rank(workers, tmp_path, damage, message):
     case = make_case(2, sizes=[3, 4], steps=1)

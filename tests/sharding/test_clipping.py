@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from embershard.optim import GradientClipping, GradientClippingOptimizer
+from tests.cases import cases
 from tests.optim.test_clipping import optimizer_of
 
 
@@ -31,10 +32,7 @@ def step_on_two_ranks(env, norm_type):
     return norm.item(), {name: each.grad for name, each in clipped.params.items()}
 
 
-@pytest.mark.parametrize(
-    ("norm_type", "norm"),
-    [pytest.param(2.0, 13.0, id="two"), pytest.param(math.inf, 12.0, id="inf")],
-)
+@cases(("norm_type", "norm"), {"two": (2.0, 13.0), "inf": (math.inf, 12.0)})
 def test_the_norm_is_over_all_shards_with_replicas_once(workers, norm_type, norm):
     for found, gradients in workers.run(2, step_on_two_ranks, norm_type):
         assert found == pytest.approx(norm)

@@ -1,4 +1,4 @@
-"""Shards of the dense kernel train with the caller's optimizer as whole tables do."""
+"""Shards of the dense kernel, which the caller's optimizer trains, are saved and loaded."""
 
 import pytest
 import torch
@@ -7,40 +7,11 @@ from embershard.errors import InputError
 from embershard.sharding import (
     EmbeddingBagCollectionSharder,
     column_wise,
-    construct_module_sharding_plan,
     load_state,
     row_wise,
 )
-from tests.sharding.cases import collection_of, load_and_read, save_and_read, train
+from tests.sharding.cases import collection_of, load_and_read, plan_of, save_and_read
 from tests.sharding.reference import make_case
-from tests.sharding.test_embeddingbag import KINDS, POOLINGS, SIZES, check_equal, plan_of
-
-CUTS = [kind for kind in KINDS if kind != "data_parallel"]
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
-@pytest.mark.parametrize("kind", CUTS)
-def test_five_steps_equal_unsharded_training(
-    workers, kind, pooling, is_weighted, optimizer, world_size
-):
-    case = make_case(
-        world_size,
-        pooling=pooling,
-        is_weighted=is_weighted,
-        optimizer=optimizer,
-        sizes=SIZES[world_size],
-    )
-    plan = plan_of(case, kind, world_size, compute_kernel="dense")
-    check_equal(case, plan, workers.run(world_size, train, case, plan))
-
-
-@pytest.mark.parametrize("kind", CUTS)
-def test_sequences_equal_unsharded_training(workers, kind):
-    case = make_case(2, is_sequence=True, optimizer="adagrad", sizes=SIZES[2])
-    plan = plan_of(case, kind, 2, compute_kernel="dense")
-    check_equal(case, plan, workers.run(2, train, case, plan))
 
 
 def whole(case, results):
@@ -59,19 +30,10 @@ def whole(case, results):
 
 def test_weights_and_optimizer_state_load_under_another_cut_and_unsharded(workers, tmp_path):
     case = make_case(4, sizes=[3, 2, 4, 1], steps=3)
-    plans = [
-        construct_module_sharding_plan(
-            collection_of(case, "meta"),
-            dict.fromkeys(case.weights, cut),
-            world_size=world_size,
-        )
-        for cut, world_size in (
-            (row_wise(compute_kernel="dense"), 4),
-            (column_wise(compute_kernel="dense"), 2),
-        )
-    ]
-    saved = whole(case, workers.run(4, save_and_read, case, plans[0], tmp_path / "state"))
-    loaded = workers.run(2, load_and_read, case, plans[1], tmp_path / "state")
+    saved_plan = plan_of(case, row_wise(compute_kernel="dense"), 4)
+    loaded_plan = plan_of(case, column_wise(compute_kernel="dense"))
+    saved = whole(case, workers.run(4, save_and_read, case, saved_plan, tmp_path / "state"))
+    loaded = workers.run(2, load_and_read, case, loaded_plan, tmp_path / "state")
     assert [said for _, said, _ in loaded] == [[], []]
     read = whole(case, [(shards, state) for shards, _, state in loaded])
     model = torch.nn.ModuleDict({"sparse": collection_of(case)})
@@ -90,7 +52,7 @@ def test_half_precision_is_refused_with_the_dense_kernel():
     case = make_case(1, sizes=[1], steps=1)
     module = collection_of(case)
     module.embedding_bags["users"].weight.data = module.embedding_bags["users"].weight.half()
-    plan = plan_of(case, "row_wise", 1, compute_kernel="dense")
+    plan = plan_of(case, row_wise(compute_kernel="dense"), 1)
     with pytest.raises(InputError) as raised:
         EmbeddingBagCollectionSharder().optimizers(module, plan, where="here")
     assert str(raised.value) == (

@@ -90,21 +90,38 @@ KINDS = [
 ]
 
 
+FUSED, DENSE = ["sgd", "rowwise_adagrad", "adagrad"], ["sgd", "adagrad"]
+REPLICATED = ("data_parallel", "mixed")
+"""Torch has no row-wise Adagrad for replicas; data_parallel has a dense kernel of its own."""
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-@pytest.mark.parametrize("optimizer", ["sgd", "rowwise_adagrad", "adagrad"])
-@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "kernel", "optimizer"),
+    [
+        (kind, kernel, optimizer)
+        for kind in KINDS
+        for kernel, optimizers in (("fused", FUSED), ("dense", DENSE))
+        for optimizer in optimizers
+        if not (kind in REPLICATED and optimizer == "rowwise_adagrad")
+        and not (kind == "data_parallel" and kernel == "dense")
+    ],
+)
+@pytest.mark.parametrize(
+    ("pooling", "is_weighted", "is_sequence"),
+    [pytest.param(*each.values, False, id=each.id) for each in POOLINGS]
+    + [pytest.param("SUM", False, True, id="sequences")],
+)
 def test_five_steps_equal_unsharded_training(
-    workers, kind, pooling, is_weighted, optimizer, world_size
+    workers, pooling, is_weighted, is_sequence, kind, kernel, optimizer, world_size
 ):
-    if kind in ("data_parallel", "mixed") and optimizer == "rowwise_adagrad":
-        pytest.skip("torch has no row-wise Adagrad for replicas")
     case = make_case(
         world_size,
         pooling=pooling,
         is_weighted=is_weighted,
+        is_sequence=is_sequence,
         optimizer=optimizer,
         sizes=SIZES[world_size],
     )
-    plan = plan_of(case, kind, world_size)
+    plan = plan_of(case, kind, world_size, compute_kernel=kernel)
     check_equal(case, plan, workers.run(world_size, train, case, plan))

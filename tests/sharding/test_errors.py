@@ -13,65 +13,54 @@ from embershard.sharding import (
     EmbeddingBagCollectionSharder,
     RowWiseAdagrad,
     apply_optimizer_in_backward,
-    construct_module_sharding_plan,
     row_wise,
     table_wise,
 )
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
-from tests.sharding.cases import bad_batch, bad_plan, collection_of
+from tests.cases import cases
+from tests.sharding.cases import bad_batch, bad_plan, collection_of, plan_of
 from tests.sharding.reference import make_case
 
 CASE = make_case(2, sizes=[3, 3], steps=1)
 
 
-def plan_of(generator):
-    return construct_module_sharding_plan(
-        collection_of(CASE, "meta"),
-        dict.fromkeys(["users", "items", "words"], generator),
-        world_size=2,
-    )
-
-
-@pytest.mark.parametrize(
+@cases(
     ("batch", "message"),
-    [
-        pytest.param(
+    {
+        "missing-feature": (
             KeyedJaggedTensor(["u"], torch.tensor([1]), lengths=torch.tensor([1])),
             "rank 1: feature 'v' of table 'users': expected it in the input, got ['u']",
-            id="missing-feature",
         ),
-        pytest.param(
+        "row-outside": (
             KeyedJaggedTensor(
                 ["u", "v", "i", "v2"], torch.tensor([1, 50, 0, 0]), lengths=torch.ones(4).long()
             ),
             "rank 1: feature 'v', table 'users': row 50 is not in 0..49, nor -1 for a zero vector",
-            id="row-outside",
         ),
-        pytest.param(
+        "negative-length": (
             KeyedJaggedTensor(
                 ["u", "v", "i", "v2"], torch.tensor([1]), lengths=torch.tensor([1, 1, -1, 0])
             ),
             "rank 1: lengths: expected at least 0, got -1",
-            id="negative-length",
         ),
-    ],
+    },
 )
 def test_a_bad_batch_on_one_rank_is_one_message_on_all(workers, batch, message):
-    found = workers.run(2, bad_batch, CASE, plan_of(row_wise()), batch)
+    found = workers.run(2, bad_batch, CASE, plan_of(CASE, row_wise()), batch)
     assert found == [message, message]
 
 
 def test_ranks_with_different_plans_are_refused(workers):
-    plans = [plan_of(table_wise(0)), plan_of(table_wise(1))]
+    plans = [plan_of(CASE, table_wise(0)), plan_of(CASE, table_wise(1))]
     found = workers.run(2, bad_plan, CASE, plans)
     assert found[0] == found[1]
     assert found[0].startswith("rank 1: expected the plan and tables of rank 0 (")
 
 
 def test_a_plan_that_does_not_fit_on_one_rank_is_refused_on_all(workers):
-    broken = plan_of(table_wise(0))
+    broken = plan_of(CASE, table_wise(0))
     del broken["items"]
-    found = workers.run(2, bad_plan, CASE, [plan_of(table_wise(0)), broken])
+    found = workers.run(2, bad_plan, CASE, [plan_of(CASE, table_wise(0)), broken])
     message = "rank 1: plan: module 'sparse': table 'items': expected a sharding, got none"
     assert found == [message, message]
 
@@ -86,14 +75,14 @@ def test_an_optimizer_without_a_cpu_kernel_is_refused_by_name():
         apply_optimizer_in_backward(torch.optim.RMSprop, module.parameters(), {"lr": 0.1})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "message"),
-    [
-        pytest.param({"weight_decay": 0.1}, "weight_decay: expected 0 on cpu", id="weight-decay"),
-        pytest.param({"momentum": 0.9}, r"sgd: expected settings of .*\['momentum'\]", id="other"),
-        pytest.param({"beta1": 0.9}, r"sgd: expected settings of .*\['beta1'\]", id="unused"),
-        pytest.param({"lr": -1.0}, "learning_rate: .*at least 0, got -1", id="negative"),
-    ],
+    {
+        "weight-decay": ({"weight_decay": 0.1}, "weight_decay: expected 0 on cpu"),
+        "other": ({"momentum": 0.9}, r"sgd: expected settings of .*\['momentum'\]"),
+        "unused": ({"beta1": 0.9}, r"sgd: expected settings of .*\['beta1'\]"),
+        "negative": ({"lr": -1.0}, "learning_rate: .*at least 0, got -1"),
+    },
 )
 def test_settings_that_the_cpu_kernels_do_not_honour_are_refused_by_name(settings, message):
     with pytest.raises(InputError, match=message):
@@ -117,7 +106,7 @@ def test_fused_params_take_the_names_and_settings_of_fbgemm():
 def test_a_table_without_an_optimizer_is_refused():
     with pytest.raises(InputError, match="here: table 'users': expected an optimizer in backward"):
         EmbeddingBagCollectionSharder().optimizers(
-            collection_of(CASE), plan_of(row_wise()), where="here"
+            collection_of(CASE), plan_of(CASE, row_wise()), where="here"
         )
 
 
@@ -128,6 +117,6 @@ def test_optimizers_in_backward_are_those_of_the_parameters():
     expected = FusedOptimizer(name="rowwise_adagrad", learning_rate=0.5, eps=1e-3)
     assert optimizer_of(weight) == expected
     sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd", "learning_rate": 0.1})
-    found = sharder.optimizers(module, plan_of(row_wise()), where="here")
+    found = sharder.optimizers(module, plan_of(CASE, row_wise()), where="here")
     assert found["users"] == expected
     assert found["items"] == FusedOptimizer(name="sgd", learning_rate=0.1)

@@ -13,40 +13,19 @@ from embershard.optim import (
     WarmupStage,
 )
 from embershard.sharding import (
-    DistributedModelParallel,
     EmbeddingBagCollectionSharder,
-    ShardingPlan,
     column_wise,
-    construct_module_sharding_plan,
     data_parallel,
     load_state,
     row_wise,
     save_state,
     table_wise,
 )
-from tests.sharding.cases import collection_of, features_of
+from tests.sharding.cases import collection_of, features_of, plan_of, sharded
 from tests.sharding.reference import LEARNING_RATE, loss_of, make_case, run_reference
+from tests.sharding.test_embeddingbag import POOLINGS, SIZES, check_close
 
-SIZES = {1: [6], 2: [5, 3], 4: [5, 3, 0, 4]}
 EMA = {"ema_interval": 2, "ema_start": 3, "ema_coefficient": 0.25}
-
-
-def plan_of(case, world_size, **generators):
-    default = generators.pop("default", row_wise())
-    tables = {name: generators.get(name, default) for name, *_ in case.tables}
-    return construct_module_sharding_plan(
-        collection_of(case, "meta"), tables, world_size=world_size
-    )
-
-
-def parallel_of(env, case, plan, settings, **options):
-    return DistributedModelParallel(
-        nn.ModuleDict({"sparse": collection_of(case)}),
-        env,
-        plan=ShardingPlan({"sparse": plan}),
-        sharders=[EmbeddingBagCollectionSharder(fused_params=settings)],
-        **options,
-    )
 
 
 def train(env, case, parallel, before_step=None):
@@ -65,20 +44,10 @@ def train(env, case, parallel, before_step=None):
 
 def train_ema(env, case, plan):
     settings = {"optimizer": "ema_rowwise_adagrad", "learning_rate": LEARNING_RATE, "eps": 1e-6}
-    return train(env, case, parallel_of(env, case, plan, settings | EMA))
+    return train(env, case, sharded(env, case, plan, settings | EMA))
 
 
-POOLINGS = pytest.mark.parametrize(
-    ("pooling", "is_weighted"),
-    [
-        pytest.param("SUM", False, id="sum"),
-        pytest.param("MEAN", False, id="mean"),
-        pytest.param("SUM", True, id="weighted"),
-    ],
-)
-
-
-@POOLINGS
+@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_weighted, world_size):
     case = make_case(
@@ -90,7 +59,7 @@ def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_wei
     )
     ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
     outputs, weights, state = run_reference(case, ranges, ema=EMA)
-    plan = plan_of(case, world_size, users=table_wise(rank=world_size - 1))
+    plan = plan_of(case, row_wise(), world_size, users=table_wise(rank=world_size - 1))
     for rank, (given, shards) in enumerate(workers.run(world_size, train_ema, case, plan)):
         for step, expected in enumerate(outputs):
             check_close(given[step], expected[rank])
@@ -109,10 +78,10 @@ def train_clipped(env, case, plan, bound):
         "max_gradient": bound,
         "eps": 1e-6,
     }
-    return train(env, case, parallel_of(env, case, plan, settings))
+    return train(env, case, sharded(env, case, plan, settings))
 
 
-@POOLINGS
+@pytest.mark.parametrize(("pooling", "is_weighted"), POOLINGS)
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
     workers, pooling, is_weighted, optimizer
@@ -123,7 +92,7 @@ def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
     ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
     bound = 0.2
     outputs, weights, _ = run_reference(case, ranges, clip=bound)
-    plan = plan_of(case, 2, users=column_wise())
+    plan = plan_of(case, row_wise(), 2, users=column_wise())
     for rank, (given, shards) in enumerate(workers.run(2, train_clipped, case, plan, bound)):
         for step, expected in enumerate(outputs):
             check_close(given[step], expected[rank])
@@ -131,21 +100,17 @@ def test_gradients_of_pooled_vectors_are_clipped_alike_under_every_plan(
             check_close(weight, weights[shard.table][slice(*shard.rows), slice(*shard.columns)])
 
 
-def check_close(given, expected):
-    torch.testing.assert_close(given.double(), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_an_average_in_column_shards_is_refused():
     case = make_case(2, sizes=[3, 3], steps=1)
     sharder = EmbeddingBagCollectionSharder(fused_params={"optimizer": "ema_rowwise_adagrad"})
-    plan = plan_of(case, 2, items=column_wise())
+    plan = plan_of(case, row_wise(), 2, items=column_wise())
     with pytest.raises(InputError, match=r"'items': expected whole rows with ema_rowwise_adagrad"):
         sharder.optimizers(collection_of(case), plan, where="here")
 
 
 def train_with_rates(env, case, plan, rates):
     """With the rate of each step set in the groups, by warm-up; and names of state."""
-    parallel = parallel_of(env, case, plan, {"learning_rate": 9.0, "eps": 1e-6})
+    parallel = sharded(env, case, plan, {"learning_rate": 9.0, "eps": 1e-6})
     dense = KeyedOptimizerWrapper(
         {"bias": nn.Parameter(torch.zeros(1))}, lambda each: torch.optim.SGD(each, lr=1.0)
     )
@@ -170,7 +135,7 @@ def test_warm_up_sets_the_rate_of_the_next_lookup_of_fused_tables(workers):
     rates = [0.3, 0.3, 0.1, 0.0]
     ranges = {name: [(0, dim)] for name, _, dim, *_ in case.tables}
     _, weights, _ = run_reference(case, ranges, rates=rates)
-    plan = plan_of(case, 2, users=table_wise(rank=0))
+    plan = plan_of(case, row_wise(), 2, users=table_wise(rank=0))
     results = workers.run(2, train_with_rates, case, plan, [0.3, 0.1, 0.0])
     for shards, _ in results:
         for shard, weight, _ in shards:
@@ -186,7 +151,7 @@ def test_warm_up_sets_the_rate_of_the_next_lookup_of_fused_tables(workers):
 
 
 def count_of_batches(env, case, plan):
-    parallel = parallel_of(env, case, plan, {"optimizer": "sgd"}, count_accesses=True)
+    parallel = sharded(env, case, plan, {"optimizer": "sgd"}, count_accesses=True)
     train(env, case, parallel)
     with torch.no_grad():  # Evaluation is not counted.
         parallel.module["sparse"](features_of(case, case.batches[0][env.rank]))
@@ -196,7 +161,9 @@ def count_of_batches(env, case, plan):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_access_counts_are_those_of_all_ids_in_training(workers, world_size):
     case = make_case(world_size, sizes=SIZES[world_size])
-    plan = plan_of(case, world_size, users=column_wise([0, world_size - 1]), items=data_parallel())
+    plan = plan_of(
+        case, row_wise(), world_size, users=column_wise([0, world_size - 1]), items=data_parallel()
+    )
     expected = {}
     for name, rows, _, features, _ in case.tables:
         counts = torch.zeros(rows, dtype=torch.int64)
@@ -212,7 +179,7 @@ def test_access_counts_are_those_of_all_ids_in_training(workers, world_size):
 
 def counts_of_a_model_without(env, case, plan):
     try:
-        parallel_of(env, case, plan, {"optimizer": "sgd"}).access_counts()
+        sharded(env, case, plan, {"optimizer": "sgd"}).access_counts()
     except InputError as error:
         return str(error)
     return ""
@@ -220,13 +187,13 @@ def counts_of_a_model_without(env, case, plan):
 
 def test_access_counts_that_were_not_asked_for_are_refused(workers):
     case = make_case(1, sizes=[1], steps=1)
-    (message,) = workers.run(1, counts_of_a_model_without, case, plan_of(case, 1))
+    (message,) = workers.run(1, counts_of_a_model_without, case, plan_of(case, row_wise(), 1))
     assert message == "access_counts: expected a model built with count_accesses, got none"
 
 
 def save_counts(env, case, plan, folder):
     settings = {"optimizer": "ema_rowwise_adagrad"}
-    parallel = parallel_of(env, case, plan, settings, count_accesses=True)
+    parallel = sharded(env, case, plan, settings, count_accesses=True)
     train(env, case, parallel)
     save_state(parallel, folder, group=env.process_group)
     return parallel.access_counts()
@@ -235,7 +202,7 @@ def save_counts(env, case, plan, folder):
 def load_counts(env, case, plan, folder):
     """Counts, steps and what was reported."""
     settings = {"optimizer": "ema_rowwise_adagrad"}
-    parallel = parallel_of(env, case, plan, settings, count_accesses=True)
+    parallel = sharded(env, case, plan, settings, count_accesses=True)
     said = load_state(parallel, folder, group=env.process_group)
     shards = parallel.module["sparse"].local_shards()
     return parallel.access_counts(), {each.state["steps"].item() for each in shards}, said
@@ -243,10 +210,10 @@ def load_counts(env, case, plan, folder):
 
 def test_access_counts_and_steps_are_saved_and_load_under_another_plan(workers, tmp_path):
     case = make_case(4, sizes=SIZES[4], optimizer="ema_rowwise_adagrad")
-    plan = plan_of(case, 4, items=data_parallel())
+    plan = plan_of(case, row_wise(), 4, items=data_parallel())
     saved = workers.run(4, save_counts, case, plan, tmp_path / "state")
     assert saved[0]["sparse.items"].sum() > 0
-    other = plan_of(case, 2, users=table_wise(rank=1), items=data_parallel())
+    other = plan_of(case, row_wise(), 2, users=table_wise(rank=1), items=data_parallel())
     for counts, steps, said in workers.run(2, load_counts, case, other, tmp_path / "state"):
         torch.testing.assert_close(counts, saved[0], rtol=0, atol=0)
         assert steps == {len(case.batches)}

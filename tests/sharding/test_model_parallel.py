@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from embershard.jagged import KeyedJaggedTensor
-from embershard.sharding import construct_module_sharding_plan, row_wise, table_wise
+from embershard.sharding import row_wise, table_wise
+from tests.cases import cases
 from tests.sharding.cases import (
     bad_batch_in_step,
-    collection_of,
     exchanges_of_arguments,
     gradient_after_failed_backward,
+    plan_of,
     train_both_kinds,
     train_model,
 )
@@ -17,14 +18,7 @@ from tests.sharding.reference import make_case
 
 
 def plans_of(case):
-    return [
-        construct_module_sharding_plan(
-            collection_of(case, "meta"),
-            dict.fromkeys(["users", "items", "words"], generator),
-            world_size=2,
-        )
-        for generator in (table_wise(rank=0), row_wise())
-    ]
+    return [plan_of(case, generator) for generator in (table_wise(rank=0), row_wise())]
 
 
 CASE = make_case(2, sizes=[5, 3], steps=3)
@@ -97,20 +91,17 @@ def test_an_argument_that_is_not_given_again_is_one_message_on_all(workers):
 
 
 @pytest.mark.parametrize("bad_step", range(3))
-@pytest.mark.parametrize(
+@cases(
     ("batch", "message"),
-    [
-        pytest.param(
+    {
+        "row-outside": (
             KeyedJaggedTensor(
                 ["u", "v", "i", "v2"], torch.tensor([1, 50, 0, 0]), lengths=torch.ones(4).long()
             ),
             "rank 1: feature 'v', table 'users': row 50 is not in 0..49, nor -1 for a zero vector",
-            id="row-outside",
         ),
-        pytest.param(
-            None, "rank 1: features: expected a KeyedJaggedTensor, got NoneType", id="no-batch"
-        ),
-    ],
+        "no-batch": (None, "rank 1: features: expected a KeyedJaggedTensor, got NoneType"),
+    },
 )
 def test_a_bad_batch_in_any_step_is_one_message_on_all(workers, batch, message, bad_step):
     found = workers.run(2, bad_batch_in_step, CASE, PLANS, batch, bad_step)

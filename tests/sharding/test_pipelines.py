@@ -7,11 +7,11 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.sharding import (
     TrainPipelineBase,
-    construct_module_sharding_plan,
     row_wise,
     table_wise,
 )
-from tests.sharding.cases import collection_of
+from tests.cases import cases
+from tests.sharding.cases import plan_of
 from tests.sharding.pipeline_cases import (
     ComputedInput,
     Model,
@@ -23,14 +23,9 @@ from tests.sharding.pipeline_cases import (
 from tests.sharding.reference import make_case
 
 CASE = make_case(2, sizes=[5, 3], steps=5)
-PLANS = [
-    construct_module_sharding_plan(
-        collection_of(CASE, "meta"),
-        dict.fromkeys(["users", "items", "words"], generator),
-        world_size=2,
-    )
-    for generator in (table_wise(rank=0), row_wise())
-]
+PLANS = [plan_of(CASE, generator) for generator in (table_wise(rank=0), row_wise())]
+ENDED = "rank 1: data: expected a batch, as rank 0 has one, got the end"
+OUTSIDE = "feature 'u', table 'users': row 1000000 is not in 0..49, nor -1 for a zero vector"
 
 
 @pytest.mark.parametrize("kind", [Model, ComputedInput])
@@ -52,42 +47,30 @@ def test_ids_of_one_and_sizes_of_two_batches_are_sent_ahead(workers):
         assert begun == [1, 10, 12, 14, 15]
 
 
+@cases(
+    ("fault", "message", "later"),
+    {
+        "bad": ("bad", f"rank 1: {OUTSIDE}", ""),
+        "raises": ("raises", "rank 1: disk is gone", ENDED),  # Its generator has ended with it.
+        "ends": ("ends", ENDED, ENDED),
+    },
+)
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("name", ["base", "sparse"])
-def test_a_bad_batch_is_an_error_of_its_step_on_every_rank(workers, name, at):
-    found = workers.run(2, progress_with_fault, CASE, PLANS, name, "bad", at)
-    expected = [""] * 5
-    expected[at] = (
-        "rank 1: feature 'u', table 'users': row 1000000 is not in 0..49, nor -1 for a zero vector"
-    )
+def test_a_fault_of_one_ranks_data_is_an_error_of_its_step_on_every_rank(
+    workers, name, at, fault, message, later
+):
+    expected = [""] * at + [message] + [later] * (4 - at)
+    found = workers.run(2, progress_with_fault, CASE, PLANS, name, fault, at)
     assert found == [expected, expected]
 
 
-@pytest.mark.parametrize("at", range(5))
-@pytest.mark.parametrize("name", ["base", "sparse"])
-def test_data_that_raises_is_an_error_of_its_step_on_every_rank(workers, name, at):
-    found = workers.run(2, progress_with_fault, CASE, PLANS, name, "raises", at)
-    # The generator of rank 1 has ended with it.
-    ended = "rank 1: data: expected a batch, as rank 0 has one, got the end"
-    expected = [""] * at + ["rank 1: disk is gone"] + [ended] * (4 - at)
-    assert found == [expected, expected]
-
-
-@pytest.mark.parametrize("at", range(5))
-@pytest.mark.parametrize("name", ["base", "sparse"])
-def test_data_that_ends_on_one_rank_is_an_error_on_every_rank(workers, name, at):
-    found = workers.run(2, progress_with_fault, CASE, PLANS, name, "ends", at)
-    ended = "rank 1: data: expected a batch, as rank 0 has one, got the end"
-    expected = [""] * at + [ended] * (5 - at)
-    assert found == [expected, expected]
-
-
-@pytest.mark.parametrize(
+@cases(
     ("execute_all_batches", "expected"),
-    [
-        pytest.param(True, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]], id="all"),
-        pytest.param(False, [[0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1, 2, 3]], id="one-is-kept"),
-    ],
+    {
+        "all": (True, [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]]),
+        "one-is-kept": (False, [[0, 1, 2, 3], [0, 1, 2, 3, 4, 0, 1, 2, 3]]),
+    },
 )
 def test_the_batch_before_the_end_is_done_or_kept(workers, execute_all_batches, expected):
     found = workers.run(2, train_in_turns, CASE, PLANS, execute_all_batches)

@@ -19,6 +19,7 @@ from embershard.sharding import (
     table_wise,
 )
 from embershard.sharding.types import check_module_plan
+from tests.cases import cases
 
 TABLE = EmbeddingBagConfig(name="t", num_embeddings=10, embedding_dim=16, feature_names=["f"])
 
@@ -37,42 +38,36 @@ def rectangles(generator, world_size=4, local_size=2):
 WHOLE = ((0, 10), (0, 16))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("generator", "expected"),
-    [
-        pytest.param(data_parallel(), [(*WHOLE, (0, 1, 2, 3))], id="data-parallel"),
-        pytest.param(table_wise(rank=2), [(*WHOLE, (2,))], id="table-wise"),
-        pytest.param(
+    {
+        "data-parallel": (data_parallel(), [(*WHOLE, (0, 1, 2, 3))]),
+        "table-wise": (table_wise(rank=2), [(*WHOLE, (2,))]),
+        "row-wise": (
             row_wise(),
             [((a, b), (0, 16), (r,)) for r, (a, b) in enumerate([(0, 3), (3, 6), (6, 9), (9, 10)])],
-            id="row-wise",
         ),
-        pytest.param(
+        "row-wise-sizes": (
             row_wise([0, 7, 0, 3]),
             [((0, 7), (0, 16), (1,)), ((7, 10), (0, 16), (3,))],
-            id="row-wise-sizes",
         ),
-        pytest.param(
+        "column-wise": (
             column_wise(ranks=[3, 0]),
             [((0, 10), (0, 8), (3,)), ((0, 10), (8, 16), (0,))],
-            id="column-wise",
         ),
-        pytest.param(
+        "column-wise-sizes": (
             column_wise(ranks=[1, 1], size_per_rank=[4, 12]),
             [((0, 10), (0, 4), (1,)), ((0, 10), (4, 16), (1,))],
-            id="column-wise-sizes",
         ),
-        pytest.param(
+        "table-row-wise": (
             table_row_wise(host_index=1),
             [((0, 5), (0, 16), (2,)), ((5, 10), (0, 16), (3,))],
-            id="table-row-wise",
         ),
-        pytest.param(
+        "table-column-wise": (
             table_column_wise(host_index=1),
             [((0, 10), (0, 8), (2,)), ((0, 10), (8, 16), (3,))],
-            id="table-column-wise",
         ),
-        pytest.param(
+        "grid": (
             grid_shard(host_indexes=[1, 0]),
             [
                 ((0, 5), (0, 8), (2,)),
@@ -80,9 +75,8 @@ WHOLE = ((0, 10), (0, 16))
                 ((0, 5), (8, 16), (0,)),
                 ((5, 10), (8, 16), (1,)),
             ],
-            id="grid",
         ),
-    ],
+    },
 )
 def test_each_sharding_type_cuts_its_rectangles(generator, expected):
     assert rectangles(generator) == expected
@@ -105,45 +99,28 @@ def test_a_plan_is_equal_after_json(tmp_path):
     assert plan.get_plan_for_module("model.dense") is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("generators", "message"),
-    [
-        pytest.param({}, "plan: table 't': expected a sharding, got none", id="missing"),
-        pytest.param(
-            {"u": data_parallel()}, r"plan: table 'u': expected one of \['t'\]", id="unknown"
-        ),
-        pytest.param(
-            {"t": table_wise(rank=4)}, r"shards.0.ranks.0: expected 0 .. 3, got 4", id="rank"
-        ),
-        pytest.param(
+    {
+        "missing": ({}, "plan: table 't': expected a sharding, got none"),
+        "unknown": ({"u": data_parallel()}, r"plan: table 'u': expected one of \['t'\]"),
+        "rank": ({"t": table_wise(rank=4)}, r"shards.0.ranks.0: expected 0 .. 3, got 4"),
+        "columns-of-6": (
             {"t": column_wise([0, 1], [6, 10])},
             r"shards.0.columns: expected multiples of 4, or 16 at the end, got \[0, 6\]",
-            id="columns-of-6",
         ),
-        pytest.param(
+        "gap": (
             {"t": column_wise([0, 1], [4, 8])},
             "expected rectangles that cover the 10 x 16 values of t, got 120 of 160",
-            id="gap",
         ),
-        pytest.param(
+        "too-many-columns": (
             {"t": column_wise([0, 1, 2, 3, 0])},
             "expected 5 column ranges, one a rank, got 4",
-            id="too-many-columns",
         ),
-        pytest.param(
-            {"t": column_wise(ranks=[])},
-            "column_wise: ranks: expected one, got none",
-            id="no-ranks",
-        ),
-        pytest.param(
-            {"t": grid_shard(host_indexes=[])},
-            "grid_shard: expected a host, got none",
-            id="no-host",
-        ),
-        pytest.param(
-            {"t": table_row_wise(2)}, "expected a host in 0 .. 1, got 2", id="host-out-of-range"
-        ),
-    ],
+        "no-ranks": ({"t": column_wise(ranks=[])}, "column_wise: ranks: expected one, got none"),
+        "no-host": ({"t": grid_shard(host_indexes=[])}, "grid_shard: expected a host, got none"),
+        "host-out-of-range": ({"t": table_row_wise(2)}, "expected a host in 0 .. 1, got 2"),
+    },
 )
 def test_a_plan_that_does_not_fit_is_refused(generators, message):
     with pytest.raises(InputError, match=message):
@@ -161,33 +138,29 @@ def made_up(sharding_type="table_wise", compute_kernel="fused", **shard):
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("plan", "message"),
-    [
-        pytest.param(made_up("rowwise"), "expected one of data_parallel", id="type"),
-        pytest.param(
+    {
+        "type": (made_up("rowwise"), "expected one of data_parallel"),
+        "kernel": (
             made_up(compute_kernel="quant"),
             "compute_kernel: expected 'dense' or 'fused' with table_wise on cpu, got 'quant'",
-            id="kernel",
         ),
-        pytest.param(
+        "kernel-of-cuda": (
             made_up(compute_kernel="fused_uvm_caching"),
             "expected 'dense' or 'fused' with table_wise on cpu, got 'fused_uvm_caching'",
-            id="kernel-of-cuda",
         ),
-        pytest.param(
+        "replicas-on-some-ranks": (
             made_up("data_parallel", "dense", devices=(0, 1)),
             r"shards.0.ranks: expected all 4 ranks with data_parallel, got \[0, 1\]",
-            id="replicas-on-some-ranks",
         ),
-        pytest.param(
+        "replicas-without-data-parallel": (
             made_up(devices=(0, 1)),
             r"shards.0.ranks: expected one rank with table_wise, got \[0, 1\]",
-            id="replicas-without-data-parallel",
         ),
-        pytest.param(made_up(rows=(0, 11)), r"rows: expected a span of 0 .. 10", id="rows"),
-        pytest.param(made_up(table="u"), "shards.0.table: expected 't', got 'u'", id="table"),
-    ],
+        "rows": (made_up(rows=(0, 11)), r"rows: expected a span of 0 .. 10"),
+        "table": (made_up(table="u"), "shards.0.table: expected 't', got 'u'"),
+    },
 )
 def test_an_inconsistent_plan_is_refused(plan, message):
     with pytest.raises(InputError, match=f"here: table 't': .*{message}"):

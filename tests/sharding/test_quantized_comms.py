@@ -9,7 +9,6 @@ from embershard.sharding import (
     CommType,
     EmbeddingBagCollectionSharder,
     QCommsConfig,
-    construct_module_sharding_plan,
     get_qcomm_codecs_registry,
     row_wise,
     table_wise,
@@ -19,6 +18,7 @@ from tests.sharding.cases import (
     collection_of,
     count_exchanges,
     features_of,
+    plan_of,
     shard,
     values_of,
 )
@@ -38,14 +38,6 @@ BYTES_OF_VECTOR = {
 
 HALF_STEP = {CommType.FP32: 0, CommType.FP16: 2**-11, CommType.BF16: 2**-8, CommType.INT8: 1 / 255}
 """Of the largest value: int8 has 255 steps over at most twice that."""
-
-
-def plan_of(generator, case=CASE):
-    return construct_module_sharding_plan(
-        collection_of(case, "meta"),
-        dict.fromkeys(["users", "items", "words"], generator),
-        world_size=2,
-    )
 
 
 def step(env, case, plan, config):
@@ -74,7 +66,7 @@ def step(env, case, plan, config):
 @pytest.mark.parametrize("precision", list(CommType), ids=str)
 def test_bytes_are_those_of_the_precision(workers, precision):
     config = QCommsConfig(forward_precision=precision, backward_precision=precision)
-    found = workers.run(2, step, CASE, plan_of(table_wise(rank=0)), config)
+    found = workers.run(2, step, CASE, plan_of(CASE, table_wise(rank=0)), config)
     of_example = sum(BYTES_OF_VECTOR[precision](width) for width in WIDTHS)
     # Vectors of 5 and 3 examples go to their ranks, gradients of all 8 to rank 0.
     assert [received for *_, received in found] == [
@@ -87,7 +79,7 @@ def test_bytes_are_those_of_the_precision(workers, precision):
 @pytest.mark.parametrize("precision", list(CommType), ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_vectors_are_within_the_rounding_of_the_precision(workers, case, precision, generator):
-    plan = plan_of(generator, case)
+    plan = plan_of(case, generator)
     exact = workers.run(2, step, case, plan, None)
     found = workers.run(2, step, case, plan, QCommsConfig(forward_precision=precision))
     largest = max(float(output.abs().max()) for output, *_ in exact)
@@ -101,7 +93,7 @@ def test_vectors_are_within_the_rounding_of_the_precision(workers, case, precisi
 @pytest.mark.parametrize("precision", list(CommType), ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_gradients_are_within_the_rounding_of_the_precision(workers, case, precision):
-    plan = plan_of(table_wise(rank=0), case)
+    plan = plan_of(case, table_wise(rank=0))
     exact = workers.run(2, step, case, plan, None)[0][1]
     found = workers.run(2, step, case, plan, QCommsConfig(backward_precision=precision))[0][1]
     # A gradient is at most 1.5 / 2 for each use of a row; a row has at most 8 examples x 4 ids x 2.

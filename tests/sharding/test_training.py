@@ -6,6 +6,7 @@ import torch
 from embershard.errors import ConfigError
 from embershard.planner import compare
 from embershard.training import load_checkpoint, train
+from tests.cases import cases
 from tests.sharding.training_cases import sharded_config, train_run
 from tests.training.runs import dataset
 
@@ -109,12 +110,12 @@ def test_settings_that_changed_are_refused_when_resuming(workers, tmp_path):
         train(sharded_config(folder, "row_wise", seed=3), dataset(), resume=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tables", "message"),
-    [
-        pytest.param({"usr": "row_wise"}, "sharding.tables.usr': expected a pattern that", id="no"),
-        pytest.param({"user": "row_wise"}, "fits table 'item', got ['user']", id="missing"),
-    ],
+    {
+        "no": ({"usr": "row_wise"}, "sharding.tables.usr': expected a pattern that"),
+        "missing": ({"user": "row_wise"}, "fits table 'item', got ['user']"),
+    },
 )
 def test_patterns_that_do_not_fit_are_refused(workers, tmp_path, tables, message):
     (said,) = workers.run(1, train_patterns, tmp_path / "run", tables)
@@ -131,13 +132,13 @@ def train_patterns(env, folder, tables):
     return ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sharding", "message"),
-    [
-        pytest.param({"memory_bytes": 100}, "'sharding.plan': plan: tables and buffers", id="cap"),
-        pytest.param({"machine": "no.json"}, "'sharding.machine': no.json: expected a", id="file"),
-        pytest.param({"plan": None, "memory_bytes": 9}, "expected none without plan =", id="off"),
-    ],
+    {
+        "cap": ({"memory_bytes": 100}, "'sharding.plan': plan: tables and buffers"),
+        "file": ({"machine": "no.json"}, "'sharding.machine': no.json: expected a"),
+        "off": ({"plan": None, "memory_bytes": 9}, "expected none without plan ="),
+    },
 )
 def test_an_automatic_plan_that_cannot_be_made_is_one_message_on_all_ranks(
     workers, tmp_path, sharding, message

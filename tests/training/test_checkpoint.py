@@ -23,6 +23,7 @@ from embershard.training import (
     state,
 )
 from embershard.training.parts import model_arguments
+from tests.cases import cases
 from tests.training.runs import config, dataset
 
 DATA = dataset(examples=200)
@@ -174,85 +175,56 @@ def set_rows(document):
     document["model"]["arguments"]["tables"][0]["num_embeddings"] = 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("damage", "message"),
-    [
-        pytest.param(truncate("checkpoint.json"), r"checkpoint.json: json: expected", id="json"),
-        pytest.param(
-            edit(lambda d: d.pop("metrics")),
-            "checkpoint.json: metrics: missing key",
-            id="key",
-        ),
-        pytest.param(
-            edit(lambda d: d.update(extra=1)),
-            "checkpoint.json: extra: unexpected key",
-            id="new",
-        ),
-        pytest.param(
+    {
+        "json": (truncate("checkpoint.json"), r"checkpoint.json: json: expected"),
+        "key": (edit(lambda d: d.pop("metrics")), "checkpoint.json: metrics: missing key"),
+        "new": (edit(lambda d: d.update(extra=1)), "checkpoint.json: extra: unexpected key"),
+        "version": (
             edit(lambda d: d.update(format_version=9)),
             "checkpoint.json: format_version: expected at most 0, got 9",
-            id="version",
         ),
-        pytest.param(
+        "model": (
             edit(lambda d: d["model"].update(name="dlrn")),
             "checkpoint.json: model: expected one of dlrm, dlrm_dcn, din, two_tower; got 'dlrn'",
-            id="model",
         ),
-        pytest.param(
+        "arguments": (
             edit(lambda d: d["model"].update(arguments=[])),
             "checkpoint.json: model.arguments: expected an object",
-            id="arguments",
         ),
-        pytest.param(
+        "no-tables": (
             edit(lambda d: d["model"]["arguments"].pop("tables")),
             "checkpoint.json: model 'dlrm': argument 'tables'",
-            id="no-tables",
         ),
-        pytest.param(
+        "arguments-null": (
             edit(lambda d: d["model"].update(arguments=None)),
             "checkpoint.json: model.arguments: expected an object, got None",
-            id="arguments-null",
         ),
-        pytest.param(
+        "layer-too-large": (
             edit(lambda d: d["model"]["arguments"]["dense_arch_layer_sizes"].insert(0, 1 << 62)),
             "checkpoint.json: .*verflow",
-            id="layer-too-large",
         ),
-        pytest.param(
-            edit(set_rows), r"state: .*weight: expected shape \(5, 4\), got \(60, 4\)", id="rows"
-        ),
-        pytest.param(
-            edit(lambda d: d["schema"].pop("dense")), "checkpoint.json: schema: dense", id="schema"
-        ),
-        pytest.param(truncate("samples.safetensors"), "samples.safetensors: ", id="samples"),
-        pytest.param(
-            lambda p: (p / "samples.safetensors").unlink(), "samples.safetensors", id="no-samples"
-        ),
-        pytest.param(truncate("state/.metadata"), "state: expected the metadata", id="metadata"),
-        pytest.param(
-            lambda p: (p / "state/.metadata").unlink(),
-            "state: expected the metadata",
-            id="no-state",
-        ),
-        pytest.param(
+        "rows": (edit(set_rows), r"state: .*weight: expected shape \(5, 4\), got \(60, 4\)"),
+        "schema": (edit(lambda d: d["schema"].pop("dense")), "checkpoint.json: schema: dense"),
+        "samples": (truncate("samples.safetensors"), "samples.safetensors: "),
+        "no-samples": (lambda p: (p / "samples.safetensors").unlink(), "samples.safetensors"),
+        "metadata": (truncate("state/.metadata"), "state: expected the metadata"),
+        "no-state": (lambda p: (p / "state/.metadata").unlink(), "state: expected the metadata"),
+        "weights": (
             truncate("state/*.distcp"),
             "state: expected the model's weights, got [A-Za-z]+Error: [^\n]+$",
-            id="weights",
         ),
-        pytest.param(
+        "weights-empty": (
             lambda p: next(p.glob("state/*.distcp")).write_bytes(b""),
             "state: expected the model's weights, got [A-Za-z]+Error: [^\n]+$",
-            id="weights-empty",
         ),
-        pytest.param(
+        "no-weights": (
             lambda p: next(p.glob("state/*.distcp")).unlink(),
             "state: expected the model's weights, got FileNotFoundError: [^\n]+$",
-            id="no-weights",
         ),
-        pytest.param(
-            lambda p: shutil.rmtree(p / "state"), "state: expected the metadata", id="no-folder"
-        ),
-    ],
+        "no-folder": (lambda p: shutil.rmtree(p / "state"), "state: expected the metadata"),
+    },
 )
 def test_a_damaged_checkpoint_is_refused_with_its_file(damage, message, saved):
     path, _ = saved
@@ -279,10 +251,7 @@ def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):
         load_checkpoint(tmp_path / "8")
 
 
-@pytest.mark.parametrize(
-    ("size", "where"),
-    [pytest.param(2000, "/7", id="samples"), pytest.param(6000, r"/\.7\..*/state", id="weights")],
-)
+@cases(("size", "where"), {"samples": (2000, "/7"), "weights": (6000, r"/\.7\..*/state")})
 def test_a_full_disk_is_an_error_of_the_system_that_names_the_folder(
     size, where, saved, tmp_path, file_limit
 ):

@@ -7,6 +7,7 @@ import pytest
 from embershard.data import DataConfig
 from embershard.errors import ConfigError
 from embershard.training import read_config
+from tests.cases import cases
 
 SMALLEST = """
 [data]
@@ -119,190 +120,156 @@ def test_the_example_that_the_demo_trains_is_read():
     assert config.training.id_dropout == {"user": 0.9, "zip3": 0.9}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
-    [
-        pytest.param(
+    {
+        "unknown-key": (
             SMALLEST + "[training]\nbatchsize = 3\n",
             "run.toml:8: key 'training.batchsize': expected one of batch_size, epochs, "
             ".*threads; did you mean 'batch_size'[?]$",
-            id="unknown-key",
         ),
-        pytest.param(
+        "negative-warmup": (
             SMALLEST + "[training]\nwarmup_steps = -1\n",
             "run.toml:8: key 'training.warmup_steps': expected greater than or equal to 0.*, "
             "got -1",
-            id="negative-warmup",
         ),
-        pytest.param(
+        "warmup-from-0": (
             SMALLEST + "[training]\nwarmup_steps = 5\nwarmup_start = 0.0\n",
             "run.toml:9: key 'training.warmup_start': .* greater than 0, got 0.0",
-            id="warmup-from-0",
         ),
-        pytest.param(
+        "warmup-from-above": (
             SMALLEST + "[training]\nwarmup_start = 1.5\n",
             "run.toml:8: key 'training.warmup_start': .* less than or equal to 1, got 1.5",
-            id="warmup-from-above",
         ),
-        pytest.param(
+        "no-boolean": (
             SMALLEST + "[training]\ncount_accesses = 1\n",
             "run.toml:8: key 'training.count_accesses': .* boolean, got 1",
-            id="no-boolean",
         ),
-        pytest.param(
+        "unknown-data-set": (
             '[data]\nname = "netflix"\n',
             "run.toml:2: key 'data.name': expected one of movielens, synthetic, synthetic_criteo, "
             "got 'netflix'",
-            id="unknown-data-set",
         ),
-        pytest.param(
+        "key-of-another-data-set": (
             '[data]\nname = "movielens"\nexamples = 9\n',
             "run.toml:3: key 'data.examples': expected none for movielens, got 9",
-            id="key-of-another-data-set",
         ),
-        pytest.param(
+        "folder-of-another-data-set": (
             '[data]\nname = "synthetic"\n\npath = "x"\n',
             "run.toml:4: key 'data.path': expected none for synthetic, got",
-            id="folder-of-another-data-set",
         ),
-        pytest.param(
+        "unknown-key-of-the-data": (
             '[data]\nname = "synthetic"\nrows = 9\n',
             "run.toml:3: key 'data.rows': expected one of name, path, examples, seed$",
-            id="unknown-key-of-the-data",
         ),
-        pytest.param(
+        "unknown-section": (
             SMALLEST + "[trainig]\nseed = 3\n",
             "run.toml:7: key 'trainig': expected one of data, .*; did you mean 'training'[?]$",
-            id="unknown-section",
         ),
-        pytest.param(
+        "wrong-type": (
             SMALLEST + '[training]\n\n# why\nbatch_size = "many"\n',
             "run.toml:10: key 'training.batch_size': expected a valid integer, got 'many'",
-            id="wrong-type",
         ),
-        pytest.param(
+        "true-is-no-number": (
             SMALLEST + "[training]\nepochs = true\n",
             "run.toml:8: key 'training.epochs': expected a valid integer, got True",
-            id="true-is-no-number",
         ),
-        pytest.param(
+        "too-small": (
             SMALLEST + "[training]\nbatch_size = 0\n",
             "run.toml:8: .*'training.batch_size': expected greater than or equal to 1, got 0",
-            id="too-small",
         ),
-        pytest.param(
+        "too-many-threads": (
             SMALLEST + "[training]\nthreads = 100000\n",
             "run.toml:8: key 'training.threads': expected less than or equal to 1024, got 100000",
-            id="too-many-threads",
         ),
-        pytest.param(
+        "not-a-number": (
             SMALLEST + "[training]\ndense_learning_rate = nan\n",
             "run.toml:8: .*learning_rate': expected",
-            id="not-a-number",
         ),
-        pytest.param(
+        "unknown-optimizer": (
             SMALLEST + '[training]\ndense_optimizer = "adamw"\n',
             "run.toml:8: .*: expected 'adagrad', 'adam' or 'sgd', got 'adamw'",
-            id="unknown-optimizer",
         ),
-        pytest.param(
+        "nested-table": (
             SMALLEST + "[training.id_dropout]\nitem = 0.5\nuser = 1.5\n",
             "run.toml:9: key 'training.id_dropout.user': expected less than or equal to 1, got 1.5",
-            id="nested-table",
         ),
-        pytest.param(
+        "inline-table": (
             SMALLEST + '[training]\nid_dropout = { user = "often" }\n',
             "run.toml:8: key 'training.id_dropout.user': expected a valid number, got 'often'",
-            id="inline-table",
         ),
-        pytest.param(
+        "dotted-key": (
             SMALLEST + "[training]\nid_dropout.user = -1\n",
             "run.toml:8: key 'training.id_dropout.user'",
-            id="dotted-key",
         ),
-        pytest.param(
+        "inside-a-list": (
             SMALLEST + "[model]\ndense_layers = [32, 0, 16]\n",
             "run.toml:8: key 'model.dense_layers.1': expected greater",
-            id="inside-a-list",
         ),
-        pytest.param(
+        "unknown-model": (
             SMALLEST + "[model]\nname = 'dlmr'\n",
             "run.toml:8: key 'model.name': expected one of dlrm, din, two_tower, got 'dlmr'",
-            id="unknown-model",
         ),
-        pytest.param(
+        "key-of-another-model": (
             SMALLEST + "[model]\nname = 'din'\ndense_layers = [8]\n",
             "run.toml:9: key 'model.dense_layers': expected one of name, embedding_dim, history, ",
-            id="key-of-another-model",
         ),
-        pytest.param(
+        "no-attention": (
             SMALLEST + "[model]\nname = 'din'\nattention_layers = []\n",
             r"run.toml:9: key 'model.attention_layers': expected at least one layer, got \[\]",
-            id="no-attention",
         ),
-        pytest.param(
+        "layer-without-width": (
             SMALLEST + "[model]\nname = 'two_tower'\ntower_layers = [4, 0]\n",
             "run.toml:9: key 'model.tower_layers.1': expected greater",
-            id="layer-without-width",
         ),
-        pytest.param(
+        "dim-over-65536": (
             SMALLEST + "[model]\nembedding_dim = 65537\n",
             "run.toml:8: key 'model.embedding_dim': expected less than .* 65536, got 65537",
-            id="dim-over-65536",
         ),
-        pytest.param(
+        "dense-layers-end-elsewhere": (
             SMALLEST + "[model]\ndense_layers = [32, 8]\n",
             r"run.toml:8: key 'model.dense_layers': expected a last layer 16 wide, .* \[32, 8\]",
-            id="dense-layers-end-elsewhere",
         ),
-        pytest.param(
+        "default-layers-do-not-fit": (
             SMALLEST + "[model]\nembedding_dim = 8\n",
             r"run.toml:7: key 'model.dense_layers': expected a last layer 8 wide, .* \[32, 16\]",
-            id="default-layers-do-not-fit",
         ),
-        pytest.param(
+        "no-layers": (
             SMALLEST + "[model]\ndense_layers = []\n",
             r"run.toml:8: key 'model.dense_layers': expected at least one layer, got \[\]",
-            id="no-layers",
         ),
-        pytest.param(
+        "one-over-layer": (
             SMALLEST + "[model]\nover_layers = [1]\n",
             r"run.toml:8: key 'model.over_layers': expected at least two layers, .* got \[1\]",
-            id="one-over-layer",
         ),
-        pytest.param(
+        "two-scores": (
             SMALLEST + "[model]\nover_layers = [8, 2]\n",
             r"run.toml:8: key 'model.over_layers': .*the last 1 wide, got \[8, 2\]",
-            id="two-scores",
         ),
-        pytest.param(
+        "missing-section": (
             '[data]\nname = "synthetic"\n',
             "run.toml:1: key 'checkpoint': expected a value, got none",
-            id="missing-section",
         ),
-        pytest.param(
+        "missing-key": (
             '[checkpoint]\nfolder = "x"\n[data]\nexamples = 3\n',
             "run.toml:3: key 'data.name': expected a value, got none",
-            id="missing-key",
         ),
-        pytest.param("[data]\nname = \n", "run.toml:2: expected TOML, got: .*", id="no-value"),
-        pytest.param("[data]\nname = 'x", "run.toml:2: expected TOML, got: ", id="no-end"),
-        pytest.param(
-            "[data]\nname = 'x'\nname = 'y'\n", "run.toml:3: expected TOML, got: ", id="twice"
-        ),
-    ],
+        "no-value": ("[data]\nname = \n", "run.toml:2: expected TOML, got: .*"),
+        "no-end": ("[data]\nname = 'x", "run.toml:2: expected TOML, got: "),
+        "twice": ("[data]\nname = 'x'\nname = 'y'\n", "run.toml:3: expected TOML, got: "),
+    },
 )
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(text, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         read(text.lstrip("\n") if not text.startswith(SMALLEST) else text, tmp_path)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("make", "message"),
-    [
-        pytest.param(lambda file: file.mkdir(), "directory", id="a-folder"),
-        pytest.param(lambda file: file.write_bytes(b"\xff\xfe"), "utf-8", id="other-encoding"),
-    ],
+    {
+        "a-folder": (lambda file: file.mkdir(), "directory"),
+        "other-encoding": (lambda file: file.write_bytes(b"\xff\xfe"), "utf-8"),
+    },
 )
 def test_what_is_no_text_file_is_refused(make, message, tmp_path):
     make(tmp_path / "run.toml")

@@ -8,6 +8,7 @@ import torch
 
 from embershard.errors import InputError
 from embershard.training import area_under_curve, evaluate_logits
+from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 
 
@@ -50,27 +51,27 @@ def test_large_logits_keep_their_order(largest):
     assert evaluate_logits(logits, torch.tensor([1.0, 0.0, 1.0, 0.0])).auc == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scores", "labels", "expected"),
-    [
-        pytest.param([1, 2, 3, 4], [0, 0, 1, 1], 1.0, id="perfect"),
-        pytest.param([4, 3, 2, 1], [0, 0, 1, 1], 0.0, id="reversed"),
-        pytest.param([5, 5, 5], [0, 1, 1], 0.5, id="all-tied"),
-        pytest.param([1, 2, 2, 3], [0, 1, 0, 1], 3.5 / 4, id="one-tie"),
-        pytest.param(np.array([0.2, 0.1]), np.array([True, False]), 1.0, id="numpy"),
-    ],
+    {
+        "perfect": ([1, 2, 3, 4], [0, 0, 1, 1], 1.0),
+        "reversed": ([4, 3, 2, 1], [0, 0, 1, 1], 0.0),
+        "all-tied": ([5, 5, 5], [0, 1, 1], 0.5),
+        "one-tie": ([1, 2, 2, 3], [0, 1, 0, 1], 3.5 / 4),
+        "numpy": (np.array([0.2, 0.1]), np.array([True, False]), 1.0),
+    },
 )
 def test_any_scores_have_an_area(scores, labels, expected):
     assert area_under_curve(scores, labels) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scores", "labels", "message"),
-    [
-        pytest.param([1, 2], [1, 1], "both 0 and 1, got a mean of 1", id="one-kind"),
-        pytest.param([1, 2, 3], [1, 0], r"scores: expected shape \(2,\), got \(3,\)", id="lengths"),
-        pytest.param([1, np.nan], [1, 0], "scores: expected numbers, got NaN at 1", id="nan"),
-    ],
+    {
+        "one-kind": ([1, 2], [1, 1], "both 0 and 1, got a mean of 1"),
+        "lengths": ([1, 2, 3], [1, 0], r"scores: expected shape \(2,\), got \(3,\)"),
+        "nan": ([1, np.nan], [1, 0], "scores: expected numbers, got NaN at 1"),
+    },
 )
 def test_scores_without_an_area_are_refused(scores, labels, message):
     with pytest.raises(InputError, match=message):

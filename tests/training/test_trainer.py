@@ -19,6 +19,7 @@ from embershard.training import (
 )
 from embershard.training import run as run_module
 from embershard.training.parts import model_arguments, set_learning_rates
+from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
 from tests.training.runs import config, dataset
 
@@ -109,21 +110,19 @@ def test_learning_rates_rise_linearly_over_the_warm_up(tmp_path, monkeypatch):
     assert len(rates) > len(factors)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "message"),
-    [
-        pytest.param(
+    {
+        "start-without-steps": (
             "warmup_start = 0.5",
             "run.toml:4: key 'training.warmup_start': expected warmup_steps with it, got none",
-            id="start-without-steps",
         ),
-        pytest.param(
+        "counts-of-a-process-alone": (
             "count_accesses = true",
             "run.toml:4: key 'training.count_accesses': expected ranks of torchrun "
             "(--nproc-per-node 1 will do), got a process alone",
-            id="counts-of-a-process-alone",
         ),
-    ],
+    },
 )
 def test_settings_that_would_do_nothing_are_refused_with_their_line(line, message, tmp_path):
     file = tmp_path / "run.toml"
@@ -228,18 +227,15 @@ def test_checkpoints_to_resume_from_are_an_earlier_run_too(tmp_path):
     assert document.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sharding", "message"),
-    [
-        pytest.param(
+    {
+        "missing": (
             {"plan": "nope.json"},
             "expected a file that ShardingPlan.save wrote, found none: nope.json",
-            id="missing",
         ),
-        pytest.param(
-            {"plan": "auto", "tables": {"*": "row_wise"}}, "expected no 'tables'", id="both"
-        ),
-    ],
+        "both": ({"plan": "auto", "tables": {"*": "row_wise"}}, "expected no 'tables'"),
+    },
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_process_too(tmp_path, sharding, message):
     settings = config(tmp_path).model_dump() | {"sharding": sharding}
@@ -274,12 +270,12 @@ def test_the_line_of_the_folder_is_told_where_there_is_a_file(tmp_path):
         train(read_config(file), DATA)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("step", "kept"),
-    [
-        pytest.param(9, "nothing kept", id="before-a-look"),
-        pytest.param(31, "the best so far is kept in {folder}/20", id="after-three-looks"),
-    ],
+    {
+        "before-a-look": (9, "nothing kept"),
+        "after-three-looks": (31, "the best so far is kept in {folder}/20"),
+    },
 )
 def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch):
     Looks(monkeypatch, [0.5, 0.7, 0.6])
@@ -335,25 +331,22 @@ def test_a_table_has_the_rows_of_its_id_map(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("training", "message"),
-    [
-        pytest.param(
+    {
+        "name": (
             {"id_dropout": {"usr": 0.5}},
             "key 'training.id_dropout.usr': expected one of .*'usr'",
-            id="name",
         ),
-        pytest.param(
+        "no-unknown-ids": (
             {"id_dropout": {"user": 0.5}},
             "key 'training.id_dropout.user': expected an id map with oov or zero",
-            id="no-unknown-ids",
         ),
-        pytest.param(
+        "diverging": (
             {"dense_optimizer": "sgd", "dense_learning_rate": 1e38},
             "training: step [0-9]+: expected a finite loss, got .*smaller learning rates",
-            id="diverging",
         ),
-    ],
+    },
 )
 def test_settings_that_do_not_fit_are_refused(training, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
