@@ -1,13 +1,9 @@
 """Optimizers whose state goes by parameter name, and what wraps them; names follow TorchRec."""
 
 from embershard.optim.clipping import GradientClipping, GradientClippingOptimizer
+from embershard.optim.combined import CombinedOptimizer
 from embershard.optim.fused import FusedKeyedOptimizer
-from embershard.optim.keyed import (
-    CombinedOptimizer,
-    KeyedOptimizer,
-    KeyedOptimizerWrapper,
-    OptimizerWrapper,
-)
+from embershard.optim.keyed import KeyedOptimizer, KeyedOptimizerWrapper, OptimizerWrapper
 from embershard.optim.warmup import WarmupOptimizer, WarmupPolicy, WarmupStage
 
 __all__ = [

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from embershard.errors import InputError
+from embershard.optim.combined import CombinedOptimizer
 from embershard.optim.fused import FusedKeyedOptimizer
-from embershard.optim.keyed import CombinedOptimizer, KeyedOptimizer, OptimizerWrapper
+from embershard.optim.keyed import KeyedOptimizer, OptimizerWrapper
 
 
 @unique

@@ -7,44 +7,16 @@ from dataclasses import dataclass, field
 
 from embershard.errors import InputError
 from embershard.formatting import megabytes_text
+from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
 
 __all__ = [
     "Alternative",
     "ConstraintCost",
     "PlanReport",
-    "RankLoad",
     "SizeLoad",
     "TableChoice",
-    "TablePart",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePart:
-    """What one table adds to a rank."""
-
-    table: str
-    seconds: float
-    memory_bytes: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLoad:
-    """Of one rank or device."""
-
-    name: str
-    """"rank 0", or "cpu:0"."""
-
-    seconds: float
-    """A step, in lookups, updates and messages; or a batch, in lookups."""
-
-    memory_bytes: float
-    memory_bytes_max: int | None
-    """None: no cap."""
-
-    parts: Sequence[TablePart]
-    """Of each table that lies there, the heaviest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +199,15 @@ class PlanReport:
         Args:
             title: of the page.
         """
-        return report_html(self, title=title)
+        return report_html(
+            title,
+            self.ranks,
+            bound_seconds=self.bound_seconds,
+            tables=[each.name for each in self.tables],
+            lines=self.summary(),
+            unit=self.unit,
+            sections=self.sections(),
+        )
 
     def explain(self, table: str) -> str:
         """Why a table lies where it does: its cut, and every other one.

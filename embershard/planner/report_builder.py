@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.planner.cost import Option
+from embershard.planner.rank_load import RankLoad, TablePart
 from embershard.planner.report import (
     Alternative,
     ConstraintCost,
     PlanReport,
-    RankLoad,
     SizeLoad,
     TableChoice,
-    TablePart,
 )
 from embershard.planner.search import Placement, lower_bound
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from embershard.formatting import megabytes_text
-
-if TYPE_CHECKING:
-    from embershard.planner.report import PlanReport, RankLoad
-
-__all__ = ["report_html"]
+from embershard.planner.rank_load import RankLoad
 
 COLOURS = (
     *("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7"),
@@ -30,22 +26,26 @@ svg text { font: 12px system-ui, sans-serif; fill: #1c1e21; }
 """
 
 
-def report_html(report: PlanReport, *, title: str) -> str:
-    """The page.
-
-    Args:
-        report: to show.
-        title: of the page.
-    """
-    colours = {each.name: colour for each, colour in zip(report.tables, COLOURS, strict=False)}
+def report_html(
+    title: str,
+    ranks: Sequence[RankLoad],
+    *,
+    bound_seconds: float,
+    tables: Sequence[str],
+    lines: Sequence[str],
+    unit: str,
+    sections: Sequence[tuple[list[str], list[list[str]]]],
+) -> str:
+    """The page of a report; tables by name, the heaviest first."""
+    colours = dict(zip(tables, COLOURS, strict=False))
     body = [f"<h1>{escape(title)}</h1>"]
-    body += [f"<p>{escape(line)}</p>" for line in report.summary()]
-    body.append(_legend(colours, len(report.tables)))
-    body.append(f"<h2>Load: ms a {escape(report.unit)}</h2>")
-    body.append(_bars(report, colours, memory=False))
+    body += [f"<p>{escape(line)}</p>" for line in lines]
+    body.append(_legend(colours, len(tables)))
+    body.append(f"<h2>Load: ms a {escape(unit)}</h2>")
+    body.append(_bars(ranks, bound_seconds, colours, memory=False))
     body.append("<h2>Memory: MB</h2>")
-    body.append(_bars(report, colours, memory=True))
-    for head, rows in report.sections():
+    body.append(_bars(ranks, bound_seconds, colours, memory=True))
+    for head, rows in sections:
         body.append(f"<h2>{escape(head[0].capitalize())}</h2>")
         body.append(_table(head, rows))
     return (
@@ -69,14 +69,16 @@ def _legend(colours: dict[str, str], tables: int) -> str:
     return f"<p>{''.join(keys)}</p>"
 
 
-def _bars(report: PlanReport, colours: dict[str, str], *, memory: bool) -> str:
+def _bars(
+    ranks: Sequence[RankLoad], bound_seconds: float, colours: dict[str, str], *, memory: bool
+) -> str:
     """A bar a rank, stacked by table; of load with the bound, of memory with the caps."""
-    caps = [each.memory_bytes_max or 0 for each in report.ranks]
-    marks = caps if memory else [report.bound_seconds] * len(report.ranks)
-    longest = max(*(_total(each, memory) for each in report.ranks), *marks, 1e-12)
-    height = STEP * len(report.ranks) + 4
+    caps = [each.memory_bytes_max or 0 for each in ranks]
+    marks = caps if memory else [bound_seconds] * len(ranks)
+    longest = max(*(_total(each, memory) for each in ranks), *marks, 1e-12)
+    height = STEP * len(ranks) + 4
     shapes = list[str]()
-    for row, (rank, mark) in enumerate(zip(report.ranks, marks, strict=True)):
+    for row, (rank, mark) in enumerate(zip(ranks, marks, strict=True)):
         top = STEP * row + 4
         total = _total(rank, memory)
         shown = megabytes_text(total) if memory else f"{total * 1e3:.3f}"
