@@ -2,9 +2,11 @@
 
 Random models of 20 to 60 skewed tables. Of each, one package with four plans: the planner's, that
 of the rule which placed tables by bytes read before (``placement_by_bytes``), tables by size, and
-replicas of everything. One server each, one batch at a time; blocks of requests alternate A B C D,
-D C B A. Planned by some requests, measured on others. Time is that of the busiest device, in the
-mean over requests, of each request the least of all blocks.
+replicas of everything. One server each, and a second one with the planner's plan, whose ratio to
+the first is the error of the measurement; one batch at a time; blocks of requests alternate A B C D
+E, E D C B A. Planned by some requests, measured on others. Time is that of the busiest device, in
+the mean over requests, of each request the least of all blocks; "over half" is that over half of
+the work of both devices, which no plan of this work is below.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ PLANNED, MEASURED = 16, 32
 """Requests that the load is of, and others that are sent."""
 
 PREDICT = "/embershard.v1.Predictor/Predict"
-SIDES = ("planner", "by bytes", "table", "replicate")
+SIDES = ("planner", "by bytes", "table", "replicate", "again")
 
 
 class DrawnTable(NamedTuple):
@@ -174,8 +176,10 @@ class Side:
         return np.diff(np.array(read), axis=0)
 
 
-def measure(seed: int, machine: Machine, given: argparse.Namespace) -> list[str]:
-    """A row of the table."""
+def measure(
+    seed: int, machine: Machine, given: argparse.Namespace
+) -> tuple[list[str], list[float]]:
+    """A row of the table: its head, and its ratios."""
     random = np.random.default_rng(seed)
     tables = draw_tables(random)
     planned = [draw_request(tables, random) for _ in range(PLANNED)]
@@ -183,7 +187,7 @@ def measure(seed: int, machine: Machine, given: argparse.Namespace) -> list[str]
     if not kept.exists():
         export(tables, planned, kept)
     if not given.blocks:
-        return [str(seed), str(len(tables)), "exported"]
+        return [str(seed), str(len(tables)), "exported"], []
     with TemporaryDirectory() as folder, ExitStack() as stack:
         out = Path(folder) / "model" / "1"
         shutil.copytree(kept, out)
@@ -194,7 +198,8 @@ def measure(seed: int, machine: Machine, given: argparse.Namespace) -> list[str]
         for plan in made.values():
             add_plan(out, plan)
         sides = {
-            name: Side(stack, Path(folder), plan.name, given.threads) for name, plan in made.items()
+            name: Side(stack, Path(folder), plan.name, given.threads)
+            for name, plan in {**made, "again": made["planner"]}.items()
         }
         for side in sides.values():
             side.block(requests)
@@ -210,14 +215,16 @@ def measure(seed: int, machine: Machine, given: argparse.Namespace) -> list[str]
     seconds = dict(zip(made["planner"].devices, least["planner"][:, 1:].mean(0), strict=True))
     served = ServedBatches(examples=EXAMPLES, batches=1.0, seconds=seconds)
     compared = compare_devices(made["planner"], package.manifest.tables, load, machine, served)
-    return [
-        str(seed),
-        str(len(tables)),
-        *(f"{busiest[name] * 1e6:.0f}" for name in SIDES),
-        f"{busiest['planner'] / busiest['by bytes']:.3f}",
-        f"{busiest['planner'] / float(least['planner'][:, 1:].sum(1).mean() / 2):.3f}",
-        f"{compared.factor:.2f}",
+    half = {name: float(each[:, 1:].sum(1).mean() / 2) for name, each in least.items()}
+    ratios = [
+        busiest["planner"] / busiest["by bytes"],
+        busiest["again"] / busiest["planner"],
+        busiest["planner"] / half["planner"],
+        busiest["by bytes"] / half["by bytes"],
+        1 / compared.factor,
     ]
+    times = [f"{busiest[name] * 1e6:.0f}" for name in SIDES]
+    return [str(seed), str(len(tables)), *times], ratios
 
 
 def main() -> None:
@@ -235,11 +242,16 @@ def main() -> None:
     machine = default_machine() if given.machine is None else read_machine(given.machine)
     head = [
         "model", "tables", *(f"{name}, us" for name in SIDES), "planner / by bytes",
-        "planner / half of its work", "measured / estimated",
+        "again / planner", "planner over half", "by bytes over half", "estimate / measured",
     ]  # fmt: skip
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
+    ratios = list[list[float]]()
     for seed in range(given.models):
-        print(f"| {' | '.join(measure(seed, machine, given))} |", flush=True)
+        cells, found = measure(seed, machine, given)
+        ratios.append(found)
+        print(f"| {' | '.join([*cells, *(f'{each:.3f}' for each in found)])} |", flush=True)
+    means = np.exp(np.log(ratios).mean(0))
+    print(f"geometric means: {', '.join(f'{each:.3f}' for each in means)}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,11 @@
 namespace embershard {
 namespace {
 
+// Of the matrix that the sums are written to, beside those of many other tables. Each batch writes
+// other columns: in a server too, a table's columns are no longer in the core's caches.
+constexpr size_t kMatrixColumns = 4096;
+constexpr size_t kMatrixValues = size_t{4} << 20;
+
 std::chrono::nanoseconds ThreadTime() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -60,17 +65,19 @@ Result<std::vector<std::chrono::nanoseconds>> LookupTimes(const MeasuredTable& t
                                                           std::span<const int64_t> offsets) {
   const size_t row_bytes = ColumnByte(table.weights, StoredColumns(table.dim));
   if (Status status = Check(table, row_bytes, ids, offsets); !status.ok()) return status;
-  const std::vector<LookupPart> parts = {WholeTable(table, row_bytes)};
+  std::vector<LookupPart> parts = {WholeTable(table, row_bytes)};
   const size_t bags = offsets.size() - 1;
-  std::vector<float> sums(bags * table.dim);
+  const size_t columns = std::max(table.dim, std::min(kMatrixColumns, kMatrixValues / bags));
+  std::vector<float> sums(bags * columns);
   const std::vector<LookupMatrix> matrices = {
-      {.values = sums.data(), .bags = bags, .columns = table.dim}};
+      {.values = sums.data(), .bags = bags, .columns = columns}};
   BatchCut cut(parts, 1);
   LookupDevice device("cpu:0", table.rows.size(), 1, 1, BestBagSums());
   std::vector<std::chrono::nanoseconds> times;
   const auto of_batch = static_cast<size_t>(offsets.back());
   for (size_t begin = 0; begin < ids.size(); begin += of_batch) {
     const std::vector<JaggedRows> lists = {{.rows = &ids[begin], .offsets = offsets.data()}};
+    parts[0].column = times.size() * table.dim % (columns - table.dim + 1);
     cut.Cut(parts, lists, matrices);
     const LookupBatch batch{parts, lists, matrices, &cut, nullptr};
     device.Begin(LookupPhase::kSum, batch, cut.shares()[0]);
