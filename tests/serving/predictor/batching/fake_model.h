@@ -104,6 +104,8 @@ class FakeModel final : public Model {
   std::function<Status(const Slot&)> before_run = [](const Slot&) { return Status(); };
   // Called at the end of each run.
   std::function<void(Slot*)> after_run = [](Slot*) {};
+  const ProgramReport report = {.target = "cpu", .why = "no other fits"};
+
   // What rounds_layers() gives.
   bool rounds = false;
   // What slots() gives.
@@ -116,6 +118,7 @@ class FakeModel final : public Model {
   const std::vector<SampleRequest>& samples() const override { return samples_; }
 
   bool rounds_layers() const override { return rounds; }
+  const ProgramReport& program() const override { return report; }
   size_t slots() const override { return num_slots; }
   std::vector<DeviceLoad> device_loads() const override { return loads(); }
 

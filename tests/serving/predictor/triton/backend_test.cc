@@ -34,7 +34,8 @@ TEST_F(BackendLifeTest, ThePackageLiesInTheVersionsFolder) {
   EXPECT_EQ(options_.package.residency, TableResidency::kMmap);
   EXPECT_EQ(options_.fbgemm_folder.string(), "");
   EXPECT_EQ(FakeTriton::log().back(),
-            "model 'fake', version 3: batches of up to 256 examples and 1048576 ids");
+            "model 'fake', version 3: batches of up to 256 examples and 1048576 ids; dense program "
+            "cpu: no other fits");
 }
 
 TEST_F(BackendLifeTest, ParametersSayHowItIsLoaded) {
@@ -49,8 +50,10 @@ TEST_F(BackendLifeTest, ParametersSayHowItIsLoaded) {
   EXPECT_EQ(options_.threads, 3 * CoreCount());
   EXPECT_EQ(options_.dense_program, "cpu");
   EXPECT_EQ(options_.fbgemm_folder.string(), "/fbgemm");
-  EXPECT_EQ(FakeTriton::log().back(),
-            "model 'fake', version 3: batches of up to 77 examples and 99 ids");
+  EXPECT_EQ(
+      FakeTriton::log().back(),
+      "model 'fake', version 3: batches of up to 77 examples and 99 ids; dense program cpu: no "
+      "other fits");
 }
 
 TEST_F(BackendLifeTest, WithoutStatedInstancesEachCoreHasASlotOfOneThread) {
