@@ -62,6 +62,7 @@ def add_train(commands: Any) -> None:
 
 
 def _train(given: argparse.Namespace) -> None:
+    from embershard.malloc_options import set_malloc_options
     from embershard.training import read_config
     from embershard.training.config import AUTO
     from embershard.training.ranks import ranks_of_torchrun
@@ -77,6 +78,7 @@ def _train(given: argparse.Namespace) -> None:
         if config.sharding.plan != AUTO:
             problem = f'expected "{AUTO}" with --plan-report, got {config.sharding.plan}'
             raise config.refusal("sharding", "plan", problem=problem)
+    set_malloc_options(os.environ)
     with ranks_of_torchrun() as ranks:
         _train_on(ranks, config, data, given)
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import stat
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+from embershard.malloc_options import set_malloc_options
 from embershard.serving._native import load_extension
 from embershard.serving.server_process.logs import DescriptorStream
-
-INT_MAX: Final = (1 << 31) - 1
-MALLOC_OPTIONS: Final = {
-    -1: "MALLOC_TRIM_THRESHOLD_",
-    -3: "MALLOC_MMAP_THRESHOLD_",
-    -8: "MALLOC_ARENA_MAX",
-}
-"""Parameters of ``mallopt``, each with the variable by which glibc takes it."""
 
 
 def core_count() -> int:
@@ -47,20 +38,6 @@ def prepare_process() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     set_malloc_options(os.environ)
     load_extension().explain_bus_errors()
-
-
-def set_malloc_options(environment: Mapping[str, str]) -> None:
-    """Has glibc's malloc keep memory for the next batch, since the system clears every page
-    again, and give each new thread an arena of its own: by default threads beyond eight for each
-    core share one, with a lock that a thread of idle priority may hold for milliseconds.
-
-    What the environment says holds as said. Does nothing with another C library. To be called
-    before many threads have allocated, since glibc looks at its limit of arenas once.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for parameter, name in MALLOC_OPTIONS.items():
-        if mallopt is not None and name not in environment:
-            mallopt(parameter, INT_MAX)
 
 
 def stop_waiting_for_reader(descriptor: int) -> None:

@@ -1,5 +1,6 @@
 """`embershard train` and `embershard export`, from a file to a package that can be served."""
 
+import os
 import sys
 from contextlib import nullcontext
 
@@ -68,6 +69,13 @@ def test_a_run_becomes_a_package(config, tmp_path, capsys):
     assert Package.open(package).plan().devices == ("cpu:0", "cpu:1")
     described = pb.GetModelResponse.FromString(LocalPredictor(package, threads=1).get_model())
     assert (described.model, described.version) == ("clicks", 3)
+
+
+def test_training_sets_options_of_malloc(config, monkeypatch):
+    environments = []
+    monkeypatch.setattr("embershard.malloc_options.set_malloc_options", environments.append)
+    assert main(["train", str(config())]) == 0
+    assert environments == [os.environ]
 
 
 @pytest.mark.parametrize("dim", [1, 6])

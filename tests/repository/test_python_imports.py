@@ -8,13 +8,14 @@ from tests.cases import cases
 from tests.repository.sources import ROOT, Import, Module, imports_of, modules, own_files
 
 # Each component and the components it may import. The leaves are what all may use.
-LEAVES = {"errors", "version", "formatting", "memory_limit"}
+LEAVES = {"errors", "version", "formatting", "malloc_options", "memory_limit"}
 # Each may use those before it.
 LIBRARY = ["package", "jagged", "kernels", "modules", "optim", "sharding", "planner", "models"]
 ALLOWED = {
     "errors": set(),
     "version": set(),
     "formatting": set(),
+    "malloc_options": set(),
     "memory_limit": set(),
     **{component: set(LIBRARY[:place]) for place, component in enumerate(LIBRARY)},
     "data": set(LIBRARY),

@@ -17,7 +17,7 @@ glibc = pytest.mark.skipif(
 
 LARGE_BLOCK = """
 import ctypes, json, os, sys
-from embershard.serving.server_process.system import set_malloc_options
+from embershard.malloc_options import set_malloc_options
 
 class Info(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
@@ -36,7 +36,7 @@ print(json.dumps({"mapped": mapped, "kept": libc.mallinfo2().keepcost >= 40 << 2
 
 ARENAS = """
 import ctypes, json, os, sys, tempfile, threading
-from embershard.serving.server_process.system import set_malloc_options
+from embershard.malloc_options import set_malloc_options
 
 THREADS = 12
 libc = ctypes.CDLL(None)
