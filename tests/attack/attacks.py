@@ -3,10 +3,12 @@
 python -m tests.attack.attacks ATTACK ACKNOWLEDGEMENT HOST PORT SECONDS
 
 It prints the bytes that it sent. Frames are those of RFC 9113, headers those of RFC 7541.
+ATTACK_CONNECTIONS is how many connections it keeps; 8 unless set.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 __all__ = ["ACKNOWLEDGEMENTS", "ATTACKS", "main"]
 
-CONNECTIONS = 8
+CONNECTIONS = int(os.environ.get("ATTACK_CONNECTIONS", "8"))
 SOURCE = "127.0.0.2"
 """Of the connections: limits for each address do not meet the good clients."""
 BYTES_MAX = 64 << 20  # Of one connection.

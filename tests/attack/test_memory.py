@@ -1,6 +1,6 @@
 """What clients without a token can take of a server's memory: the table of docs/security.md.
 
-ATTACK_SECONDS is how long each attack takes; 3 unless set.
+ATTACK_SECONDS is how long each attack takes; 3 unless set. ATTACK_CONNECTIONS: attacks.py.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ MIB = 1 << 20
 SECONDS = float(os.environ.get("ATTACK_SECONDS", "3"))
 BETWEEN_CALLS_SECONDS = 0.01
 MEMORY_MAX = 256 * MIB
+COMPUTING = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+"""A process of the control runs it: it is busy as the attacker is, and sends nothing."""
 KILL_BYTES = 1024 * MIB
 """An attack ends here, so that it takes no more of the machine."""
 RECOVERY_SECONDS = 5
@@ -134,6 +136,8 @@ def test_memory_that_clients_without_a_token_take(way, attack, acknowledgement, 
         recovery_seconds(address, token)  # It is warm.
         with calling(address, token) as quiet:
             time.sleep(SECONDS)
+        with calling(address, token) as control:
+            subprocess.run([sys.executable, "-c", COMPUTING.format(SECONDS)], check=True)
         idle = sum(map(memory, processes))
         host, port = address.rsplit(":", 1)
         command = [sys.executable, "-m", "tests.attack.attacks", attack, acknowledgement]
@@ -149,7 +153,8 @@ def test_memory_that_clients_without_a_token_take(way, attack, acknowledgement, 
     sent_mib = f"{int(sent) / MIB:.1f}" if sent else "-"
     print(
         f"\n| {way} | {attack} | {acknowledgement} | {sent_mib} | {peak / MIB:.0f} | "
-        f"{quiet.p99_ms():.1f} | {busy.p99_ms():.1f} | {busy.failures} | {recovered:.1f} |"
+        f"{quiet.p99_ms():.1f} | {control.p99_ms():.1f} | {busy.p99_ms():.1f} | {busy.failures} | "
+        f"{recovered:.1f} |"
     )
     assert peak >= KILL_BYTES or (attacker.returncode == 0 and int(sent) > 0)
     assert busy.failures == 0

@@ -119,7 +119,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
     parameters.fd = connection.Release();
     acceptor->HandleNewConnection(&parameters);
   };
-  state->connections.Start(take, /*close_flooding=*/state->security->has_token());
+  state->connections.Start(take, /*reset_flooding=*/state->security->has_token());
   state->listener->Start([open = &state->connections](int listening, File connection) {
     open->Admit(listening, std::move(connection), Clock::now());
   });

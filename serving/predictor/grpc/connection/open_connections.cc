@@ -1,12 +1,5 @@
 #include "grpc/connection/open_connections.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -20,31 +13,6 @@ constexpr std::chrono::milliseconds kBetweenFloodLooks{5};
 constexpr size_t kSweepConnections = 1024;
 constexpr uint64_t kWakeCalls = 64;  // The watcher wakes once for as many unauthenticated calls.
 
-std::string PeerText(int family, const void* address, in_port_t port) {
-  char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(family, address, text, sizeof(text));
-  const std::string host = text;
-  const std::string end = ":" + std::to_string(ntohs(port));
-  return family == AF_INET ? "ipv4:" + host + end : "ipv6:[" + host + "]" + end;
-}
-
-// "ipv4:127.0.0.1:50051", or "ipv6:[::1]:50051". Empty if it is gone.
-std::string PeerOf(int descriptor) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  if (address.ss_family == AF_INET) {
-    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
-    return PeerText(AF_INET, &ipv4.sin_addr, ipv4.sin_port);
-  }
-  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
-  // IPv4, at a port of IPv6: the last four bytes of "::ffff:127.0.0.1".
-  if (IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr)) {
-    return PeerText(AF_INET, &ipv6.sin6_addr.s6_addr[12], ipv6.sin6_port);
-  }
-  return PeerText(AF_INET6, &ipv6.sin6_addr, ipv6.sin6_port);
-}
-
 // gRPC writes an IPv6 address with its brackets escaped.
 std::string WithBrackets(std::string peer) {
   for (const auto& [escaped, bracket] : {std::pair{"%5B", "["}, std::pair{"%5D", "]"}}) {
@@ -52,16 +20,6 @@ std::string WithBrackets(std::string peer) {
     if (at != std::string::npos) peer.replace(at, 3, bracket);
   }
   return peer;
-}
-
-// Of a peer, which its port follows.
-std::string AddressOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
-
-uint64_t ReceivedBytes(int descriptor) {
-  tcp_info info = {};
-  socklen_t size = sizeof(info);
-  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
-  return info.tcpi_bytes_received;
 }
 
 }  // namespace
@@ -92,11 +50,9 @@ bool OpenConnections::Add(const File& connection, Clock::time_point now) {
       next_sweep_ = now + kBetweenSweeps;
     }
     if (counted_.size() < most) {
-      struct stat file = {};
-      if (fstat(connection.descriptor(), &file) != 0) return false;
-      std::string peer = watches ? PeerOf(connection.descriptor()) : "";
-      authenticated_.erase(peer);  // Of an earlier connection.
-      counted_.push_back({connection.descriptor(), file.st_dev, file.st_ino, std::move(peer)});
+      Peer peer = watches ? PeerOf(connection.descriptor()) : Peer();
+      authenticated_.erase(peer.name);  // Of an earlier connection.
+      counted_.push_back({SocketId::Of(connection.descriptor()), std::move(peer)});
       return true;
     }
     const uint64_t refused = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -110,31 +66,27 @@ bool OpenConnections::Add(const File& connection, Clock::time_point now) {
 }
 
 void OpenConnections::Sweep() {
-  std::erase_if(counted_, [](const Counted& counted) {
-    struct stat file = {};
-    return fstat(counted.descriptor, &file) != 0 || file.st_dev != counted.device ||
-           file.st_ino != counted.inode;
-  });
+  std::erase_if(counted_, [](const Counted& counted) { return !counted.socket.IsOpen(); });
   open_after_sweep_ = counted_.size();
   std::unordered_set<std::string> open;
   for (const Counted& counted : counted_) {
-    if (authenticated_.contains(counted.peer)) open.insert(counted.peer);
+    if (authenticated_.contains(counted.peer.name)) open.insert(counted.peer.name);
   }
   authenticated_ = std::move(open);
 }
 
-void OpenConnections::Start(Take take, bool close_flooding) {
+void OpenConnections::Start(Take take, bool reset_flooding) {
   take_ = std::move(take);
-  if (close_flooding) watcher_ = std::thread([this] { WatchForFloods(); });
+  if (reset_flooding) watcher_ = std::thread([this] { WatchForFloods(); });
 }
 
 void OpenConnections::Admit(int listening, File connection, Clock::time_point now) {
   if (!Add(connection, now)) return;
   if (watcher_.joinable()) {
-    std::string address = AddressOf(PeerOf(connection.descriptor()));
+    std::string network = PeerOf(connection.descriptor()).network;
     MutexLock lock(mutex_);
-    if (flooding_.contains(address)) {
-      waiting_.push_back({std::move(address), listening, std::move(connection)});
+    if (flooding_.contains(network)) {
+      waiting_.push_back({std::move(network), listening, std::move(connection)});
       return;
     }
   }
@@ -176,7 +128,7 @@ void OpenConnections::WatchForFloods() {
     if (is_above && report_ && now >= next_report) {
       next_report = now + kBetweenReports;
       report_("a flood of calls without a token: over " + std::to_string(kFloodCalls) +
-              " in a second; connections that make them are closed");
+              " in a second; connections that make them are reset");
     }
     Pace(now, is_flood);
     lock.Lock();
@@ -187,7 +139,6 @@ void OpenConnections::WatchForFloods() {
 
 void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
   std::vector<File> flooding;
-  std::vector<Waiting> admitted;
   {
     MutexLock lock(mutex_);
     if (is_flood) {
@@ -195,17 +146,23 @@ void OpenConnections::Pace(Clock::time_point now, bool is_flood) {
     } else {
       flooding_.clear();
     }
+  }
+  for (const File& connection : flooding) Reset(connection.descriptor());
+  std::vector<Waiting> admitted;
+  {
+    MutexLock lock(mutex_);
     admitted = Admitted(now);
   }
-  for (const File& connection : flooding) shutdown(connection.descriptor(), SHUT_RDWR);
   for (Waiting& each : admitted) take_(each.listening, std::move(each.connection));
 }
 
 std::vector<OpenConnections::Waiting> OpenConnections::Admitted(Clock::time_point now) {
+  std::erase_if(waiting_,
+                [](const Waiting& each) { return IsClosedByPeer(each.connection.descriptor()); });
   std::vector<Waiting> admitted;
   std::deque<Waiting> waiting;
   for (Waiting& each : waiting_) {
-    const auto found = flooding_.find(each.address);
+    const auto found = flooding_.find(each.network);
     if (found != flooding_.end() && now < found->second) {
       waiting.push_back(std::move(each));
       continue;
@@ -218,22 +175,16 @@ std::vector<OpenConnections::Waiting> OpenConnections::Admitted(Clock::time_poin
 }
 
 std::vector<File> OpenConnections::Flooding(Clock::time_point now) {
-  std::unordered_set<int> waiting;  // They have been read by nobody.
-  for (const Waiting& each : waiting_) waiting.insert(each.connection.descriptor());
   std::vector<File> flooding;
   for (const Counted& counted : counted_) {
-    if (authenticated_.contains(counted.peer) || waiting.contains(counted.descriptor) ||
-        ReceivedBytes(counted.descriptor) <= kUnauthenticatedBytes) {
+    if (authenticated_.contains(counted.peer.name) ||
+        ReceivedBytes(counted.socket.descriptor) <= kUnauthenticatedBytes) {
       continue;
     }
-    // gRPC may close the descriptor at any time, and the number may be another file's then.
-    File same(fcntl(counted.descriptor, F_DUPFD_CLOEXEC, 0));
-    struct stat file = {};
-    if (same.is_open() && fstat(same.descriptor(), &file) == 0 && file.st_dev == counted.device &&
-        file.st_ino == counted.inode) {
-      flooding.push_back(std::move(same));
-      flooding_.try_emplace(AddressOf(counted.peer), now + kAdmissionPeriod);
-    }
+    File same = counted.socket.Duplicate();
+    if (!same.is_open()) continue;
+    flooding.push_back(std::move(same));
+    flooding_.try_emplace(counted.peer.network, now + kAdmissionPeriod);
   }
   return flooding;
 }

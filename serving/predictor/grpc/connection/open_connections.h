@@ -3,8 +3,6 @@
 #ifndef EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_
 #define EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -21,6 +19,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mutex.h"
+#include "grpc/connection/tcp_connection.h"
 
 namespace embershard {
 
@@ -31,9 +30,9 @@ namespace embershard {
 // among them, and ends kFloodPeriod after the last such second. gRPC 1.51 has no bound for what it
 // reads ahead of them. During a flood:
 //   - A connection that has sent more than kUnauthenticatedBytes and has made no authenticated call
-//     is closed. Its address floods. A new client whose first message is that large may be closed
-//     with them, and connects again.
-//   - gRPC gets one new connection of an address that floods each kAdmissionPeriod, in their order.
+//     is reset, also while it waits. Its network floods. A new client whose first message is that
+//     large may be reset with them, and connects again.
+//   - gRPC gets one new connection of a network that floods each kAdmissionPeriod, in their order.
 //     The others wait, unread: the address may be a proxy's, with other clients behind it.
 class OpenConnections {
  public:
@@ -64,11 +63,11 @@ class OpenConnections {
   // Connections for which there was no room.
   uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
-  // Admit() calls `take` from now on. `close_flooding`: starts the thread that closes flooding
+  // Admit() calls `take` from now on. `reset_flooding`: starts the thread that resets flooding
   // connections, which calls `take` too. REQUIRES: called once, before the first Admit().
-  void Start(Take take, bool close_flooding);
+  void Start(Take take, bool reset_flooding);
 
-  // Gives the connection away if there may be one more, at once unless its address floods.
+  // Gives the connection away if there may be one more, at once unless its network floods.
   // Otherwise closes it.
   void Admit(int listening, File connection, Clock::time_point now) EXCLUDES(mutex_);
 
@@ -84,19 +83,17 @@ class OpenConnections {
 
  private:
   struct Counted {
-    int descriptor;
-    dev_t device;
-    ino_t inode;
-    std::string peer;  // As gRPC names it; empty unless flooding connections are closed.
+    SocketId socket;
+    Peer peer;  // Empty unless flooding connections are reset.
   };
   struct Waiting {
-    std::string address;
+    std::string network;
     int listening;
     File connection;
   };
   void Sweep() REQUIRES(mutex_);
   void WatchForFloods() EXCLUDES(mutex_);
-  // Closes connections and gives away those whose time has come. Not under the lock.
+  // Resets connections and gives away those whose time has come.
   void Pace(Clock::time_point now, bool is_flood) EXCLUDES(mutex_);
   std::vector<File> Flooding(Clock::time_point now) REQUIRES(mutex_);
   std::vector<Waiting> Admitted(Clock::time_point now) REQUIRES(mutex_);
@@ -115,11 +112,11 @@ class OpenConnections {
   size_t open_after_sweep_ GUARDED_BY(mutex_) = 0;
   Clock::time_point next_sweep_ GUARDED_BY(mutex_) = Clock::time_point::min();
   std::unordered_set<std::string> authenticated_ GUARDED_BY(mutex_);  // Peers.
-  // Addresses that flood, and when the next connection of each may be given away.
+  // Networks that flood, and when the next connection of each may be given away.
   std::unordered_map<std::string, Clock::time_point> flooding_ GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ GUARDED_BY(mutex_);  // Oldest first.
 
-  std::thread watcher_;  // Not started unless flooding connections are closed.
+  std::thread watcher_;  // Not started unless flooding connections are reset.
 };
 
 }  // namespace embershard
