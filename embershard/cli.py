@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -55,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return 141
     except (EmbershardError, OSError) as error:
-        _drop_output()
-        print(f"embershard {given.command}: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return _failed(given, error, f"{type(error).__name__}: {error}", 1)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in TRAINING_ONLY:
@@ -66,9 +65,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"embershard {given.command}: {needs}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
-        print(f"embershard {given.command}: {str(interrupt) or 'interrupted'}", file=sys.stderr)
-        return 128 + signals.number
-    return 0
+        return _failed(given, interrupt, str(interrupt) or "interrupted", 128 + signals.number)
+    return _end(given, 0)
+
+
+def _failed(given: argparse.Namespace, error: BaseException, said: str, status: int) -> int:
+    """Says why a command ends; of several ranks once."""
+    _drop_output()
+    if _is_rank(given):
+        for number in (signal.SIGINT, signal.SIGTERM):  # torchrun ends all ranks once one has.
+            signal.signal(number, signal.SIG_IGN)
+        said = given.ranks.last_words(error, said)
+    if said:
+        print(f"embershard {given.command}: {said}", file=sys.stderr)
+    return _end(given, status)
+
+
+def _end(given: argparse.Namespace, status: int) -> int:
+    """The exit status. A rank of several ends here: an interpreter that winds up would wait for
+    collectives that never end, or be aborted by their threads."""
+    if _is_rank(given):
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def _is_rank(given: argparse.Namespace) -> bool:
+    ranks = getattr(given, "ranks", None)
+    return ranks is not None and ranks.env is not None
 
 
 def _drop_output() -> None:

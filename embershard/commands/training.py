@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embershard.commands.triton import write_config
-from embershard.errors import InputError
+from embershard.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from embershard.data.registry import DataConfig
@@ -63,9 +63,18 @@ def add_train(commands: Any) -> None:
 
 def _train(given: argparse.Namespace) -> None:
     from embershard.malloc_options import set_malloc_options
+    from embershard.training.ranks import ranks_of_torchrun
+
+    set_malloc_options(os.environ)
+    with ranks_of_torchrun() as ranks:
+        given.ranks = ranks  # For the end of the process.
+        config, data = ranks.agree(lambda: _read(given), error=ConfigError)
+        _train_on(ranks, config, data, given)
+
+
+def _read(given: argparse.Namespace) -> tuple[RunConfig, DataConfig]:
     from embershard.training import read_config
     from embershard.training.config import AUTO
-    from embershard.training.ranks import ranks_of_torchrun
 
     config = read_config(given.config)
     data = config.data.at(given.data) if given.data else config.data
@@ -78,9 +87,7 @@ def _train(given: argparse.Namespace) -> None:
         if config.sharding.plan != AUTO:
             problem = f'expected "{AUTO}" with --plan-report, got {config.sharding.plan}'
             raise config.refusal("sharding", "plan", problem=problem)
-    set_malloc_options(os.environ)
-    with ranks_of_torchrun() as ranks:
-        _train_on(ranks, config, data, given)
+    return config, data
 
 
 def _show_plan(report: PlanReport, *, page: Path | None) -> None:

@@ -13,6 +13,8 @@ from embershard.jagged import JaggedTensor, KeyedJaggedTensor
 from embershard.kernels import permute_segments
 from embershard.modules.configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 
+ROW_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 class Bags(NamedTuple):
     """B bags of one feature; each one's vector is the sum of ``weights * table[rows]``."""
@@ -74,8 +76,8 @@ def _read_at_once(
     """None unless all lies on CPU, weights need no gradient, and each row that is looked up is in
     its table; -1 is not."""
     lookups = [(table, feature) for table in tables for feature in table.feature_names]
-    keys, rows = features.index_per_key(), features.values().long()
-    weights = features.weights_or_none() if is_weighted else None
+    keys, rows = features.index_per_key(), rows_in(features)
+    weights = weights_in(features) if is_weighted else None
     if (
         rows.device.type != "cpu"
         or len(keys) < len(features.keys())
@@ -131,6 +133,7 @@ def read_bags(
     rows, lengths = jagged.values(), jagged.lengths()
     weights = (rows >= 0).to(dtype)
     if is_weighted:
+        weights_in(features)
         given = jagged.weights_or_none()
         if given is None:
             raise InputError(f"feature {feature!r}: expected weights, got none")
@@ -150,11 +153,42 @@ def read_lists(features: KeyedJaggedTensor, feature: str, table: EmbeddingConfig
             f"feature {feature!r} of table {table.name!r}: expected it in the input, "
             f"got {features.keys()}"
         )
+    rows_in(features)
     jagged = features[feature]
     rows, lengths = jagged.values().long(), jagged.lengths().long()
     if rows.device.type == "cpu":
         _check_rows(rows, lengths, where=f"feature {feature!r}, table {table.name!r}", table=table)
     return JaggedTensor(rows, jagged.weights_or_none(), lengths)
+
+
+def rows_in(features: KeyedJaggedTensor) -> Tensor:
+    """int64 ``(total,)``: the values, which are rows of tables.
+
+    Raises:
+        InputError: values that are no integers, or of several numbers each.
+    """
+    values = features.values()
+    if values.dim() != 1 or values.dtype not in ROW_DTYPES:
+        raise InputError(
+            f"features {features.keys()}: values: expected integers of shape [total], got "
+            f"{values.dtype} of shape {list(values.shape)}"
+        )
+    return values.long()
+
+
+def weights_in(features: KeyedJaggedTensor) -> Tensor | None:
+    """``(total,)``: the weights. None: there are none.
+
+    Raises:
+        InputError: weights of several numbers each.
+    """
+    weights = features.weights_or_none()
+    if weights is not None and weights.dim() != 1:
+        raise InputError(
+            f"features {features.keys()}: weights: expected shape [total], got "
+            f"{list(weights.shape)}"
+        )
+    return weights
 
 
 def _check_rows(rows: Tensor, lengths: Tensor, *, where: str, table: EmbeddingConfig) -> None:

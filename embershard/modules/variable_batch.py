@@ -27,6 +27,11 @@ def pad_variable_batch(features: KeyedJaggedTensor) -> KeyedJaggedTensor:
             f"inverse_indices: expected a row for each of {features.keys()}, got {keys} and "
             f"shape {list(inverse.shape)}"
         )
+    if inverse.dim() != 2 or inverse.dtype not in (torch.int32, torch.int64):
+        raise InputError(
+            f"inverse_indices: expected int64 of 2 dimensions, got {inverse.dtype} of "
+            f"{inverse.dim()}"
+        )
     for key, stride in zip(features.keys(), strides, strict=True):
         row = inverse[keys.index(key)]
         if row.numel() and not 0 <= int(row.min()) <= int(row.max()) < stride:

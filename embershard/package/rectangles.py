@@ -49,14 +49,14 @@ class Fault(NamedTuple):
 def shard_fault(shard: Shard, *, rows: int, dim: int, devices: int) -> Fault | None:
     """Why a shard fits no table of ``(rows, dim)`` on so many devices. None: it fits."""
     for field, span, end in (("rows", shard.rows, rows), ("columns", shard.columns, dim)):
-        if not span[0] < span[1] <= end:
+        if not 0 <= span[0] < span[1] <= end:
             return Fault(field, f"a span of 0 .. {end}", list(span))
     first, end = shard.columns
     if first % DIM_MULTIPLE or (end % DIM_MULTIPLE and end != dim):
         expected = f"multiples of {DIM_MULTIPLE}, or {dim} at the end"
         return Fault("columns", expected, list(shard.columns))
     for place, device in enumerate(shard.devices):
-        if device >= devices:
+        if not 0 <= device < devices:
             return Fault(f"devices.{place}", f"0 .. {devices - 1}", device)
         if device in shard.devices[:place]:
             return Fault("devices", "distinct devices", list(shard.devices))

@@ -184,7 +184,7 @@ class EmbeddingShardingPlanner:
         def build() -> str:
             return self.plan(module, sharders).to_json() if dist.get_rank(group) == 0 else ""
 
-        text = [agree(group, build, lambda _: "")]
+        text = [agree(group, build, lambda _: ())]
         dist.broadcast_object_list(text, group=group, group_src=0)
         return ShardingPlan.from_json(text[0])
 

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.metadata import (
 
 from embershard.errors import DataError
 from embershard.sharding.block_planners import Block, BlockLoadPlanner, BlockSavePlanner
+from embershard.sharding.checked_reader import CheckedReader
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
@@ -113,7 +114,7 @@ def read_blocks(
         with _quiet():
             state_dict_loader.load(
                 {},
-                storage_reader=FileSystemReader(folder),
+                storage_reader=CheckedReader(folder),
                 planner=BlockLoadPlanner(list(blocks), after_chunk),
                 process_group=group,
                 no_dist=group is None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -15,6 +17,8 @@ from embershard.errors import EmbershardError, InputError
 Built = TypeVar("Built")
 
 TIMEOUT = timedelta(minutes=5)
+LINE_CHARACTERS = 300
+"""Of a difference between ranks, in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,9 @@ class ShardingEnv:
 
     output_group: Any
     """Of vectors on their way back, and of their gradients."""
+
+    checkpoint_group: Any = None
+    """Of ``AsyncStateWriter``, in gloo: what its thread sends must not meet the rest."""
 
     local_size: int | None = None
     """Ranks of a host, if hosts add up partial sums before they send them. None: they do not."""
@@ -57,11 +64,10 @@ class ShardingEnv:
         Raises:
             InputError: ``local_size`` does not divide the number of ranks.
         """
+        backends = [dist.get_backend(pg), dist.get_backend(pg), "gloo"]
         groups = [
-            dist.new_group(
-                dist.get_process_group_ranks(pg), timeout=timeout, backend=dist.get_backend(pg)
-            )
-            for _ in range(2)
+            dist.new_group(dist.get_process_group_ranks(pg), timeout=timeout, backend=backend)
+            for backend in backends
         ]
         world_size = dist.get_world_size(pg)
         if local_size is None:
@@ -77,6 +83,7 @@ class ShardingEnv:
             process_group=pg,
             input_group=groups[0],
             output_group=groups[1],
+            checkpoint_group=groups[2],
             local_size=local_size if has_hosts else None,
             cross_group=_cross_group(pg, local_size, timeout) if has_hosts else None,
         )
@@ -106,7 +113,7 @@ def _cross_group(pg: Any, local_size: int, timeout: timedelta) -> Any:
 def agree(
     group: Any,
     build: Callable[[], Built],
-    digest: Callable[[Built], str],
+    describe: Callable[[Built], Sequence[str]],
     *,
     error: type[EmbershardError] = InputError,
     what: str = "plan and tables",
@@ -116,19 +123,20 @@ def agree(
     Args:
         group: the ranks.
         build: may raise.
-        digest: of what was built; equal where it is the same.
+        describe: lines of what was built; equal if it is the same.
         error: what to raise.
         what: is built, for the message.
 
     Raises:
-        InputError: building failed on some rank, or digests differ: the same message on every
+        InputError: building failed on some rank, or the lines differ: the same message on every
             rank, with the rank named. Of the type ``error``.
     """
     built: Built | None = None
     failure: Exception | None = None
     try:
         built = build()
-        said = (digest(built), "")
+        lines = list(describe(built))
+        said = (hashlib.sha256("\n".join(lines).encode()).hexdigest(), "")
     except Exception as problem:
         failure, said = problem, ("", str(problem) or type(problem).__name__)
     everyone: list[tuple[str, str]] = [said] * dist.get_world_size(group)
@@ -136,14 +144,25 @@ def agree(
     for rank, (_, message) in enumerate(everyone):
         if message:
             raise error(f"rank {rank}: {message}") from failure
+    assert built is not None
     for rank, (value, _) in enumerate(everyone):
         if value != everyone[0][0]:
             raise error(
-                f"rank {rank}: expected the {what} of rank 0 ({everyone[0][0]}), "
-                f"got others ({value})"
+                f"rank {rank}: expected the {what} of rank 0: {_differing(group, rank, lines)}"
             )
-    assert built is not None
     return built
+
+
+def _differing(group: Any, rank: int, lines: list[str]) -> str:
+    """The first line in which a rank differs from rank 0, on every rank."""
+    both: list[list[str]] = []
+    for source in (0, rank):
+        box = [lines]
+        dist.broadcast_object_list(box, group=group, group_src=source)
+        both.append(box[0])
+    pairs = zip_longest(*both, fillvalue="nothing")
+    expected, got = next((a, b) for a, b in pairs if a != b)
+    return f"{expected:.{LINE_CHARACTERS}}, got {got:.{LINE_CHARACTERS}}"
 
 
 def from_rank_0(

@@ -68,7 +68,7 @@ class DistributedModelParallel(nn.Module):
                 EmbeddingCollectionSharder(),
                 FeatureProcessedEmbeddingBagCollectionSharder(),
             ]
-        settings = f"{seed} {count_accesses}"
+        settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)
         for path, sharder in chosen.items():
             collection = module.get_submodule(path)
@@ -219,4 +219,4 @@ class _DenseGradients:
         parts = torch.split(values, [each.numel() for each in self._parameters])
         for parameter, part, count in zip(self._parameters, parts, present.tolist(), strict=True):
             if count:
-                parameter.grad = part.view_as(parameter)
+                parameter.grad = part.view_as(parameter).to(parameter.dtype)

@@ -12,7 +12,7 @@ from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.kernels import permute_segments
 from embershard.modules import EmbeddingConfig
-from embershard.modules.bags import read_lists
+from embershard.modules.bags import read_lists, rows_in, weights_in
 from embershard.modules.position_weights import check_positions, positions_of
 from embershard.modules.variable_batch import pad_variable_batch
 from embershard.sharding.layout import Layout
@@ -85,6 +85,9 @@ class Sorter:
         if not isinstance(features, KeyedJaggedTensor):
             got = type(features).__name__
             raise InputError(f"features: expected a KeyedJaggedTensor, got {got}")
+        for name, tensor in (("values", features.values()), ("lengths", features.lengths())):
+            if tensor.device.type != "cpu":
+                raise InputError(f"features: {name}: expected them on cpu, got {tensor.device}")
         features = pad_variable_batch(features)
         for table in self._replicated:
             for feature in table.feature_names:
@@ -136,7 +139,7 @@ class Sorter:
     def _select(self, features: KeyedJaggedTensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """int64 ids, int64 lengths ``(lookups, B)`` and weights, lookup after lookup."""
         is_read = self._is_weighted and self._max_lengths is None
-        weights = features.weights_or_none() if is_read else None
+        weights = weights_in(features) if is_read else None
         if is_read and weights is None:
             raise InputError(f"features {features.keys()}: expected weights, got none")
         if weights is not None and weights.requires_grad:
@@ -155,7 +158,7 @@ class Sorter:
         if lengths.numel() and int(lengths.min()) < 0:
             raise InputError(f"lengths: expected at least 0, got {int(lengths.min())}")
         features.length_per_key()  # Raises unless the lengths sum to the number of values.
-        ids = features.values().long()
+        ids = rows_in(features)
         weights = None if weights is None else weights.float()
         if features.keys() != self._features:
             order = torch.tensor([keys[name] for name in self._features], dtype=torch.int32)

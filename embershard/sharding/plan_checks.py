@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +38,7 @@ def chosen_sharders(
     return agree(
         env.process_group,
         lambda: _checked(module, plan, sharders, env.world_size),
-        lambda found: _digest(module, plan, found, settings),
+        lambda found: _lines(module, plan, found, settings),
     )
 
 
@@ -50,6 +49,8 @@ def _checked(
     world_size: int,
 ) -> dict[str, Sharder]:
     """The sharder of each collection in the plan, by path."""
+    if not isinstance(plan, ShardingPlan):
+        raise InputError(f"plan: expected a ShardingPlan, got {type(plan).__name__}")
     modules = dict(module.named_modules())
     chosen = dict[str, Sharder]()
     for path, cut in plan.plan.items():
@@ -75,26 +76,29 @@ def _is_within(path: str, outer: str) -> bool:
     return path.startswith(f"{outer}." if outer else "")
 
 
-def _digest(
+def _lines(
     module: nn.Module,
     plan: ShardingPlan,
     chosen: Mapping[str, Sharder],
     settings: str,
-) -> str:
+) -> list[str]:
     """Equal on ranks that train together."""
-    said = [plan.to_json(), settings]
+    said = [settings]
     for path, sharder in sorted(chosen.items()):
         collection: Any = module.get_submodule(path)
-        tables = tables_of(collection)
-        for table in tables:
-            said.append(f"{table.name} {table.num_embeddings} {table.embedding_dim}")
-            said.append(f"{table.feature_names} {getattr(table, 'pooling', None)}")
-        said.append(type(collection).__name__)
-        said.append(f"weighted={getattr(collection, 'is_weighted', bool)()}")
-        said.append(str(sharder.comms))
-        said.append(str(sharder.optimizers(collection, plan.plan[path], where=path)))
+        where = f"module {path!r}: {type(collection).__name__}"
+        said.append(f"{where}: is_weighted={getattr(collection, 'is_weighted', bool)()}")
+        said.append(f"{where}: {sharder.comms}")
+        optimizers = sharder.optimizers(collection, plan.plan[path], where=path)
+        for table in tables_of(collection):
+            at = f"module {path!r}: table {table.name!r}"
+            pooling = getattr(table, "pooling", None)
+            said.append(f"{at}: {table.num_embeddings} x {table.embedding_dim} {table.data_type}")
+            said.append(f"{at}: features {table.feature_names}, pooling {pooling}")
+            said.append(f"{at}: {optimizers.get(table.name)}")
+            said.append(f"{at}: {plan.plan[path][table.name].model_dump_json()}")
     said += [
-        f"{name} {tuple(each.shape)} {each.requires_grad}"
-        for name, each in module.named_parameters()
+        f"{name}: {each.dtype} {tuple(each.shape)}, requires_grad={each.requires_grad}"
+        for name, each in [*module.named_parameters(), *module.named_buffers()]
     ]
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:12]
+    return said

@@ -41,7 +41,8 @@ IDS = "ids"
 SAMPLES = "samples.safetensors"
 STATE = "state"
 TRAINING = "training.json"
-PARTIAL = ".partial"
+PARTIAL, REPLACED = ".partial", ".old"
+"""End of the names of folders that are being written, and of those that are on their way out."""
 
 
 class _Part(BaseModel):
@@ -233,7 +234,7 @@ def move_checkpoint(partial: Path, path: Path) -> None:
     """Into place; what was there leaves whole, before and after which a reader finds all or
     nothing."""
     if path.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=REPLACED, dir=path.parent))
         os.rename(path, old)  # Onto an empty folder, which rename(2) replaces.
         os.rename(partial, path)
         shutil.rmtree(old)

@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from embershard.errors import InputError
+from embershard.errors import EmbershardError, InputError
 from embershard.sharding import ShardingEnv
-from embershard.sharding.environment import TIMEOUT, from_rank_0
+from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
+from embershard.training.rank_messages import LostRankError, lost_rank, said_once
 
 Loaded = TypeVar("Loaded")
 
@@ -41,6 +42,9 @@ class Ranks:
     """Of the torchrun that started this rank: the same after it restarts the ranks, another in any
     other job. None: no torchrun."""
 
+    store: Store | None = None
+    """Of these ranks alone, apart from those that torchrun started before a restart."""
+
     @property
     def rank(self) -> int:
         """Of this process."""
@@ -55,8 +59,8 @@ class Ranks:
         """Load on rank 0, then on the others, which find its download.
 
         Raises:
-            InputError: rank 0 cannot load: the same message on every rank. A process alone raises
-                what ``load`` does.
+            InputError: some rank cannot load: the same message on every rank. A process alone
+                raises what ``load`` does.
         """
         if self.env is None:
             return load()
@@ -67,20 +71,53 @@ class Ranks:
             found = load()
 
         from_rank_0(self.env.process_group, first)
-        return load() if found is None else found
+        return self.agree(lambda: load() if found is None else found)
+
+    def agree(
+        self, build: Callable[[], Loaded], *, error: type[EmbershardError] = InputError
+    ) -> Loaded:
+        """Build something on every rank, which need not be the same.
+
+        Raises:
+            InputError: some rank cannot: the same message on every rank, of the type ``error``. A
+                process alone raises what ``build`` does.
+        """
+        if self.env is None:
+            return build()
+        return agree(self.env.process_group, build, lambda _: (), error=error)
+
+    def last_words(self, error: BaseException, said: str) -> str | None:
+        """What this rank prints before it ends: see ``said_once``."""
+        if self.env is None or self.store is None:
+            return said
+        is_lost = isinstance(error, LostRankError)
+        return said_once(
+            self.store,
+            self.env.rank,
+            self.env.world_size,
+            str(error) if is_lost else said,
+            is_lost=is_lost,
+        )
 
 
 @contextmanager
 def ranks_of_torchrun() -> Iterator[Ranks]:
-    """The ranks that torchrun started, over gloo; a process alone without torchrun."""
+    """The ranks that torchrun started, over gloo; a process alone without torchrun.
+
+    Raises:
+        LostRankError: a collective failed in the block.
+    """
     if LAUNCHED not in os.environ:
         yield Ranks(env=None, job=None)
         return
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
     dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    yield Ranks(env=ShardingEnv.from_process_group(dist.group.WORLD), job=_job())
-    dist.destroy_process_group()  # After a failure the process ends, without waiting for others.
+    try:
+        yield Ranks(env=ShardingEnv.from_process_group(dist.group.WORLD), job=_job(), store=own)
+        dist.destroy_process_group()  # Not after a failure: it waits for collectives.
+    except RuntimeError as error:
+        raise lost_rank(error) or error from error
 
 
 def _job() -> str:
@@ -103,8 +140,14 @@ def _meet(store: Store, rank: int, world_size: int) -> str:
     if rank == 0:
         store.set(OFFER, mine)
         answers = [f"{mine}/{other}" for other in range(1, world_size)]
-        if answers:
-            store.wait(answers, TIMEOUT)
+        # Not Store.wait, in which no signal ends the process.
+        while answers and not store.check(answers) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        if missing := [key for key in answers if not store.check([key])]:
+            ranks = ", ".join(key.partition("/")[2] for key in missing)
+            raise InputError(
+                f"rank 0: expected ranks {ranks} to start within {TIMEOUT}, they did not"
+            )
         store.set(f"{mine}/all", " ".join(store.get(key).decode() for key in answers))
         return mine
     while time.monotonic() < deadline:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from pydantic import BaseModel, ConfigDict
 from torch import nn
 
@@ -23,6 +22,7 @@ from embershard.sharding.block_planners import Block
 from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import (
     PARTIAL,
+    REPLACED,
     STATE,
     TRAINING,
     Contents,
@@ -75,10 +75,8 @@ class LastCheckpoints:
         self._folder, self._keep, self._trained = folder / LAST, keep, trained
         self._rank = 0 if env is None else env.rank
         self._group = None if env is None else env.process_group
-        own: Any = None
-        if env is not None:  # The thread's collectives must not meet those of training.
-            own = dist.new_group(dist.get_process_group_ranks(env.process_group), backend="gloo")
-        self._writer = AsyncStateWriter(own)
+        self._writer = AsyncStateWriter(None if env is None else env.checkpoint_group)
+        self._partial: Path | None = None
         self.best_step = 0
         """That a run needs which resumes from the latest checkpoint. Of use on rank 0."""
 
@@ -94,6 +92,7 @@ class LastCheckpoints:
         partial = start_checkpoint(
             path, contents, training=state.model_dump_json(indent=1) + "\n", group=self._group
         )
+        self._partial = partial
         blocks = state_blocks(
             self._trained.model, optimizer=self._trained.optimizer, group=self._group
         )
@@ -136,8 +135,9 @@ class LastCheckpoints:
     def clear_partial(self) -> None:
         """Delete what a killed run left behind."""
         for folder in (self._folder, self._folder.parent):
-            for path in folder.glob(f".*{PARTIAL}"):
-                shutil.rmtree(path)
+            for ending in (PARTIAL, REPLACED):
+                for path in folder.glob(f".*{ending}"):
+                    shutil.rmtree(path)
 
     def wait(self) -> None:
         """Wait until all is written.
@@ -148,8 +148,10 @@ class LastCheckpoints:
         self._writer.wait()
 
     def close(self) -> None:
-        """Wait until all is written, or cannot be."""
+        """Wait until all is written, or cannot be; nothing is left of what cannot."""
         self._writer.close()
+        if self._rank == 0 and self._partial is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)  # Published, it has another name.
 
     def _publish(self, partial: Path, path: Path, state: RunState) -> None:
         if self._rank == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from embershard.data.base import Dataset
@@ -49,7 +48,7 @@ def begin(
         agree(
             group,
             lambda: (read_plan(config),),
-            lambda _: _digest(config, dataset),
+            lambda _: _lines(config, dataset),
             what="configuration and data",
             error=ConfigError,
         )
@@ -69,11 +68,15 @@ def keep_job(config: RunConfig, job: str) -> None:
     (folder / JOB).write_text(job, encoding="utf-8")
 
 
-def _digest(config: RunConfig, dataset: Dataset) -> str:
+def _lines(config: RunConfig, dataset: Dataset) -> list[str]:
     """Equal on ranks that train together."""
-    splits = (dataset.train, dataset.valid, dataset.test)
-    said = [config.model_dump_json(), str([len(split.labels) for split in splits])]
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:12]
+    keys = [
+        f"{name}.{key} = {value!r}"
+        for name, section in config.model_dump(mode="json").items()
+        for key, value in section.items()
+    ]
+    splits = {"train": dataset.train, "valid": dataset.valid, "test": dataset.test}
+    return keys + [f"{len(each.labels)} {name} examples" for name, each in splits.items()]
 
 
 def _last_in_folder(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -78,6 +79,7 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         ConfigError: settings that fit neither each other nor the data; with file and line.
         InputError: examples that cannot be looked up.
     """
+    _check_splits(config, dataset)
     train = to_rows(dataset.train)
     _check(config, train, env)
     name, seed = config.model.name, config.training.seed
@@ -126,6 +128,16 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         plan=plan,
         planner=planner,
     )
+
+
+def _check_splits(config: RunConfig, dataset: Dataset) -> None:
+    for name in ("train", "valid", "test"):
+        labels = getattr(dataset, name).labels
+        kinds = {0.0, 1.0} if name != "train" else set[float]()  # Those an AUC is made of.
+        if not len(labels) or not kinds <= set(np.unique(labels).tolist()):
+            problem = f"expected examples with labels 0 and 1 in the {name} split, got "
+            got = f"{len(labels)} examples of mean {labels.mean()}" if len(labels) else "none"
+            raise config.refusal("data", problem=problem + got)
 
 
 def _check(config: RunConfig, train: RowExamples, env: ShardingEnv | None) -> None:

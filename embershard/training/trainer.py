@@ -7,11 +7,12 @@ from collections.abc import Callable
 import torch
 
 from embershard.data.base import Dataset
-from embershard.errors import DataError
+from embershard.errors import ConfigError, DataError
 from embershard.planner import PlanReport
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import from_rank_0
 from embershard.training.config import RunConfig
+from embershard.training.folder_lock import FolderLock
 from embershard.training.progress import TrainingProgress, TrainingResult
 from embershard.training.run import Run
 from embershard.training.run_folder import begin, keep_job
@@ -53,28 +54,34 @@ def train(
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
     last = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
-    if config.training.threads:
-        torch.set_num_threads(config.training.threads)
-    setup = set_up(config, dataset, env)
-    if setup.planner is not None and planned is not None:
-        planned(setup.planner.report)
-    run = Run(setup, progress)
     group = None if env is None else env.process_group
+    lock = FolderLock(config)
+    run: Run | None = None
     try:
-        if last is not None:
-            run.resume(*last)
-        else:
-            run.clear()
-        if job is not None:  # Only now: what the folder holds is of this run.
-            from_rank_0(group, lambda: keep_job(config, job), error=DataError)
-        run.fit()
-        return run.finish()
+        try:
+            from_rank_0(group, lock.take, error=ConfigError)
+            if config.training.threads:
+                torch.set_num_threads(config.training.threads)
+            setup = set_up(config, dataset, env)
+            if setup.planner is not None and planned is not None:
+                planned(setup.planner.report)
+            run = Run(setup, progress)
+            if last is not None:
+                run.resume(*last)
+            else:
+                run.clear()
+            if job is not None:  # Only now: what the folder holds is of this run.
+                from_rank_0(group, lambda: keep_job(config, job), error=DataError)
+            run.fit()
+            return run.finish()
+        finally:
+            if run is not None:
+                run.close()
+            lock.release()
     except KeyboardInterrupt:
-        kept = run.best_checkpoint
+        kept = run.best_checkpoint if run is not None else None
         raise KeyboardInterrupt(
             f"interrupted; the best so far is kept in {kept}"
             if kept
             else "interrupted; nothing kept"
         ) from None
-    finally:
-        run.close()

@@ -154,6 +154,31 @@ def bad_plan(env, case, plans):
     return ""
 
 
+def bad_model(env, case, plan):
+    """What building raises with a buffer that has another size on each rank."""
+    model = nn.ModuleDict({"sparse": collection_of(case)})
+    model.register_buffer("norm", torch.zeros(2 + env.rank))
+    sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})]
+    try:
+        DistributedModelParallel(model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def gradients_of_two_types(env, case, plan):
+    """Of a parameter of each type, whose gradient on a rank is its number."""
+    model = nn.ModuleDict({"sparse": collection_of(case)})
+    for name, dtype in (("bf16", torch.bfloat16), ("fp64", torch.float64)):
+        model.register_parameter(name, nn.Parameter(torch.zeros(2, dtype=dtype)))
+    sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})]
+    parallel = DistributedModelParallel(
+        model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders
+    )
+    ((parallel.module.bf16.sum() + parallel.module.fp64.sum()) * env.rank).backward()
+    return parallel.module.bf16.grad, parallel.module.fp64.grad
+
+
 class TwoCollections(nn.Module):
     """Two collections of the same tables; a dense parameter, and one that is not used."""
 

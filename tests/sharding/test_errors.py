@@ -18,9 +18,10 @@ from embershard.sharding import (
 )
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from tests.cases import cases
-from tests.sharding.cases import bad_batch, bad_plan, collection_of, plan_of
+from tests.sharding.cases import bad_batch, bad_model, bad_plan, collection_of, plan_of
 from tests.sharding.reference import make_case
 
+NAMES = ["u", "v", "i", "v2"]
 CASE = make_case(2, sizes=[3, 3], steps=1)
 
 
@@ -43,6 +44,27 @@ CASE = make_case(2, sizes=[3, 3], steps=1)
             ),
             "rank 1: lengths: expected at least 0, got -1",
         ),
+        "ids-that-are-no-integers": (
+            KeyedJaggedTensor(NAMES, torch.ones(4), lengths=torch.ones(4).long()),
+            f"rank 1: features {NAMES}: values: expected integers of shape [total], got "
+            "torch.float32 of shape [4]",
+        ),
+        "another-device": (
+            KeyedJaggedTensor(
+                NAMES, torch.ones(4, device="meta").long(), lengths=torch.ones(4).long()
+            ),
+            "rank 1: features: values: expected them on cpu, got meta",
+        ),
+        "inverse-indices-of-one-dimension": (
+            KeyedJaggedTensor(
+                NAMES,
+                torch.ones(5).long(),
+                lengths=torch.ones(5).long(),
+                stride_per_key_per_rank=[[1], [2], [1], [1]],
+                inverse_indices=(NAMES, torch.zeros(4).long()),
+            ),
+            "rank 1: inverse_indices: expected int64 of 2 dimensions, got torch.int64 of 1",
+        ),
     },
 )
 def test_a_bad_batch_on_one_rank_is_one_message_on_all(workers, batch, message):
@@ -54,7 +76,27 @@ def test_ranks_with_different_plans_are_refused(workers):
     plans = [plan_of(CASE, table_wise(0)), plan_of(CASE, table_wise(1))]
     found = workers.run(2, bad_plan, CASE, plans)
     assert found[0] == found[1]
-    assert found[0].startswith("rank 1: expected the plan and tables of rank 0 (")
+    assert found[0].startswith(
+        "rank 1: expected the plan and tables of rank 0: module 'sparse': table 'users': "
+    )
+    first, second = found[0].split(", got module 'sparse': table 'users': ")
+    assert first.endswith('"devices":[0]}]}')
+    assert second.endswith('"devices":[1]}]}')
+
+
+def test_a_model_that_differs_on_one_rank_is_refused(workers):
+    found = workers.run(2, bad_model, CASE, plan_of(CASE, table_wise(0)))
+    message = (
+        "rank 1: expected the plan and tables of rank 0: norm: torch.float32 (2,), "
+        "requires_grad=False, got norm: torch.float32 (3,), requires_grad=False"
+    )
+    assert found == [message, message]
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_plan_names_ranks_that_there_are(rank):
+    with pytest.raises(InputError, match=rf"shards.0.ranks.0: expected 0 .. 1, got {rank}"):
+        plan_of(CASE, table_wise(rank))
 
 
 def test_a_plan_that_does_not_fit_on_one_rank_is_refused_on_all(workers):

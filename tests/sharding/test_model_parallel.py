@@ -10,6 +10,7 @@ from tests.sharding.cases import (
     bad_batch_in_step,
     exchanges_of_arguments,
     gradient_after_failed_backward,
+    gradients_of_two_types,
     plan_of,
     train_both_kinds,
     train_model,
@@ -61,6 +62,12 @@ def test_dense_gradients_are_means_over_the_ranks(workers):
         for _, averaged, unused in gradients:
             torch.testing.assert_close(averaged, expected)
             assert unused is None
+
+
+def test_averaged_gradients_have_the_types_of_their_parameters(workers):
+    for half, double in workers.run(2, gradients_of_two_types, CASE, PLANS[0]):
+        torch.testing.assert_close(half, torch.full((2,), 0.5, dtype=torch.bfloat16))
+        torch.testing.assert_close(double, torch.full((2,), 0.5, dtype=torch.float64))
 
 
 def test_gradients_are_averaged_after_a_backward_pass_that_failed(workers):

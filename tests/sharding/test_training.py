@@ -49,8 +49,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(workers, on_2_ran
         assert same(state, weights)
 
 
+def test_a_run_on_2_ranks_resumes_on_1(workers, tmp_path):
+    folder = tmp_path / "run"
+    assert workers.run(2, train_stopped, folder, "row_wise") == [None, None]
+    ((result, _),) = workers.run(1, train_resumed, folder, "row_wise")
+    whole = train(sharded_config(tmp_path / "one", "row_wise", dense_optimizer="adam"), dataset())
+    assert result.steps == whole.steps
+    assert result.test.auc == pytest.approx(whole.test.auc, abs=1e-3)
+
+
 def test_an_automatic_plan_is_one_plan_on_all_ranks_and_is_reported_on_rank_0(workers, tmp_path):
-    # Before runs on one rank: process groups of later runs are named by how many a rank has made.
     (result, report), (other, silent) = workers.run(2, train_planned, tmp_path / "run", {})
     assert (result.valid, result.test) == (other.valid, other.test)
     assert silent is None
@@ -71,15 +79,6 @@ def train_resumed(env, folder, kind):
     return train_run(env, folder, kind, resume=True)
 
 
-def test_a_run_on_2_ranks_resumes_on_1(workers, tmp_path):
-    folder = tmp_path / "run"
-    assert workers.run(2, train_stopped, folder, "row_wise") == [None, None]
-    ((result, _),) = workers.run(1, train_resumed, folder, "row_wise")
-    whole = train(sharded_config(tmp_path / "one", "row_wise", dense_optimizer="adam"), dataset())
-    assert result.steps == whole.steps
-    assert result.test.auc == pytest.approx(whole.test.auc, abs=1e-3)
-
-
 def train_stopped(env, folder, kind):
     return train_run(env, folder, kind, stop_at=38)
 
@@ -95,8 +94,14 @@ def test_the_last_checkpoints_stay_beside_the_best(on_2_ranks):
 
 def test_a_rank_with_another_configuration_is_one_message_on_all(workers, tmp_path):
     first, second = workers.run(2, train_other_seed, tmp_path / "run")
-    assert first == second
-    assert first.startswith("rank 1: expected the configuration and data of rank 0")
+    assert (
+        first
+        == second
+        == (
+            "rank 1: expected the configuration and data of rank 0: training.seed = 0, "
+            "got training.seed = 1"
+        )
+    )
 
 
 def train_other_seed(env, folder):

@@ -96,11 +96,12 @@ def _env(world_size, rank, timeout):
 
     from embershard.sharding import ShardingEnv
 
-    groups = [dist.new_group(list(range(world_size)), timeout=timeout) for _ in range(3)]
+    groups = [dist.new_group(list(range(world_size)), timeout=timeout) for _ in range(4)]
     return ShardingEnv(
         world_size=world_size,
         rank=rank,
         process_group=groups[0],
         input_group=groups[1],
         output_group=groups[2],
+        checkpoint_group=groups[3],
     )

@@ -171,6 +171,14 @@ def truncate(name):
     return damage
 
 
+def flip_bit_of_weights(path):
+    (file,) = path.glob("state/*.distcp")
+    (weight, *_) = load_checkpoint(path).module.state_dict().values()
+    data = bytearray(file.read_bytes())
+    data[data.index(weight.numpy().tobytes()[:64])] ^= 1
+    file.write_bytes(data)
+
+
 def set_rows(document):
     document["model"]["arguments"]["tables"][0]["num_embeddings"] = 5
 
@@ -214,6 +222,10 @@ def set_rows(document):
         "weights": (
             truncate("state/*.distcp"),
             "state: expected the model's weights, got [A-Za-z]+Error: [^\n]+$",
+        ),
+        "weights-bit-flipped": (
+            flip_bit_of_weights,
+            r"state: .*__0_0.distcp: bytes that do not have their checksum",
         ),
         "weights-empty": (
             lambda p: next(p.glob("state/*.distcp")).write_bytes(b""),

@@ -56,7 +56,7 @@ def without_likes(data):
     {
         "id-dropout": ({"id_dropout": {"nobody": 0.5}}, DATA, "'training.id_dropout.nobody'"),
         "counts-alone": ({"count_accesses": True}, DATA, "'training.count_accesses'"),
-        "labels": ({}, without_likes(DATA), "labels: expected both 0 and 1, got a mean of 0"),
+        "labels": ({}, without_likes(DATA), "the test split, got 50 examples of mean 0.0"),
     },
 )
 def test_refuses_what_a_run_refuses(settings, data, message, tmp_path):

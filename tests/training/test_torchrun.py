@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,14 +52,19 @@ last_every_steps = 20
 STEPS = 250
 
 
-def start(folder, *options, train=()):
+def start(folder, *options, train=(), rank_1_adds=""):
     """torchrun with options, two ranks, in a process group of its own."""
     folder.mkdir(exist_ok=True)
-    file = folder / "run.toml"
-    file.write_text(FILE.format(folder=folder / "run"))
+    file, text = folder / "run.toml", FILE.format(folder=folder / "run")
+    file.write_text(text)
+    command = [sys.executable, "-m", "embershard", "train", str(file), *train]
+    if rank_1_adds:
+        (folder / "run.toml.1").write_text(text + rank_1_adds)
+        (folder / "run.toml.0").symlink_to(file)
+        command = ["sh", "-c", f'exec {shlex.join(command)}."$RANK"']
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
     return subprocess.Popen(
-        [sys.executable, *launch, "-m", "embershard", "train", str(file), *train],
+        [sys.executable, *launch, "--no-python", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -137,6 +143,7 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
     said = finish(process)
     assert process.returncode == 0, said
     assert "exitcode: -9" in said
+    assert "rank 0: a collective failed; rank 1 ended or did not enter it" in said
     (best,) = re.findall(r"checkpoint +\S+/run/(\d+)", expected)
     assert re.findall(r"checkpoint +\S+/run/(\d+)", said) == [best]
     states = [
@@ -149,6 +156,14 @@ def test_a_run_whose_rank_is_killed_resumes_and_ends_with_the_same_weights(unint
     ]
     assert counts[0].keys() == counts[1].keys()
     assert all(torch.equal(counts[0][name], counts[1][name]) for name in counts[0])
+
+
+def test_a_configuration_that_one_rank_cannot_read_ends_all_with_one_message(tmp_path):
+    process = start(tmp_path / "unread", rank_1_adds="[data]")
+    said = finish(process)
+    assert process.returncode != 0
+    assert said.count("rank 1: ") == said.count("Cannot declare ('data',) twice") == 1, said
+    assert "exitcode: -" not in said  # Rank 0 ends by itself.
 
 
 def with_unknown_ids():
@@ -205,7 +220,7 @@ def test_a_restart_keeps_the_checkpoints_of_an_earlier_job(tmp_path):
     *attempts, _ = said.split("failed (exitcode: 1)")  # torchrun logs it once an attempt.
     assert len(attempts) == 2, said
     for attempt in attempts:
-        assert "holds checkpoints of an earlier run (120, last/120)" in attempt, said
+        assert attempt.count("holds checkpoints of an earlier run (120, last/120)") == 1, said
     assert sorted(kept.rglob("*")) == before
 
 
@@ -218,6 +233,7 @@ def test_a_stopped_run_leaves_no_process(tmp_path, signaled):
     process.send_signal(signaled)
     said = finish(process)
     assert process.returncode != 0, said
+    assert said.count("interrupted; ") == 1, said
     assert not any(is_running(pid) for pid in ranks.values())
 
 

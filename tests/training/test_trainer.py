@@ -1,8 +1,10 @@
 """A run: it learns, repeats itself, keeps the best, and looks at the test split once."""
 
+import errno
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,10 +16,12 @@ from embershard.training import (
     evaluate_logits,
     load_checkpoint,
     read_config,
+    resuming,
     score,
     train,
 )
 from embershard.training import run as run_module
+from embershard.training.folder_lock import FolderLock
 from embershard.training.parts import model_arguments, set_learning_rates
 from tests.cases import cases
 from tests.oracles import share_of_ordered_pairs
@@ -251,6 +255,50 @@ def test_a_restart_replaces_only_checkpoints_of_its_own_job(tmp_path):
     assert contents(tmp_path) == before
     again = train(config(tmp_path, epochs=1, evaluate_every_steps=100), DATA, job="a")
     assert (first.checkpoint.name, again.checkpoint.name) == ("100", "25")
+
+
+def test_a_checkpoint_that_cannot_be_published_is_deleted(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "no space", "last")
+
+    monkeypatch.setattr(resuming, "move_checkpoint", fail)
+    run = config(tmp_path, evaluate_every_steps=100)
+    every = run.checkpoint.model_copy(update={"last_every_steps": 5})
+    with pytest.raises(OSError, match="no space"):
+        train(run.model_copy(update={"checkpoint": every}), DATA)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "last"]
+
+
+@pytest.mark.parametrize(
+    ("split", "examples", "got"),
+    [
+        ("train", 0, "none"),
+        ("valid", 0, "none"),
+        ("test", 1, "1 examples of mean [01].0"),
+    ],
+)
+def test_a_split_without_both_labels_is_refused_before_training(tmp_path, split, examples, got):
+    chosen, whole = np.arange(examples), getattr(DATA, split)
+    cut = replace(
+        whole,
+        dense=whole.dense[chosen],
+        labels=whole.labels[chosen],
+        request=whole.request[chosen],
+        sparse={name: each.take(chosen) for name, each in whole.sparse.items()},
+    )
+    message = rf"key 'data': expected .* 0 and 1 in the {split} split, got {got}$"
+    with pytest.raises(ConfigError, match=message):
+        train(config(tmp_path), replace(DATA, **{split: cut}))
+
+
+def test_a_folder_that_another_run_writes_to_is_refused(tmp_path):
+    run = config(tmp_path, epochs=1, evaluate_every_steps=100)
+    other = FolderLock(run)
+    other.take()
+    with pytest.raises(ConfigError, match=rf"no other run writes to, {tmp_path} is in use"):
+        train(run, DATA, overwrite=True)
+    other.release()
+    assert train(run, DATA).checkpoint.parent == tmp_path
 
 
 def test_a_run_told_to_overwrite_replaces_the_checkpoints_of_an_earlier_one(tmp_path):

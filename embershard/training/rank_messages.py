@@ -1,0 +1,76 @@
+"""One message of ranks that end together: what all of them say is printed once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Sequence
+
+from torch._C._distributed_c10d import Store
+
+from embershard.errors import EmbershardError
+
+WORD_SECONDS = 3.0
+"""After which a rank that ends expects no word of the others."""
+POLL_SECONDS = 0.01
+LOST = "lost "
+"""Before the message of a rank whose collective failed."""
+
+
+class LostRankError(EmbershardError):
+    """A collective failed, most likely because another rank has ended."""
+
+
+def lost_rank(error: RuntimeError) -> LostRankError | None:
+    """The error in place of gloo's. None: another library's."""
+    said = str(error)
+    if "gloo" not in said:
+        return None
+    return LostRankError(re.sub(r"^\[[^]]*\] ", "", said).partition(". ")[0])
+
+
+def said_once(
+    store: Store, rank: int, world_size: int, said: str, *, is_lost: bool = False
+) -> str | None:
+    """What this rank prints before it ends.
+
+    It waits up to 3 s for the messages of the others. The first of those that say the same prints
+    it, and names them unless they are all. A failed collective is mentioned only if no rank says
+    anything else.
+
+    Args:
+        store: of the ranks.
+        rank: of this process.
+        world_size: number of ranks.
+        said: why this rank ends.
+        is_lost: whether that is a ``LostRankError``.
+
+    Returns:
+        None: another rank prints it.
+    """
+    ranks = range(world_size)
+    keys = [f"ended/{each}" for each in ranks]
+    store.set(keys[rank], LOST * is_lost + said)
+    deadline = time.monotonic() + WORD_SECONDS
+    while not store.check(keys) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    given = {each: store.get(keys[each]).decode() for each in ranks if store.check([keys[each]])}
+    lost = [each for each, text in given.items() if text.startswith(LOST)]
+    if not is_lost:
+        same = [each for each, text in given.items() if text == said]
+        shown = said if len(same) == world_size else f"{_named(same)}: {said}"
+    else:
+        same = lost if len(lost) == len(given) else []
+        silent = [each for each in ranks if each not in given]
+        cause = f"{_named(silent)} ended or did not enter it" if silent else "no rank ended"
+        shown = f"{_named(lost)}: a collective failed; {cause}: {said}"
+    if same[:1] != [rank]:
+        return None
+    # A rank that could not wait for this one may have printed it.
+    printed = f"printed/{hashlib.sha256(said.encode()).hexdigest()}"
+    return shown if store.add(printed, 1) == 1 else None
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

@@ -1,0 +1,68 @@
+"""Ranks that end together say the same thing once, and a lost rank is named."""
+
+import threading
+
+import pytest
+import torch.distributed as dist
+
+from embershard.training import rank_messages
+from embershard.training.rank_messages import lost_rank, said_once
+
+LOST = object()
+GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This is typically so."
+
+
+def printed(monkeypatch, *given):
+    """What each rank prints. LOST: its collective failed. None: it says nothing."""
+    if None in given:
+        monkeypatch.setattr(rank_messages, "WORD_SECONDS", 0.2)
+    store, found = dist.HashStore(), dict.fromkeys(range(len(given)))
+
+    def end(rank, said):
+        text = str(lost_rank(RuntimeError(GLOO))) if said is LOST else said
+        found[rank] = said_once(store, rank, len(given), text, is_lost=said is LOST)
+
+    threads = [
+        threading.Thread(target=end, args=each) for each in enumerate(given) if each[1] is not None
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return list(found.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(["full", "full"], ["full", None], id="all-the-same"),
+        pytest.param(["a", "b", "b"], ["rank 0: a", "ranks 1, 2: b", None], id="different"),
+        pytest.param(
+            ["full", LOST, LOST], ["rank 0: full", None, None], id="a-cause-and-its-result"
+        ),
+        pytest.param([None, "full"], [None, "rank 1: full"], id="a-rank-that-says-nothing"),
+        pytest.param(
+            [LOST, None, LOST],
+            [
+                "ranks 0, 2: a collective failed; rank 1 ended or did not enter it: "
+                "Connection closed by peer [::1]:5",
+                None,
+                None,
+            ],
+            id="a-killed-rank",
+        ),
+    ],
+)
+def test_what_ranks_print_that_end_together(monkeypatch, given, expected):
+    assert printed(monkeypatch, *given) == expected
+
+
+def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkeypatch):
+    monkeypatch.setattr(rank_messages, "WORD_SECONDS", 0.05)
+    store = dist.HashStore()
+    assert said_once(store, 1, 2, "interrupted") == "rank 1: interrupted"
+    assert said_once(store, 0, 2, "interrupted") is None
+
+
+def test_an_error_of_another_library_is_no_lost_rank():
+    assert lost_rank(RuntimeError("shape '[2]' is invalid")) is None
