@@ -80,6 +80,11 @@ class LastCheckpoints:
         self.best_step = 0
         """That a run needs which resumes from the latest checkpoint. Of use on rank 0."""
 
+    @property
+    def latest(self) -> Path | None:
+        """The latest checkpoint in the folder."""
+        return next(reversed(checkpoints_in(self._folder)), None)
+
     def save(self, contents: Contents, state: RunState) -> None:
         """Copy the state; write the copy while training goes on.
 

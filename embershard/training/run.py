@@ -84,6 +84,11 @@ class Run:
         """Of the step that was best so far. None: not looked yet."""
         return self._folder / str(self._best_step) if self._best else None
 
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """To resume from. None: not saved yet."""
+        return self._last.latest
+
     def clear(self) -> None:
         """Forget what an earlier run left to resume from."""
         from_rank_0(self._group, self._last.clear, error=DataError)

@@ -79,9 +79,13 @@ def train(
                 run.close()
             lock.release()
     except KeyboardInterrupt:
-        kept = run.best_checkpoint if run is not None else None
-        raise KeyboardInterrupt(
-            f"interrupted; the best so far is kept in {kept}"
-            if kept
-            else "interrupted; nothing kept"
-        ) from None
+        raise KeyboardInterrupt(f"interrupted; {_kept(run)}") from None
+
+
+def _kept(run: Run | None) -> str:
+    said = []
+    if run is not None and run.best_checkpoint is not None:
+        said.append(f"the best so far is kept in {run.best_checkpoint}")
+    if run is not None and run.last_checkpoint is not None:
+        said.append(f"--resume continues from {run.last_checkpoint}")
+    return " and ".join(said) or "nothing kept"

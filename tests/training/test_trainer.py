@@ -339,6 +339,19 @@ def test_an_interrupted_run_says_what_is_kept(step, kept, tmp_path, monkeypatch)
     assert found == ([0.7] if step > 10 else [])
 
 
+def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
+    run = config(tmp_path)
+    every = run.checkpoint.model_copy(update={"last_every_steps": 4})
+
+    def interrupt(now):
+        if now.step == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as ended:
+        train(run.model_copy(update={"checkpoint": every}), DATA, progress=interrupt)
+    assert str(ended.value) == f"interrupted; --resume continues from {tmp_path}/last/8"
+
+
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
     seen = []
     train(config(tmp_path, epochs=2), DATA, progress=seen.append)
