@@ -33,7 +33,7 @@ def test_an_unknown_option_is_refused_with_the_usage_of_its_command(capsys):
         cli.main(["inspect", ".", "--prot", "1"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
-        "usage: embershard inspect [-h] PACKAGE\n"
+        "usage: embershard inspect [-h] [--program] PACKAGE\n"
         "embershard inspect: error: unrecognized arguments: --prot 1\n"
     )
 
