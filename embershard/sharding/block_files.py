@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
     """
     chunks = [chunk for block in blocks for chunk in _chunks(block)]
     try:
-        with _quiet():
+        with _quiet:
             state_dict_saver.save(
                 {},
                 storage_writer=FileSystemWriter(folder),
@@ -111,7 +112,7 @@ def read_blocks(
         DataError: some rank cannot read its blocks: the same message on every rank.
     """
     try:
-        with _quiet():
+        with _quiet:
             state_dict_loader.load(
                 {},
                 storage_reader=CheckedReader(folder),
@@ -152,10 +153,32 @@ def _failures(error: BaseException) -> tuple[int, list[BaseException]]:
     return rank, found
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    # Saving and loading without a process group is meant; torch remarks on it each time.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*torch.distributed is (disabled|unavailable)")
-        warnings.filterwarnings("ignore", message=r".*TypedStorage is deprecated")
-        yield
+class _Quiet:
+    """Ignores what torch remarks on when it saves or loads without a process group.
+
+    Warning filters are the process's, and an asynchronous save runs beside others: the first to
+    enter sets them, the last to leave restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._filters = Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._filters.enter_context(warnings.catch_warnings())
+                for said in (
+                    "torch.distributed is (disabled|unavail)",
+                    "TypedStorage is deprecated",
+                ):
+                    warnings.filterwarnings("ignore", message=f".*{said}")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.close()
+
+
+_quiet = _Quiet()

@@ -1,7 +1,10 @@
 """State that is saved under one plan loads under any other."""
 
 import errno
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -284,3 +287,28 @@ def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
         "table 'cw': row-wise optimizer state: columns 0..8: "
         "2 column ranges were merged into 1 by their weighted mean: 0..4, 4..8"
     ]
+
+
+def test_saves_that_overlap_say_nothing_of_a_process_alone(tmp_path, monkeypatch):
+    """The save that begins first ends first; warning filters are the process's."""
+    first_inside, second_inside, first_done = Event(), Event(), Event()
+    save = block_files.state_dict_saver.save
+
+    def overlapping(*given, storage_writer, **named):
+        if storage_writer.path.name == "first":
+            first_inside.set()
+            assert second_inside.wait(30)
+        else:
+            second_inside.set()
+            assert first_done.wait(30)
+        return save(*given, storage_writer=storage_writer, **named)
+
+    monkeypatch.setattr(block_files.state_dict_saver, "save", overlapping)
+    blocks = [block_files.Block.whole("weight", torch.ones(2, 2))]
+    with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
+        warnings.simplefilter("error")
+        first = pool.submit(block_files.write_blocks, blocks, tmp_path / "first")
+        first.add_done_callback(lambda _: first_done.set())
+        assert first_inside.wait(30)
+        block_files.write_blocks(blocks, tmp_path / "second")
+        first.result()
