@@ -53,8 +53,8 @@ Status Serve(const std::filesystem::path& folder) {
   Result<std::unique_ptr<Engine>> engine =
       Engine::Start(std::make_unique<NoopModel>(std::move(*package)), {});
   if (!engine.ok()) return engine.status();
-  Result<std::unique_ptr<GrpcServer>> server =
-      GrpcServer::Start(ServedModels::Of(std::move(*engine)), {});
+  Result<std::unique_ptr<rpc::Server>> server =
+      rpc::Server::Start(ServedModels::Of(std::move(*engine)), {});
   if (!server.ok()) return server.status();
   stop.ServeUntilOne((*server)->port());
   return {};

@@ -33,7 +33,7 @@ namespace embershard::fuzz {
 // The fake model alone.
 inline const ServedModels& Served() {
   static const std::shared_ptr<ServedModels> served = [] {
-    SilenceProtobuf();
+    rpc::SilenceProtobuf();
     auto started = Engine::Start(std::make_unique<FakeModel>(), {});
     Expect(started.ok(), "the fake model starts");
     return ServedModels::Of(std::move(*started));
@@ -106,7 +106,7 @@ struct Answered {
 };
 
 // Runs `request`, whose bytes `messages` keep, merged with a good one.
-inline std::optional<Answered> RunMerged(Engine* engine, WireMessages* messages,
+inline std::optional<Answered> RunMerged(Engine* engine, rpc::WireMessages* messages,
                                          std::unique_ptr<Request> request) {
   int times = 0;
   Status ended;
@@ -140,7 +140,7 @@ inline std::optional<Answered> RunMerged(Engine* engine, WireMessages* messages,
   Expect(good.outputs[1].values == kGoodProfile, "and its own profile");
   if (!ended.ok()) {
     ExpectRefusal(ended);
-    messages->Fail(ToGrpcStatus(ended), std::chrono::milliseconds(20));
+    messages->Fail(rpc::ToGrpcStatus(ended), std::chrono::milliseconds(20));
     static_cast<void>(TextOf(messages->Write()));
     return {};
   }
@@ -150,7 +150,7 @@ inline std::optional<Answered> RunMerged(Engine* engine, WireMessages* messages,
 
 // Nothing where the bytes were refused. `Asked`: the message that they are to be.
 template <class Asked>
-std::optional<Answered> Run(WireMessages* messages, const uint8_t* data, size_t size) {
+std::optional<Answered> Run(rpc::WireMessages* messages, const uint8_t* data, size_t size) {
   grpc::ByteBuffer bytes = InSlices(data, size);
   if (const Status status = messages->Read(&bytes); !status.ok()) {
     ExpectRefusal(status);

@@ -38,7 +38,7 @@ void ExpectAnswer(const fuzz::Answered& answered, const inference::ModelInferRes
 }
 
 void Ask(bool on_stream, const uint8_t* data, size_t size) {
-  OipMessages messages(on_stream);
+  rpc::OipMessages messages(on_stream);
   const auto answered = fuzz::Run<ModelInferRequest>(&messages, data, size);
   if (!answered) return;
   inference::ModelStreamInferResponse response;

@@ -65,7 +65,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t siz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace embershard;
-  PredictMessages messages;
+  rpc::PredictMessages messages;
   const auto answered = fuzz::Run<v1::PredictRequest>(&messages, data, size);
   if (answered) ExpectAnswer(*answered);
   return 0;

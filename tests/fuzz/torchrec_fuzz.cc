@@ -86,7 +86,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t siz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace embershard;
-  TorchRecMessages messages;
+  rpc::TorchRecMessages messages;
   const auto answered = fuzz::Run<PredictionRequest>(&messages, data, size);
   if (answered) ExpectAnswer(*answered);
   return 0;

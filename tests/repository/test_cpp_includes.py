@@ -54,6 +54,16 @@ def includes(text: str) -> list[str]:
     return [found["own"] or found["system"] for found in INCLUDE.finditer(text)]
 
 
+# The predictor is namespace `embershard`; components that nothing but a program uses have their own.
+NAMESPACES = {
+    "grpc": "embershard::rpc",
+    "triton": "embershard::triton",
+    "binding": "embershard::binding",
+    "bench": "embershard::bench",
+}
+OPENED = re.compile(r"^namespace (embershard(?:::(?!v1\b)\w+)?) \{$(?!\nclass)", re.MULTILINE)
+
+
 def component(place: str) -> str:
     return place.split("/")[0]
 
@@ -97,6 +107,14 @@ ENGINE_IN_TRITON = {
     "engine/batch_executor.h",
     "engine/self_check.h",
 }
+
+
+def test_a_component_opens_its_namespace():
+    for path in own_files(".h", ".cc"):
+        if path.is_relative_to(PREDICTOR):
+            place = path.relative_to(PREDICTOR).as_posix()
+            opened = OPENED.findall(path.read_text())
+            assert set(opened) <= {NAMESPACES.get(component(place), "embershard")}, place
 
 
 def test_every_component_has_a_rule():

@@ -4,7 +4,7 @@
 
 #include "base/split_mix.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 std::chrono::nanoseconds PoissonArrivals::Next() {
   seconds_ -= std::log1p(-UnitInterval(SplitMix64(seed_, ++count_))) * mean_gap_seconds_;
@@ -18,4 +18,4 @@ std::chrono::nanoseconds RecordedArrivals::Next() {
   return time + static_cast<int64_t>(round) * period_;
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace embershard {
+namespace embershard::bench {
 
 // Gaps are independent and exponential with mean 1 / rate. The same seed gives the
 // same times. Not thread-safe.
@@ -48,6 +48,6 @@ class RecordedArrivals {
   uint64_t place_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_ARRIVALS_H_

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-namespace embershard {
+namespace embershard::bench {
 
 GrpcCalls::GrpcCalls(std::string method,
                      const std::vector<std::shared_ptr<grpc::Channel>>& channels, size_t slots)
@@ -71,4 +71,4 @@ void GrpcCalls::Cancel() {
   }
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

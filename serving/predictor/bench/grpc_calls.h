@@ -17,7 +17,7 @@
 
 #include "bench/grpc_carrier.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 class GrpcCalls final : public GrpcCarrier {
  public:
@@ -51,6 +51,6 @@ class GrpcCalls final : public GrpcCarrier {
   bool closed_ = false;     // Guarded by mutex_.
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_GRPC_CALLS_H_

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // As gRPC takes deadlines.
 inline std::chrono::system_clock::time_point SystemTime(Clock::time_point time) {
@@ -58,6 +58,6 @@ class GrpcCarrier {
   virtual void Close() = 0;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_GRPC_CARRIER_H_

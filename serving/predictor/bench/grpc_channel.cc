@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 namespace experimental = grpc::experimental;
@@ -73,4 +73,4 @@ std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options) {
                                                            arguments, std::move(interceptors));
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

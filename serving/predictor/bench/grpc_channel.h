@@ -9,11 +9,11 @@
 
 #include "bench/load_options.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // One that no other channel shares, and on which nothing is sent twice.
 std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options);
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_GRPC_CHANNEL_H_

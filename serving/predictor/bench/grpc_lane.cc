@@ -12,7 +12,7 @@
 #include "bench/grpc_channel.h"
 #include "bench/grpc_streams.h"
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 // Differs between lanes, and is the same in every run.
@@ -239,4 +239,4 @@ void GrpcLane::CloseIfIdleLocked() {
   if (!sending_ && free_.size() == calls_.size()) carrier_->Close();
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -21,7 +21,7 @@
 #include "bench/load_options.h"
 #include "bench/tally.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // Every request that is scheduled gets one outcome in the tally, at the latest when its
 // deadline passes. Stop() alone leaves requests out. Any thread may call.
@@ -104,6 +104,6 @@ class GrpcLane {
   std::thread receiver_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_GRPC_LANE_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace embershard {
+namespace embershard::bench {
 
 GrpcLoadRun::GrpcLoadRun(const LoadOptions& options, RequestPool pool)
     : pool_(std::move(pool)), running_(options.lanes) {
@@ -60,4 +60,4 @@ double GrpcLoadRun::busiest_thread_share() const {
   return share;
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

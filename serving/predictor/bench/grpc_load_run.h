@@ -18,7 +18,7 @@
 #include "bench/load_options.h"
 #include "bench/tally.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // Any thread may call. It ends by itself after warmup + measure + timeout.
 class GrpcLoadRun {
@@ -56,6 +56,6 @@ class GrpcLoadRun {
   std::vector<std::unique_ptr<GrpcLane>> lanes_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_GRPC_LOAD_RUN_H_

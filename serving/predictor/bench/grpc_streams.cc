@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 // How often requests are looked at whose server does not say that their time is over.
@@ -297,4 +297,4 @@ void GrpcStreams::ShutdownIfClosed() {
   if (closed_ && !open && !std::exchange(shut_down_, true)) queue_.Shutdown();
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -19,7 +19,7 @@
 
 #include "bench/grpc_carrier.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // Each stream carries the same share of the slots. It is opened when a request needs it, also
 // again after it has ended, which its requests fail by.
@@ -95,6 +95,6 @@ class GrpcStreams final : public GrpcCarrier {
   bool shut_down_ = false;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_GRPC_STREAMS_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace embershard {
+namespace embershard::bench {
 
 void Histogram::Add(int64_t value) {
   value = std::clamp<int64_t>(value, 0, kMaxValue);
@@ -49,4 +49,4 @@ Histogram::Bucket Histogram::BucketAt(size_t index) {
   return {.low = leading << shift, .high = ((leading + 1) << shift) - 1, .count = 0};
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace embershard {
+namespace embershard::bench {
 
 // Values of 0 .. 2^44 - 1 (as nanoseconds: 4.8 hours); larger and smaller ones are cut.
 // Buckets:
@@ -51,6 +51,6 @@ class Histogram {
   int64_t max_ = 0;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_HISTOGRAM_H_

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // PEM texts, and empty ones for none.
 struct LoadTls {
@@ -70,6 +70,6 @@ inline uint64_t ShareOf(uint64_t total, size_t index, size_t of) {
   return total / of + (index < total % of ? 1 : 0);
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_LOAD_OPTIONS_H_

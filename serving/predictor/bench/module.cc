@@ -19,7 +19,7 @@
 #include "bench/load_options.h"
 #include "bench/tally.h"
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 namespace py = pybind11;
@@ -169,4 +169,4 @@ PYBIND11_MODULE(_load, module) {
       py::arg("values"));
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

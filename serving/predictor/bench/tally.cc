@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 constexpr size_t kUnknownCode = 2;
@@ -51,4 +51,4 @@ void Tally::Merge(const Tally& other) {
   last_ok_ = std::max(last_ok_, other.last_ok_);
 }
 
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "bench/histogram.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // One request, from its schedule to its answer.
 struct Outcome {
@@ -72,6 +72,6 @@ class Tally {
   Clock::duration last_ok_{};
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_BENCH_TALLY_H_

@@ -10,7 +10,7 @@
 #include "binding/errors.h"
 #include "package/trusted_keys.h"
 
-namespace embershard {
+namespace embershard::binding {
 namespace {
 
 void Read(Keywords& keywords, ModelOptions* to) {
@@ -66,7 +66,7 @@ void Read(Keywords& keywords, ModelLoaderOptions* to) {
   Read(keywords, &to->engine);
 }
 
-void Read(Keywords& keywords, ConnectionLimits* to) {
+void Read(Keywords& keywords, rpc::ConnectionLimits* to) {
   keywords.Read("max_connections", &to->max_connections);
   keywords.Read("connections_report", &to->report);
   keywords.Read("max_connection_calls", &to->max_calls);
@@ -76,7 +76,7 @@ void Read(Keywords& keywords, ConnectionLimits* to) {
   keywords.ReadSeconds("min_ping_seconds", &to->min_ping);
 }
 
-void Read(Keywords& keywords, SecurityOptions* to) {
+void Read(Keywords& keywords, rpc::SecurityOptions* to) {
   keywords.Read("tls_certificate", &to->certificate);
   keywords.Read("tls_key", &to->key);
   keywords.Read("tls_client_ca", &to->client_ca);
@@ -84,7 +84,7 @@ void Read(Keywords& keywords, SecurityOptions* to) {
   keywords.Read("security_report", &to->report);
 }
 
-void Read(Keywords& keywords, GrpcServerOptions* to) {
+void Read(Keywords& keywords, rpc::ServerOptions* to) {
   keywords.Read("host", &to->host);
   keywords.Read("port", &to->port);
   keywords.ReadMilliseconds("default_timeout_ms", &to->default_timeout);
@@ -142,8 +142,8 @@ ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given) {
   return arguments;
 }
 
-SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given) {
-  SecurityOptions options;
+rpc::SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given) {
+  rpc::SecurityOptions options;
   Keywords keywords("check_security", given);
   Read(keywords, &options);
   keywords.CheckAllRead();
@@ -178,4 +178,4 @@ void Keywords::RefuseType(const char* name, const py::object& value) const {
                        py::repr(value).cast<std::string>() + ", which does not fit");
 }
 
-}  // namespace embershard
+}  // namespace embershard::binding

@@ -18,7 +18,7 @@
 #include "grpc/server.h"
 #include "model/model.h"
 
-namespace embershard {
+namespace embershard::binding {
 
 struct PredictorArguments {
   std::string folder;
@@ -32,13 +32,13 @@ struct ServerArguments {
   Clock::duration slow_request{0};  // As ServedModels takes it, and
   ShadowOptions shadow;             // this,
   TrafficOptions traffic;           // and this.
-  GrpcServerOptions server;
+  rpc::ServerOptions server;
 };
 
 // Every keyword is needed, and no other taken: see Keywords.
 PredictorArguments PredictorArgumentsFrom(const pybind11::kwargs& given);
 ServerArguments ServerArgumentsFrom(const pybind11::kwargs& given);
-SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given);
+rpc::SecurityOptions SecurityOptionsFrom(const pybind11::kwargs& given);
 
 // `value`, if it is 0 .. 2147483647; else raises RequestError, which begins with `name`.
 double NumberInRange(const std::string& name, double value);
@@ -95,6 +95,6 @@ class Keywords {
   std::vector<std::string> read_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::binding
 
 #endif  // EMBERSHARD_BINDING_ARGUMENTS_H_

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace embershard {
+namespace embershard::binding {
 namespace {
 
 namespace py = pybind11;
@@ -51,4 +51,4 @@ void RaiseIfFailed(const Status& status) {
   throw py::error_already_set();
 }
 
-}  // namespace embershard
+}  // namespace embershard::binding

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace embershard {
+namespace embershard::binding {
 
 // An instance of the class in embershard.errors. REQUIRES: the GIL, !status.ok().
 pybind11::object ToPythonError(const Status& status);
@@ -20,6 +20,6 @@ pybind11::str ToPythonText(const std::string& text);
 // Raises it. REQUIRES: the GIL. Does nothing when ok.
 void RaiseIfFailed(const Status& status);
 
-}  // namespace embershard
+}  // namespace embershard::binding
 
 #endif  // EMBERSHARD_BINDING_ERRORS_H_

@@ -8,7 +8,7 @@
 #include "binding/errors.h"
 #include "lookup/lookup_times.h"
 
-namespace embershard {
+namespace embershard::binding {
 namespace {
 
 namespace py = pybind11;
@@ -57,4 +57,4 @@ std::vector<double> LookupSeconds(const py::buffer& rows, const std::string& wei
   return seconds;
 }
 
-}  // namespace embershard
+}  // namespace embershard::binding

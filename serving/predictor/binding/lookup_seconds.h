@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-namespace embershard {
+namespace embershard::binding {
 
 // Seconds of CPU time of each batch. `rows`: uint8; `ids` and `offsets`: int64, all contiguous.
 std::vector<double> LookupSeconds(const pybind11::buffer& rows, const std::string& weights,
                                   size_t dim, const pybind11::buffer& ids,
                                   const pybind11::buffer& offsets);
 
-}  // namespace embershard
+}  // namespace embershard::binding
 
 #endif  // EMBERSHARD_BINDING_LOOKUP_SECONDS_H_

@@ -11,7 +11,7 @@
 
 #include "binding/errors.h"
 
-namespace embershard {
+namespace embershard::binding {
 namespace {
 
 namespace py = pybind11;
@@ -311,4 +311,4 @@ py::list ExampleMetricList() {
   return MetricList(server);
 }
 
-}  // namespace embershard
+}  // namespace embershard::binding

@@ -12,7 +12,7 @@
 #include "grpc/connection/security_options.h"
 #include "telemetry/telemetry.h"
 
-namespace embershard {
+namespace embershard::binding {
 
 struct VersionMetrics {
   EngineSnapshot engine;
@@ -23,7 +23,7 @@ struct ServerMetrics {
   std::vector<VersionMetrics> versions;  // Those served, models and versions ascending.
   TelemetrySnapshot unserved;            // Calls that found no version; streams; slow calls.
   uint64_t connections_refused = 0;
-  SecurityCounts security;
+  rpc::SecurityCounts security;
 };
 
 // Tuples (name, help, kind, labels, value), those of one name together. `name` lacks the endings
@@ -35,6 +35,6 @@ pybind11::list MetricList(const ServerMetrics& server);
 // The same list of a server with one version of one input and one device: all names and labels.
 pybind11::list ExampleMetricList();
 
-}  // namespace embershard
+}  // namespace embershard::binding
 
 #endif  // EMBERSHARD_BINDING_METRICS_H_

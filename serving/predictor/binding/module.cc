@@ -40,7 +40,7 @@
 #include "telemetry/slow_log.h"
 #include "tensors/tensor_specs.h"
 
-namespace embershard {
+namespace embershard::binding {
 namespace {
 
 namespace py = pybind11;
@@ -155,10 +155,10 @@ class Server {
         [this] { return OrExhausted<Status>([this] { return parts_->control->Start(); }); });
     if (!loaded.ok()) End();
     RaiseIfFailed(loaded);
-    using Started = Result<std::unique_ptr<GrpcServer>>;
+    using Started = Result<std::unique_ptr<rpc::Server>>;
     auto server = Released([&] {
       return OrExhausted<Started>([&] {
-        return GrpcServer::Start(parts_->served, arguments.server, parts_->control.get());
+        return rpc::Server::Start(parts_->served, arguments.server, parts_->control.get());
       });
     });
     if (!server.ok()) End();
@@ -234,7 +234,7 @@ class Server {
   }
 
   py::dict Recording() const {
-    const RecorderCounts counts = parts_->server->recording();
+    const rpc::RecorderCounts counts = parts_->server->recording();
     py::dict named;
     named["recorded"] = counts.recorded;
     named["dropped"] = counts.dropped;
@@ -311,14 +311,16 @@ class LocalPredictor {
     Released([this] { served_.reset(); });
   }
 
-  py::bytes GetModel() const { return py::bytes(GetModelSerialized(*served_->Engines().front())); }
+  py::bytes GetModel() const {
+    return py::bytes(rpc::GetModelSerialized(*served_->Engines().front()));
+  }
 
   py::dict Program() const { return ProgramDict(served_->Engines().front()->program()); }
 
   // Views of what local.py alone holds.
   py::list PredictMerged(const std::vector<std::string_view>& requests) {
     const std::vector<Result<std::string>> answers =
-        Released([&] { return PredictSerialized(*served_, requests); });
+        Released([&] { return rpc::PredictSerialized(*served_, requests); });
     py::list results;
     for (const Result<std::string>& answer : answers) {
       if (answer.ok()) {
@@ -372,7 +374,7 @@ PYBIND11_MODULE(_predictor, module) {
   module.def("explain_bus_errors", &ExplainBusErrors);
   // Why the files cannot be used; empty where they can.
   module.def("check_security", [](const py::kwargs& given) {
-    return ToPythonText(CheckSecurity(SecurityOptionsFrom(given)).message());
+    return ToPythonText(rpc::CheckSecurity(SecurityOptionsFrom(given)).message());
   });
   // Likewise of a file of public keys.
   module.def(
@@ -392,4 +394,4 @@ PYBIND11_MODULE(_predictor, module) {
   module.def("describe_tensors", &DescribeTensors, py::arg("manifest"));
 }
 
-}  // namespace embershard
+}  // namespace embershard::binding

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-namespace embershard {
+namespace embershard::binding {
 namespace {
 
 void Stop(ServerParts* parts, std::chrono::milliseconds timeout) {
@@ -39,4 +39,4 @@ bool StopThread::WaitFor(std::chrono::milliseconds timeout) const {
   return stopped_.wait_for(timeout) == std::future_status::ready;
 }
 
-}  // namespace embershard
+}  // namespace embershard::binding

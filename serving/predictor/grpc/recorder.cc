@@ -15,7 +15,7 @@
 #include "embershard/v1/recording.pb.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr char kMagic[] = "embershard recording";
@@ -222,4 +222,4 @@ void Recorder::End(const std::string& problem) {
   std::fputs(("embershard: " + words + "\n").c_str(), stderr);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

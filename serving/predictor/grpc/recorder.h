@@ -19,12 +19,12 @@
 #include "base/mutex.h"
 #include "base/status.h"
 
-namespace embershard {
-
-namespace v1 {
+namespace embershard::v1 {
 class PredictRequest;
 class PredictResponse;
-}  // namespace v1
+}  // namespace embershard::v1
+
+namespace embershard::rpc {
 
 struct RecorderOptions {
   // The file to make. Empty: nothing is recorded.
@@ -125,6 +125,6 @@ class Recorder {
   std::thread writer_;  // Last, so that WriteLoop() sees every field built.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_RECORDER_H_

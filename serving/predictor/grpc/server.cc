@@ -17,7 +17,7 @@
 #include "grpc/reflection/reflection_service.h"
 #include "grpc/torchrec/torchrec_service.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // For what is on its way out when a draining server has nothing left to answer: refusals,
@@ -43,10 +43,9 @@ Result<std::unique_ptr<Recorder>> OpenRecorder(const ServedModels& served,
 
 }  // namespace
 
-struct GrpcServer::State {
-  State(std::shared_ptr<ServedModels> models, ModelControl* control,
-        const GrpcServerOptions& options, std::unique_ptr<Recorder> recorder,
-        std::unique_ptr<Security> security)
+struct Server::State {
+  State(std::shared_ptr<ServedModels> models, ModelControl* control, const ServerOptions& options,
+        std::unique_ptr<Recorder> recorder, std::unique_ptr<Security> security)
       : served(std::move(models)),
         recorder(std::move(recorder)),
         security(std::move(security)),
@@ -74,9 +73,8 @@ struct GrpcServer::State {
   std::unique_ptr<Listener> listener;  // Last: it calls the acceptor.
 };
 
-Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedModels> served,
-                                                      const GrpcServerOptions& options,
-                                                      ModelControl* control) {
+Result<std::unique_ptr<Server>> Server::Start(std::shared_ptr<ServedModels> served,
+                                              const ServerOptions& options, ModelControl* control) {
   Result<std::unique_ptr<Security>> security = Security::Open(options.security);
   if (!security.ok()) return security.status();
   Result<std::unique_ptr<Listener>> listener = Listener::Open(options.host, options.port);
@@ -123,18 +121,18 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(std::shared_ptr<ServedMode
   state->listener->Start([open = &state->connections](int listening, File connection) {
     open->Admit(listening, std::move(connection), Clock::now());
   });
-  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(state)));
+  return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-GrpcServer::~GrpcServer() { Drain(std::chrono::milliseconds(0)); }
+Server::~Server() { Drain(std::chrono::milliseconds(0)); }
 
-int GrpcServer::port() const { return state_->listener->port(); }
+int Server::port() const { return state_->listener->port(); }
 
-uint64_t GrpcServer::connections_refused() const { return state_->connections.refused(); }
+uint64_t Server::connections_refused() const { return state_->connections.refused(); }
 
-void GrpcServer::Drain(std::chrono::milliseconds timeout) {
+void Server::Drain(std::chrono::milliseconds timeout) {
   std::call_once(state_->drained, [this, timeout] {
     state_->served->Watch(nullptr);
     state_->health.SetNoneServing();
@@ -155,10 +153,10 @@ void GrpcServer::Drain(std::chrono::milliseconds timeout) {
   });
 }
 
-RecorderCounts GrpcServer::recording() const {
+RecorderCounts Server::recording() const {
   return state_->recorder != nullptr ? state_->recorder->counts() : RecorderCounts();
 }
 
-SecurityCounts GrpcServer::security() const { return state_->security->counts(); }
+SecurityCounts Server::security() const { return state_->security->counts(); }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

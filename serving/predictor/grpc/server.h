@@ -17,10 +17,12 @@
 #include "grpc/recorder.h"
 
 namespace embershard {
-
 class ModelControl;
+}
 
-struct GrpcServerOptions {
+namespace embershard::rpc {
+
+struct ServerOptions {
   // A name or address of this machine. "0.0.0.0" lets other machines in.
   std::string host = "127.0.0.1";
 
@@ -70,19 +72,19 @@ struct GrpcServerOptions {
 };
 
 // Thread-safe.
-class GrpcServer {
+class Server {
  public:
   // Listens and serves. kUnavailable when the address cannot be listened on; as
   // Recorder::Open() where calls are to be recorded, and kNotFound unless one model is served then;
   // as CheckSecurity(). `control`: what clients ask for the repository, and order where
   // `model_control` lets them; not owned, and must outlive the server. Null: what is served stays.
-  static Result<std::unique_ptr<GrpcServer>> Start(std::shared_ptr<ServedModels> served,
-                                                   const GrpcServerOptions& options,
-                                                   ModelControl* control = nullptr);
+  static Result<std::unique_ptr<Server>> Start(std::shared_ptr<ServedModels> served,
+                                               const ServerOptions& options,
+                                               ModelControl* control = nullptr);
 
-  GrpcServer(const GrpcServer&) = delete;
-  GrpcServer& operator=(const GrpcServer&) = delete;
-  ~GrpcServer();  // Calls Drain(0).
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();  // Calls Drain(0).
 
   // The one listened on.
   int port() const;
@@ -104,10 +106,10 @@ class GrpcServer {
 
  private:
   struct State;
-  explicit GrpcServer(std::unique_ptr<State> state);
+  explicit Server(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_SERVER_H_

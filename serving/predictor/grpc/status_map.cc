@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 grpc::StatusCode CodeOf(StatusCode code) {
@@ -35,4 +35,4 @@ grpc::Status ToGrpcStatus(const Status& status) {
   return grpc::Status(CodeOf(status.code()), CutMessage(status.message()));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

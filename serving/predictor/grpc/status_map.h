@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // The metadata key by which a client learns after how many milliseconds to retry.
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
@@ -15,6 +15,6 @@ inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
 // A message that clients' limits on headers might not let through is cut.
 grpc::Status ToGrpcStatus(const Status& status);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_STATUS_MAP_H_

@@ -13,13 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace embershard {
+namespace embershard::triton {
 
 // The server's must have the same major number, and a minor one of at least this.
 inline constexpr uint32_t kTritonApiMajor = 1;
 inline constexpr uint32_t kTritonApiMinor = 19;
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 extern "C" {
 

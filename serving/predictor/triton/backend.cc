@@ -8,7 +8,7 @@
 #include "triton/execution.h"
 #include "triton/triton_model.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 Result<const OpenModels*> OpenerOf(TRITONBACKEND_Model* model) {
@@ -48,16 +48,16 @@ Status InitializeInstance(TRITONBACKEND_ModelInstance* instance) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton
 
-using embershard::Answered;
-using embershard::FromTriton;
 using embershard::Status;
-using embershard::TritonInstance;
-using embershard::TritonModel;
+using embershard::triton::Answered;
+using embershard::triton::FromTriton;
+using embershard::triton::TritonInstance;
+using embershard::triton::TritonModel;
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
-  return Answered([model] { return embershard::InitializeModel(model); });
+  return Answered([model] { return embershard::triton::InitializeModel(model); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
@@ -70,7 +70,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelInstance* instance) {
-  return Answered([instance] { return embershard::InitializeInstance(instance); });
+  return Answered([instance] { return embershard::triton::InitializeInstance(instance); });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInstance* instance) {

@@ -10,7 +10,7 @@
 #include "batching/batch_costs.h"
 #include "batching/request_pieces.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 // Of one batch in the making. Not thread-safe.
 class BatchBudget {
@@ -36,6 +36,6 @@ class BatchBudget {
   BatchSize taken_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TRITON_BATCH_BUDGET_H_

@@ -8,7 +8,7 @@
 #include "triton/triton_model.h"
 #include "triton/triton_request.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 struct FormingBatch {
@@ -24,13 +24,14 @@ BatchSize SizeOf(const TritonModel& model, TRITONBACKEND_Request* request) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton
 
-using embershard::Answered;
-using embershard::FormingBatch;
 using embershard::Internal;
 using embershard::Status;
-using embershard::TritonModel;
+using embershard::triton::Answered;
+using embershard::triton::FormingBatch;
+using embershard::triton::ToTriton;
+using embershard::triton::TritonModel;
 
 TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher,
                                                          TRITONBACKEND_Model* model) {
@@ -52,7 +53,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batch
   *userp = nullptr;
   return Answered([batcher, userp] {
     const auto* const model = reinterpret_cast<const TritonModel*>(batcher);
-    *userp = new FormingBatch{model, embershard::BatchBudget(model->budget())};
+    *userp = new FormingBatch{model, embershard::triton::BatchBudget(model->budget())};
     return Status();
   });
 }
@@ -63,7 +64,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequest(TRITONBACKEND_Request
   if (userp == nullptr) return nullptr;  // Nothing is known of the batch.
   return Answered([request, userp, should_include] {
     auto* const batch = static_cast<FormingBatch*>(userp);
-    *should_include = batch->budget.Take(embershard::SizeOf(*batch->model, request));
+    *should_include = batch->budget.Take(embershard::triton::SizeOf(*batch->model, request));
     return Status();
   });
 }

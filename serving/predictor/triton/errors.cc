@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 TRITONSERVER_Error_Code CodeOf(const Status& status) {
@@ -73,4 +73,4 @@ void LogFailure(const char* what, TRITONSERVER_Error* error) {
   TRITONSERVER_ErrorDelete(error);
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "triton/api.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 // Null where `status` is ok. The caller owns it.
 TRITONSERVER_Error* ToTriton(const Status& status);
@@ -38,6 +38,6 @@ TRITONSERVER_Error* Answered(Action action) {
   return ToTriton(status);
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TRITON_ERRORS_H_

@@ -12,7 +12,7 @@
 #include "triton/batch_budget.h"
 #include "triton/errors.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 bool IsAbandoned(const Request& request) { return request.abandoned && request.abandoned(); }
@@ -155,4 +155,4 @@ Status TritonInstance::Execute(std::span<TRITONBACKEND_Request* const> requests)
   return {};
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton

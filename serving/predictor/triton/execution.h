@@ -14,7 +14,7 @@
 #include "triton/triton_model.h"
 #include "triton/triton_request.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 class Execution {
  public:
@@ -64,6 +64,6 @@ class TritonInstance {
   Slot buffers_;  // The slot that its batches lease.
 };
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TRITON_EXECUTION_H_

@@ -11,7 +11,7 @@
 #include "triton/errors.h"
 #include "triton/triton_model.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 Status CheckVersion() {
@@ -35,17 +35,17 @@ OpenModels OpenPackageModels() {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton
 
-using embershard::Answered;
-using embershard::FromTriton;
-using embershard::OpenModels;
 using embershard::Status;
+using embershard::triton::Answered;
+using embershard::triton::FromTriton;
+using embershard::triton::OpenModels;
 
 TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend* backend) {
   return Answered([backend] {
-    if (Status status = embershard::CheckVersion(); !status.ok()) return status;
-    auto open = std::make_unique<OpenModels>(embershard::OpenPackageModels());
+    if (Status status = embershard::triton::CheckVersion(); !status.ok()) return status;
+    auto open = std::make_unique<OpenModels>(embershard::triton::OpenPackageModels());
     Status status = FromTriton(TRITONBACKEND_BackendSetState(backend, open.get()));
     if (status.ok()) open.release();
     return status;

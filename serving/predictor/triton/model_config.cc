@@ -11,7 +11,7 @@
 #include "package/refusal.h"
 #include "tensors/tensor_specs.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 using nlohmann::json;
@@ -159,4 +159,4 @@ Result<std::string> CompleteModelConfig(std::string_view text, const Schema& sch
   return document.dump();
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton

@@ -14,7 +14,7 @@
 #include "package/manifest.h"
 #include "package/tables.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 // A tensor as config.pbtxt has it.
 struct ConfigTensor {
@@ -51,6 +51,6 @@ inline constexpr int kDefaultMaxRequests = 256;
 // batches either gets Triton's dynamic batching. Empty: there is nothing to add.
 Result<std::string> CompleteModelConfig(std::string_view json, const Schema& schema);
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TRITON_MODEL_CONFIG_H_

@@ -12,7 +12,7 @@
 #include "package/refusal.h"
 #include "triton/errors.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 constexpr uint32_t kConfigVersion = 1;
@@ -156,4 +156,4 @@ std::string TritonModel::Describe() const {
          model_->program().why;
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton

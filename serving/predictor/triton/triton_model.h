@@ -17,7 +17,7 @@
 #include "triton/api.h"
 #include "triton/model_config.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 // Loads the package in a folder. One of them is the state of the backend.
 using OpenModels = std::function<Result<std::unique_ptr<Model>>(const std::filesystem::path& folder,
@@ -57,6 +57,6 @@ class TritonModel {
   const TensorMap tensors_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TRITON_TRITON_MODEL_H_

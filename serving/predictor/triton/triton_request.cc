@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "triton/errors.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 // What a status says, deleted with this.
@@ -245,4 +245,4 @@ Status RequestReader::ReadOutputs(TRITONBACKEND_Request* request) {
   return status;
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton

@@ -15,7 +15,7 @@
 #include "triton/api.h"
 #include "triton/triton_model.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 // Lies over the request, and copies none of its values: to be used until that is released.
 class RequestReader {
@@ -95,6 +95,6 @@ class TritonRequest {
   bool is_batch_of_one_ = false;
 };
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TRITON_TRITON_REQUEST_H_

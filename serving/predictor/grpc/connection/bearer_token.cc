@@ -10,7 +10,7 @@
 
 #include "base/sha256.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr std::chrono::seconds kBetweenLooks{1};
@@ -89,4 +89,4 @@ bool BearerToken::Accepts(std::string_view header, Clock::time_point now) {
   return is_token;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

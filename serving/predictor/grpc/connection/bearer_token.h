@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Thread-safe. It keeps a digest, never the token.
 class BearerToken {
@@ -41,6 +41,6 @@ class BearerToken {
   Clock::time_point next_look_ GUARDED_BY(mutex_);  // When the file is to be looked at again.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();  // To gRPC.
@@ -53,4 +53,4 @@ void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
   set(GRPC_ARG_ENABLE_CHANNELZ, 0);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -13,7 +13,7 @@ namespace grpc {
 class ServerBuilder;
 }  // namespace grpc
 
-namespace embershard {
+namespace embershard::rpc {
 
 struct ConnectionLimits {
   // Open at once. One more is hung up on as it comes, which its client sees as UNAVAILABLE;
@@ -55,6 +55,6 @@ struct ConnectionLimits {
 // Tells gRPC, of all but max_connections and report, which the server counts itself.
 void Apply(const ConnectionLimits& limits, grpc::ServerBuilder* builder);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_CONNECTION_LIMITS_H_

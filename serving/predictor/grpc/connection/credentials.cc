@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // Who asks for a server's health has no token, and learns nothing else.
@@ -151,4 +151,4 @@ void Security::Process(void* self, grpc_auth_context*, const grpc_metadata* head
   done(call, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, is_one ? kOtherToken : kNoToken);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -21,7 +21,7 @@
 #include "grpc/connection/security_options.h"
 #include "grpc/connection/tls_files.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Thread-safe.
 class Security {
@@ -63,6 +63,6 @@ class Security {
   std::atomic<uint64_t> refused_calls_ = 0;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_CREDENTIALS_H_

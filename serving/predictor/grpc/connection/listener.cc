@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // How long to wait for a free file descriptor before looking again.
@@ -162,4 +162,4 @@ void Listener::Run(const Take& take) {
   }
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

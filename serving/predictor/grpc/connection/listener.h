@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/status.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 class Listener {
  public:
@@ -50,6 +50,6 @@ class Listener {
   std::thread thread_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_LISTENER_H_

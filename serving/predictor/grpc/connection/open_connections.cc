@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenSweeps{10};
@@ -189,4 +189,4 @@ std::vector<File> OpenConnections::Flooding(Clock::time_point now) {
   return flooding;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

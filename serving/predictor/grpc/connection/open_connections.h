@@ -21,7 +21,7 @@
 #include "base/mutex.h"
 #include "grpc/connection/tcp_connection.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // gRPC owns a connection once it has it, and says nothing when it closes it. The descriptor
 // tells: it is no longer open, or is another file. Thread-safe.
@@ -119,6 +119,6 @@ class OpenConnections {
   std::thread watcher_;  // Not started unless flooding connections are reset.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_OPEN_CONNECTIONS_H_

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // What connections and calls must show. By default nothing, and all goes as it is.
 struct SecurityOptions {
@@ -37,6 +37,6 @@ struct SecurityCounts {
 // Whether the files can be used. If not, kInvalidArgument: which, and what is wrong.
 Status CheckSecurity(const SecurityOptions& options);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_SECURITY_OPTIONS_H_

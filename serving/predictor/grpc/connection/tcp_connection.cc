@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr size_t kNetworkBytes = 8;  // Of an IPv6 address: what a client has to itself.
@@ -86,4 +86,4 @@ void Reset(int descriptor) {
   connect(descriptor, &none, sizeof(none));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

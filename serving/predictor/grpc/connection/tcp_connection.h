@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // A descriptor and the socket behind it. Another owner may close the descriptor at any time, and
 // its number may be another file's then.
@@ -47,6 +47,6 @@ bool IsClosedByPeer(int descriptor);
 // of it stay open: reading from them fails, and those that poll them wake.
 void Reset(int descriptor);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_TCP_CONNECTION_H_

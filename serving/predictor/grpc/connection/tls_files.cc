@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr size_t kFileBytesMax = 1 << 20;
@@ -106,4 +106,4 @@ Result<TlsTexts> TlsFiles::Read() const {
   return texts;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "grpc/connection/security_options.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // What is in them, in PEM.
 struct TlsTexts {
@@ -48,6 +48,6 @@ class TlsFiles {
   std::optional<Stamps> read_ GUARDED_BY(mutex_);  // Of what was read last.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_CONNECTION_TLS_FILES_H_

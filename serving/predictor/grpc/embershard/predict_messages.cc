@@ -6,7 +6,7 @@
 #include "grpc/embershard/request_parser.h"
 #include "grpc/embershard/responses.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 Result<std::shared_ptr<Engine>> PredictMessages::Find(const ServedModels& served) const {
   return served.Route(asked_.model(), asked_.version(), asked_.label(), asked_.traffic_key());
@@ -38,4 +38,4 @@ void PredictMessages::Fail(const grpc::Status& status, std::chrono::milliseconds
   failure->set_retry_pushback_ms(static_cast<uint32_t>(pushback.count()));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

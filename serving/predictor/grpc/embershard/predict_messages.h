@@ -12,7 +12,7 @@
 #include "grpc/predict/message_parser.h"
 #include "grpc/predict/wire_messages.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 class PredictMessages final : public WireMessages {
  public:
@@ -42,6 +42,6 @@ class PredictMessages final : public WireMessages {
   uint64_t received_bytes_ = 0;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_EMBERSHARD_PREDICT_MESSAGES_H_

@@ -7,7 +7,7 @@
 #include "grpc/predict/answer_now.h"
 #include "grpc/predict/predict_call.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 std::unique_ptr<WireMessages> MakePredictMessages() { return std::make_unique<PredictMessages>(); }
@@ -15,7 +15,7 @@ std::unique_ptr<WireMessages> MakePredictMessages() { return std::make_unique<Pr
 }  // namespace
 
 PredictorService::PredictorService(ServedModels* served, Recorder* recorder,
-                                   const GrpcServerOptions& options, OpenConnections* connections)
+                                   const ServerOptions& options, OpenConnections* connections)
     : served_(served),
       options_(options),
       handler_(served, recorder, options.default_timeout, connections),
@@ -59,4 +59,4 @@ void PredictorService::WaitUntilDone(Clock::time_point deadline) {
   calls_.WaitUntilIdle(deadline);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

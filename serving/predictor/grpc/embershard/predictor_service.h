@@ -14,7 +14,7 @@
 #include "grpc/recorder.h"
 #include "grpc/server.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Requests come as bytes, which are looked at before they are parsed; and on a stream, one that is
 // no PredictRequest fails alone.
@@ -31,7 +31,7 @@ using PredictorServiceBase =
 class PredictorService final : public PredictorServiceBase {
  public:
   // Owns neither `served` nor `recorder` (null: none), which must outlive it.
-  PredictorService(ServedModels* served, Recorder* recorder, const GrpcServerOptions& options,
+  PredictorService(ServedModels* served, Recorder* recorder, const ServerOptions& options,
                    OpenConnections* connections);
 
   // From now on every Predict is answered UNAVAILABLE, and streams read nothing more.
@@ -54,12 +54,12 @@ class PredictorService final : public PredictorServiceBase {
   Status Describe(const v1::GetModelRequest& message, v1::GetModelResponse* response) const;
 
   ServedModels* const served_;
-  const GrpcServerOptions options_;
+  const ServerOptions options_;
   const PredictHandler handler_;
   OpenCalls calls_;
   PredictStreams streams_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_EMBERSHARD_PREDICTOR_SERVICE_H_

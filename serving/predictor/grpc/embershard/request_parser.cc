@@ -15,7 +15,7 @@
 #include "batching/packed.h"
 #include "tensors/request_parameters.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 std::string Hex(uint64_t value) {
@@ -159,4 +159,4 @@ Status RequestParser::ParseSparse(const v1::PredictRequest& message, Request* re
   return {};
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

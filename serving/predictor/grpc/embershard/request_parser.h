@@ -8,7 +8,7 @@
 #include "embershard/v1/predictor.pb.h"
 #include "engine/engine.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // An id comes back with its answer, so that its size is one of what clients wait to read.
 inline constexpr size_t kRequestIdBytesMax = 1024;
@@ -40,6 +40,6 @@ class RequestParser {
   const Schema& schema_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_EMBERSHARD_REQUEST_PARSER_H_

@@ -1,6 +1,6 @@
 #include "grpc/embershard/responses.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 v1::Scope WireScope(Scope scope) {
@@ -87,4 +87,4 @@ void DescribeModel(const Engine& engine, uint64_t max_message_bytes,
   message->mutable_limits()->set_max_message_bytes(max_message_bytes);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -9,7 +9,7 @@
 #include "embershard/v1/predictor.pb.h"
 #include "engine/engine.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // `asked` is the message that `response` answers.
 void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
@@ -17,6 +17,6 @@ void FillResponse(const Manifest& manifest, const v1::PredictRequest& asked,
 
 void DescribeModel(const Engine& engine, uint64_t max_message_bytes, v1::GetModelResponse* message);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_EMBERSHARD_RESPONSES_H_

@@ -8,7 +8,7 @@
 #include "grpc/embershard/request_parser.h"
 #include "grpc/embershard/responses.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // A request made of views over a message. Its answer keeps the message alive and ends in
@@ -66,4 +66,4 @@ std::string GetModelSerialized(const Engine& engine) {
   return message.SerializeAsString();
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

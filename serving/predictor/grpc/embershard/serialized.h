@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "engine/served_models.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Runs serialized PredictRequest messages together (Engine::PredictMerged): for
 // each the serialized PredictResponse, or why it was refused. Any thread.
@@ -24,6 +24,6 @@ std::vector<Result<std::string>> PredictSerialized(const ServedModels& served,
 // The serialized GetModelResponse.
 std::string GetModelSerialized(const Engine& engine);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_EMBERSHARD_SERIALIZED_H_

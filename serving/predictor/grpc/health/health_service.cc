@@ -17,7 +17,7 @@
 #include "grpc/predict/message_parser.h"
 #include "grpc/predict/wire_messages.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::health::v1::HealthCheckRequest;
@@ -350,4 +350,4 @@ void HealthService::SetServing(const std::string& service, bool serving) {
 
 void HealthService::SetNoneServing() { calls_->SetNoneServing(); }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-namespace embershard {
+namespace embershard::rpc {
 
 struct HealthLimits {
   // Open calls of one connection. One more is answered RESOURCE_EXHAUSTED.
@@ -49,6 +49,6 @@ class HealthService final : public grpc::Service {
   const std::unique_ptr<Calls> calls_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_HEALTH_HEALTH_SERVICE_H_

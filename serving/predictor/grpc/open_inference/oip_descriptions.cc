@@ -9,7 +9,7 @@
 
 #include "tensors/tensor_specs.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr char kName[] = "embershard";
@@ -149,4 +149,4 @@ void DescribeRepository(const std::vector<ServedVersion>& versions, bool only_re
   }
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

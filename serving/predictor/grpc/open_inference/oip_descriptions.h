@@ -9,7 +9,7 @@
 #include "engine/served_models.h"
 #include "inference/open_inference.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 void DescribeServer(inference::ServerMetadataResponse* message);
 
@@ -29,6 +29,6 @@ void DescribeStatistics(const Engine& engine, inference::ModelStatistics* statis
 void DescribeRepository(const std::vector<ServedVersion>& versions, bool only_ready,
                         inference::RepositoryIndexResponse* message);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_DESCRIPTIONS_H_

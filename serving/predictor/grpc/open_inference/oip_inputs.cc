@@ -4,7 +4,7 @@
 
 #include "grpc/open_inference/oip_parameters.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using Input = inference::ModelInferRequest::InferInputTensor;
@@ -95,4 +95,4 @@ Status OipInputs::Read(const inference::ModelInferRequest& message) {
   return {};
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -11,7 +11,7 @@
 #include "inference/open_inference.pb.h"
 #include "tensors/tensor.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Lies over the message, and copies none of its values.
 class OipInputs {
@@ -27,6 +27,6 @@ class OipInputs {
   std::vector<std::string_view> bytes_;  // One for each.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_INPUTS_H_

@@ -8,7 +8,7 @@
 #include "grpc/open_inference/oip_parameters.h"
 #include "tensors/tensor_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // Of a stream's answer: no other follows for this request.
@@ -101,4 +101,4 @@ void OipMessages::Fail(const grpc::Status& status, std::chrono::milliseconds pus
   if (pushback.count() > 0) parameters["retry_pushback_ms"].set_int64_param(pushback.count());
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

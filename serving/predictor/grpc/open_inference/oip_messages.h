@@ -12,7 +12,7 @@
 #include "grpc/predict/wire_messages.h"
 #include "inference/open_inference.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // What a request or a question names. `version`: a number in decimal digits, a label, or nothing.
 Result<std::shared_ptr<Engine>> FindOip(const ServedModels& served, std::string_view model,
@@ -50,6 +50,6 @@ class OipMessages final : public WireMessages {
   bool is_batch_of_one_ = false;  // So are the outputs.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MESSAGES_H_

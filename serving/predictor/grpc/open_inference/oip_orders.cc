@@ -9,7 +9,7 @@
 #include "grpc/predict/answer_now.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 constexpr char kNotTaken[] =
@@ -81,4 +81,4 @@ Status OipOrders::Index(const inference::RepositoryIndexRequest& request,
   return index.status();
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

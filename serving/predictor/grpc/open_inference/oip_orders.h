@@ -11,7 +11,7 @@
 #include "grpc/predict/open_calls.h"
 #include "inference/open_inference.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 class OipOrders {
  public:
@@ -39,6 +39,6 @@ class OipOrders {
   const bool taken_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_ORDERS_H_

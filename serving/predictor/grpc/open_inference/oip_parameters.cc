@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using inference::InferParameter;
@@ -52,4 +52,4 @@ Status CheckNone(const char* what, const std::string& name, const OipParameterMa
                          "' is not served here, expected none");
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

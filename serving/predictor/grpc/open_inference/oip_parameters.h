@@ -13,7 +13,7 @@
 #include "inference/open_inference.pb.h"
 #include "tensors/request_parameters.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 using OipParameterMap = google::protobuf::Map<std::string, inference::InferParameter>;
 
@@ -30,6 +30,6 @@ std::string_view TrafficKeyOf(const OipParameterMap& parameters);
 // `what`: "tensor" or "output".
 Status CheckNone(const char* what, const std::string& name, const OipParameterMap& parameters);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_PARAMETERS_H_

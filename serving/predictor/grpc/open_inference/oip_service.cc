@@ -11,7 +11,7 @@
 #include "grpc/predict/predict_call.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using Bytes = grpc::ByteBuffer;
@@ -46,8 +46,8 @@ Reactor* Unserved(Context* context, const char* why) {
 
 }  // namespace
 
-OipService::OipService(ServedModels* served, ModelControl* control,
-                       const GrpcServerOptions& options, OpenConnections* connections)
+OipService::OipService(ServedModels* served, ModelControl* control, const ServerOptions& options,
+                       OpenConnections* connections)
     : served_(served),
       options_(options),
       handler_(served, nullptr, options.default_timeout, connections),
@@ -193,4 +193,4 @@ Reactor* OipService::LogSettings(Context* context, const Bytes*, Bytes*) {
   return Unserved(context, kNoSettings);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -15,7 +15,7 @@
 #include "grpc/server.h"
 #include "inference/open_inference.grpc.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 namespace oip {
 
@@ -47,7 +47,7 @@ using Base =
 class OipService final : public oip::Base {
  public:
   // Owns neither, which must outlive it. `control`: as OipOrders takes it.
-  OipService(ServedModels* served, ModelControl* control, const GrpcServerOptions& options,
+  OipService(ServedModels* served, ModelControl* control, const ServerOptions& options,
              OpenConnections* connections);
 
   // As PredictorService's. From the first on it says that it is not ready.
@@ -83,13 +83,13 @@ class OipService final : public oip::Base {
 
  private:
   ServedModels* const served_;
-  const GrpcServerOptions options_;
+  const ServerOptions options_;
   const PredictHandler handler_;
   const OipOrders orders_;
   OpenCalls calls_;
   PredictStreams streams_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_SERVICE_H_

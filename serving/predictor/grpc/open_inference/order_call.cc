@@ -8,7 +8,7 @@
 #include "grpc/predict/answer_now.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Between a call and its order, of which either may end first. Thread-safe.
 class OrderCall::Link {
@@ -61,4 +61,4 @@ void OrderCall::OnDone() {
   delete this;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -12,7 +12,7 @@
 #include "engine/model_control.h"
 #include "grpc/predict/open_calls.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Waits on no thread. Ends itself when gRPC is done with it; the order may take longer.
 class OrderCall final : public grpc::ServerUnaryReactor {
@@ -38,6 +38,6 @@ class OrderCall final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<Link> link_;  // The order has the other end.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_ORDER_CALL_H_

@@ -15,7 +15,7 @@
 #include "grpc/predict/wire_messages.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 inline grpc::ServerUnaryReactor* EndNow(grpc::CallbackServerContext* context,
                                         const grpc::Status& status) {
@@ -44,6 +44,6 @@ grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context,
   return EndNow(context, ToGrpcStatus(status));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_ANSWER_NOW_H_

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "grpc/predict/message_parser.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // One thread at a time reads `asked`, and one fills `answer`: they need not be the same.
 template <class Asked, class Answer>
@@ -63,6 +63,6 @@ class ArenaMessages {
   uint64_t held_bytes_ = 0;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_ARENA_MESSAGES_H_

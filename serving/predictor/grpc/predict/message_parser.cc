@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -130,4 +130,4 @@ Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
   return Malformed("the message is not a " + type.name());
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

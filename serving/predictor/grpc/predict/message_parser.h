@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // The size of a message alone bounds no memory, so these do:
 // Fields of a message and of the messages in it. One of two bytes may take a hundred and more once
@@ -27,6 +27,6 @@ inline constexpr int kMessageValuesMax = 1 << 21;
 Status ParseMessage(grpc::ByteBuffer* bytes, google::protobuf::Message* message,
                     size_t* unknown_fields = nullptr);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_MESSAGE_PARSER_H_

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Thread-safe.
 class OpenCalls {
@@ -51,6 +51,6 @@ class OpenCalls {
   bool refusing_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_OPEN_CALLS_H_

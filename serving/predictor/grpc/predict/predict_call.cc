@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 grpc::ServerUnaryReactor* PredictCall::Start(const PredictHandler* handler, OpenCalls* calls,
                                              std::chrono::milliseconds retry_pushback,
@@ -83,4 +83,4 @@ void PredictCall::Send(const Status& status) {
   Finish(ToGrpcStatus(status));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

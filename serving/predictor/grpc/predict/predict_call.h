@@ -14,14 +14,14 @@
 #include "grpc/predict/predict_handler.h"
 #include "grpc/predict/wire_messages.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Ends itself when gRPC is done with it.
 class PredictCall final : public grpc::ServerUnaryReactor {
  public:
   // Answers `message`, which is emptied, in `answer`; gRPC owns both. `messages`: of the call's
   // protocol. Owns neither `handler` nor `calls`, which counts the call until gRPC is done with it,
-  // or has it refused. `retry_pushback`: see GrpcServerOptions.
+  // or has it refused. `retry_pushback`: see ServerOptions.
   static grpc::ServerUnaryReactor* Start(const PredictHandler* handler, OpenCalls* calls,
                                          std::chrono::milliseconds retry_pushback,
                                          grpc::CallbackServerContext* context,
@@ -57,6 +57,6 @@ class PredictCall final : public grpc::ServerUnaryReactor {
   Exchange exchange_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_CALL_H_

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "grpc/embershard/request_parser.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // A client that leaves so long before its deadline, or with so small a share of its time left,
@@ -174,4 +174,4 @@ Clock::time_point PredictHandler::DeadlineOf(const grpc::CallbackServerContext& 
   return now + std::chrono::milliseconds(gpr_time_to_millis(left));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -20,7 +20,7 @@
 #include "grpc/recorder.h"
 #include "telemetry/telemetry.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // A request and its answer. Its adapter owns it, fills in what stands first, and keeps it until
 // `send` has returned.
@@ -45,7 +45,7 @@ struct Exchange {
 };
 
 // How long a client that was refused to protect others is asked to wait. `least`: see
-// GrpcServerOptions::retry_pushback.
+// ServerOptions::retry_pushback.
 inline std::chrono::milliseconds RetryPushback(const Exchange& exchange,
                                                std::chrono::milliseconds least) {
   return std::max(least, std::chrono::ceil<std::chrono::milliseconds>(exchange.retry_after));
@@ -106,6 +106,6 @@ class PredictHandler {
   OpenConnections* const connections_;  // Null: no call needs a token.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_HANDLER_H_

@@ -8,7 +8,7 @@
 #include "engine/engine.h"
 #include "grpc/status_map.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // One request of the stream, from its message to its answer.
 struct PredictStream::Entry {
@@ -258,4 +258,4 @@ void PredictStream::Advance() {
   Finish(status);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

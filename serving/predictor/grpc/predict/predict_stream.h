@@ -20,9 +20,9 @@
 #include "grpc/predict/predict_handler.h"
 #include "grpc/predict/wire_messages.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
-// As in GrpcServerOptions.
+// As in ServerOptions.
 struct PredictStreamOptions {
   size_t in_flight = 1;
   std::chrono::milliseconds default_timeout{};
@@ -112,6 +112,6 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   bool finished_ GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_STREAM_H_

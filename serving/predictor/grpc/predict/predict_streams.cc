@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // How often streams are looked at. A client may read nothing for this much longer.
@@ -16,7 +16,7 @@ std::chrono::milliseconds PeriodOf(std::chrono::milliseconds stalled) {
 
 }  // namespace
 
-PredictStreamOptions StreamOptionsOf(const GrpcServerOptions& options) {
+PredictStreamOptions StreamOptionsOf(const ServerOptions& options) {
   return {.in_flight = options.stream_in_flight,
           .default_timeout = options.default_timeout,
           .retry_pushback = options.retry_pushback,
@@ -114,4 +114,4 @@ void PredictStreams::Watch() {
   }
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -16,9 +16,9 @@
 #include "grpc/predict/predict_stream.h"
 #include "grpc/server.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
-PredictStreamOptions StreamOptionsOf(const GrpcServerOptions& options);
+PredictStreamOptions StreamOptionsOf(const ServerOptions& options);
 
 // Thread-safe. A thread of its own looks for streams whose clients read nothing.
 class PredictStreams {
@@ -59,6 +59,6 @@ class PredictStreams {
   std::thread watch_;  // Last, so that Watch() sees every field built.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_PREDICT_STREAMS_H_

@@ -19,7 +19,7 @@
 #include "engine/served_models.h"
 #include "grpc/recorder.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // All that the life of a request (grpc/predict_handler.h) needs to know of its protocol. Owns the
 // messages. One thread at a time.
@@ -72,6 +72,6 @@ grpc::ByteBuffer WriteMessage(const Message& message) {
   return bytes;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_PREDICT_WIRE_MESSAGES_H_

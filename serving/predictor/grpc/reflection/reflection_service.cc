@@ -19,7 +19,7 @@
 #include "inference/open_inference.pb.h"
 #include "torchrec/predictor.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 namespace pb = google::protobuf;
@@ -139,4 +139,4 @@ ReflectionService::ReflectionService(const char* path) {
                             [](grpc::CallbackServerContext*) { return new ReflectionStream(); }));
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Longest request that is read. A longer one ends its stream with INVALID_ARGUMENT.
 inline constexpr size_t kReflectionRequestBytesMax = 4096;
@@ -24,6 +24,6 @@ class ReflectionService final : public grpc::Service {
   explicit ReflectionService(const char* path);
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_REFLECTION_REFLECTION_SERVICE_H_

@@ -3,7 +3,7 @@
 #include "engine/engine.h"
 #include "grpc/torchrec/torchrec_parser.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // Under which its clients look for the scores.
@@ -41,4 +41,4 @@ void TorchRecMessages::Fill(const Engine& engine, const Response& answer) {
   }
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

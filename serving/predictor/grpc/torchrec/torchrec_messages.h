@@ -15,7 +15,7 @@
 #include "grpc/predict/wire_messages.h"
 #include "torchrec/predictor.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 class TorchRecMessages final : public WireMessages {
  public:
@@ -43,6 +43,6 @@ class TorchRecMessages final : public WireMessages {
   std::vector<int64_t> ids_;  // Those of the request, in 64 bits.
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_TORCHREC_TORCHREC_MESSAGES_H_

@@ -8,7 +8,7 @@
 #include "base/unaligned.h"
 #include "batching/door.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using predictor::FloatFeatures;
@@ -211,4 +211,4 @@ Status ParseTorchRec(const PredictionRequest& message, const Schema& schema, con
   return status;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

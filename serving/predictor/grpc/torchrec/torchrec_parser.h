@@ -11,7 +11,7 @@
 #include "package/manifest.h"
 #include "torchrec/predictor.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Fills num_examples, all outputs and the views, which lie over `message` and `ids`:
 // its ids, in 64 bits. The manifest's order is that of the features:
@@ -26,6 +26,6 @@ namespace embershard {
 Status ParseTorchRec(const predictor::PredictionRequest& message, const Schema& schema,
                      const Limits& limits, std::vector<int64_t>* ids, Request* request);
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_TORCHREC_TORCHREC_PARSER_H_

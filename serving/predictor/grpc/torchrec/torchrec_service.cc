@@ -4,9 +4,9 @@
 
 #include "grpc/predict/predict_call.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
-TorchRecService::TorchRecService(ServedModels* served, const GrpcServerOptions& options,
+TorchRecService::TorchRecService(ServedModels* served, const ServerOptions& options,
                                  OpenConnections* connections)
     : options_(options),
       handler_(served, /*recorder=*/nullptr, options.default_timeout, connections) {}
@@ -18,4 +18,4 @@ grpc::ServerUnaryReactor* TorchRecService::Predict(grpc::CallbackServerContext* 
                             std::make_shared<TorchRecMessages>(), message, answer);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc

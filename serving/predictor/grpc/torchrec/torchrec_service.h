@@ -11,15 +11,14 @@
 #include "grpc/torchrec/torchrec_messages.h"
 #include "torchrec/predictor.grpc.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // As PredictorService, but its calls are not recorded.
 class TorchRecService final
     : public predictor::Predictor::WithRawCallbackMethod_Predict<predictor::Predictor::Service> {
  public:
   // Does not own `served`, which must outlive it.
-  TorchRecService(ServedModels* served, const GrpcServerOptions& options,
-                  OpenConnections* connections);
+  TorchRecService(ServedModels* served, const ServerOptions& options, OpenConnections* connections);
 
   // From now on every call is answered UNAVAILABLE.
   void RefuseNew() { calls_.RefuseNew(); }
@@ -31,11 +30,11 @@ class TorchRecService final
                                     grpc::ByteBuffer* answer) override;
 
  private:
-  const GrpcServerOptions options_;
+  const ServerOptions options_;
   const PredictHandler handler_;
   OpenCalls calls_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_GRPC_TORCHREC_TORCHREC_SERVICE_H_

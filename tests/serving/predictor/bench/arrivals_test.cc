@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 // Gaps in seconds.
@@ -75,4 +75,4 @@ TEST(RecordedArrivals, AreSharedByThoseWhoTakeEveryOther) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::bench

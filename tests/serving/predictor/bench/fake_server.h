@@ -23,7 +23,7 @@
 
 #include "base/clock.h"
 
-namespace embershard {
+namespace embershard::bench {
 
 // What the fake server does with a request: the n-th it sees, from 0.
 struct Plan {
@@ -141,6 +141,6 @@ class FakeServer : public grpc::CallbackGenericService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::bench
 
 #endif  // EMBERSHARD_TESTS_BENCH_FAKE_SERVER_H_

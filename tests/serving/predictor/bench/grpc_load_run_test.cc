@@ -17,7 +17,7 @@
 #include "bench/fake_server.h"
 #include "bench/load_options.h"
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 using std::chrono::milliseconds;
@@ -329,4 +329,4 @@ TEST(GrpcLoadRun, OpensAsManyConnectionsAsAsked) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 std::vector<Histogram::Bucket> BucketsOf(std::initializer_list<int64_t> values) {
@@ -83,4 +83,4 @@ TEST(Histogram, MergesCountsAndTheLargest) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -7,7 +7,7 @@
 
 #include "bench/load_options.h"
 
-namespace embershard {
+namespace embershard::bench {
 namespace {
 
 using std::chrono::milliseconds;
@@ -108,4 +108,4 @@ TEST(ShareOf, DealsOutAllAndDiffersByOne) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::bench

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 inline File NewSocket() { return File(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
@@ -73,6 +73,6 @@ inline bool IsClosed(const Connected& connection) {
   return received == 0 || (received < 0 && errno == ECONNRESET);
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_CONNECTION_CONNECTED_H_

@@ -12,7 +12,7 @@
 #include "connection/connected.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using std::chrono::milliseconds;
@@ -191,4 +191,4 @@ TEST(OpenConnections, CountsTheRefusedAndSaysSoOnceAMinute) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -8,7 +8,7 @@
 
 #include "connection/connected.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 TEST(TcpConnection, ResetDropsUnreadBytesAndWakesWhoPolls) {
@@ -93,4 +93,4 @@ TEST(TcpConnection, TheNetworkOfIpv6IsItsFirst64Bits) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

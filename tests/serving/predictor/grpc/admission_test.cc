@@ -12,7 +12,7 @@
 #include "grpc/status_map.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -88,4 +88,4 @@ TEST_F(GrpcAdmissionTest, ARequestOfAStreamIsRefusedAloneWithThePauseInItsAnswer
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using std::chrono::milliseconds;
@@ -92,4 +92,4 @@ TEST_F(BearerTokenTest, TakesTheWholeTokenAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -9,14 +9,14 @@
 #include "grpc/serving_fixture.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
 using std::chrono::milliseconds;
 
 std::unique_ptr<Serving> ServingWith(const ConnectionLimits& limits) {
-  GrpcServerOptions options;
+  ServerOptions options;
   options.connections = limits;
   return std::make_unique<Serving>(std::make_unique<FakeModel>(), EngineOptions(), options);
 }
@@ -45,7 +45,7 @@ TEST(ConnectionLimits, OneConnectionTooManyIsHungUpOnUntilAnotherEnds) {
 
 TEST(ConnectionLimits, ACallTooManyWaitsAtItsClient) {
   Gate gate;
-  GrpcServerOptions options;
+  ServerOptions options;
   options.connections.max_calls = 2;
   Serving serving(gate.model(), {}, options);
   Call running(serving.stub(), NamedMessage());
@@ -111,7 +111,7 @@ TEST(ConnectionLimits, WhoHasACallOpenAndDoesNotAnswerIsHungUpOn) {
 
 TEST(ConnectionLimits, AConnectionOfAgeIsToldToGoAndTheCallOnItEnds) {
   Gate gate;
-  GrpcServerOptions options;
+  ServerOptions options;
   options.connections.age = milliseconds(50);
   Serving serving(gate.model(), {}, options);
   Socket aging(serving.server()->port());
@@ -124,4 +124,4 @@ TEST(ConnectionLimits, AConnectionOfAgeIsToldToGoAndTheCallOnItEnds) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -10,7 +10,7 @@
 #include "grpc/raw_http2.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using std::chrono::milliseconds;
@@ -115,4 +115,4 @@ TEST(HealthService, TellsWatchersOfEachChange) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -14,7 +14,7 @@
 #include "grpc/serving_fixture.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // Without reading what comes back.
@@ -176,4 +176,4 @@ TEST(HostileClient, MayChangeAnyByteOfAMessage) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

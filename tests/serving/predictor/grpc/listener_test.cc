@@ -13,7 +13,7 @@
 #include "grpc/serving_fixture.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 File NewSocket() { return File(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
@@ -128,4 +128,4 @@ TEST(Listener, GoesOnWhenFilesHadRunOut) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -12,7 +12,7 @@
 #include "grpc/serving_fixture.h"
 #include "inference/open_inference.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // In slices of some bytes, as they come from a connection.
@@ -186,4 +186,4 @@ TEST(ParseMessage, CountsTheFieldsThatTheTypeHasNot) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -21,7 +21,7 @@
 #include "inference/open_inference.grpc.pb.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -62,9 +62,9 @@ class OipOrdersTest : public ::testing::Test {
         std::make_unique<ModelControl>(served_.get(), std::move(source), ModelLoaderOptions());
     const Status loaded = control_->Start();
     EXPECT_TRUE(loaded.ok()) << loaded.message();
-    GrpcServerOptions options;
+    ServerOptions options;
     options.model_control = model_control;
-    auto server = GrpcServer::Start(served_, options, control_.get());
+    auto server = Server::Start(served_, options, control_.get());
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
     stub_ = GRPCInferenceService::NewStub(grpc::CreateChannel(
@@ -143,7 +143,7 @@ class OipOrdersTest : public ::testing::Test {
   const std::shared_ptr<ServedModels> served_ = std::make_shared<ServedModels>();
   FakeSource* source_ = nullptr;
   std::unique_ptr<ModelControl> control_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<Server> server_;
   std::unique_ptr<GRPCInferenceService::Stub> stub_;
   std::atomic<bool> is_first_ = true;
   std::promise<void> running_;
@@ -262,4 +262,4 @@ TEST_F(OipOrdersOffTest, OrdersAreNotTakenUnlessTheServerWasToldSo) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

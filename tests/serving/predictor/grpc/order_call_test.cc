@@ -12,7 +12,7 @@
 #include "testing/wait_for.h"
 #include "torchrec/predictor.grpc.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -113,4 +113,4 @@ TEST_F(OrderCallTest, IsRefusedOnceNoneIsTakenAnyMore) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

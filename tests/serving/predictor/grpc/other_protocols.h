@@ -13,7 +13,7 @@
 #include "inference/open_inference.pb.h"
 #include "torchrec/predictor.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Adds a tensor with raw contents.
 template <class T>
@@ -110,6 +110,6 @@ inline predictor::PredictionRequest TorchRecMessage() {
   return message;
 }
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_GRPC_OTHER_PROTOCOLS_H_

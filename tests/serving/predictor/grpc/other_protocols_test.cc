@@ -9,7 +9,7 @@
 #include "inference/open_inference.grpc.pb.h"
 #include "torchrec/predictor.grpc.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 TEST(OpenInference, GivesTheScoresInEveryForm) {
@@ -81,4 +81,4 @@ TEST(ArenaMessages, CountAtLeastWhatTheRequestHolds) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -9,7 +9,7 @@
 
 #include "grpc/serving_fixture.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 inline v1::PredictRequest Asking(const std::string& id) {
   v1::PredictRequest message = PackedMessage();
@@ -87,6 +87,6 @@ inline TelemetrySnapshot Counted(Serving* serving) {
 
 inline size_t Queued(Serving* serving) { return serving->engine()->Snapshot().queued.requests; }
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_GRPC_PREDICT_STREAM_FIXTURE_H_

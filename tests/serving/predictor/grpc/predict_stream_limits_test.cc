@@ -13,7 +13,7 @@
 #include "grpc/predict_stream_fixture.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -168,4 +168,4 @@ TEST(PredictStream, TellsARefusedRequestWhenToRetry) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

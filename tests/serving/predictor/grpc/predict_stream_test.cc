@@ -17,7 +17,7 @@
 #include "grpc/predict_stream_fixture.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -248,4 +248,4 @@ TEST(PredictStream, AnswersManyStreamsAtOnceWhoeverLeaves) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

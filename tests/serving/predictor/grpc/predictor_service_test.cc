@@ -6,7 +6,7 @@
 
 #include "grpc/serving_fixture.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -210,4 +210,4 @@ TEST(PredictorService, TellsAModelsFailureToItsClientAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

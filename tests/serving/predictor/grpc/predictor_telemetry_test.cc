@@ -14,7 +14,7 @@
 #include "telemetry/telemetry.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using std::chrono::milliseconds;
@@ -256,4 +256,4 @@ TEST(PredictorTelemetry, DescribesNoCallThatWasFast) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -11,7 +11,7 @@
 
 #include <string>
 
-namespace embershard {
+namespace embershard::rpc {
 
 // Types of HTTP/2 frames.
 inline constexpr char kData = 0;
@@ -103,6 +103,6 @@ inline std::string BeginningOfACall(char stream, const std::string& path) {
 
 inline constexpr char kPredict[] = "/embershard.v1.Predictor/Predict";
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_GRPC_RAW_HTTP2_H_

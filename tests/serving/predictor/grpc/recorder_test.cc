@@ -20,7 +20,7 @@
 #include "testing/scratch_folder.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 const RecordedModel kModel = {.name = "ranker", .version = 3, .schema = 0xabcdef};
@@ -229,4 +229,4 @@ TEST_F(RecorderTest, ReportsAProblemToWhomItWasTold) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

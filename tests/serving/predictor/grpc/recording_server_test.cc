@@ -18,7 +18,7 @@
 #include "testing/scratch_folder.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using std::chrono::system_clock;
@@ -28,7 +28,7 @@ class RecordingServerTest : public ::testing::Test {
  protected:
   // What a server recorded while `ask` was called.
   Recording RecordedBy(const std::function<void(Serving*)>& ask) {
-    GrpcServerOptions options;
+    ServerOptions options;
     options.record = options_;
     Serving serving(std::make_unique<FakeModel>(), {}, options);
     ask(&serving);
@@ -110,13 +110,13 @@ TEST_F(RecordingServerTest, ServesOnWhenTheDiskIsFull) {
 
 TEST_F(RecordingServerTest, DoesNotStartWithoutItsFile) {
   std::ofstream(options_.path) << "mine";
-  GrpcServerOptions options;
+  ServerOptions options;
   options.record = options_;
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  EXPECT_EQ(GrpcServer::Start(ServedModels::Of(std::move(*engine)), options).status().message(),
+  EXPECT_EQ(Server::Start(ServedModels::Of(std::move(*engine)), options).status().message(),
             "record: " + options_.path + " exists: give a new file");
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

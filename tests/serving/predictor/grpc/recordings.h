@@ -19,7 +19,7 @@
 
 #include "embershard/v1/recording.pb.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 inline std::chrono::system_clock::time_point At(int64_t unix_us) {
   return std::chrono::system_clock::time_point(std::chrono::microseconds(unix_us));
@@ -85,6 +85,6 @@ class FullDisk {
   sighandler_t previous_handler_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_GRPC_RECORDINGS_H_

@@ -10,7 +10,7 @@
 #include "grpc/serving_fixture.h"
 #include "tensors/request_parameters.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 // What a request says that it holds; protobuf's own account of the message is the oracle.
@@ -106,4 +106,4 @@ TEST(RequestParser, RefusesAPriorityThatThereIsNot) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -12,7 +12,7 @@
 #include "embershard/v1/predictor.pb.h"
 #include "grpc/serving_fixture.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 TEST(Serialized, RunsMessagesAsOneBatchAndRefusesTheBadAmongThem) {
@@ -66,4 +66,4 @@ TEST(Serialized, DescribesTheModel) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -13,7 +13,7 @@
 #include "grpc/status_map.h"
 #include "testing/wait_for.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 using grpc::StatusCode;
@@ -55,34 +55,34 @@ Health Check(const std::shared_ptr<grpc::Channel>& channel, const std::string& s
 
 constexpr char kServing[] = "\x08\x01";
 
-TEST(GrpcServer, IsHealthyAsAWholeAndByService) {
+TEST(Server, IsHealthyAsAWholeAndByService) {
   Serving serving;
   EXPECT_EQ(Check(serving.channel(), "").answer, kServing);
   EXPECT_EQ(Check(serving.channel(), "embershard.v1.Predictor").answer, kServing);
   EXPECT_EQ(Check(serving.channel(), "other").status.error_code(), StatusCode::NOT_FOUND);
 }
 
-TEST(GrpcServer, PicksAFreePortAndRefusesOneInUse) {
+TEST(Server, PicksAFreePortAndRefusesOneInUse) {
   Serving serving;
   EXPECT_GT(serving.server()->port(), 0);
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
   const auto second =
-      GrpcServer::Start(ServedModels::Of(std::move(*engine)), {.port = serving.server()->port()});
+      Server::Start(ServedModels::Of(std::move(*engine)), {.port = serving.server()->port()});
   EXPECT_EQ(second.status().code(), embershard::StatusCode::kUnavailable);
   EXPECT_EQ(second.status().message(),
             "cannot listen on 127.0.0.1:" + std::to_string(serving.server()->port()) + ": in use");
 }
 
-TEST(GrpcServer, ListensOnIpv6WithoutBrackets) {
+TEST(Server, ListensOnIpv6WithoutBrackets) {
   auto engine = Engine::Start(std::make_unique<FakeModel>(), {});
   ASSERT_TRUE(engine.ok());
-  const auto server = GrpcServer::Start(ServedModels::Of(std::move(*engine)), {.host = "::1"});
+  const auto server = Server::Start(ServedModels::Of(std::move(*engine)), {.host = "::1"});
   if (!server.ok()) GTEST_SKIP() << "this machine has no IPv6: " << server.status().message();
   EXPECT_GT((*server)->port(), 0);
 }
 
-TEST(GrpcServer, AnswersManyAtOnceEachItsOwn) {
+TEST(Server, AnswersManyAtOnceEachItsOwn) {
   Serving serving;
   for (int round = 0; round < 20; ++round) {
     std::vector<std::unique_ptr<Call>> calls;
@@ -104,7 +104,7 @@ TEST(GrpcServer, AnswersManyAtOnceEachItsOwn) {
   }
 }
 
-TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
+TEST(Server, TellsARefusedClientWhenToRetry) {
   Gate gate;
   EngineOptions options;
   options.batching.max_queued_examples = 2;
@@ -128,7 +128,7 @@ TEST(GrpcServer, TellsARefusedClientWhenToRetry) {
   ExpectGood(running.Wait(), running.response());
 }
 
-TEST(GrpcServer, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
+TEST(Server, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
   Gate gate;
   EngineOptions options;
   options.batching.max_queued_bytes = 2300000;
@@ -153,7 +153,7 @@ TEST(GrpcServer, BoundsTheMemoryOfMessagesThatWaitHoweverFewIdsTheyHold) {
       << status.error_message();
 }
 
-TEST(GrpcServer, DropsTheAnswerToAClientThatCancelled) {
+TEST(Server, DropsTheAnswerToAClientThatCancelled) {
   Gate gate;
   Serving serving(gate.model());
   Call cancelled(serving.stub(), NamedMessage());
@@ -165,7 +165,7 @@ TEST(GrpcServer, DropsTheAnswerToAClientThatCancelled) {
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
 }
 
-TEST(GrpcServer, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
+TEST(Server, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
   Gate gate;
   Serving serving(gate.model());
   Call running(serving.stub(), NamedMessage());
@@ -187,7 +187,7 @@ TEST(GrpcServer, SparesTheModelCallsThatWereCancelledWhileTheyWaited) {
   EXPECT_EQ(CountOf(&serving, Outcome::kAbandoned) + CountOf(&serving, Outcome::kOk), 51U);
 }
 
-TEST(GrpcServer, AnswersACallAtItsDeadlineWhileTheModelIsBusy) {
+TEST(Server, AnswersACallAtItsDeadlineWhileTheModelIsBusy) {
   Gate gate;
   Serving serving(gate.model());
   // On a busy machine it may expire before it runs, and another one is tried.
@@ -210,7 +210,7 @@ TEST(GrpcServer, AnswersACallAtItsDeadlineWhileTheModelIsBusy) {
             2U);  // The one that waited did not run.
 }
 
-TEST(GrpcServer, ACancelledCallLeavesTheQueueWhileTheModelIsBusy) {
+TEST(Server, ACancelledCallLeavesTheQueueWhileTheModelIsBusy) {
   Gate gate;
   Serving serving(gate.model());
   Call running(serving.stub(), NamedMessage());
@@ -228,7 +228,7 @@ TEST(GrpcServer, ACancelledCallLeavesTheQueueWhileTheModelIsBusy) {
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
 }
 
-TEST(GrpcServer, GivesACallWithoutADeadlineTheDefault) {
+TEST(Server, GivesACallWithoutADeadlineTheDefault) {
   Gate gate;
   Serving serving(gate.model(), {}, {.default_timeout = milliseconds(30)});
   Call running(serving.stub(), NamedMessage());
@@ -248,7 +248,7 @@ TEST(GrpcServer, GivesACallWithoutADeadlineTheDefault) {
   ExpectGood(running.Wait(), running.response());
 }
 
-TEST(GrpcServer, RefusesAMessageBeyondItsLimit) {
+TEST(Server, RefusesAMessageBeyondItsLimit) {
   Serving serving(std::make_unique<FakeModel>(), {}, {.max_message_bytes = 1000});
   v1::PredictRequest message = NamedMessage();
   message.set_request_id(std::string(1000, 'x'));
@@ -264,7 +264,7 @@ v1::PredictRequest UnknownId() {
   return message;
 }
 
-TEST(GrpcServer, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
+TEST(Server, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   Gate gate;
   Serving serving(gate.model());
   Call running(serving.stub(), NamedMessage());
@@ -291,7 +291,7 @@ TEST(GrpcServer, DrainAnswersTheAcceptedRefusesTheRestAndClosesThePort) {
   EXPECT_EQ(Check(serving.NewChannel(), "").status.error_code(), StatusCode::UNAVAILABLE);
 }
 
-TEST(GrpcServer, DrainEndsCallsThatTakeLongerThanItsTimeout) {
+TEST(Server, DrainEndsCallsThatTakeLongerThanItsTimeout) {
   Gate gate;
   Serving serving(gate.model());
   Call running(serving.stub(), NamedMessage());
@@ -302,7 +302,7 @@ TEST(GrpcServer, DrainEndsCallsThatTakeLongerThanItsTimeout) {
   drain.join();
 }
 
-TEST(GrpcServer, LosesNoCallWhenDrainedUnderLoad) {
+TEST(Server, LosesNoCallWhenDrainedUnderLoad) {
   Serving serving;
   constexpr int kThreads = 4;
   std::atomic<int> good = 0;
@@ -336,4 +336,4 @@ TEST(GrpcServer, LosesNoCallWhenDrainedUnderLoad) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

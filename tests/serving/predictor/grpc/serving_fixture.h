@@ -20,7 +20,7 @@
 #include "engine/served_models.h"
 #include "grpc/server.h"
 
-namespace embershard {
+namespace embershard::rpc {
 
 template <class T>
 std::string BytesOf(const std::vector<T>& values) {
@@ -142,13 +142,13 @@ class Call {
 class Serving {
  public:
   explicit Serving(std::unique_ptr<Model> model = std::make_unique<FakeModel>(),
-                   const EngineOptions& engine_options = {}, const GrpcServerOptions& options = {},
+                   const EngineOptions& engine_options = {}, const ServerOptions& options = {},
                    Clock::duration slow_request = {}) {
     auto started = Engine::Start(std::move(model), engine_options);
     EXPECT_TRUE(started.ok()) << started.status().message();
     served_ = ServedModels::Of(std::move(*started), slow_request);
     engine_ = served_->Engines().front();
-    auto server = GrpcServer::Start(served_, options);
+    auto server = Server::Start(served_, options);
     EXPECT_TRUE(server.ok()) << server.status().message();
     server_ = std::move(*server);
     channel_ = NewChannel();
@@ -172,18 +172,18 @@ class Serving {
 
   ServedModels* served() { return served_.get(); }
   Engine* engine() { return engine_.get(); }
-  GrpcServer* server() { return server_.get(); }
+  Server* server() { return server_.get(); }
   v1::Predictor::Stub* stub() { return stub_.get(); }
   const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
 
  private:
   std::shared_ptr<ServedModels> served_;
   std::shared_ptr<Engine> engine_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Predictor::Stub> stub_;
 };
 
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 #endif  // EMBERSHARD_TESTS_GRPC_SERVING_FIXTURE_H_

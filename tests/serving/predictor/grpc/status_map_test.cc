@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 TEST(StatusMap, TellsClientsWhatToDo) {
@@ -36,4 +36,4 @@ TEST(StatusMap, CutsLongMessagesBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc

@@ -18,7 +18,7 @@
 #include "triton/fake_triton.h"
 #include "triton/triton_model.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 template <class T>
 inline constexpr TRITONSERVER_DataType kTritonType = TRITONSERVER_TYPE_INVALID;
@@ -212,6 +212,6 @@ inline std::string Parameter(const std::string& key, const std::string& value) {
   return "\"" + key + R"(": {"string_value": ")" + value + "\"}";
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TESTS_TRITON_BACKEND_FIXTURE_H_

@@ -9,7 +9,7 @@
 #include "base/core_count.h"
 #include "triton/backend_fixture.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 class BackendLifeTest : public BackendTest {
@@ -218,4 +218,4 @@ TEST_F(BackendLifeTest, WhatTheServerRefusesIsToldAndNothingIsKept) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton

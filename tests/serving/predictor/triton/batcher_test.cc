@@ -7,7 +7,7 @@
 #include "triton/backend_fixture.h"
 #include "triton/batch_budget.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 TEST(BatchBudget, TakesRequestsUntilTheExamplesAreUsedUp) {
@@ -130,4 +130,4 @@ TEST_F(BatcherTest, AModelOfAnotherBackendIsRefused) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton

@@ -12,7 +12,7 @@
 #include "triton/backend_fixture.h"
 #include "triton/triton_request.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 using Runs = std::vector<std::pair<size_t, size_t>>;
@@ -360,4 +360,4 @@ TEST_F(ExecutionTest, ALongMessageIsCutAsInEveryProtocol) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton

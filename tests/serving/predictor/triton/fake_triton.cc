@@ -11,16 +11,16 @@ struct TRITONSERVER_Error {
 };
 
 struct TRITONBACKEND_Output {
-  embershard::GotOutput got;
+  embershard::triton::GotOutput got;
 };
 
 struct TRITONBACKEND_Response {
-  std::shared_ptr<embershard::Fate> fate;
+  std::shared_ptr<embershard::triton::Fate> fate;
   std::map<std::string, TRITONBACKEND_Output> outputs;
   std::map<std::string, int64_t> parameters;
 };
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 // Those of one kind that have been made and not been ended yet.
@@ -125,14 +125,14 @@ void FakeTriton::TakeBack(TRITONBACKEND_Request* request) {
   TheServer().requests.End(request, "TakeBack");
 }
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
-using embershard::AskedFailure;
-using embershard::ByIndex;
-using embershard::CheckLives;
-using embershard::Fail;
-using embershard::FakeTriton;
-using embershard::TheServer;
+using embershard::triton::AskedFailure;
+using embershard::triton::ByIndex;
+using embershard::triton::CheckLives;
+using embershard::triton::Fail;
+using embershard::triton::FakeTriton;
+using embershard::triton::TheServer;
 
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
   return Fail(code, message);
@@ -430,7 +430,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseSend(TRITONBACKEND_Response* response,
     ADD_FAILURE() << "ResponseSend of a response that does not live";
     return Fail(TRITONSERVER_ERROR_INTERNAL, "no such response");
   }
-  embershard::Fate& fate = *response->fate;
+  embershard::triton::Fate& fate = *response->fate;
   EXPECT_EQ(send_flags, uint32_t{TRITONSERVER_RESPONSE_COMPLETE_FINAL});
   EXPECT_EQ(fate.releases, 0) << "a response after its request was released";
   EXPECT_EQ(fate.responses, 0) << "a second final response";

@@ -20,7 +20,7 @@
 
 #include "triton/api.h"
 
-namespace embershard {
+namespace embershard::triton {
 
 // What a client got of one output.
 struct GotOutput {
@@ -53,7 +53,7 @@ struct BatchReport {
   std::vector<uint64_t> moments;
 };
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 struct TRITONSERVER_Message {
   std::string json;
@@ -81,7 +81,7 @@ struct TRITONBACKEND_ModelInstance {
   TRITONBACKEND_Model* model = nullptr;
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
   void* state = nullptr;
-  std::vector<embershard::BatchReport> batches;
+  std::vector<embershard::triton::BatchReport> batches;
 };
 
 struct TRITONBACKEND_Input {
@@ -99,10 +99,10 @@ struct TRITONBACKEND_Request {
   std::vector<std::string> outputs;
   std::vector<std::pair<std::string, Value>> parameters;
   std::shared_ptr<bool> is_cancelled = std::make_shared<bool>(false);
-  std::shared_ptr<embershard::Fate> fate = std::make_shared<embershard::Fate>();
+  std::shared_ptr<embershard::triton::Fate> fate = std::make_shared<embershard::triton::Fate>();
 };
 
-namespace embershard {
+namespace embershard::triton {
 
 // The server's own side. All functions are for one thread at a time.
 struct FakeTriton {
@@ -128,6 +128,6 @@ struct FakeTriton {
   static void TakeBack(TRITONBACKEND_Request* request);
 };
 
-}  // namespace embershard
+}  // namespace embershard::triton
 
 #endif  // EMBERSHARD_TESTS_TRITON_FAKE_TRITON_H_

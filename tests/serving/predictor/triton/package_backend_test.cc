@@ -15,7 +15,7 @@
 #include "testing/test_table.h"
 #include "triton/backend_fixture.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 using testing::MakeTable;
@@ -180,4 +180,4 @@ TEST(Initialize, AsksForOneInstanceForEachCore) {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton

@@ -19,7 +19,7 @@
 #include "testing/test_table.h"
 #include "triton/backend_fixture.h"
 
-namespace embershard {
+namespace embershard::triton {
 namespace {
 
 using testing::MakeTable;
@@ -201,4 +201,4 @@ TEST_P(PooledTest, VectorsAreTheRowsOfTheTables) {
 INSTANTIATE_TEST_SUITE_P(Plans, PooledTest, ::testing::Values("one", "two"));
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::triton
