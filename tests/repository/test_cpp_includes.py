@@ -54,7 +54,7 @@ def includes(text: str) -> list[str]:
     return [found["own"] or found["system"] for found in INCLUDE.finditer(text)]
 
 
-# The predictor is namespace `embershard`; components that nothing but a program uses have their own.
+# The predictor is namespace `embershard`; what uses it has namespaces of its own.
 NAMESPACES = {
     "grpc": "embershard::rpc",
     "triton": "embershard::triton",
