@@ -76,8 +76,8 @@ inline void ExpectChecked(const Request& request, const Limits& limits) {
     }
     Expect(sum == view.values.size(), "the lengths sum to the number of values");
     Expect(view.weights.size() == (schema.sparse[i].weighted ? sum : 0), "a weight for each value");
-    Expect(view.num_kept <= sum, "no more ids count than there are");
-    ids += view.num_kept;
+    Expect(view.num_ids <= sum, "no more ids count than there are");
+    ids += view.num_ids;
   }
   Expect(request.num_ids == ids && ids <= limits.max_ids, "no more ids than allowed");
 }

@@ -26,13 +26,13 @@ enum class StatusCode {
 // Which rule it was, for those who count. Stated only where the code leaves it open.
 enum class StatusReason {
   kUnstated,
-  kMalformed,     // kInvalidArgument: not to be read as a request for this model.
-  kTooLarge,      // kInvalidArgument: more than the queue can hold at all.
-  kNoTime,        // kResourceExhausted: would not have been answered by its deadline.
-  kAbandoned,     // kDeadlineExceeded: the client has left.
-  kNotFinite,     // kInternal: the model gave a NaN or an infinity.
-  kOutOfMemory,   // kInternal.
-  kOtherDevices,  // kBadPackage: the plan is for devices that are not served here.
+  kMalformed,           // kInvalidArgument: not to be read as a request for this model.
+  kTooLarge,            // kInvalidArgument: more than the queue can hold at all.
+  kDeadlineInfeasible,  // kResourceExhausted: would not have been answered by its deadline.
+  kAbandoned,           // kDeadlineExceeded: the client disconnected or cancelled.
+  kNotFinite,           // kInternal: the model gave a NaN or an infinity.
+  kOutOfMemory,         // kInternal.
+  kOtherDevices,        // kBadPackage: the plan is for devices that are not served here.
 };
 
 class [[nodiscard]] Status {

@@ -28,7 +28,7 @@ struct BatchSize {
 //
 // The two are in balance where one batch in ten takes longer, whatever the distribution, and
 // some thirty batches after it has become ten times slower. What has not been seen for kMemory
-// begins anew: an estimate by which all such batches are refused would never be mended.
+// begins anew: an estimate by which all such batches are refused would never be corrected.
 class BatchCosts {
  public:
   static constexpr std::chrono::seconds kMemory{1};

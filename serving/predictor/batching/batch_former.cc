@@ -5,25 +5,25 @@
 #include <exception>
 #include <utility>
 
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 namespace embershard {
 namespace {
 
-// Of what waits of it.
+// Of its examples that no batch has taken.
 QueueSize SizeOf(const Request& request) {
   const BatchSize left = SizeLeft(request);
-  // One without examples is computed as well: it takes the room of one. One whose pieces have all
+  // One without examples is computed as well: it takes the room of one. One whose chunks have all
   // left takes none.
   return {.examples = std::max<size_t>(left.examples, left.requests > 0 ? 1 : 0),
           .ids = left.ids,
           .bytes = request.held_bytes,
           .requests = 1,
-          .pieces = left.requests};
+          .chunks = left.requests};
 }
 
 BatchSize WorkOf(const QueueSize& size) {
-  return {.requests = size.pieces, .examples = size.examples, .ids = size.ids};
+  return {.requests = size.chunks, .examples = size.examples, .ids = size.ids};
 }
 
 void AddTo(BatchSize* sum, const BatchSize& size) {
@@ -50,7 +50,7 @@ void AddTo(QueueSize* sum, const QueueSize& size) {
   sum->ids += size.ids;
   sum->bytes += size.bytes;
   sum->requests += size.requests;
-  sum->pieces += size.pieces;
+  sum->chunks += size.chunks;
 }
 
 void TakeFrom(QueueSize* sum, const QueueSize& size) {
@@ -58,7 +58,7 @@ void TakeFrom(QueueSize* sum, const QueueSize& size) {
   sum->ids -= size.ids;
   sum->bytes -= size.bytes;
   sum->requests -= size.requests;
-  sum->pieces -= size.pieces;
+  sum->chunks -= size.chunks;
 }
 
 bool IsExpired(const Request& request, Clock::time_point now) { return request.deadline <= now; }
@@ -84,9 +84,11 @@ Admission BatchFormer::Add(std::unique_ptr<Request>& request, const Forecast& fo
   if (const Admission room = RoomFor(*request); room != Admission::kAccepted) return room;
   if (IsExpired(*request, now)) return Admission::kExpired;
   const bool next = empty() && !forecast.is_full();
-  if (!next && EndOf(*request, forecast, now, share) > request->deadline) return Admission::kNoTime;
+  if (!next && EndOf(*request, forecast, now, share) > request->deadline) {
+    return Admission::kDeadlineInfeasible;
+  }
   const Request& added = *request;
-  LineOf(added).Add(request);
+  QueueOf(added).Add(request);
   Count(added);
   return Admission::kAccepted;
 }
@@ -100,9 +102,9 @@ Admission BatchFormer::RoomFor(const Request& request) const {
   return HasRoom(request, size) ? Admission::kAccepted : Admission::kQueueFull;
 }
 
-WaitingLine& BatchFormer::LineOf(const Request& request) {
-  if (request.priority == Priority::kBatch) return batch_;
-  return request.pieces == nullptr ? interactive_ : large_;
+RequestQueue& BatchFormer::QueueOf(const Request& request) {
+  if (request.priority == Priority::kBackground) return background_;
+  return request.split == nullptr ? interactive_ : large_;
 }
 
 bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
@@ -111,27 +113,29 @@ bool BatchFormer::HasRoom(const Request& request, const QueueSize& size) const {
       size.bytes > options_.max_queued_bytes - queued_.bytes) {
     return false;
   }
-  if (request.priority == Priority::kInteractive || batch_.empty()) return true;
-  return queued_batch_.examples + size.examples <= options_.max_queued_examples / 2 &&
-         queued_batch_.ids + size.ids <= options_.max_queued_ids / 2 &&
-         queued_batch_.bytes + size.bytes <= options_.max_queued_bytes / 2;
+  if (request.priority == Priority::kInteractive || background_.empty()) return true;
+  return queued_background_.examples + size.examples <= options_.max_queued_examples / 2 &&
+         queued_background_.ids + size.ids <= options_.max_queued_ids / 2 &&
+         queued_background_.bytes + size.bytes <= options_.max_queued_bytes / 2;
 }
 
 Clock::time_point BatchFormer::EndOf(const Request& request, const Forecast& forecast,
                                      Clock::time_point now, double share) const {
-  const bool is_batch = request.priority == Priority::kBatch;
+  const bool is_background = request.priority == Priority::kBackground;
   BatchSize work = WorkOf(queued_);
   AddTo(&work, SizeLeft(request));
-  if (is_batch) {
-    TakeFrom(&work, batch_.DueAfter(request.deadline));
+  if (is_background) {
+    TakeFrom(&work, background_.DueAfter(request.deadline));
   } else {
     TakeFrom(&work, interactive_.DueAfter(request.deadline));
     TakeFrom(&work, large_.DueAfter(request.deadline));
-    // As much as it has may come between its pieces.
-    if (request.pieces != nullptr) AddTo(&work, SizeLeft(request));
+    // As much as it has may come between its chunks.
+    if (request.split != nullptr) AddTo(&work, SizeLeft(request));
   }
-  if (is_batch || queued_batch_.examples == 0) return Latest(forecast.EndOf(work, now), now, share);
-  const BatchSize others = WorkOf(queued_batch_);
+  if (is_background || queued_background_.examples == 0) {
+    return Latest(forecast.EndOf(work, now), now, share);
+  }
+  const BatchSize others = WorkOf(queued_background_);
   TakeFrom(&work, others);
   // Of the others those that fill its batches up, and those whose turn comes meanwhile.
   const uint64_t batches = (std::max(work.examples, uint64_t{1}) - 1) / options_.merge_examples + 1;
@@ -157,15 +161,15 @@ Due BatchFormer::Take(Clock::time_point now, size_t most_examples) {
   QueueSize room;
   room.examples = std::min(options_.merge_examples, most_examples);
   room.ids = options_.max_batch_ids;
-  WaitingLine* first = &interactive_;
-  WaitingLine* second = &batch_;
-  if (IsTurnOfBatch()) std::swap(first, second);
-  WaitingLine* const large = IsTurnOfLarge() ? &large_ : nullptr;
-  bool has_piece = false;
+  RequestQueue* first = &interactive_;
+  RequestQueue* second = &background_;
+  if (IsTurnOfBackground()) std::swap(first, second);
+  RequestQueue* const large = IsTurnOfLarge() ? &large_ : nullptr;
+  bool has_chunk = false;
   try {
-    // One piece: what was cut to run in several slots is not merged again.
+    // One chunk: what was cut to run in several slots is not merged again.
     while (large != nullptr && due.batch.empty() && TakeNext(large, now, &room, &due)) continue;
-    has_piece = !due.batch.empty();
+    has_chunk = !due.batch.empty();
     bool fits = true;
     while (fits && first->next() != nullptr) fits = TakeNext(first, now, &room, &due);
     while (fits && TakeNext(second, now, &room, &due)) continue;
@@ -173,55 +177,55 @@ Due BatchFormer::Take(Clock::time_point now, size_t most_examples) {
     // What has been taken is due, and the rest is for the next call. Where nothing has,
     // the first goes: the next call might fail at it again, and so for ever.
     if (due.batch.empty() && due.expired.empty() && due.abandoned.empty()) {
-      WaitingLine* const rest = first->next() != nullptr ? first : second;
-      WaitingLine* const line = large != nullptr ? large : rest;
-      due.failed = line->Take(*line->next());
+      RequestQueue* const rest = first->next() != nullptr ? first : second;
+      RequestQueue* const queue = large != nullptr ? large : rest;
+      due.failed = queue->Take(*queue->next());
       Uncount(*due.failed);
     }
   }
-  // What came of each line is in order.
+  // What came of each queue is in order.
   if (!std::is_sorted(due.batch.begin(), due.batch.end(), IsDueBefore)) {
     std::stable_sort(due.batch.begin(), due.batch.end(), IsDueBefore);
   }
-  if (!due.batch.empty()) after_large_ = has_piece;
+  if (!due.batch.empty()) after_large_ = has_chunk;
   CountPassedOver(due.batch);
   return due;
 }
 
 bool BatchFormer::can_take() const {
-  return !interactive_.empty() || large_.next() != nullptr || batch_.next() != nullptr;
+  return !interactive_.empty() || large_.next() != nullptr || background_.next() != nullptr;
 }
 
-bool BatchFormer::IsTurnOfBatch() const {
-  return passed_over_ >= kPassedOver && batch_.next() != nullptr;
+bool BatchFormer::IsTurnOfBackground() const {
+  return passed_over_ >= kPassedOver && background_.next() != nullptr;
 }
 
 bool BatchFormer::IsTurnOfLarge() const {
   const Request* const large = large_.next();
-  if (large == nullptr || IsTurnOfBatch()) return false;
+  if (large == nullptr || IsTurnOfBackground()) return false;
   if (interactive_.empty()) return true;
   return !after_large_ && large->deadline <= interactive_.first().deadline;
 }
 
 void BatchFormer::CountPassedOver(const Batch& batch) {
   const bool has_one = std::any_of(batch.begin(), batch.end(), [](const auto& request) {
-    return request->priority == Priority::kBatch;
+    return request->priority == Priority::kBackground;
   });
-  if (batch_.empty() || has_one) {
+  if (background_.empty() || has_one) {
     passed_over_ = 0;
   } else if (!batch.empty()) {
     ++passed_over_;
   }
 }
 
-bool BatchFormer::TakeNext(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due) {
-  const Request* const next = line->next();
+bool BatchFormer::TakeNext(RequestQueue* queue, Clock::time_point now, QueueSize* room, Due* due) {
+  const Request* const next = queue->next();
   if (next == nullptr) return false;
-  const RequestPieces* const pieces = next->pieces.get();
+  const SplitRequest* const split = next->split.get();
   Batch* part = IsExpired(*next, now) ? &due->expired : &due->batch;
   QueueSize size;
   if (part == &due->batch) {
-    size = SizeOf(pieces != nullptr ? pieces->next() : *next);
+    size = SizeOf(split != nullptr ? split->next() : *next);
     // One that does not fit ends the batch: none is overtaken for ever.
     const bool fits = size.examples <= room->examples && size.ids <= room->ids;
     if (!fits && !due->batch.empty()) return false;
@@ -229,11 +233,11 @@ bool BatchFormer::TakeNext(WaitingLine* line, Clock::time_point now, QueueSize* 
   }
   part->emplace_back();  // What may fail comes first.
   Uncount(*next);
-  if (pieces != nullptr && part == &due->batch) {
-    part->back() = line->TakePiece(*next);
+  if (split != nullptr && part == &due->batch) {
+    part->back() = queue->TakeChunk(*next);
     Count(*next);
   } else {
-    part->back() = line->Take(*next);
+    part->back() = queue->Take(*next);
   }
   if (part == &due->batch) {
     room->examples -= std::min(room->examples, size.examples);
@@ -243,9 +247,9 @@ bool BatchFormer::TakeNext(WaitingLine* line, Clock::time_point now, QueueSize* 
 }
 
 std::unique_ptr<Request> BatchFormer::TakeExpired(Clock::time_point now) {
-  for (WaitingLine* line : {&interactive_, &large_, &batch_}) {
-    if (line->empty() || !IsExpired(line->first(), now)) continue;
-    std::unique_ptr<Request> expired = line->TakeFirst();
+  for (RequestQueue* queue : {&interactive_, &large_, &background_}) {
+    if (queue->empty() || !IsExpired(queue->first(), now)) continue;
+    std::unique_ptr<Request> expired = queue->TakeFirst();
     Uncount(*expired);
     return expired;
   }
@@ -254,13 +258,13 @@ std::unique_ptr<Request> BatchFormer::TakeExpired(Clock::time_point now) {
 
 std::unique_ptr<Request> BatchFormer::Take(const Request& request) {
   Uncount(request);
-  return LineOf(request).Take(request);
+  return QueueOf(request).Take(request);
 }
 
 Clock::time_point BatchFormer::next_deadline() const {
   Clock::time_point next = Clock::time_point::max();
-  for (const WaitingLine* line : {&interactive_, &large_, &batch_}) {
-    if (!line->empty()) next = std::min(next, line->first().deadline);
+  for (const RequestQueue* queue : {&interactive_, &large_, &background_}) {
+    if (!queue->empty()) next = std::min(next, queue->first().deadline);
   }
   return next;
 }
@@ -268,13 +272,13 @@ Clock::time_point BatchFormer::next_deadline() const {
 void BatchFormer::Count(const Request& request) {
   const QueueSize size = SizeOf(request);
   AddTo(&queued_, size);
-  if (request.priority == Priority::kBatch) AddTo(&queued_batch_, size);
+  if (request.priority == Priority::kBackground) AddTo(&queued_background_, size);
 }
 
 void BatchFormer::Uncount(const Request& request) {
   const QueueSize size = SizeOf(request);
   TakeFrom(&queued_, size);
-  if (request.priority == Priority::kBatch) TakeFrom(&queued_batch_, size);
+  if (request.priority == Priority::kBackground) TakeFrom(&queued_background_, size);
 }
 
 }  // namespace embershard

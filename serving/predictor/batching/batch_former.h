@@ -12,19 +12,19 @@
 #include "batching/batching_options.h"
 #include "batching/forecast.h"
 #include "batching/request.h"
-#include "batching/waiting_line.h"
+#include "batching/request_queue.h"
 #include "batching/worker_pool.h"
 
 namespace embershard {
 
 enum class Admission {
   kAccepted,
-  kTooLarge,   // Exceeds the queue. Retrying cannot help.
-  kQueueFull,  // Retry after a pause.
-  kExpired,    // Its deadline has passed.
-  kNoTime,     // Its deadline would pass before it has run. Retry after a pause.
-  kStopped,    // Retry on another replica.
-  kWithdrawn,  // A batch of the version did not end.
+  kTooLarge,            // Exceeds the queue. Retrying cannot help.
+  kQueueFull,           // Retry after a pause.
+  kExpired,             // Its deadline has passed.
+  kDeadlineInfeasible,  // Its deadline would pass before it has run. Retry after a pause.
+  kStopped,             // Retry on another replica.
+  kWithdrawn,           // A batch of the version did not end.
 };
 
 // What leaves the queue at one moment. Each of the requests is still to be answered.
@@ -32,7 +32,7 @@ struct Due {
   SlotLease lease;                  // Of a slot, where the batch is a queue's.
   Batch batch;                      // To run.
   Batch expired;                    // Not worth running: the deadline has passed.
-  Batch abandoned;                  // Not worth running: the client has left.
+  Batch abandoned;                  // Not worth running: the client cancelled.
   std::unique_ptr<Request> failed;  // Given up, because memory has run out; else null.
 };
 
@@ -42,7 +42,7 @@ struct QueueSize {
   uint64_t ids = 0;
   uint64_t bytes = 0;
   size_t requests = 0;
-  size_t pieces = 0;  // Of the requests; of one that is not cut, one.
+  size_t chunks = 0;  // Of the requests; of one that is not cut, one.
 };
 
 // Not thread-safe. Times passed in must not go backwards.
@@ -53,7 +53,7 @@ class BatchFormer {
 
   // Takes ownership of `request` if it is accepted; otherwise leaves it as is. One that nothing
   // is before is accepted whatever `forecast` says: how else would it learn that it was wrong?
-  // Those of priority kBatch take at most half of the queue, but for one that nothing of its
+  // Those of priority kBackground take at most half of the queue, but for one that nothing of its
   // kind is before.
   // `share`: which part of the slots its model has beside others.
   [[nodiscard]] Admission Add(std::unique_ptr<Request>& request, const Forecast& forecast,
@@ -62,25 +62,25 @@ class BatchFormer {
   // kAccepted where there is room for it, as Add() sees that; else why it would be refused.
   Admission RoomFor(const Request& request) const;
 
-  // Removes and returns what is due: interactive requests, and where those leave room, kBatch
-  // ones; but after kPassedOver batches in a row that left kBatch ones waiting, the other way
-  // round. So kBatch ones get an eighth of the batches at least. Of one priority the earliest
+  // Removes and returns what is due: interactive requests, and where those leave room, kBackground
+  // ones; but after kPassedOver batches in a row that left kBackground ones waiting, the other way
+  // round. So kBackground ones get an eighth of the batches at least. Of one priority the earliest
   // deadline comes first; so stand the requests of a batch. A batch takes its first request
   // whatever its size, and ends at the first that does not fit its budgets, merge_examples and
   // max_batch_ids. Nothing behind that one is looked at: the cost is that of what leaves. Of a
-  // request that is cut pieces leave, and never in two batches in a row while other
+  // request that is cut chunks leave, and never in two batches in a row while other
   // interactive ones wait; the request itself stays until it is answered. At least one request or
-  // piece leaves. What is no longer worth running takes no room in a batch. Never
+  // chunk leaves. What is no longer worth running takes no room in a batch. Never
   // throws.
   // `most_examples`: the budget is no larger, while another model waits for a slot.
   // REQUIRES: can_take().
   Due Take(Clock::time_point now, size_t most_examples = SIZE_MAX);
 
-  // Whether anything may leave: not where all that waits is cut and its pieces have left.
+  // Whether anything may leave: not where all that waits is cut and its chunks have left.
   bool can_take() const;
   // Whether one that can is of a request that is cut, and interactive.
-  bool has_piece() const { return large_.next() != nullptr; }
-  // Whether what waits fills a batch: nothing is merged better by waiting on.
+  bool has_chunk() const { return large_.next() != nullptr; }
+  // Whether the queued requests fill a batch: waiting on merges nothing better.
   bool fills_batch() const {
     return queued_.examples >= options_.merge_examples || queued_.ids >= options_.max_batch_ids;
   }
@@ -96,40 +96,41 @@ class BatchFormer {
   // One that waits here, out of its turn.
   std::unique_ptr<Request> Take(const Request& request);
 
-  // The earliest of those that wait; max() where none does.
+  // The earliest deadline in the queue; max() if it is empty.
   Clock::time_point next_deadline() const;
 
-  bool empty() const { return interactive_.empty() && large_.empty() && batch_.empty(); }
+  bool empty() const { return interactive_.empty() && large_.empty() && background_.empty(); }
   const QueueSize& queued() const { return queued_; }
 
   static constexpr int kPassedOver = 7;
 
  private:
-  WaitingLine& LineOf(const Request& request);
+  RequestQueue& QueueOf(const Request& request);
   bool HasRoom(const Request& request, const QueueSize& size) const;
   // When a request will have run, at the latest.
   Clock::time_point EndOf(const Request& request, const Forecast& forecast, Clock::time_point now,
                           double share) const;
-  // Whether the next batch begins with a kBatch request, or with a piece of an interactive one.
-  bool IsTurnOfBatch() const;
+  // Whether the next batch begins with a kBackground request, or with a chunk of an interactive
+  // one.
+  bool IsTurnOfBackground() const;
   bool IsTurnOfLarge() const;
-  // Counts how often kBatch ones were left.
+  // Counts how often kBackground ones were left.
   void CountPassedOver(const Batch& batch);
-  // Moves the next request, or a piece of it, into `due`. False, and nothing moved, where there is
-  // none, or it does not fit `room`, which is what the batch has left once it has a request.
-  bool TakeNext(WaitingLine* line, Clock::time_point now, QueueSize* room, Due* due);
-  // What waits of a request counts, or no longer.
+  // Moves the next request, or a chunk of it, into `due`. False, and nothing moved, where there is
+  // none, or it does not fit `room`, the rest of the budget of a batch that has a request.
+  bool TakeNext(RequestQueue* queue, Clock::time_point now, QueueSize* room, Due* due);
+  // Counts the queued part of a request, or no longer.
   void Count(const Request& request);
   void Uncount(const Request& request);
 
   const BatchingOptions options_;
-  WaitingLine interactive_;  // But for those that are cut.
-  WaitingLine large_;        // The interactive ones that are cut.
-  WaitingLine batch_;
-  QueueSize queued_;          // Sum over all.
-  QueueSize queued_batch_;    // Over batch_.
-  int passed_over_ = 0;       // Batches in a row that left kBatch ones waiting.
-  bool after_large_ = false;  // The last batch had a piece from large_.
+  RequestQueue interactive_;  // But for those that are cut.
+  RequestQueue large_;        // The interactive ones that are cut.
+  RequestQueue background_;
+  QueueSize queued_;             // Sum over all.
+  QueueSize queued_background_;  // Over background_.
+  int passed_over_ = 0;          // Batches in a row that left kBackground ones waiting.
+  bool after_large_ = false;     // The last batch had a chunk from large_.
 };
 
 }  // namespace embershard

@@ -20,7 +20,7 @@ struct BatchingOptions {
   size_t max_request_examples = 0;
   uint64_t max_request_ids = 0;
 
-  // Largest batch: the largest piece of a request that is cut, and of one that is not. 0: as many
+  // Largest batch: the largest chunk of a request that is cut, and of one that is not. 0: as many
   // examples as are merged, and no less than 256, so that a large request runs in several slots at
   // once, with one slot 1024; and 2^20 ids; no more than may be queued. Others wait while it runs,
   // and a batch's buffers grow with it.
@@ -41,7 +41,7 @@ struct BatchingOptions {
   // hold as much again. Raise it where one message is large.
   uint64_t max_queued_bytes = 256 << 20;
 
-  // Longest batch, as predicted, that the thread which brings a request runs itself while the
+  // Longest batch, as predicted, that the thread which submits a request runs itself while the
   // model is idle: two hand-overs between threads fewer. 0: none. That thread reads no other
   // request meanwhile; lower it where those behind notice.
   std::chrono::microseconds max_inline{500};

@@ -20,11 +20,11 @@ BatchSize SizeOf(const Batch& batch) {
 }  // namespace
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
-                             AnswerLate answer_late, Now now, std::shared_ptr<WorkerPool> pool,
-                             QueueOwner owner)
+                             CompleteEarly complete_early, Now now,
+                             std::shared_ptr<WorkerPool> pool, QueueOwner owner)
     : max_inline_(options.max_inline),
       run_batch_(std::move(run_batch)),
-      answer_late_(std::move(answer_late)),
+      complete_early_(std::move(complete_early)),
       now_(std::move(now)),
       owner_(std::move(owner)),
       pool_(std::move(pool)),
@@ -37,8 +37,8 @@ BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
 }
 
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
-                             AnswerLate answer_late, Now now)
-    : BatchingQueue(options, std::move(run_batch), std::move(answer_late), std::move(now),
+                             CompleteEarly complete_early, Now now)
+    : BatchingQueue(options, std::move(run_batch), std::move(complete_early), std::move(now),
                     std::make_shared<WorkerPool>(options.slots)) {}
 
 BatchingQueue::~BatchingQueue() { Stop(); }
@@ -51,8 +51,8 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   const bool may_run_inline = submitted->may_run_inline;
   const Admission admission = former_.Add(request, forecast_, now_(), Share());
   if (admission != Admission::kAccepted) return admission;
-  if (submitted->ticket != nullptr) submitted->ticket->request = submitted;
-  if (submitted->pieces != nullptr) submitted->pieces->waiting = submitted;
+  if (submitted->cancellation != nullptr) submitted->cancellation->request = submitted;
+  if (submitted->split != nullptr) submitted->split->waiting = submitted;
   WakeTimerBy(submitted->deadline);
   if (may_run_inline && ShouldRunInline()) {
     const Clock::time_point end = now_() + max_inline_;
@@ -102,16 +102,16 @@ DispatchQuestion BatchingQueue::Question() const {
   const Clock::time_point now = now_();
   return {.slots = running_.size(),
           .free = FreeSlots(),
-          .has_piece = former_.has_piece(),
+          .has_chunk = former_.has_chunk(),
           .fills_batch = former_.fills_batch(),
-          .requests = former_.queued().pieces,
+          .requests = former_.queued().chunks,
           .work = ForecastOfAll(),
           .deadline = former_.next_deadline(),
           .first_end = forecast_.FirstEnd(now),
           .now = now};
 }
 
-Clock::time_point BatchingQueue::LooksAgain() const {
+Clock::time_point BatchingQueue::NextDispatchCheck() const {
   if (FreeSlots() == 0 || IsIdle() || !former_.can_take()) return Clock::time_point::max();
   return AsksAgain(Question());
 }
@@ -121,7 +121,7 @@ void BatchingQueue::WakeTimerBy(Clock::time_point time) {
 }
 
 bool BatchingQueue::ShouldRunInline() const {
-  return IsIdle() && FreeSlots() > 0 && former_.queued().pieces == 1 && IsInline(max_inline_);
+  return IsIdle() && FreeSlots() > 0 && former_.queued().chunks == 1 && IsInline(max_inline_);
 }
 
 bool BatchingQueue::IsInline(std::chrono::nanoseconds time) const {
@@ -132,7 +132,7 @@ bool BatchingQueue::IsInline(std::chrono::nanoseconds time) const {
 std::chrono::nanoseconds BatchingQueue::ForecastOfAll() const {
   const QueueSize& queued = former_.queued();
   return forecast_.OfBatch(
-      {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids});
+      {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids});
 }
 
 size_t BatchingQueue::MostExamples() const {
@@ -140,7 +140,7 @@ size_t BatchingQueue::MostExamples() const {
   const QueueSize& queued = former_.queued();
   return forecast_.ExamplesWithin(
       FairShare::kChunk,
-      {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids});
+      {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids});
 }
 
 void BatchingQueue::RunOne() {
@@ -167,30 +167,30 @@ void BatchingQueue::WakeForRest() {
   if (CanRun()) {
     pool_->WakeWorker();
   } else {
-    WakeTimerBy(LooksAgain());
+    WakeTimerBy(NextDispatchCheck());
   }
 }
 
-void BatchingQueue::Cancel(Ticket* ticket, StatusReason why) {
-  std::optional<Late> late;
+void BatchingQueue::Cancel(CancellationHandle* cancellation, StatusReason why) {
+  std::optional<EarlyCompletion> early;
   {
     const MutexLock lock(mutex_);
-    Request* const request = ticket->request;
+    Request* const request = cancellation->request;
     if (request == nullptr) return;
     if (request->runs) {
-      late.emplace(request, why);
+      early.emplace(request, why);
     } else {
-      late.emplace(former_.Take(*request), why);
+      early.emplace(former_.Take(*request), why);
     }
     TellIfDone();
   }
-  answer_late_(std::move(*late));
+  complete_early_(std::move(*early));
 }
 
-std::unique_ptr<Request> BatchingQueue::Take(const RequestPieces& pieces) {
+std::unique_ptr<Request> BatchingQueue::Take(const SplitRequest& split) {
   const MutexLock lock(mutex_);
-  if (pieces.waiting == nullptr) return nullptr;
-  std::unique_ptr<Request> whole = former_.Take(*pieces.waiting);
+  if (split.waiting == nullptr) return nullptr;
+  std::unique_ptr<Request> whole = former_.Take(*split.waiting);
   Unlink(whole.get());
   TellIfDone();
   return whole;
@@ -229,17 +229,17 @@ void BatchingQueue::RunNext() {
 
 bool BatchingQueue::AnswerOneEarly() {
   mutex_.AssertHeld();
-  std::optional<Late> late = TakeExpired(now_());
-  if (!late.has_value()) return false;
-  late->withdrawn = withdrawn_;
+  std::optional<EarlyCompletion> early = TakeExpired(now_());
+  if (!early.has_value()) return false;
+  early->withdrawn = withdrawn_;
   TellIfDone();
-  AnswerUnlocked(std::move(*late));
+  AnswerUnlocked(std::move(*early));
   return true;
 }
 
-void BatchingQueue::AnswerUnlocked(Late late) {
+void BatchingQueue::AnswerUnlocked(EarlyCompletion early) {
   mutex_.Unlock();
-  answer_late_(std::move(late));  // By value: its end is unlocked, too.
+  complete_early_(std::move(early));  // By value: its end is unlocked, too.
   mutex_.Lock();
 }
 
@@ -247,7 +247,7 @@ Clock::duration BatchingQueue::NextLook() {
   mutex_.AssertHeld();
   Clock::time_point next = former_.next_deadline();
   for (RunningBatch& batch : running_) next = std::min(next, batch.next_deadline());
-  if (!CanRun()) next = std::min(next, LooksAgain());
+  if (!CanRun()) next = std::min(next, NextDispatchCheck());
   return next == Clock::time_point::max() ? Clock::duration::max() : next - now_();
 }
 
@@ -256,15 +256,15 @@ void BatchingQueue::Withdraw() {
   withdrawn_ = true;
 }
 
-std::optional<Late> BatchingQueue::TakeExpired(Clock::time_point now) {
+std::optional<EarlyCompletion> BatchingQueue::TakeExpired(Clock::time_point now) {
   if (withdrawn_) now = Clock::time_point::max();
   for (RunningBatch& batch : running_) {
     if (Request* const expired = batch.FirstExpired(now); expired != nullptr) {
-      return Late(expired, StatusReason::kUnstated);
+      return EarlyCompletion(expired, StatusReason::kUnstated);
     }
   }
   if (std::unique_ptr<Request> expired = former_.TakeExpired(now); expired != nullptr) {
-    return Late(std::move(expired), StatusReason::kUnstated);
+    return EarlyCompletion(std::move(expired), StatusReason::kUnstated);
   }
   return {};
 }

@@ -22,8 +22,8 @@
 #include "base/mutex.h"
 #include "batching/batch_former.h"
 #include "batching/dispatch_policy.h"
+#include "batching/early_completion.h"
 #include "batching/forecast.h"
-#include "batching/late.h"
 #include "batching/request.h"
 #include "batching/running_batch.h"
 #include "batching/worker_pool.h"
@@ -46,16 +46,16 @@ class BatchingQueue final : private PooledQueue {
   // not go, before that. Must not throw.
   using RunBatch = std::function<void(Due due, BatchingQueue* queue)>;
   // Answers one that is answered early. Any thread, at any time; must not throw.
-  using AnswerLate = std::function<void(Late late)>;
+  using CompleteEarly = std::function<void(EarlyCompletion early)>;
   // Tells the time. Any thread; must not go backwards.
   using Now = std::function<Clock::time_point()>;
 
   // `pool` runs the batches, and may run those of others. REQUIRES: options as CompleteOptions()
   // gives them; a pool of as many slots.
-  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late, Now now,
-                std::shared_ptr<WorkerPool> pool, QueueOwner owner = {});
+  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, CompleteEarly complete_early,
+                Now now, std::shared_ptr<WorkerPool> pool, QueueOwner owner = {});
   // With a pool of its own.
-  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, AnswerLate answer_late,
+  BatchingQueue(const BatchingOptions& options, RunBatch run_batch, CompleteEarly complete_early,
                 Now now = Clock::now);
   BatchingQueue(const BatchingQueue&) = delete;
   BatchingQueue& operator=(const BatchingQueue&) = delete;
@@ -76,13 +76,13 @@ class BatchingQueue final : private PooledQueue {
   // As BatchFormer::RetryAfter(), of the moment.
   std::chrono::nanoseconds RetryAfter(const Request& refused) const;
 
-  // Answers the ticket's request, unless that has happened, and lets go of what it holds here:
-  // all if it waits; if it runs, the model goes on. `why` as in Late. Stop() does not wait for this
-  // call, which the queue must outlive.
-  void Cancel(Ticket* ticket, StatusReason why);
+  // Answers the request of the handle, unless that has happened, and frees what it holds
+  // here: all if it waits; if it runs, the model goes on. `why` as in EarlyCompletion. Stop() does
+  // not wait for this call, which the queue must outlive.
+  void Cancel(CancellationHandle* cancellation, StatusReason why);
 
   // Takes a request out that is cut and is to be answered; null where it has been.
-  std::unique_ptr<Request> Take(const RequestPieces& pieces);
+  std::unique_ptr<Request> Take(const SplitRequest& split);
 
   // For RunBatch: whether a request of the batch has not been answered, and has time left.
   bool IsWanted(const Request& request) const;
@@ -118,12 +118,12 @@ class BatchingQueue final : private PooledQueue {
   void RunOne() REQUIRES(mutex_);
   // REQUIRES: a slot is free, another runs, and something can be taken.
   DispatchQuestion Question() const REQUIRES(mutex_);
-  // When CanRun() has to be asked again of what waits beside a free slot; max() where nothing does.
-  Clock::time_point LooksAgain() const REQUIRES(mutex_);
+  // When CanRun() may become true for requests queued beside a free slot; max() if none are.
+  Clock::time_point NextDispatchCheck() const REQUIRES(mutex_);
   // Which slots are neither taken by this queue's batches nor by those of others.
   size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
-  // How long what waits will take as one batch; zero where that is not known.
+  // How long all queued requests take as one batch; zero if that is not known.
   std::chrono::nanoseconds ForecastOfAll() const REQUIRES(mutex_);
   // The most examples that one batch may take: those that need FairShare::kChunk. No limit while no
   // other model is active.
@@ -140,13 +140,13 @@ class BatchingQueue final : private PooledQueue {
   bool ShouldRunInline() const REQUIRES(mutex_);
   // Whether all that waits is known to take no longer than `time`.
   bool IsInline(std::chrono::nanoseconds time) const REQUIRES(mutex_);
-  void AnswerUnlocked(Late late) REQUIRES(mutex_);
+  void AnswerUnlocked(EarlyCompletion early) REQUIRES(mutex_);
   // One whose deadline has passed, or any if the version is withdrawn.
-  std::optional<Late> TakeExpired(Clock::time_point now) REQUIRES(mutex_);
+  std::optional<EarlyCompletion> TakeExpired(Clock::time_point now) REQUIRES(mutex_);
 
   const std::chrono::nanoseconds max_inline_;
   const RunBatch run_batch_;
-  const AnswerLate answer_late_;
+  const CompleteEarly complete_early_;
   const Now now_;
   const QueueOwner owner_;
 

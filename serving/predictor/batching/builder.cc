@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "batching/keep.h"
+#include "batching/truncation.h"
 
 namespace embershard {
 namespace {
@@ -61,7 +61,7 @@ void BuildOffsets(const SparseInput& input, size_t feature, Requests requests, s
     for (size_t list = 0; list < lists; ++list) {
       if (!view.lengths.empty()) {
         const auto length = static_cast<size_t>(view.lengths[list]);
-        total += static_cast<int64_t>(Keeps(input, length).count);
+        total += static_cast<int64_t>(Truncate(input, length).count);
       }
       offsets->push_back(total);
     }
@@ -76,7 +76,7 @@ struct SparseTarget {
 };
 
 // Maps a run of ids and copies its weights. Returns how many ids were unknown.
-size_t CopyRun(const IdMap& id_map, const SparseView& view, KeptIds run, SparseTarget* target) {
+size_t CopyRun(const IdMap& id_map, const SparseView& view, IdRange run, SparseTarget* target) {
   const size_t unknown = id_map.Map(view.values.Slice(run.first, run.count), target->rows);
   target->rows += run.count;
   if (target->weights != nullptr) {
@@ -94,7 +94,7 @@ size_t CopyLists(const SparseInput& input, const IdMap& id_map, const SparseView
   size_t begin = 0;
   for (size_t list = 0; list < view.lengths.size(); ++list) {
     const auto length = static_cast<size_t>(view.lengths[list]);
-    const KeptIds run = Keeps(input, length);
+    const IdRange run = Truncate(input, length);
     unknown += CopyRun(id_map, view, {begin + run.first, run.count}, &target);
     begin += length;
   }

@@ -20,7 +20,7 @@ Clock::time_point LatestBegin(const DispatchQuestion& question) {
 }  // namespace
 
 bool Dispatches(const DispatchQuestion& question) {
-  if (question.has_piece || question.fills_batch || question.work.count() == 0) return true;
+  if (question.has_chunk || question.fills_batch || question.work.count() == 0) return true;
   if (question.work >= ForNextSlot(kMuchWork, question)) return true;
   if (question.work / kLongRequest >= static_cast<int64_t>(question.requests)) return true;
   const Clock::time_point waits_until = std::max(question.first_end, question.now);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "batching/door.h"
+#include "batching/request_validation.h"
 
 namespace embershard {
 namespace {

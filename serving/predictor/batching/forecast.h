@@ -1,4 +1,4 @@
-// When what waits will have run, judged by what ran before. No clock, no lock, no thread.
+// When queued requests will have run, judged by what ran before. No clock, no lock, no thread.
 
 #ifndef EMBERSHARD_BATCHING_FORECAST_H_
 #define EMBERSHARD_BATCHING_FORECAST_H_

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "batching/door.h"
-#include "batching/keep.h"
+#include "batching/request_validation.h"
+#include "batching/truncation.h"
 
 namespace embershard {
 namespace {

@@ -18,7 +18,7 @@ struct PackedArrays {
   Unaligned<float> request_dense;  // [F_r]
   Unaligned<float> example_dense;  // [N, F_e]
   Unaligned<int32_t> lengths;      // Per sparse input: 1 (request scope) or N.
-  Unaligned<int64_t> values;       // All sparse inputs, one behind the other.
+  Unaligned<int64_t> values;       // All sparse inputs, concatenated.
   Unaligned<float> weights;        // For the values of the weighted inputs.
 };
 
@@ -32,7 +32,7 @@ struct PackedNames {
 };
 
 // Fills the views of `request`, whose num_examples and outputs_wanted are set. Refuses what cannot
-// be cut with kInvalidArgument; the rest is the door's work.
+// be cut with kInvalidArgument; the rest is left to CheckRequest().
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
                    Request* request);
 

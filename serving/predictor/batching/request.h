@@ -30,7 +30,7 @@ struct SparseView {
   Unaligned<int32_t> lengths;  // [1] in request scope, [num_examples] in example scope.
   Unaligned<int64_t> values;   // [sum of lengths]
   Unaligned<float> weights;    // [sum of lengths] for weighted inputs, else empty.
-  uint64_t num_kept = 0;       // Filled by the door: values that max_ids leaves.
+  uint64_t num_ids = 0;        // Filled by CheckRequest(): values that max_ids leaves.
 };
 
 struct UnknownIdCount {
@@ -54,23 +54,23 @@ struct Response {
   std::vector<ResponseOutput> outputs;
   std::vector<UnknownIdCount> unknown_ids;  // Only where not zero.
   Timing timing;
-  uint64_t num_ids = 0;  // Of the request, where it passed the door.
+  uint64_t num_ids = 0;  // Of the request, if it is valid.
   // Where the status is kResourceExhausted: after so long there will be room. Zero: not known.
   std::chrono::nanoseconds retry_after{0};
 };
 
 struct Request;
-class RequestPieces;
+class SplitRequest;
 
 // By what a caller finds its request again to take it back. Lives at least until the request
 // is answered.
-struct Ticket {
+struct CancellationHandle {
   Request* request = nullptr;  // The queue's, under its lock. Null: nothing to take back.
 };
 
 enum class Priority {
   kInteractive,
-  kBatch,  // Runs in what interactive ones leave free, and now and then before them.
+  kBackground,  // Runs in what interactive ones leave free, and now and then before them.
 };
 
 struct Request {
@@ -87,7 +87,7 @@ struct Request {
   // Whether nobody waits for the answer any more. Any thread; empty: never so.
   std::function<bool()> abandoned;
 
-  // Filled by the door: ids that will be looked up.
+  // Filled by CheckRequest(): ids that will be looked up.
   uint64_t num_ids = 0;
 
   // Memory that the message under the views takes.
@@ -101,18 +101,18 @@ struct Request {
   // the response holds nothing but timings, num_ids and retry_after, as far as the request came.
   std::function<void(Status, Response)> answer;
 
-  Ticket* ticket = nullptr;  // Null: nobody will take it back.
+  CancellationHandle* cancellation = nullptr;  // Null: nobody will take it back.
 
-  // Whether the thread that brings it may run it, and bring no other meanwhile.
+  // Whether the thread that submits it may run it, and submit no other meanwhile.
   bool may_run_inline = true;
 
-  // Of one that is cut, else null; and where a piece begins in the request that it is of.
-  std::shared_ptr<RequestPieces> pieces;
+  // Of one that is cut, else null; and where a chunk begins in the request that it is of.
+  std::shared_ptr<SplitRequest> split;
   uint32_t first_example = 0;
 
   // The queue's own, under its lock.
   uint64_t turn = 0;  // Breaks ties of deadlines.
-  bool runs = false;  // Has left the queue for the model.
+  bool runs = false;  // Is in a batch that runs.
 };
 
 using Batch = std::vector<std::unique_ptr<Request>>;

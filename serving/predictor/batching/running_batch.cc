@@ -2,7 +2,7 @@
 
 #include <cassert>
 
-#include "batching/late.h"
+#include "batching/early_completion.h"
 
 namespace embershard {
 

@@ -12,8 +12,8 @@
 
 namespace embershard {
 
-// Not thread-safe, but of a request it touches only `answer`, `ticket` and `runs`: the model may
-// read the rest meanwhile.
+// Not thread-safe, but of a request it touches only `answer`, `cancellation` and `runs`: the model
+// may read the rest meanwhile.
 class RunningBatch {
  public:
   // `batch` must stay where it is until End(), by deadline. REQUIRES: none runs.

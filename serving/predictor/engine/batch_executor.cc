@@ -50,7 +50,7 @@ Status CheckFinite(const Schema& schema, const Response& response, size_t first_
   return {};
 }
 
-// Those of the request scope, which the first piece of a request has counted.
+// Those of the request scope, which the first chunk of a request has counted.
 void DropRequestIds(const Schema& schema, std::vector<UnknownIdCount>* unknown_ids) {
   std::erase_if(*unknown_ids, [&schema](const UnknownIdCount& unknown) {
     return schema.sparse[unknown.sparse_input].scope == Scope::kRequest;
@@ -112,12 +112,12 @@ class BatchExecutor::Halving {
 
   void RunPart(size_t first, size_t count) {
     while (count > 0 && !wanted_(*requests_[first])) {
-      responses_[first] = Late();
+      responses_[first] = EarlyCompletion();
       ++first;
       --count;
     }
     while (count > 0 && !wanted_(*requests_[first + count - 1])) {
-      responses_[first + count - 1] = Late();
+      responses_[first + count - 1] = EarlyCompletion();
       --count;
     }
     if (count == 0 || IsUsedUp()) return;
@@ -136,7 +136,7 @@ class BatchExecutor::Halving {
   bool IsUsedUp() const { return times_->reruns >= (succeeded_ ? kRerunsMax : kRerunsInVain); }
 
   // A request that is answered early has its answer already, or is about to get the same one.
-  static Status Late() {
+  static Status EarlyCompletion() {
     return {StatusCode::kDeadlineExceeded, "the deadline passed while the request ran"};
   }
 

@@ -12,11 +12,11 @@
 #include "base/out_of_memory.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
-#include "batching/door.h"
-#include "batching/request_pieces.h"
+#include "batching/request_validation.h"
+#include "batching/split_request.h"
 #include "engine/batch_executor.h"
-#include "engine/due_runner.h"
-#include "engine/merged_runner.h"
+#include "engine/merged_executor.h"
+#include "engine/request_completer.h"
 
 namespace embershard {
 namespace {
@@ -33,7 +33,7 @@ Limits LesserOf(const Limits& package, const BatchingOptions& batching) {
           .max_ids = std::min(package.max_ids, batching.max_request_ids)};
 }
 
-PieceBudget BudgetOf(const BatchingOptions& batching) {
+ChunkBudget BudgetOf(const BatchingOptions& batching) {
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
   return {.examples = static_cast<uint32_t>(std::min(batching.max_batch_examples, kMost)),
           .ids = batching.max_batch_ids};
@@ -62,15 +62,15 @@ struct Engine::State {
         tensors(&model->manifest().schema, &names, &limits),
         telemetry(TelemetryOptionsOf(*model, batching)),
         executor(model.get()),
-        due_runner(&executor, &telemetry) {}
+        completer(&executor, &telemetry) {}
 
-  // The door.
+  // Validates.
   Status Admit(Request* request);
 
   // Moves `request` into the queue, or says why not and leaves it.
   Status Accept(std::unique_ptr<Request>& request);
-  // The largest piece of a request: a batch, or its share where slots stand idle.
-  PieceBudget CutOf(const Request& request) const;
+  // The largest chunk of a request: a batch, or its share where slots stand idle.
+  ChunkBudget CutOf(const Request& request) const;
   // What is answered where that is not kAccepted.
   Status Refusal(Admission admission, const Request& request) const;
 
@@ -81,13 +81,13 @@ struct Engine::State {
   std::unique_ptr<Model> model;  // Not null before End().
   const BatchingOptions batching;
   const Limits limits;
-  const PieceBudget budget;
+  const ChunkBudget budget;
   const SchemaNames names;
   const TensorMap tensors;
   Telemetry telemetry;
   BatchExecutor executor;
-  DueRunner due_runner;
-  std::unique_ptr<MergedRunner> merged_runner;
+  RequestCompleter completer;
+  std::unique_ptr<MergedExecutor> merged_executor;
   std::shared_ptr<WorkerPool> workers;  // Not null before a queue is.
   Mutex hook_mutex;
   WithdrawnHook hook GUARDED_BY(hook_mutex);  // May be null.
@@ -106,33 +106,33 @@ Status Engine::State::Admit(Request* request) {
 
 Status Engine::State::Accept(std::unique_ptr<Request>& request) {
   if (Status status = Admit(request.get()); !status.ok()) return status;
-  const PieceBudget cut = CutOf(*request);
+  const ChunkBudget cut = CutOf(*request);
   if (IsLarger(*request, cut)) {
     const Admission room = queue->RoomFor(*request);
     if (room != Admission::kAccepted) return Refusal(room, *request);
-    request->pieces = std::make_shared<RequestPieces>(
+    request->split = std::make_shared<SplitRequest>(
         &model->manifest().schema, cut, *request,
-        [this](const RequestPieces& pieces) { return queue->Take(pieces); });
-    request->held_bytes += request->pieces->held_bytes();
+        [this](const SplitRequest& split) { return queue->Take(split); });
+    request->held_bytes += request->split->held_bytes();
   }
   const Admission admission = queue->Submit(request);
   if (admission == Admission::kAccepted) return {};
   return Refusal(admission, *request);
 }
 
-PieceBudget Engine::State::CutOf(const Request& request) const {
+ChunkBudget Engine::State::CutOf(const Request& request) const {
   const Schema& schema = model->manifest().schema;
   const auto of_examples = [&schema](size_t output) {
     return schema.outputs[output].scope == Scope::kExample;
   };
   if (std::ranges::none_of(request.outputs_wanted, of_examples)) return budget;
-  uint64_t request_ids = 0;  // Which each piece has.
+  uint64_t request_ids = 0;  // Which each chunk has.
   for (size_t i = 0; i < schema.sparse.size(); ++i) {
-    if (schema.sparse[i].scope == Scope::kRequest) request_ids += request.sparse[i].num_kept;
+    if (schema.sparse[i].scope == Scope::kRequest) request_ids += request.sparse[i].num_ids;
   }
-  uint64_t pieces = queue->ChunksFor(request);
-  if (request_ids > 0) pieces = DivideUp(pieces * (request.num_ids - request_ids), request.num_ids);
-  const uint64_t share = DivideUp(request.num_examples, std::max<uint64_t>(pieces, 1));
+  uint64_t chunks = queue->ChunksFor(request);
+  if (request_ids > 0) chunks = DivideUp(chunks * (request.num_ids - request_ids), request.num_ids);
+  const uint64_t share = DivideUp(request.num_examples, std::max<uint64_t>(chunks, 1));
   return {.examples = static_cast<uint32_t>(std::clamp<uint64_t>(share, 1, budget.examples)),
           .ids = budget.ids};
 }
@@ -141,7 +141,7 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
   switch (admission) {
     case Admission::kAccepted:
       return {};
-    case Admission::kTooLarge:  // Only in bytes: the door has counted the rest.
+    case Admission::kTooLarge:  // Only in bytes: validation has counted the rest.
       return {StatusCode::kInvalidArgument,
               "request: expected at most " + std::to_string(batching.max_queued_bytes) +
                   " bytes, got " + std::to_string(request.held_bytes),
@@ -150,11 +150,11 @@ Status Engine::State::Refusal(Admission admission, const Request& request) const
       return {StatusCode::kResourceExhausted,
               "the queue is full: " + std::to_string(queue->queued().examples) +
                   " examples are waiting; try again after a pause"};
-    case Admission::kNoTime:
+    case Admission::kDeadlineInfeasible:
       return {StatusCode::kResourceExhausted,
               "the deadline would pass first: " + std::to_string(queue->queued().examples) +
                   " examples are waiting; try again after a pause",
-              StatusReason::kNoTime};
+              StatusReason::kDeadlineInfeasible};
     case Admission::kExpired:
       return {StatusCode::kDeadlineExceeded, "the deadline had passed when the request arrived"};
     case Admission::kWithdrawn:
@@ -175,9 +175,9 @@ Status Engine::State::StartQueue(const EngineOptions& options, const LoadContext
         [&] { return RunFullBatch(tolerance, &buffers, context.control); });
   });
   if (!checked.ok()) return checked;
-  merged_runner = std::make_unique<MergedRunner>(&model->manifest().schema, budget, &due_runner,
-                                                 options.only_merged ? batching.slots : 1);
-  checked = merged_runner->WarmUp(
+  merged_executor = std::make_unique<MergedExecutor>(&model->manifest().schema, budget, &completer,
+                                                     options.only_merged ? batching.slots : 1);
+  checked = merged_executor->WarmUp(
       [&](Slot* buffers) { return RunFullBatch(tolerance, buffers, context.control); });
   if (!checked.ok()) return checked;
   const bool fits = options.workers != nullptr && options.workers->slots() == batching.slots;
@@ -185,8 +185,9 @@ Status Engine::State::StartQueue(const EngineOptions& options, const LoadContext
   const std::string& name = model->manifest().model;
   const auto weight = options.model_weights.find(name);
   queue = std::make_unique<BatchingQueue>(
-      batching, [this](Due due, BatchingQueue* full) { due_runner.Run(std::move(due), full); },
-      [this](Late late) { due_runner.AnswerLate(std::move(late)); }, options.now, workers,
+      batching, [this](Due due, BatchingQueue* full) { completer.Run(std::move(due), full); },
+      [this](EarlyCompletion early) { completer.CompleteEarly(std::move(early)); }, options.now,
+      workers,
       QueueOwner{.model = name,
                  .weight = weight != options.model_weights.end() ? weight->second : 1,
                  .on_withdrawn = [this](bool exhausted) {
@@ -202,7 +203,7 @@ Status Engine::State::StartQueue(const EngineOptions& options, const LoadContext
 
 Status Engine::State::RunFullBatch(float tolerance, Slot* buffers, ReadControl* control) {
   // As much as is merged: a larger request is rare.
-  const PieceBudget full = {
+  const ChunkBudget full = {
       .examples = static_cast<uint32_t>(std::min<size_t>(batching.merge_examples, budget.examples)),
       .ids = budget.ids};
   return CheckFullBatch(*model, full, tolerance, &executor, buffers, control);
@@ -263,7 +264,9 @@ void Engine::Predict(std::unique_ptr<Request> request) {
   request->answer(std::move(status), std::move(response));
 }
 
-void Engine::Cancel(Ticket* ticket, StatusReason why) { state_->queue->Cancel(ticket, why); }
+void Engine::Cancel(CancellationHandle* cancellation, StatusReason why) {
+  state_->queue->Cancel(cancellation, why);
+}
 
 void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
   Batch checked;
@@ -287,7 +290,7 @@ void Engine::PredictMerged(std::vector<std::unique_ptr<Request>> requests) {
       request->answer(std::move(status), {});
     }
   }
-  state_->merged_runner->Run(std::move(checked));
+  state_->merged_executor->Run(std::move(checked));
 }
 
 void Engine::Stop() {

@@ -45,7 +45,7 @@ struct EngineOptions {
   std::map<std::string, double, std::less<>> model_weights = {};
 
   // Tells the queue the time: deadlines and forecasts are judged by it. Any thread; must not go
-  // backwards. For tests, which bring their own.
+  // backwards. Tests have their own.
   std::function<Clock::time_point()> now = Clock::now;
 };
 
@@ -74,7 +74,7 @@ class Engine {
   using WithdrawnHook = std::function<void(bool exhausted)>;
   void OnWithdrawn(WithdrawnHook hook);
 
-  // Ends an engine, and gives back its model: what takes long to end.
+  // Ends an engine, and returns its model: what takes long to end.
   static std::unique_ptr<Model> End(std::unique_ptr<Engine> engine);
 
   const Manifest& manifest() const;
@@ -95,12 +95,12 @@ class Engine {
   // before this returns, and at the deadline if not before.
   void Predict(std::unique_ptr<Request> request);
 
-  // Answers a request that was given to Predict() with this ticket and has not been answered,
-  // and takes it out of the queue: its client has left (kAbandoned), or says that its deadline
+  // Answers a request that was given to Predict() with this cancellation and has not been answered,
+  // and takes it out of the queue: its client cancelled (kAbandoned), or says that its deadline
   // has passed (kUnstated). The engine must outlive the call.
-  void Cancel(Ticket* ticket, StatusReason why);
+  void Cancel(CancellationHandle* cancellation, StatusReason why);
 
-  // Checks and runs the requests as MergedRunner does, one caller at a time; each is answered
+  // Checks and runs the requests as MergedExecutor does, one caller at a time; each is answered
   // before this returns. A refused one does not disturb the others. On the calling thread alone,
   // unless options.only_merged. Never throws.
   void PredictMerged(std::vector<std::unique_ptr<Request>> requests);
@@ -109,7 +109,7 @@ class Engine {
   // than once, but not from an answer.
   void Stop();
 
-  // What is counted. Whoever hands requests to this engine counts its calls there.
+  // What is counted. The caller of Predict() counts its calls there.
   Telemetry& telemetry();
 
   // Read at any time, from any thread. Waits for nobody longer than a copy takes.

@@ -85,7 +85,7 @@ void ModelControl::Run() {
       if (refused) {
         outcome.status = ShuttingDown();
       } else if (order.abandoned()) {
-        outcome.status = {StatusCode::kDeadlineExceeded, "who gave the order has left",
+        outcome.status = {StatusCode::kDeadlineExceeded, "the caller cancelled the load request",
                           StatusReason::kAbandoned};
       } else {
         outcome.status = order.action(&loader_, &outcome.unserved_seconds);

@@ -1,4 +1,4 @@
-// Orders to load and unload, while requests are answered: who gives one does not wait.
+// Load and unload requests, while predictions are answered: their callers do not wait.
 
 #ifndef EMBERSHARD_ENGINE_MODEL_CONTROL_H_
 #define EMBERSHARD_ENGINE_MODEL_CONTROL_H_
@@ -31,7 +31,7 @@ class ModelControl {
   // neither throw nor wait.
   using Done = std::function<void(const LoadOutcome&)>;
 
-  // Whether whoever gave an order has left. Asked once, on the control's thread, when its turn
+  // Whether the caller cancelled the request. Asked once, on the control's thread, when its turn
   // comes; must neither throw nor wait. What nobody waits for any more is not begun (kAbandoned).
   using Abandoned = std::function<bool()>;
   static bool Never() { return false; }
@@ -56,8 +56,8 @@ class ModelControl {
   // As in ModelLoader.
   size_t hung_loads() const { return loader_.hung_loads(); }
 
-  // Gives up what is being loaded, refuses what waits, returns within about a second. Safe to call
-  // more than once, but not from a Done.
+  // Gives up what is being loaded, refuses queued requests, returns within about a second. Safe to
+  // call more than once, but not from a Done.
   void Stop();
 
  private:

@@ -1,4 +1,4 @@
-// Brings what is served in line with the repository: loads, compares, swaps, lets go.
+// Makes what is served agree with the repository: loads, compares, swaps, unloads.
 
 #ifndef EMBERSHARD_ENGINE_MODEL_LOADER_H_
 #define EMBERSHARD_ENGINE_MODEL_LOADER_H_
@@ -71,7 +71,7 @@ class ModelLoader {
  private:
   using Versions = std::map<int64_t, LoadedVersion>;
 
-  // Brings one model in line. Its failures do not touch what it serves.
+  // Does so for one model. Its failures do not touch what it serves.
   Status Align(const std::string& model, const std::vector<int64_t>& there, bool gently);
   // Reports that nothing was loaded, and why.
   Status Failed(const std::string& model, int64_t version, Status status) const;
@@ -87,14 +87,14 @@ class ModelLoader {
   Result<LoadedVersion> LoadOne(const std::string& model, int64_t version, bool gently);
   // Serves `choice` as far as it is loaded, what was served before where it is not.
   void Publish(const std::string& model, const VersionChoice& choice, Versions versions);
-  // Lets go of all versions of the model but those in `kept`, and waits until they have ended.
+  // Unloads all versions of the model but those in `kept`, and waits until they have ended.
   void GiveWay(const std::string& model, const std::set<int64_t>& kept);
-  // Lets go of all of `versions` but those in `kept`.
+  // Unloads all of `versions` but those in `kept`.
   void LetGo(const std::string& model, const std::set<int64_t>& kept, Versions* versions);
   // Until no more engines live than `most`, until `deadline`, or until Stop().
   void WaitForEnds(size_t most, Clock::time_point deadline) const;
   size_t HeldEngines() const;
-  // Lets go of versions of the model that were withdrawn because a batch of theirs does not end.
+  // Unloads versions of the model that were withdrawn because a batch of theirs does not end.
   void DropWithdrawn(const std::string& model);
 
   ServedModels* const served_;

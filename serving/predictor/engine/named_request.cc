@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "base/unaligned.h"
-#include "batching/door.h"
 #include "batching/find_names.h"
+#include "batching/request_validation.h"
 
 namespace embershard {
 namespace {
 
-// The lists of an input, one behind the other.
+// The lists of an input, concatenated.
 struct KeptLists {
   std::vector<int32_t> lengths;
   std::vector<int64_t> values;

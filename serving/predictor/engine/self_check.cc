@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "batching/door.h"
 #include "batching/packed.h"
+#include "batching/request_validation.h"
 
 namespace embershard {
 namespace {
@@ -126,7 +126,7 @@ Result<std::unique_ptr<Request>> RequestOfSample(const Model& model, size_t inde
 }
 
 // Views over the samples, each once, and then again and again as long as `most` has room.
-Result<Requests> RequestsOfSamples(const Model& model, const PieceBudget& most) {
+Result<Requests> RequestsOfSamples(const Model& model, const ChunkBudget& most) {
   Requests requests;
   uint64_t examples = 0;
   uint64_t ids = 0;
@@ -168,7 +168,7 @@ Status CheckSamples(const Model& model, float tolerance, BatchExecutor* executor
   return CheckBatch(model, all, 0, check);
 }
 
-Status CheckFullBatch(const Model& model, const PieceBudget& most, float tolerance,
+Status CheckFullBatch(const Model& model, const ChunkBudget& most, float tolerance,
                       BatchExecutor* executor, Slot* buffers, ReadControl* control) {
   const Result<Requests> requests = RequestsOfSamples(model, most);
   if (!requests.ok()) return requests.status();

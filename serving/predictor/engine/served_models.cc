@@ -100,7 +100,7 @@ struct ServedModels::Hooks {
 
 ServedModels::ServedModels(Clock::duration slow_request, const ShadowOptions& shadow,
                            TrafficOptions traffic)
-    : retirement_(&background_),
+    : destruction_(&background_),
       telemetry_({.slow_request = slow_request}),
       traffic_(std::move(traffic)),
       hooks_(std::make_shared<Hooks>()),
@@ -140,7 +140,7 @@ std::shared_ptr<Engine> ServedModels::Own(std::unique_ptr<Engine> engine,
     --hooks->calls;
     hooks->returned.NotifyAll();
   });
-  return retirement_.Own(std::move(engine), std::move(claim));
+  return destruction_.Own(std::move(engine), std::move(claim));
 }
 
 void ServedModels::Serve(ServedModel model) {

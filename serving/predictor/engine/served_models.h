@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "engine/deferred_destruction.h"
 #include "engine/engine.h"
-#include "engine/retirement.h"
 #include "engine/shadow.h"
 #include "engine/traffic_split.h"
 #include "telemetry/telemetry.h"
@@ -52,7 +52,7 @@ struct ServedVersion {
 };
 
 // Thread-safe. Lookups wait for nothing but the copy of a pointer; changes wait for each other, and
-// whoever looks up finds a model as it was before one or as it is behind it. Its engines end on a
+// a reader finds a model as it was before one or as it is behind it. Its engines end on a
 // thread of its own, once they are served no more and the last pointer to them has gone.
 class ServedModels {
  public:
@@ -63,16 +63,16 @@ class ServedModels {
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
 
-  // Waits until every engine has ended. REQUIRES: whoever else holds one lets go of it meanwhile.
+  // Waits until every engine has ended. REQUIRES: other owners release theirs meanwhile.
   ~ServedModels();
 
   // One that serves the engine alone, without a label.
   static std::shared_ptr<ServedModels> Of(std::unique_ptr<Engine> engine,
                                           Clock::duration slow_request = {});
 
-  // The engine, for ServedModel::versions. `claim`: as in Retirement::Own(). If a batch of it does
-  // not end, its version is withdrawn as failed. The next lower version that is neither canary nor
-  // shadow becomes the default in its place; without one, requests for the default get
+  // The engine, for ServedModel::versions. `claim`: as in DeferredDestruction::Own(). If a batch of
+  // it does not end, its version is withdrawn as failed. The next lower version that is neither
+  // canary nor shadow becomes the default in its place; without one, requests for the default get
   // kUnavailable. If the pool replaces no more workers, the watcher is told that nothing is served.
   std::shared_ptr<Engine> Own(std::unique_ptr<Engine> engine,
                               std::shared_ptr<const void> claim = nullptr);
@@ -88,7 +88,7 @@ class ServedModels {
   // What answers a request. Empty model: the only one there. Version 0 and no label: the model's
   // default, kUnavailable if that was withdrawn. kNotFound, with what is served; kInvalidArgument
   // where version and label are given.
-  // Whoever takes it keeps it until it has been answered.
+  // The caller keeps it until it has been answered.
   Result<std::shared_ptr<Engine>> Find(std::string_view model, int64_t version,
                                        std::string_view label) const;
 
@@ -114,7 +114,7 @@ class ServedModels {
   // Waits until no more engines live than `most`, those included that answer their last requests,
   // or until `deadline`; whether it is so. An engine that ends gives its memory back.
   bool WaitForEnds(size_t most, Clock::time_point deadline) {
-    return retirement_.WaitForEnds(most, deadline);
+    return destruction_.WaitForEnds(most, deadline);
   }
 
   // `changed` is told, one call at a time and without a lock, of every model that is served now,
@@ -134,7 +134,7 @@ class ServedModels {
   Telemetry& telemetry() { return telemetry_; }
 
   // Calls that were answered well by versions that have ended.
-  uint64_t answered_by_ended() const { return retirement_.answered(); }
+  uint64_t answered_by_ended() const { return destruction_.answered(); }
 
  private:
   using Models = std::map<std::string, ServedModel, std::less<>>;
@@ -149,8 +149,8 @@ class ServedModels {
   // What engines call back, while this lives.
   struct Hooks;
 
-  Background background_;  // First: engines end there,
-  Retirement retirement_;  // when this says so.
+  Background background_;            // First: engines end there,
+  DeferredDestruction destruction_;  // when this says so.
   Telemetry telemetry_;
   const TrafficSplit traffic_;
 

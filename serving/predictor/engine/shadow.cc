@@ -61,7 +61,7 @@ class Shadow::UnderWay {
 class Shadow::Copy : public std::enable_shared_from_this<Copy> {
  public:
   Copy(ShadowVersion shadow, const Request& request, uint64_t reviews,
-       std::shared_ptr<CopyRunner> runner, std::shared_ptr<UnderWay> under_way)
+       std::shared_ptr<ShadowExecutor> runner, std::shared_ptr<UnderWay> under_way)
       : shadow_(std::move(shadow)),
         reviews_(reviews),
         runner_(std::move(runner)),
@@ -72,12 +72,12 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
     request_->dense = request.dense;
     request_->sparse = request.sparse;
     request_->outputs_wanted = request.outputs_wanted;
-    request_->priority = Priority::kBatch;
+    request_->priority = Priority::kBackground;
     request_->arrival = request.arrival;
     if (!shadow_.only_shadow) request_->deadline = request.deadline;
     request_->held_bytes = request.held_bytes;
     request_->bytes = request.bytes;
-    request_->may_run_inline = false;  // Its thread brings further requests, or runs batches.
+    request_->may_run_inline = false;  // Its thread submits further requests, or runs batches.
   }
   ~Copy() {
     if (begun_) under_way_->End(bytes_);
@@ -125,7 +125,7 @@ class Shadow::Copy : public std::enable_shared_from_this<Copy> {
 
   const ShadowVersion shadow_;
   const uint64_t reviews_;
-  const std::shared_ptr<CopyRunner> runner_;
+  const std::shared_ptr<ShadowExecutor> runner_;
   const std::shared_ptr<UnderWay> under_way_;
   const uint64_t bytes_;
   std::unique_ptr<Request> request_;   // Null once it runs.
@@ -139,7 +139,7 @@ Shadow::Shadow(const ServedModels* served, const ShadowOptions& options)
       under_way_(std::make_shared<UnderWay>()),
       runner_(options.share <= 0
                   ? nullptr
-                  : std::make_shared<CopyRunner>(
+                  : std::make_shared<ShadowExecutor>(
                         [served](const Engine& engine) { return IsOnlyShadow(*served, engine); },
                         options.time)) {}
 

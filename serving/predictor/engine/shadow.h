@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "batching/request.h"
-#include "engine/copy_runner.h"
 #include "engine/engine.h"
+#include "engine/shadow_executor.h"
 
 namespace embershard {
 
@@ -25,7 +25,7 @@ struct ShadowVersion {
 
 struct ShadowOptions {
   double share = 0;         // Of the requests, 0 .. 1, that are copied.
-  double time = 1.0 / 128;  // As CopyRunner takes it.
+  double time = 1.0 / 128;  // As ShadowExecutor takes it.
 };
 
 // Counted in the telemetry of the shadow version. Thread-safe.
@@ -45,7 +45,7 @@ class Shadow {
   // As engine->Predict(); and once the request is answered well, perhaps, a copy for the shadow
   // version of the same model, where its inputs and outputs are the same. It runs in a share of the
   // time, and only while all other threads leave a processor; where the version answers others,
-  // too, in its queue, at priority batch. `engine` need not outlive the answer, nor this.
+  // too, in its queue, at priority background. `engine` need not outlive the answer, nor this.
   void Predict(Engine* engine, std::unique_ptr<Request> request);
 
   // To be called where FindShadow() may say something else from now on.
@@ -62,8 +62,8 @@ class Shadow {
   const ServedModels* const served_;
   const double share_;
   std::atomic<uint64_t> seen_ = 0;
-  const std::shared_ptr<UnderWay> under_way_;  // Shared with the copies, which may outlive this.
-  const std::shared_ptr<CopyRunner> runner_;   // Likewise. Null: share_ is 0.
+  const std::shared_ptr<UnderWay> under_way_;     // Shared with the copies, which may outlive this.
+  const std::shared_ptr<ShadowExecutor> runner_;  // Likewise. Null: share_ is 0.
 };
 
 }  // namespace embershard

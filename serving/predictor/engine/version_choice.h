@@ -14,7 +14,7 @@
 
 namespace embershard {
 
-// Which version answers who names none.
+// Which version is the default.
 struct VersionRule {
   int64_t number = 0;  // That one, unless 0.
   std::string label;   // The one labelled so, unless empty.

@@ -55,7 +55,7 @@ Result<LoadedVersion> VersionLoader::Load(const std::string& model, int64_t vers
         return Engine::Start(std::move(*opened), options, context);
       });
   if (engine.ok()) return LoadedVersion{served_->Own(std::move(*engine), *claim), *claim};
-  memory_.SetHolder(*claim, MemoryBudget::Holder::kGivenUp);  // Until its thread lets go of it.
+  memory_.SetHolder(*claim, MemoryBudget::Holder::kGivenUp);  // Until its thread releases it.
   return engine.status();
 }
 

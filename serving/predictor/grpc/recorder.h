@@ -41,7 +41,7 @@ struct RecorderOptions {
   // Which calls make up the share.
   uint64_t seed = 0;
 
-  // Memory of what waits to be written. Beyond it calls are left out.
+  // Memory of calls that are not written yet. Beyond it calls are left out.
   size_t max_waiting_bytes = 64 << 20;
 
   // Told, once and on the thread that writes, when the file ends before its time: the whole
@@ -82,7 +82,7 @@ class Recorder {
              const v1::PredictResponse& response,
              std::chrono::system_clock::time_point arrival) noexcept;
 
-  // Writes what waits. Later offers have no effect. Safe to call more than once.
+  // Writes the rest. Later offers have no effect. Safe to call more than once.
   void Close();
 
   RecorderCounts counts() const;

@@ -29,7 +29,7 @@ struct ServerOptions {
   // 0: a free one.
   int port = 0;
 
-  // Deadline of a request whose client states none. Raise it where a batch takes long.
+  // Deadline of a request without one. Raise it where a batch takes long.
   std::chrono::milliseconds default_timeout{1000};
 
   // Largest message taken. Larger ones are answered RESOURCE_EXHAUSTED by gRPC.

@@ -21,7 +21,7 @@ grpc::StatusCode CodeOf(StatusCode code) {
       return grpc::StatusCode::DEADLINE_EXCEEDED;
     case StatusCode::kUnavailable:
       return grpc::StatusCode::UNAVAILABLE;
-    case StatusCode::kBadPackage:  // Nothing that a client can mend.
+    case StatusCode::kBadPackage:  // Nothing that a client can fix.
     case StatusCode::kInternal:
       break;
   }

@@ -23,7 +23,7 @@ struct ProgramReport {
   bool compared = false;  // Whether several could be run.
 };
 
-// What runs a batch. An interface so that the batching and engine rooms are tested
+// What runs a batch. An interface so that batching and engine are tested
 // with models made of a few lines. Final implementations: PackageModel.
 class Model {
  public:

@@ -18,7 +18,7 @@ OutcomeName NameOf(Outcome outcome) {
       return {"FAILED_PRECONDITION", "stale_schema", "OTHER"};
     case Outcome::kQueueFull:
       return {"RESOURCE_EXHAUSTED", "queue_full", "REJECTED"};
-    case Outcome::kNoTime:
+    case Outcome::kDeadlineInfeasible:
       return {"RESOURCE_EXHAUSTED", "deadline_infeasible", "REJECTED"};
     case Outcome::kExpired:
       return {"DEADLINE_EXCEEDED", "expired", "REJECTED"};
@@ -49,7 +49,8 @@ Outcome OutcomeOf(const Status& status) {
     case StatusCode::kFailedPrecondition:
       return Outcome::kStaleSchema;
     case StatusCode::kResourceExhausted:
-      return status.reason() == StatusReason::kNoTime ? Outcome::kNoTime : Outcome::kQueueFull;
+      return status.reason() == StatusReason::kDeadlineInfeasible ? Outcome::kDeadlineInfeasible
+                                                                  : Outcome::kQueueFull;
     case StatusCode::kDeadlineExceeded:
       return status.reason() == StatusReason::kAbandoned ? Outcome::kAbandoned : Outcome::kExpired;
     case StatusCode::kUnavailable:

@@ -11,16 +11,16 @@ namespace embershard {
 
 enum class Outcome {
   kOk,
-  kMalformed,     // Not to be read as a request for this model: the parser.
-  kRefused,       // By the door.
-  kTooLarge,      // More bytes than the queue may ever hold.
-  kNotFound,      // No such model, version, label or output.
-  kStaleSchema,   // Packed for another schema than the one served.
-  kQueueFull,     // Refused to protect others.
-  kNoTime,        // Refused since it would not have been answered by its deadline.
-  kExpired,       // The deadline passed before it was answered.
-  kAbandoned,     // The client left before it was answered.
-  kShuttingDown,  // Came after the server had begun to stop.
+  kMalformed,           // Not to be read as a request for this model: the parser.
+  kRefused,             // By validation.
+  kTooLarge,            // More bytes than the queue may ever hold.
+  kNotFound,            // No such model, version, label or output.
+  kStaleSchema,         // Packed for another schema than the one served.
+  kQueueFull,           // Refused to protect others.
+  kDeadlineInfeasible,  // Refused since it would not have been answered by its deadline.
+  kExpired,             // The deadline passed before it was answered.
+  kAbandoned,           // The client left before it was answered.
+  kShuttingDown,        // Came after the server had begun to stop.
   kModelFailed,
   kNotFinite,  // The model gave a NaN or an infinity.
   kOutOfMemory,

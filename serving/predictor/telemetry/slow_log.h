@@ -35,7 +35,7 @@ struct SlowRequest {
 // Thread-safe. Takes memory and locks for slow calls only.
 class SlowLog {
  public:
-  // Of what waits to be taken. What comes beyond it is counted, and not kept.
+  // Requests that are not taken yet. Further ones are counted, and not kept.
   static constexpr size_t kCapacity = 256;
 
   // A call that takes `threshold` or longer is slow. 0: none is.

@@ -3,7 +3,7 @@
 //
 //   counted by     what
 //   every adapter  calls as they arrive and end, bytes, examples of the OK ones, slow ones
-//   the engine     requests past the door, time in the queue, batches, unknown ids
+//   the engine     valid requests, time in the queue, batches, unknown ids
 
 #ifndef EMBERSHARD_TELEMETRY_TELEMETRY_H_
 #define EMBERSHARD_TELEMETRY_TELEMETRY_H_
@@ -109,7 +109,7 @@ class Telemetry {
   void CountStreamStart() { Count(open_streams_); }
   void CountStreamEnd() { open_streams_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // A request has passed the door.
+  // A request is valid.
   void CountAdmitted(uint64_t examples, uint64_t ids);
 
   // A request waited so long for the batch that ran it.

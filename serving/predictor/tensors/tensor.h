@@ -22,7 +22,7 @@ struct InputTensor {
   std::string_view name;
   std::string_view datatype;
   std::span<const int64_t> shape;
-  std::span<const std::string_view> pieces;  // Its bytes, row by row, one piece behind the other.
+  std::span<const std::string_view> buffers;  // Its bytes, row by row, concatenated.
 };
 
 // One output of an answer. Owns its shape alone.

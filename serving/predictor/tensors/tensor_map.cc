@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/unaligned.h"
-#include "batching/door.h"
 #include "batching/find_names.h"
 #include "batching/packed.h"
+#include "batching/request_validation.h"
 #include "tensors/tensor_specs.h"
 
 namespace embershard {
@@ -67,12 +67,12 @@ struct Joined {
   std::string bytes;
 };
 
-// The bytes of a tensor, as one piece.
+// The bytes of a tensor, as one buffer.
 std::string_view WholeOf(const InputTensor& tensor, Request* request) {
-  if (tensor.pieces.empty()) return {};
-  if (tensor.pieces.size() == 1) return tensor.pieces[0];
+  if (tensor.buffers.empty()) return {};
+  if (tensor.buffers.size() == 1) return tensor.buffers[0];
   auto joined = std::make_shared<Joined>();
-  for (const std::string_view piece : tensor.pieces) joined->bytes += piece;
+  for (const std::string_view buffer : tensor.buffers) joined->bytes += buffer;
   joined->others = std::move(request->bytes);
   request->bytes = joined;
   return joined->bytes;
@@ -140,7 +140,7 @@ Status TensorMap::Parse(const TensorRequest& tensors, Request* request) const {
   if (tensors.priority < 0 || tensors.priority > 2) {
     return InvalidArgument("priority: expected 0..2, got " + std::to_string(tensors.priority));
   }
-  request->priority = tensors.priority == 2 ? Priority::kBatch : Priority::kInteractive;
+  request->priority = tensors.priority == 2 ? Priority::kBackground : Priority::kInteractive;
   Result<std::vector<size_t>> outputs = FindOutputs(schema_, names_, tensors.outputs);
   if (!outputs.ok()) return outputs.status();
   request->outputs_wanted = std::move(*outputs);

@@ -40,9 +40,9 @@ class TensorMap {
   TensorMap(const Schema* schema, const SchemaNames* names, const Limits* limits);
 
   // Fills num_examples, priority, outputs_wanted and the views, which lie over the tensors' bytes;
-  // a tensor in several pieces is joined, and kept by `request->bytes` beside what that held.
+  // a tensor in several buffers is joined, and kept by `request->bytes` beside what that held.
   // Refuses what the tensors alone show to be wrong: names, types, shapes, bytes that do not
-  // agree with them, an input given in two ways. The rest is the door's work.
+  // agree with them, an input given in two ways. The rest is left to CheckRequest().
   Status Parse(const TensorRequest& tensors, Request* request) const;
 
   // What the tensors hold, from their names and shapes alone: nobody has looked at the values yet.

@@ -8,14 +8,14 @@
 #define EMBERSHARD_TRITON_BATCH_BUDGET_H_
 
 #include "batching/batch_costs.h"
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 namespace embershard::triton {
 
 // Of one batch in the making. Not thread-safe.
 class BatchBudget {
  public:
-  explicit BatchBudget(const PieceBudget& budget) : budget_(budget) {}
+  explicit BatchBudget(const ChunkBudget& budget) : budget_(budget) {}
 
   // Whether a request of this size joins. The first always does: where it is too large for any
   // batch, it is to be cut or refused, not to wait for ever.
@@ -32,7 +32,7 @@ class BatchBudget {
   const BatchSize& taken() const { return taken_; }
 
  private:
-  PieceBudget budget_;
+  ChunkBudget budget_;
   BatchSize taken_;
 };
 

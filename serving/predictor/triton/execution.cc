@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/out_of_memory.h"
-#include "batching/door.h"
-#include "batching/request_pieces.h"
+#include "batching/request_validation.h"
+#include "batching/split_request.h"
 #include "engine/self_check.h"
 #include "triton/batch_budget.h"
 #include "triton/errors.h"
@@ -115,14 +115,14 @@ void Execution::AnswerBatch(Batch* batch, Result<BatchExecutor::Responses>* resp
 }
 
 void Execution::RunInChunks(std::unique_ptr<Request> whole) {
-  const auto pieces =
-      std::make_shared<RequestPieces>(&shared_->schema(), shared_->budget(), *whole,
-                                      [&whole](const RequestPieces&) { return std::move(whole); });
+  const auto split =
+      std::make_shared<SplitRequest>(&shared_->schema(), shared_->budget(), *whole,
+                                     [&whole](const SplitRequest&) { return std::move(whole); });
   while (whole != nullptr) {
     if (IsAbandoned(*whole)) return std::exchange(whole, nullptr)->answer(ClientLeft(), {});
-    Batch piece;
-    piece.push_back(pieces->TakeNext(pieces));
-    RunBatch(&piece);
+    Batch chunk;
+    chunk.push_back(split->TakeNext(split));
+    RunBatch(&chunk);
   }
 }
 

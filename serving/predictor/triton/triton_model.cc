@@ -106,7 +106,7 @@ ModelOptions OptionsOf(const ModelConfig& config) {
   return options;
 }
 
-Result<PieceBudget> BudgetOf(const ModelConfig& config, const Limits& package) {
+Result<ChunkBudget> BudgetOf(const ModelConfig& config, const Limits& package) {
   const Result<BatchingOptions> complete = CompleteOptions(
       {.max_batch_examples = config.max_batch_examples, .max_batch_ids = config.max_batch_ids},
       package);
@@ -114,7 +114,7 @@ Result<PieceBudget> BudgetOf(const ModelConfig& config, const Limits& package) {
   const size_t examples =  // Where nothing is said, as many as our server merges.
       config.max_batch_examples > 0 ? complete->max_batch_examples : complete->merge_examples;
   constexpr size_t kMost = std::numeric_limits<uint32_t>::max();
-  return PieceBudget{.examples = static_cast<uint32_t>(std::min(examples, kMost)),
+  return ChunkBudget{.examples = static_cast<uint32_t>(std::min(examples, kMost)),
                      .ids = complete->max_batch_ids};
 }
 
@@ -136,12 +136,12 @@ Result<std::unique_ptr<TritonModel>> TritonModel::Load(TRITONBACKEND_Model* mode
   if (status.ok()) status = CheckTensors(*config, manifest.schema);
   if (status.ok()) status = Complete(model, manifest.schema, *text);
   if (!status.ok()) return status;
-  const Result<PieceBudget> budget = BudgetOf(*config, manifest.limits);
+  const Result<ChunkBudget> budget = BudgetOf(*config, manifest.limits);
   if (!budget.ok()) return budget.status();
   return std::unique_ptr<TritonModel>(new TritonModel(std::move(*loaded), *budget));
 }
 
-TritonModel::TritonModel(std::unique_ptr<Model> model, const PieceBudget& budget)
+TritonModel::TritonModel(std::unique_ptr<Model> model, const ChunkBudget& budget)
     : model_(std::move(model)),
       executor_(model_.get()),
       budget_(budget),

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 #include "engine/batch_executor.h"
 #include "model/model.h"
 #include "package/schema_names.h"
@@ -37,7 +37,7 @@ class TritonModel {
   const TensorMap& tensors() const { return tensors_; }
 
   // Most that one run of the model may hold. A request that is larger is cut.
-  const PieceBudget& budget() const { return budget_; }
+  const ChunkBudget& budget() const { return budget_; }
 
   // One model for all instances, with a slot for each instance that there was at loading. If Triton
   // adds instances later, an instance waits for a free slot.
@@ -48,11 +48,11 @@ class TritonModel {
   std::string Describe() const;
 
  private:
-  TritonModel(std::unique_ptr<Model> model, const PieceBudget& budget);
+  TritonModel(std::unique_ptr<Model> model, const ChunkBudget& budget);
 
   const std::unique_ptr<Model> model_;
   BatchExecutor executor_;
-  const PieceBudget budget_;
+  const ChunkBudget budget_;
   const SchemaNames names_;
   const TensorMap tensors_;
 };

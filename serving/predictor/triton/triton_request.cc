@@ -189,18 +189,18 @@ Status RequestReader::ReadInputs(TRITONBACKEND_Request* request) {
     status = FromTriton(TRITONBACKEND_InputProperties(input.handle, &name, &datatype, &shape, &dims,
                                                       &bytes, &input.buffers));
     inputs_.push_back(
-        {.name = name, .datatype = NameOf(datatype), .shape = {shape, dims}, .pieces = {}});
+        {.name = name, .datatype = NameOf(datatype), .shape = {shape, dims}, .buffers = {}});
     handles_.push_back(input);
   }
   return status;
 }
 
 Status RequestReader::ReadBuffers() {
-  size_t pieces = 0;
-  for (const Input& input : handles_) pieces += input.buffers;
-  pieces_.reserve(pieces);  // Spans lie over it.
+  size_t buffers = 0;
+  for (const Input& input : handles_) buffers += input.buffers;
+  buffers_.reserve(buffers);  // Spans lie over it.
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const size_t first = pieces_.size();
+    const size_t first = buffers_.size();
     for (uint32_t buffer = 0; buffer < handles_[i].buffers; ++buffer) {
       const void* data = nullptr;
       uint64_t bytes = 0;
@@ -213,9 +213,9 @@ Status RequestReader::ReadBuffers() {
         return InvalidArgument("tensor '" + std::string(inputs_[i].name) +
                                "': expected memory of the host, got a device's");
       }
-      pieces_.emplace_back(static_cast<const char*>(data), bytes);
+      buffers_.emplace_back(static_cast<const char*>(data), bytes);
     }
-    inputs_[i].pieces = std::span<const std::string_view>(pieces_).subspan(first);
+    inputs_[i].buffers = std::span<const std::string_view>(buffers_).subspan(first);
   }
   return {};
 }

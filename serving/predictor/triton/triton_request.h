@@ -43,8 +43,8 @@ class RequestReader {
   Status ReadOutputs(TRITONBACKEND_Request* request);
 
   std::vector<InputTensor> inputs_;
-  std::vector<Input> handles_;            // One for each.
-  std::vector<std::string_view> pieces_;  // Of all inputs, concatenated.
+  std::vector<Input> handles_;             // One for each.
+  std::vector<std::string_view> buffers_;  // Of all inputs, concatenated.
   std::vector<std::string_view> outputs_;
   RequestParameters parameters_;
 };

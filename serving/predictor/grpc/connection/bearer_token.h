@@ -1,4 +1,4 @@
-// The token that calls must bring, in a file that may be replaced.
+// The token that calls must carry, in a file that may be replaced.
 
 #ifndef EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_
 #define EMBERSHARD_GRPC_CONNECTION_BEARER_TOKEN_H_
@@ -38,7 +38,7 @@ class BearerToken {
   Mutex mutex_;
   FileStamp stamp_ GUARDED_BY(mutex_);              // Of what was read last.
   std::string digest_ GUARDED_BY(mutex_);           // Of the token.
-  Clock::time_point next_look_ GUARDED_BY(mutex_);  // When the file is to be looked at again.
+  Clock::time_point next_look_ GUARDED_BY(mutex_);  // When the file is to be reread.
 };
 
 }  // namespace embershard::rpc

@@ -14,7 +14,7 @@ constexpr int kNever = std::numeric_limits<int>::max();  // To gRPC.
 // A peer has this long to begin to speak the protocol.
 constexpr int kHandshakeMilliseconds = 10000;
 
-// Pings that come too soon before the peer is hung up on.
+// Pings that come too soon before the connection is closed.
 constexpr int kPingStrikes = 2;
 
 int Milliseconds(std::chrono::milliseconds time) {

@@ -16,7 +16,7 @@ class ServerBuilder;
 namespace embershard::rpc {
 
 struct ConnectionLimits {
-  // Open at once. One more is hung up on as it comes, which its client sees as UNAVAILABLE;
+  // Open at once. One more is closed as it comes, which its client sees as UNAVAILABLE;
   // those that are there are served on. 0: as many as the process may open files. Raise it
   // where more clients connect, each of whom takes a file and some tens of kB.
   size_t max_connections = 4096;
@@ -26,8 +26,8 @@ struct ConnectionLimits {
   std::function<void(const std::string& words)> report = {};
 
   // Calls open at once on one connection. Clients are told and hold further calls back until
-  // one ends; who opens more all the same is hung up on. At least 1. Raise it where one client
-  // has more requests in flight.
+  // one ends; a connection that opens more all the same is closed. At least 1. Raise it where one
+  // client has more requests in flight.
   int max_calls = 10000;
 
   // How long a connection may be without a call before it is closed, so that peers which stay for
@@ -42,13 +42,13 @@ struct ConnectionLimits {
   std::chrono::milliseconds age_grace{std::chrono::seconds(30)};
 
   // A peer that has calls open and says nothing for this long is asked (HTTP/2 ping) whether it
-  // is there, and hung up on where it does not say so within keepalive_timeout. 0: it is not
+  // is there, and closed if it does not say so within keepalive_timeout. 0: it is not
   // asked. Lower it where clients vanish without a word and hold much.
   std::chrono::milliseconds keepalive{std::chrono::minutes(1)};
   std::chrono::milliseconds keepalive_timeout{std::chrono::seconds(20)};
 
   // How often a peer may ask in turn, with calls open or without. Who asks sooner three times is
-  // hung up on, with the word "too_many_pings". 0: as often as it likes.
+  // closed, with the word "too_many_pings". 0: as often as it likes.
   std::chrono::milliseconds min_ping{std::chrono::seconds(10)};
 };
 

@@ -157,7 +157,7 @@ void Listener::Run(const Take& take) {
         take(listening, std::move(connection));
       } else if (NoRoom(errno)) {
         room = false;
-      }  // Else none has come, or it has left again.
+      }  // Else none has come, or it is closed again.
     }
   }
 }

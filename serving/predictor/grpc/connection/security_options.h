@@ -18,8 +18,8 @@ struct SecurityOptions {
   std::string key;
   std::string client_ca;
 
-  // A file of one token, which every call but those for health must bring, as
-  // "authorization: Bearer TOKEN". Looked at again each second.
+  // A file of one token, which every call but those for health must carry, as
+  // "authorization: Bearer TOKEN". Reread each second.
   std::string token_file;
 
   // Gets a sentence when files have changed and cannot be used; what was read before holds on.

@@ -23,7 +23,8 @@ class PredictMessages final : public WireMessages {
   std::string_view id() const override { return asked_.request_id(); }
   uint32_t examples() const override { return asked_.num_examples(); }
   Priority priority() const override {
-    return asked_.priority() == v1::PRIORITY_BACKGROUND ? Priority::kBatch : Priority::kInteractive;
+    return asked_.priority() == v1::PRIORITY_BACKGROUND ? Priority::kBackground
+                                                        : Priority::kInteractive;
   }
   uint64_t bytes_received() const override { return received_bytes_; }
   uint64_t bytes_sent() const override { return answer_.ByteSizeLong(); }

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/unaligned.h"
-#include "batching/door.h"
 #include "batching/find_names.h"
 #include "batching/packed.h"
+#include "batching/request_validation.h"
 #include "tensors/request_parameters.h"
 
 namespace embershard::rpc {
@@ -102,7 +102,7 @@ Status RequestParser::ParsePriority(const v1::PredictRequest& message, Request* 
       request->priority = Priority::kInteractive;
       return {};
     case v1::PRIORITY_BACKGROUND:
-      request->priority = Priority::kBatch;
+      request->priority = Priority::kBackground;
       return {};
     default:
       return InvalidArgument("priority: expected 0..2, got " + std::to_string(message.priority()));

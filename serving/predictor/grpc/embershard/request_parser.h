@@ -27,7 +27,7 @@ class RequestParser {
   // Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the
   // bytes of `message`: it must outlive their use. Refuses what the wire alone shows to be
   // wrong: names of inputs, the schema's fingerprint, both forms in one request, bytes that are
-  // not whole values. The rest is the door's work.
+  // not whole values. The rest is left to CheckRequest().
   Status Parse(const v1::PredictRequest& message, Request* request) const;
 
  private:

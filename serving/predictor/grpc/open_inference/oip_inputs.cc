@@ -90,7 +90,7 @@ Status OipInputs::Read(const inference::ModelInferRequest& message) {
     tensors_.push_back({.name = input.name(),
                         .datatype = input.datatype(),
                         .shape = {input.shape().data(), static_cast<size_t>(input.shape_size())},
-                        .pieces = {&bytes, 1}});
+                        .buffers = {&bytes, 1}});
   }
   return {};
 }

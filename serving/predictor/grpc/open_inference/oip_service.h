@@ -8,7 +8,7 @@
 #include "engine/model_control.h"
 #include "engine/served_models.h"
 #include "grpc/open_inference/oip_messages.h"
-#include "grpc/open_inference/oip_orders.h"
+#include "grpc/open_inference/oip_model_control.h"
 #include "grpc/predict/open_calls.h"
 #include "grpc/predict/predict_handler.h"
 #include "grpc/predict/predict_streams.h"
@@ -46,7 +46,7 @@ using Base =
 // As PredictorService: handlers never wait for the model.
 class OipService final : public oip::Base {
  public:
-  // Owns neither, which must outlive it. `control`: as OipOrders takes it.
+  // Owns neither, which must outlive it. `control`: as OipModelControl takes it.
   OipService(ServedModels* served, ModelControl* control, const ServerOptions& options,
              OpenConnections* connections);
 
@@ -85,7 +85,7 @@ class OipService final : public oip::Base {
   ServedModels* const served_;
   const ServerOptions options_;
   const PredictHandler handler_;
-  const OipOrders orders_;
+  const OipModelControl orders_;
   OpenCalls calls_;
   PredictStreams streams_;
 };

@@ -15,7 +15,7 @@ grpc::ServerUnaryReactor* PredictCall::Start(const PredictHandler* handler, Open
                                              std::shared_ptr<WireMessages> messages,
                                              const grpc::ByteBuffer* message,
                                              grpc::ByteBuffer* answer) {
-  if (!message->Valid()) {  // The client has left, or half-closed, without one.
+  if (!message->Valid()) {  // The client cancelled, or half-closed, without one.
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "the call has no message"));
     return reactor;

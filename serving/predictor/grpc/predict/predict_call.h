@@ -28,7 +28,7 @@ class PredictCall final : public grpc::ServerUnaryReactor {
                                          std::shared_ptr<WireMessages> messages,
                                          const grpc::ByteBuffer* message, grpc::ByteBuffer* answer);
 
-  // The client has left, or gRPC says that the deadline has passed. Before OnDone(), and not
+  // The client cancelled, or gRPC says that the deadline has passed. Before OnDone(), and not
   // before Start() has returned.
   void OnCancel() override { handler_->Cancel(&exchange_); }
   void OnDone() override;

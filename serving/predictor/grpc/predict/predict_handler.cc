@@ -104,7 +104,7 @@ Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> byt
   request->arrival = exchange->arrival;
   request->deadline = exchange->deadline;
   request->abandoned = [context = exchange->context] { return context->IsCancelled(); };
-  request->ticket = &exchange->ticket;
+  request->cancellation = &exchange->cancellation;
   request->may_run_inline = exchange->alone;
   request->answer = [this, exchange](Status status, Response answer) {
     if (status.ok()) {
@@ -121,9 +121,9 @@ Status PredictHandler::Begin(Exchange* exchange, std::shared_ptr<const void> byt
 
 void PredictHandler::Cancel(Exchange* exchange) const {
   if (exchange->engine == nullptr) return;
-  exchange->engine->Cancel(&exchange->ticket, OutOfTime(*exchange, Clock::now())
-                                                  ? StatusReason::kUnstated
-                                                  : StatusReason::kAbandoned);
+  exchange->engine->Cancel(&exchange->cancellation, OutOfTime(*exchange, Clock::now())
+                                                        ? StatusReason::kUnstated
+                                                        : StatusReason::kAbandoned);
 }
 
 void PredictHandler::Record(const Exchange& exchange) const {
@@ -153,7 +153,7 @@ void PredictHandler::End(Exchange* exchange, const Status& status, const Respons
   });
   TelemetryOf(*exchange).CountEnd(
       {.outcome = outcome,
-       .is_background = exchange->messages->priority() == Priority::kBatch,
+       .is_background = exchange->messages->priority() == Priority::kBackground,
        .total = now - exchange->arrival,
        .examples = exchange->messages->examples(),
        .bytes_received = bytes,

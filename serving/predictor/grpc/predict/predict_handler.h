@@ -1,5 +1,5 @@
-// The life of one request for a prediction, whatever call brought it: from its message to its
-// answer. The adapters beside this file bring requests and send answers.
+// The life of one request for a prediction, whatever call carries it: from its message to its
+// answer. The adapters beside this file receive requests and send answers.
 
 #ifndef EMBERSHARD_GRPC_PREDICT_PREDICT_HANDLER_H_
 #define EMBERSHARD_GRPC_PREDICT_PREDICT_HANDLER_H_
@@ -25,9 +25,9 @@ namespace embershard::rpc {
 // A request and its answer. Its adapter owns it, fills in what stands first, and keeps it until
 // `send` has returned.
 struct Exchange {
-  grpc::CallbackServerContext* context = nullptr;  // Of the call that brought it.
+  grpc::CallbackServerContext* context = nullptr;  // Of its call.
   WireMessages* messages = nullptr;  // The answer is filled where the request is answered well.
-  bool alone = true;  // Whether no other request waits for the thread that brings this one.
+  bool alone = true;                 // Whether no other request waits for the thread of this one.
 
   // Called once, from any thread, perhaps within Handle(). The handler touches nothing of it, nor
   // of itself, behind that: the server may be gone.
@@ -39,7 +39,7 @@ struct Exchange {
   Clock::time_point arrival;
   std::chrono::system_clock::time_point wall_arrival;  // Where it is recorded.
   Clock::time_point deadline;
-  Ticket ticket;
+  CancellationHandle cancellation;
   Status ended;                             // What it was answered, where that is recorded.
   std::chrono::nanoseconds retry_after{0};  // As in Response.
 };
@@ -76,7 +76,7 @@ class PredictHandler {
   // Answers it with a failure.
   void Refuse(Exchange* exchange, const Status& status) const { End(exchange, status, {}); }
 
-  // Its client has left, or gRPC says that the deadline of its call has passed: where that has not
+  // Its client cancelled, or gRPC says that the deadline of its call has passed: where that has not
   // happened yet, it is answered.
   // REQUIRES: Arrive() has returned.
   void Cancel(Exchange* exchange) const;

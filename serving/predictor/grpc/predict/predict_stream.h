@@ -42,7 +42,7 @@ using MakeMessages = std::unique_ptr<WireMessages> (*)();
 //   ends with       when
 //   OK              the client has half-closed, and all that was read is answered
 //   UNAVAILABLE     Close() was called, and likewise
-//   CANCELLED       the client has left, or reads no answers
+//   CANCELLED       the client cancelled, or reads no answers
 //
 // gRPC's callbacks, the engine's answers, Close() and CancelIfStalled() may come on any thread.
 class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -59,7 +59,7 @@ class PredictStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   // Reads nothing more, and ends when what has been read is answered.
   void Close();
 
-  // Hangs up on a client that has not let an answer through for too long.
+  // Closes the stream of a client that has not read an answer for too long.
   void CancelIfStalled(Clock::time_point now);
 
   void OnReadDone(bool ok) override;

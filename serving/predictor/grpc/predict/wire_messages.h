@@ -30,7 +30,7 @@ class WireMessages {
   // What the request is for, or why it is not served.
   virtual Result<std::shared_ptr<Engine>> Find(const ServedModels& served) const = 0;
 
-  // Its own deadline, counted from its arrival. 0: it states none.
+  // Its own deadline, counted from its arrival. 0: it has none.
   virtual std::chrono::nanoseconds timeout() const = 0;
 
   // Fills num_examples, priority, the wanted outputs, held_bytes and the views, which lie over the

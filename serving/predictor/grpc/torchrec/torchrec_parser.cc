@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/unaligned.h"
-#include "batching/door.h"
+#include "batching/request_validation.h"
 
 namespace embershard::rpc {
 namespace {

@@ -22,7 +22,7 @@ namespace embershard::rpc {
 //
 // A group that is not there leaves its inputs out. Inputs in request scope are there for every
 // example, as all others, and must be the same in each; the first is taken. Refusals are
-// kInvalidArgument; what the door checks is left to it.
+// kInvalidArgument; the rest is left to CheckRequest().
 Status ParseTorchRec(const predictor::PredictionRequest& message, const Schema& schema,
                      const Limits& limits, std::vector<int64_t>* ids, Request* request);
 

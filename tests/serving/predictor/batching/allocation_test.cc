@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "batching/builder.h"
-#include "batching/door.h"
+#include "batching/request_validation.h"
 #include "lookup/allocations.h"
 #include "lookup/sharded_lookup.h"
 #include "package/package.h"

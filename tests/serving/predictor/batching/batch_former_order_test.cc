@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 std::unique_ptr<Request> OfBatch(uint32_t examples,
                                  Clock::time_point deadline = Clock::time_point::max()) {
   auto request = Waiting(examples, 0, deadline);
-  request->priority = Priority::kBatch;
+  request->priority = Priority::kBackground;
   return request;
 }
 
@@ -37,10 +37,10 @@ TEST(BatchFormer, RefusesWhatWouldNotHaveRunByItsDeadline) {
   BatchFormer former(Small());
   const Forecast busy = Busy();
   // In 15 ms, and a quarter of that.
-  EXPECT_EQ(AddDueIn(&former, 1, 18, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 1, 18, busy), Admission::kDeadlineInfeasible);
   EXPECT_EQ(AddDueIn(&former, 9, 19, busy), Admission::kAccepted);
   // It would be in the second batch: in 25 ms, and a quarter.
-  EXPECT_EQ(AddDueIn(&former, 2, 31, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 2, 31, busy), Admission::kDeadlineInfeasible);
   EXPECT_EQ(AddDueIn(&former, 2, 32, busy), Admission::kAccepted);
   // What is due later does not stand in its way.
   EXPECT_EQ(AddDueIn(&former, 1, 20, busy), Admission::kAccepted);
@@ -52,7 +52,7 @@ TEST(BatchFormer, AcceptsWhatNothingIsBeforeWhateverTheForecastSays) {
   Forecast idle = Busy();
   idle.RunEnds(0, kStart);
   EXPECT_EQ(AddDueIn(&former, 1, 1, idle), Admission::kAccepted);
-  EXPECT_EQ(AddDueIn(&former, 1, 2, idle), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 1, 2, idle), Admission::kDeadlineInfeasible);
 }
 
 TEST(BatchFormer, AcceptsAnythingInTimeWhileNothingIsKnown) {
@@ -144,13 +144,13 @@ TEST(BatchFormer, BatchPriorityCountsForTheTimeOfAnInteractiveRequestWhereItIsIt
   BatchFormer former(Small());
   const Forecast busy = Busy();
   EXPECT_EQ(Add(&former, OfBatch(10)), Admission::kAccepted);
-  // One batch: what waits without hurry is behind it.
+  // One batch: requests without hurry are behind it.
   EXPECT_EQ(AddDueIn(&former, 10, 19, busy), Admission::kAccepted);
   for (int i = 0; i < BatchFormer::kPassedOver; ++i) {
     EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{10});
     EXPECT_EQ(AddDueIn(&former, 10, 1000, busy), Admission::kAccepted);
   }
-  EXPECT_EQ(AddDueIn(&former, 1, 31, busy), Admission::kNoTime);
+  EXPECT_EQ(AddDueIn(&former, 1, 31, busy), Admission::kDeadlineInfeasible);
   EXPECT_EQ(AddDueIn(&former, 1, 32, busy), Admission::kAccepted);
 }
 

@@ -48,7 +48,7 @@ TEST(BatchFormer, MergesUpToABoundBelowThatOfABatch) {
   EXPECT_EQ(Examples(former.Take(kStart).batch), Counts{5});
 }
 
-TEST(BatchFormer, KnowsWhenWhatWaitsFillsABatch) {
+TEST(BatchFormer, KnowsWhenQueuedRequestsFillABatch) {
   BatchingOptions options = Small();
   options.merge_examples = 6;
   BatchFormer former(options);
@@ -183,7 +183,7 @@ TEST(BatchFormer, NeverRunsAnExpiredRequest) {
   EXPECT_EQ(former.queued().examples, 0U);
 }
 
-TEST(BatchFormer, NeverRunsARequestWhoseClientHasLeft) {
+TEST(BatchFormer, NeverRunsARequestWhoseClientCancelled) {
   BatchFormer former(Small());
   auto left = Waiting(6, 9);
   left->abandoned = [] { return true; };

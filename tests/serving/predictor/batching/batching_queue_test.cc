@@ -42,10 +42,10 @@ class Gate {
       queue->EndRun(due.lease);
     };
   }
-  BatchingQueue::AnswerLate late() {
-    return [this](Late late) {
+  BatchingQueue::CompleteEarly late() {
+    return [this](EarlyCompletion early) {
       const std::lock_guard lock(mutex_);
-      late_.push_back(std::move(late));
+      late_.push_back(std::move(early));
     };
   }
 
@@ -57,7 +57,7 @@ class Gate {
   const std::vector<uint32_t>& expired() const { return expired_; }
 
   // Answered early so far.
-  std::vector<Late> TakeLate() {
+  std::vector<EarlyCompletion> TakeLate() {
     const std::lock_guard lock(mutex_);
     return std::exchange(late_, {});
   }
@@ -68,7 +68,7 @@ class Gate {
 
  private:
   std::mutex mutex_;
-  std::vector<Late> late_;  // Guarded by mutex_.
+  std::vector<EarlyCompletion> late_;  // Guarded by mutex_.
   std::latch running_{1};
   std::latch open_{1};
   std::vector<std::vector<uint32_t>> batches_;
@@ -149,7 +149,7 @@ TEST(BatchingQueue, NeverRunsWhatExpiredWhileTheModelWasBusy) {
   gate.Open();
   queue.Stop();
   EXPECT_EQ(gate.batches(), (Batches{{1}, {3}}));
-  // Whoever saw it first: the batch that was formed, or the watch.
+  // The batch that was formed saw it first, or the timer.
   EXPECT_EQ(gate.expired().size() + gate.CountLate(), 1U);
 }
 
@@ -166,11 +166,11 @@ TEST(BatchingQueue, StopRunsWhatWasAcceptedAndRefusesTheRest) {
 }
 
 // With an answer, and so with a deadline that counts while it runs.
-std::unique_ptr<Request> Answerable(uint32_t examples, Ticket* ticket,
+std::unique_ptr<Request> Answerable(uint32_t examples, CancellationHandle* cancellation,
                                     Clock::time_point deadline = Clock::time_point::max()) {
   auto request = Waiting(examples, deadline);
   request->answer = [](Status, Response) {};
-  request->ticket = ticket;
+  request->cancellation = cancellation;
   return request;
 }
 
@@ -187,7 +187,7 @@ class HeldClock {
   std::atomic<bool> held_ = true;
 };
 
-TEST(BatchingQueue, AnswersAtItsDeadlineWhatRunsAndWhatWaits) {
+TEST(BatchingQueue, AnswersQueuedAndRunningRequestsAtTheirDeadlines) {
   Gate gate;
   HeldClock clock;
   BatchingQueue queue(Small(100, 100), gate.run(), gate.late(), clock.now());
@@ -200,12 +200,12 @@ TEST(BatchingQueue, AnswersAtItsDeadlineWhatRunsAndWhatWaits) {
   EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kAccepted);
   EXPECT_TRUE(WaitFor([&gate] { return gate.CountLate() == 2; }));  // While the model is busy.
   EXPECT_GE(Clock::now(), second);
-  const std::vector<Late> late = gate.TakeLate();
-  EXPECT_TRUE(late[0].runs);
-  EXPECT_EQ(late[0].request, nullptr);
-  EXPECT_FALSE(late[1].runs);
-  EXPECT_EQ(late[1].request->num_examples, 2U);
-  EXPECT_EQ(late[1].why, StatusReason::kUnstated);
+  const std::vector<EarlyCompletion> early = gate.TakeLate();
+  EXPECT_TRUE(early[0].runs);
+  EXPECT_EQ(early[0].request, nullptr);
+  EXPECT_FALSE(early[1].runs);
+  EXPECT_EQ(early[1].request->num_examples, 2U);
+  EXPECT_EQ(early[1].why, StatusReason::kUnstated);
   EXPECT_EQ(queue.queued().examples, 3U);
   gate.Open();
   queue.Stop();
@@ -216,8 +216,8 @@ TEST(BatchingQueue, AnswersAtItsDeadlineWhatRunsAndWhatWaits) {
 TEST(BatchingQueue, ACancelledRequestLeavesItsRoomAtOnce) {
   Gate gate;
   BatchingQueue queue(Small(4, 4), gate.run(), gate.late());
-  Ticket running;
-  Ticket waiting;
+  CancellationHandle running;
+  CancellationHandle waiting;
   EXPECT_EQ(Submit(&queue, Answerable(1, &running)), Admission::kAccepted);
   gate.WaitUntilRunning();
   EXPECT_EQ(Submit(&queue, Answerable(4, &waiting)), Admission::kAccepted);
@@ -225,11 +225,11 @@ TEST(BatchingQueue, ACancelledRequestLeavesItsRoomAtOnce) {
   queue.Cancel(&waiting, StatusReason::kAbandoned);
   queue.Cancel(&waiting, StatusReason::kAbandoned);
   queue.Cancel(&running, StatusReason::kAbandoned);
-  const std::vector<Late> late = gate.TakeLate();
-  ASSERT_EQ(late.size(), 2U);
-  EXPECT_EQ(late[0].request->num_examples, 4U);
-  EXPECT_EQ(late[0].why, StatusReason::kAbandoned);
-  EXPECT_TRUE(late[1].runs);
+  const std::vector<EarlyCompletion> early = gate.TakeLate();
+  ASSERT_EQ(early.size(), 2U);
+  EXPECT_EQ(early[0].request->num_examples, 4U);
+  EXPECT_EQ(early[0].why, StatusReason::kAbandoned);
+  EXPECT_TRUE(early[1].runs);
   EXPECT_EQ(Submit(&queue, Waiting(3)), Admission::kAccepted);
   gate.Open();
   queue.Stop();
@@ -241,16 +241,16 @@ TEST(BatchingQueue, ACancelledRequestLeavesItsRoomAtOnce) {
 TEST(BatchingQueue, WhatNoBatchWasMadeOfCannotBeTakenBack) {
   Gate gate;
   BatchingQueue queue(Small(4, 8), gate.run(), gate.late());
-  Ticket ticket;
+  CancellationHandle cancellation;
   EXPECT_EQ(Submit(&queue, Waiting(1)), Admission::kAccepted);
   gate.WaitUntilRunning();
-  auto left = Answerable(2, &ticket);
+  auto left = Answerable(2, &cancellation);
   left->abandoned = [] { return true; };
   EXPECT_EQ(Submit(&queue, std::move(left)), Admission::kAccepted);
-  EXPECT_NE(ticket.request, nullptr);
+  EXPECT_NE(cancellation.request, nullptr);
   gate.Open();
   queue.Stop();
-  EXPECT_EQ(ticket.request, nullptr);
+  EXPECT_EQ(cancellation.request, nullptr);
 }
 
 // Which threads ran batches, and of how many requests.
@@ -263,7 +263,7 @@ class Runs {
       queue->EndRun(due.lease);
     };
   }
-  static void Answer(const Late& late) { late.answer({}, {}); }
+  static void Answer(const EarlyCompletion& early) { early.answer({}, {}); }
 
   // From now on called while a batch runs.
   void SetDuring(std::function<void(const Due&)> during) { during_ = std::move(during); }
@@ -298,7 +298,7 @@ bool SubmitUntilMine(BatchingQueue* queue, Runs* runs) {
   });
 }
 
-TEST(BatchingQueue, WhoBringsASmallRequestToAnIdleModelRunsItItself) {
+TEST(BatchingQueue, RunsASmallRequestInlineIfTheModelIsIdle) {
   Runs runs;
   BatchingOptions options = Small(100, 100);
   options.max_inline = std::chrono::hours(1);  // However slow this machine is.
@@ -332,7 +332,7 @@ TEST(BatchingQueue, WhatGathersMeanwhileIsRunByTheSameThreadWhileThereIsTime) {
   EXPECT_TRUE(runs.ByMe());
 }
 
-TEST(BatchingQueue, WhatGathersMeanwhileIsRunByTheQueuesThreadWhereThereIsNoTime) {
+TEST(BatchingQueue, AWorkerRunsWhatArrivesDuringALongInlineRun) {
   Runs runs;
   BatchingOptions options = Small(100, 100);
   options.max_inline = std::chrono::seconds(1);

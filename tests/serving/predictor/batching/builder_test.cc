@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "batching/door.h"
 #include "batching/fake_model.h"
+#include "batching/request_validation.h"
 
 namespace embershard {
 namespace {
@@ -237,7 +237,7 @@ void AppendAlone(const Slot& alone, Slot* all) {
   }
 }
 
-TEST(Builder, MergedIsAloneOneBehindTheOther) {
+TEST(Builder, AMergedBatchConcatenatesItsRequests) {
   const FakeModel model;
   Random random(20240517);
   for (int round = 0; round < 200; ++round) {

@@ -27,7 +27,7 @@ TEST(DispatchPolicy, LittleWorkWaits) {
 
 TEST(DispatchPolicy, DispatchesChunksFullBatchesAndUnknownWork) {
   DispatchQuestion question = Little(2, 1);
-  question.has_piece = true;
+  question.has_chunk = true;
   EXPECT_TRUE(Dispatches(question));
   question = Little(2, 1);
   question.fills_batch = true;

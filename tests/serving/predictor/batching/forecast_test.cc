@@ -116,7 +116,7 @@ TEST(Forecast, ManyBatchesEndWhenTheyDoCountedOneByOne) {
   }
 }
 
-TEST(Forecast, OfLateMeansWithinASecondForWhatWaitsAndEverForOneBatch) {
+TEST(Forecast, RecentMeansWithinASecondForTheQueueAndEverForOneBatch) {
   Forecast forecast(Small());
   Teach(&forecast, {1, 8, 64}, milliseconds(7));
   const Clock::time_point later = kStart + milliseconds(1001);

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "batching/batch_former.h"
-#include "batching/door.h"
 #include "batching/large_inputs.h"
-#include "batching/request_pieces.h"
+#include "batching/request_validation.h"
+#include "batching/split_request.h"
 
 namespace embershard {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 const Clock::time_point kStart{};
-constexpr PieceBudget kBudget = {.examples = 10, .ids = 100};
+constexpr ChunkBudget kBudget = {.examples = 10, .ids = 100};
 
 BatchingOptions Small() {
   return {.max_batch_examples = kBudget.examples,
@@ -50,9 +50,9 @@ class LargeRequests : public testing::Test {
     request->held_bytes = 100;
     if (IsLarger(*request, cut_)) {
       // Nobody answers it here.
-      request->pieces = std::make_shared<RequestPieces>(
+      request->split = std::make_shared<SplitRequest>(
           &model_.manifest().schema, cut_, *request,
-          [](const RequestPieces&) { return std::unique_ptr<Request>(); });
+          [](const SplitRequest&) { return std::unique_ptr<Request>(); });
     }
     return request;
   }
@@ -75,7 +75,7 @@ class LargeRequests : public testing::Test {
     return examples;
   }
 
-  PieceBudget cut_ = kBudget;
+  ChunkBudget cut_ = kBudget;
   const FakeModel model_{LargeManifest()};
   const Forecast idle_{Small()};
   BatchFormer former_{Small()};
@@ -84,10 +84,10 @@ class LargeRequests : public testing::Test {
   Batch abandoned_;
 };
 
-TEST_F(LargeRequests, LeaveAPieceABatchAndStayUntilTheyAreTaken) {
+TEST_F(LargeRequests, LeaveAChunkABatchAndStayUntilTheyAreTaken) {
   ASSERT_EQ(Add(25), Admission::kAccepted);
   EXPECT_EQ(former_.queued().examples, 25U);
-  EXPECT_EQ(former_.queued().pieces, 3U);
+  EXPECT_EQ(former_.queued().chunks, 3U);
   EXPECT_EQ(Take(), Counts{9});
   EXPECT_EQ(former_.queued().examples, 16U);
   EXPECT_EQ(former_.queued().requests, 1U);
@@ -101,7 +101,7 @@ TEST_F(LargeRequests, LeaveAPieceABatchAndStayUntilTheyAreTaken) {
   EXPECT_EQ(former_.queued().examples, 0U);
   EXPECT_EQ(former_.queued().ids, 0U);
   EXPECT_EQ(former_.queued().bytes, 0U);
-  EXPECT_EQ(former_.queued().pieces, 0U);
+  EXPECT_EQ(former_.queued().chunks, 0U);
 }
 
 TEST_F(LargeRequests, CutForSeveralSlotsAreNotMergedAgain) {
@@ -113,7 +113,7 @@ TEST_F(LargeRequests, CutForSeveralSlotsAreNotMergedAgain) {
   EXPECT_EQ(Take(), Counts{2});
 }
 
-TEST_F(LargeRequests, LetOthersRunBetweenTheirPieces) {
+TEST_F(LargeRequests, LetOthersRunBetweenTheirChunks) {
   ASSERT_EQ(Add(30, kStart + milliseconds(10)), Admission::kAccepted);
   for (const uint32_t examples : {4U, 3U, 2U, 5U}) {
     ASSERT_EQ(Add(examples, kStart + milliseconds(20)), Admission::kAccepted);
@@ -146,18 +146,18 @@ TEST_F(LargeRequests, OfSeveralTheEarlierDeadlineComesFirst) {
   EXPECT_EQ(Take(), Counts{8});
 }
 
-TEST_F(LargeRequests, AShortPieceIsFilledUpInTheOrderOfDeadlines) {
+TEST_F(LargeRequests, AShortChunkIsFilledUpInTheOrderOfDeadlines) {
   ASSERT_EQ(Add(11, kStart + milliseconds(10)), Admission::kAccepted);
   EXPECT_EQ(Take(), Counts{6});
   ASSERT_EQ(Add(1, kStart + milliseconds(20)), Admission::kAccepted);
   EXPECT_EQ(Take(), Counts{1});
   ASSERT_EQ(Add(1, kStart + milliseconds(20)), Admission::kAccepted);
-  // A piece has no deadline of its own: the whole is answered when that passes.
+  // A chunk has no deadline of its own: the whole is answered when that passes.
   EXPECT_EQ(Take(), (Counts{1, 5}));
 }
 
-TEST_F(LargeRequests, OfPriorityBatchFillWhatTheOthersLeave) {
-  ASSERT_EQ(Add(30, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
+TEST_F(LargeRequests, OfPriorityBackgroundFillWhatTheOthersLeave) {
+  ASSERT_EQ(Add(30, Clock::time_point::max(), Priority::kBackground), Admission::kAccepted);
   for (int i = 0; i < 9; ++i) ASSERT_EQ(Add(6), Admission::kAccepted);
   for (int i = 0; i < BatchFormer::kPassedOver; ++i) EXPECT_EQ(Take(), Counts{6});
   EXPECT_EQ(Take(), Counts{10});
@@ -166,9 +166,9 @@ TEST_F(LargeRequests, OfPriorityBatchFillWhatTheOthersLeave) {
   EXPECT_EQ(Take(), Counts{10});
 }
 
-TEST_F(LargeRequests, PassRequestsOfPriorityBatchOverLikeOthers) {
+TEST_F(LargeRequests, PassRequestsOfPriorityBackgroundOverLikeOthers) {
   ASSERT_EQ(Add(100 - 5), Admission::kAccepted);
-  ASSERT_EQ(Add(5, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
+  ASSERT_EQ(Add(5, Clock::time_point::max(), Priority::kBackground), Admission::kAccepted);
   for (int i = 0; i < BatchFormer::kPassedOver; ++i) EXPECT_EQ(Take(), Counts{10});
   EXPECT_EQ(Take(), Counts{5});
   EXPECT_EQ(Take(), Counts{10});
@@ -176,7 +176,7 @@ TEST_F(LargeRequests, PassRequestsOfPriorityBatchOverLikeOthers) {
 
 TEST_F(LargeRequests, LeaveForSeveralSlotsAtOnceThenTheNextOfThem) {
   ASSERT_EQ(Add(20), Admission::kAccepted);
-  ASSERT_EQ(Add(15, Clock::time_point::max(), Priority::kBatch), Admission::kAccepted);
+  ASSERT_EQ(Add(15, Clock::time_point::max(), Priority::kBackground), Admission::kAccepted);
   ASSERT_EQ(Add(16), Admission::kAccepted);
   std::vector<Due> running;
   Counts examples;
@@ -185,11 +185,11 @@ TEST_F(LargeRequests, LeaveForSeveralSlotsAtOnceThenTheNextOfThem) {
     ASSERT_EQ(running.back().batch.size(), 1U);
     examples.push_back(running.back().batch[0]->num_examples);
   }
-  // Those of priority batch wait for all others.
+  // Those of priority background wait for all others.
   EXPECT_EQ(examples, (Counts{10, 10, 8, 8, 8, 7}));
   EXPECT_FALSE(former_.empty());
   EXPECT_EQ(former_.queued().requests, 3U);
-  EXPECT_EQ(former_.queued().pieces, 0U);
+  EXPECT_EQ(former_.queued().chunks, 0U);
   ASSERT_EQ(Add(4), Admission::kAccepted);
   EXPECT_EQ(Take(), Counts{4});
   EXPECT_FALSE(former_.can_take());
@@ -238,18 +238,19 @@ Forecast Slow() {
   return forecast;
 }
 
-TEST_F(LargeRequests, AreAcceptedWhereAllTheirPiecesAndAsManyOthersEndInTime) {
+TEST_F(LargeRequests, AreAcceptedWhereAllTheirChunksAndAsManyOthersEndInTime) {
   ASSERT_EQ(Add(Make(5, kStart + milliseconds(10)), Slow()), Admission::kAccepted);
-  // Three pieces, three batches of others, the one that waits, a quarter to spare.
+  // Three chunks, three batches of others, the one that waits, a quarter to spare.
   const Clock::duration needed = milliseconds(8) * 7 * 5 / 4;
-  EXPECT_EQ(Add(Make(27, kStart + needed - milliseconds(9)), Slow()), Admission::kNoTime);
+  EXPECT_EQ(Add(Make(27, kStart + needed - milliseconds(9)), Slow()),
+            Admission::kDeadlineInfeasible);
   EXPECT_EQ(Add(Make(27, kStart + needed + milliseconds(9)), Slow()), Admission::kAccepted);
 }
 
 TEST_F(LargeRequests, DelayOnlyWhatIsDueAfterThem) {
   ASSERT_EQ(Add(Make(50, kStart + milliseconds(500)), Slow()), Admission::kAccepted);
   EXPECT_EQ(Add(Make(5, kStart + milliseconds(12)), Slow()), Admission::kAccepted);
-  EXPECT_EQ(Add(Make(5, kStart + milliseconds(9)), Slow()), Admission::kNoTime);
+  EXPECT_EQ(Add(Make(5, kStart + milliseconds(9)), Slow()), Admission::kDeadlineInfeasible);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "batching/door.h"
 #include "batching/fake_model.h"
+#include "batching/request_validation.h"
 
 namespace embershard {
 namespace {

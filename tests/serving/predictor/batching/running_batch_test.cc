@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "batching/late.h"
+#include "batching/early_completion.h"
 
 namespace embershard {
 namespace {
@@ -34,9 +34,9 @@ TEST(RunningBatch, GivesEachThatExpiresOnceInTheOrderOfDeadlines) {
   for (const size_t expected : {0, 1, 2}) {
     Request* const expired = running.FirstExpired(kStart + milliseconds(4));
     ASSERT_EQ(expired, batch[expected].get());
-    const Late late(expired, StatusReason::kUnstated);
-    EXPECT_TRUE(late.runs);
-    EXPECT_TRUE(late.answer);
+    const EarlyCompletion early(expired, StatusReason::kUnstated);
+    EXPECT_TRUE(early.runs);
+    EXPECT_TRUE(early.answer);
     EXPECT_FALSE(expired->answer);
   }
   EXPECT_EQ(running.FirstExpired(kStart + milliseconds(4)), nullptr);
@@ -47,22 +47,22 @@ TEST(RunningBatch, PassesOverOneThatWasTakenBack) {
   const auto batch = BatchDue({1, 2});
   RunningBatch running;
   running.Begin(batch);
-  auto ticket = std::make_unique<Ticket>();
-  batch[0]->ticket = ticket.get();
-  const Late cancelled(batch[0].get(), StatusReason::kAbandoned);
-  ticket.reset();  // Its owner has the answer.
+  auto cancellation = std::make_unique<CancellationHandle>();
+  batch[0]->cancellation = cancellation.get();
+  const EarlyCompletion cancelled(batch[0].get(), StatusReason::kAbandoned);
+  cancellation.reset();  // Its owner has the answer.
   EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), batch[1].get());
   running.End();
 }
 
 TEST(RunningBatch, KnowsNothingOfABatchThatHasEnded) {
   const auto batch = BatchDue({1});
-  Ticket ticket{batch[0].get()};
-  batch[0]->ticket = &ticket;
+  CancellationHandle cancellation{batch[0].get()};
+  batch[0]->cancellation = &cancellation;
   RunningBatch running;
   running.Begin(batch);
   running.End();
-  EXPECT_EQ(ticket.request, nullptr);
+  EXPECT_EQ(cancellation.request, nullptr);
   EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), nullptr);
   running.Begin(batch);
   EXPECT_EQ(running.FirstExpired(kStart + milliseconds(3)), batch[0].get());

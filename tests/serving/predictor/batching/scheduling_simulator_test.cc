@@ -16,7 +16,7 @@
 #include "batching/dispatch_policy.h"
 #include "batching/fair_share.h"
 #include "batching/forecast.h"
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 namespace embershard {
 namespace {
@@ -26,14 +26,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kNoDeadline = std::chrono::hours(1);
-constexpr PieceBudget kBatch = {.examples = 256, .ids = 1 << 20};
+constexpr ChunkBudget kBackground = {.examples = 256, .ids = 1 << 20};
 
 BatchingOptions Options(size_t slots) {
-  return {.max_batch_examples = kBatch.examples,
-          .max_batch_ids = kBatch.ids,
-          .merge_examples = kBatch.examples,
+  return {.max_batch_examples = kBackground.examples,
+          .max_batch_ids = kBackground.ids,
+          .merge_examples = kBackground.examples,
           .max_queued_examples = 1 << 16,
-          .max_queued_ids = kBatch.ids,
+          .max_queued_ids = kBackground.ids,
           .slots = slots};
 }
 
@@ -50,7 +50,7 @@ class Simulator {
   // The forecast has seen a batch of each power of two.
   Simulator(size_t slots, const Cost& cost)
       : cost_(cost), former_(Options(slots)), forecast_(Options(slots)), running_(slots) {
-    for (uint32_t examples = 1; examples <= kBatch.examples; examples *= 2) {
+    for (uint32_t examples = 1; examples <= kBackground.examples; examples *= 2) {
       Arrive(examples);
       RunFor(milliseconds(50));
     }
@@ -65,9 +65,9 @@ class Simulator {
     request->arrival = now_;
     request->deadline = now_ + timeout;
     request->priority = priority;
-    if (IsLarger(*request, kBatch)) {
-      request->pieces = std::make_shared<RequestPieces>(
-          &schema_, kBatch, *request, [](const RequestPieces&) { return nullptr; });
+    if (IsLarger(*request, kBackground)) {
+      request->split = std::make_shared<SplitRequest>(&schema_, kBackground, *request,
+                                                      [](const SplitRequest&) { return nullptr; });
     }
     const Admission admission = former_.Add(request, forecast_, now_);
     ++admissions[admission];
@@ -124,11 +124,11 @@ class Simulator {
     const QueueSize& queued = former_.queued();
     return {.slots = running_.size(),
             .free = Free(),
-            .has_piece = former_.has_piece(),
+            .has_chunk = former_.has_chunk(),
             .fills_batch = former_.fills_batch(),
-            .requests = queued.pieces,
+            .requests = queued.chunks,
             .work = forecast_.OfBatch(
-                {.requests = queued.pieces, .examples = queued.examples, .ids = queued.ids}),
+                {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids}),
             .deadline = former_.next_deadline(),
             .first_end = forecast_.FirstEnd(now_),
             .now = now_};
@@ -145,7 +145,7 @@ class Simulator {
       for (const auto& request : slot->due.batch) {
         sizes.push_back(request->num_examples);
         size.examples += request->num_examples;
-        has_background |= request->priority == Priority::kBatch;
+        has_background |= request->priority == Priority::kBackground;
       }
       slot->end += size.examples * cost_.each;
       background += has_background ? 1 : 0;
@@ -220,7 +220,7 @@ TEST(SchedulingSimulator, Row6RunsTheEarliestDeadlineFirst) {
 TEST(SchedulingSimulator, Row7FillsTheBatchWithBackground) {
   Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(10)});
   simulator.Arrive(256);
-  simulator.Arrive(100, milliseconds(500), Priority::kBatch);
+  simulator.Arrive(100, milliseconds(500), Priority::kBackground);
   simulator.Arrive(100, kNoDeadline);
   simulator.Arrive(150, kNoDeadline);
   simulator.RunFor(seconds(1));
@@ -231,7 +231,7 @@ TEST(SchedulingSimulator, Row8GivesBackgroundAnEighthOfTheBatches) {
   Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(10)});
   simulator.RunFor(milliseconds(300), milliseconds(1), [&] {
     simulator.Arrive(200);
-    simulator.Arrive(200, kNoDeadline, Priority::kBatch);
+    simulator.Arrive(200, kNoDeadline, Priority::kBackground);
   });
   EXPECT_NEAR(simulator.background / static_cast<double>(simulator.batches.size()), 1.0 / 8, 0.02);
 }
@@ -285,7 +285,7 @@ TEST(SchedulingSimulator, Row13DropsQueuedRequestsWhoseDeadlinePasses) {
 TEST(SchedulingSimulator, Row14RefusesBeyondTheQueueAndBackgroundBeyondHalfOfIt) {
   Simulator simulator(1, {.fixed = microseconds(100), .each = microseconds(1)});
   simulator.Arrive(256);
-  for (int i = 0; i < 200; ++i) simulator.Arrive(256, kNoDeadline, Priority::kBatch);
+  for (int i = 0; i < 200; ++i) simulator.Arrive(256, kNoDeadline, Priority::kBackground);
   EXPECT_EQ(simulator.admissions[Admission::kQueueFull], 200 - 128);
   simulator.admissions.clear();
   for (int i = 0; i < 200; ++i) simulator.Arrive(256);
@@ -309,7 +309,7 @@ class SharedSlot {
   Queue* Add(const std::string& name, double weight, const Cost& cost) {
     queues_.push_back(std::make_unique<Queue>(Queue{cost, shares_.Add(name, weight)}));
     Queue* const queue = queues_.back().get();
-    for (uint32_t examples = 1; examples <= kBatch.examples; examples *= 2) {
+    for (uint32_t examples = 1; examples <= kBackground.examples; examples *= 2) {
       queue->forecast.RunBegins(0, {.requests = 1, .examples = examples}, now_);
       now_ += cost.fixed + examples * cost.each;
       queue->forecast.RunEnds(0, now_);
@@ -335,7 +335,7 @@ class SharedSlot {
     if (next == nullptr) return false;
     const QueueSize& queued = next->former.queued();
     const bool shared = shares_.ShareOf(*next->share, now_) < 1;
-    const BatchSize work = {.requests = queued.pieces, .examples = queued.examples};
+    const BatchSize work = {.requests = queued.chunks, .examples = queued.examples};
     Due due = next->former.Take(
         now_, shared ? next->forecast.ExamplesWithin(FairShare::kChunk, work) : SIZE_MAX);
     BatchSize size = {.requests = due.batch.size()};
@@ -420,7 +420,7 @@ TEST(SchedulingSimulator, Row17CountsOnlyTheShareOfItsModelForADeadline) {
   slot.Arrive(other, 1);
   ASSERT_TRUE(slot.RunOne());
   ASSERT_EQ(slot.Arrive(one, 64, milliseconds(12)), Admission::kAccepted);
-  EXPECT_EQ(slot.Arrive(one, 64, milliseconds(20)), Admission::kNoTime);
+  EXPECT_EQ(slot.Arrive(one, 64, milliseconds(20)), Admission::kDeadlineInfeasible);
   EXPECT_EQ(slot.Arrive(one, 64, milliseconds(40)), Admission::kAccepted);
 }
 

@@ -87,7 +87,7 @@ class Held {
   std::array<std::atomic<bool>, 8> open_{};
 };
 
-void AnswerLate(const Late& /*late*/) { ADD_FAILURE() << "nothing here is late"; }
+void CompleteEarly(const EarlyCompletion& /*late*/) { ADD_FAILURE() << "nothing here is late"; }
 
 void Submit(BatchingQueue* queue, uint32_t examples) {
   std::unique_ptr<Request> request = Waiting(examples);
@@ -96,7 +96,7 @@ void Submit(BatchingQueue* queue, uint32_t examples) {
 
 TEST(Slots, AFreeOneRunsAtOnceAndWhileAllAreBusyRequestsGather) {
   Held held;
-  BatchingQueue queue(Small(100, 100, 2), held.run(), AnswerLate, held.now());
+  BatchingQueue queue(Small(100, 100, 2), held.run(), CompleteEarly, held.now());
   Submit(&queue, 1);
   held.WaitUntilBegun(1);
   Submit(&queue, 2);
@@ -125,7 +125,7 @@ class Taught {
               running->EndRun(due.lease);
               ++ended;
             },
-            AnswerLate, clock.now()) {}
+            CompleteEarly, clock.now()) {}
 
   // Until as many batches have begun, or ended.
   void WaitUntilBegun(int batches) {
@@ -190,7 +190,7 @@ TEST(Slots, NothingWaitsForOneWhoseBatchIsLate) {
   taught.WaitUntilBegun(3);
   Submit(&taught.queue, 1);
   EXPECT_EQ(taught.begun, 3);
-  taught.clock.Pass(2200);  // Nobody brings anything more.
+  taught.clock.Pass(2200);  // Nothing more is submitted.
   taught.WaitUntilBegun(4);
   taught.holds = false;
 }
@@ -278,7 +278,7 @@ TEST(Slots, AreAskedForByWhatTakesLongWhileTheyStandIdle) {
 TEST(Slots, StopWaitsForAllOfThem) {
   Held held;
   std::atomic<bool> stopped = false;
-  BatchingQueue queue(Small(1, 100, 3), held.run(), AnswerLate, held.now());
+  BatchingQueue queue(Small(1, 100, 3), held.run(), CompleteEarly, held.now());
   for (int i = 0; i < 3; ++i) {
     Submit(&queue, 1);
     held.WaitUntilBegun(i + 1);
@@ -300,7 +300,7 @@ TEST(Slots, StopWaitsForAllOfThem) {
 TEST(Slots, DeadlinesHoldInEachOfThem) {
   Held held;
   std::atomic<int> late = 0;
-  BatchingQueue queue(Small(1, 100, 2), held.run(), [&late](const Late& each) {
+  BatchingQueue queue(Small(1, 100, 2), held.run(), [&late](const EarlyCompletion& each) {
     EXPECT_TRUE(each.runs);
     ++late;
   });
@@ -326,7 +326,7 @@ TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
   std::atomic<int> came_out = 0;
   std::atomic<int> accepted = 0;
   std::vector<std::atomic<int>> times(kThreads * kEach);
-  std::vector<Ticket> tickets(kThreads * kEach);
+  std::vector<CancellationHandle> cancellations(kThreads * kEach);
   {
     BatchingQueue queue(
         options,
@@ -340,23 +340,23 @@ TEST_P(ManyThreads, EveryAcceptedRequestComesOutOnce) {
           }
           --in_slot[due.lease.number];
         },
-        [](const Late& late) { late.answer({}, {}); });
+        [](const EarlyCompletion& early) { early.answer({}, {}); });
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < kEach; ++i) {
-          // Every third has next to no time, every fifth is taken back; the last eighth meets a
+          // Every third has a short deadline, every fifth is taken back; the last eighth meets a
           // stopped queue.
           const auto mine = static_cast<size_t>(t * kEach + i);
           auto request = Waiting(1 + static_cast<uint32_t>(i % 3));
-          request->ticket = &tickets[mine];
+          request->cancellation = &cancellations[mine];
           if (i % 3 == 0) request->deadline = Clock::now() + std::chrono::microseconds(5);
           request->answer = [&times, &came_out, mine](Status, Response) {
             ++times[mine];
             ++came_out;
           };
           if (queue.Submit(request) == Admission::kAccepted) ++accepted;
-          if (i % 5 == 0) queue.Cancel(&tickets[mine], StatusReason::kAbandoned);
+          if (i % 5 == 0) queue.Cancel(&cancellations[mine], StatusReason::kAbandoned);
           if (t == 0 && i == kEach * 7 / 8) queue.Stop();
         }
       });

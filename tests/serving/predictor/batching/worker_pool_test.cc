@@ -28,7 +28,7 @@ BatchingOptions OneByOne(size_t slots) {
           .slots = slots};
 }
 
-void NobodyIsLate(const Late& /*late*/) { ADD_FAILURE() << "nothing here is late"; }
+void NobodyIsLate(const EarlyCompletion& /*late*/) { ADD_FAILURE() << "nothing here is late"; }
 
 std::unique_ptr<Request> OneExample() {
   auto request = std::make_unique<Request>();
@@ -89,15 +89,16 @@ class Occupied {
   const std::shared_ptr<WorkerPool> threads = std::make_shared<WorkerPool>(1);
   std::atomic<int> late = 0;  // Of `other`.
   BatchingQueue busy{OneByOne(1), Stand(), NobodyIsLate, Clock::now, threads};
-  BatchingQueue other{OneByOne(1), Stand(), [this](const Late&) { ++late; }, Clock::now, threads};
+  BatchingQueue other{OneByOne(1), Stand(), [this](const EarlyCompletion&) { ++late; }, Clock::now,
+                      threads};
 };
 
 TEST(WorkerPool, AQueueStopsWithoutAWorkerWhenItsLastRequestIsCancelled) {
   Occupied occupied;
   BatchingQueue* const other = &occupied.other;
-  Ticket ticket;
+  CancellationHandle cancellation;
   auto request = OneExample();
-  request->ticket = &ticket;
+  request->cancellation = &cancellation;
   ASSERT_EQ(other->Submit(request), Admission::kAccepted);
   std::future<void> stopped = std::async(std::launch::async, [other] { other->Stop(); });
   EXPECT_TRUE(WaitFor([other] {
@@ -105,7 +106,7 @@ TEST(WorkerPool, AQueueStopsWithoutAWorkerWhenItsLastRequestIsCancelled) {
     more->num_examples = 1000;  // More than there is room for until it stops.
     return other->Submit(more) == Admission::kStopped;
   }));
-  other->Cancel(&ticket, StatusReason::kAbandoned);
+  other->Cancel(&cancellation, StatusReason::kAbandoned);
   EXPECT_EQ(stopped.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(occupied.late, 1);
 }
@@ -212,8 +213,8 @@ TEST(WorkerPool, ReplacesAWorkerWhoseBatchDoesNotEndAndWithdrawsItsQueue) {
     end.wait();
     queue->EndRun(due.lease);
   };
-  const auto count = [&early](const Late& late) {
-    EXPECT_TRUE(late.withdrawn);
+  const auto count = [&early](const EarlyCompletion& each) {
+    EXPECT_TRUE(each.withdrawn);
     ++early;
   };
   BatchingQueue looping(OneByOne(1), stand, count, Clock::now, pool,

@@ -84,7 +84,7 @@ TEST_P(PackLinearsTest, WhatLiesBehindItsRowsInMemoryDoesNotMatter) {
   EXPECT_TRUE(given.narrow(0, 21, 3).isnan().all().item<bool>());
 }
 
-TEST_P(PackLinearsTest, TakesRowsThatDoNotLieOneBehindTheOther) {
+TEST_P(PackLinearsTest, TakesRowsThatAreNotContiguous) {
   torch::jit::Module before = Program("linears");
   torch::jit::Module after = Packed("linears");
   const at::Tensor given = at::linspace(-1, 1, kWidth * 3).reshape({kWidth, 3}).t();

@@ -128,7 +128,7 @@ Schema SchemaWithSequences() {
   return schema;
 }
 
-TEST(TorchScriptProgram, GivesValuesAndOffsetsOfSequencesBehindTheOtherInputsOfTheirScope) {
+TEST(TorchScriptProgram, PassesValuesAndOffsetsOfSequencesAfterOtherInputsOfTheirScope) {
   auto program =
       LoadTorchScriptProgram(ProgramFile("sequences"), SchemaWithSequences(), {.threads = 1});
   ASSERT_TRUE(program.ok()) << program.status().message();

@@ -74,9 +74,9 @@ class AdmissionTest : public testing::Test {
       StartWith(stepped_.model(), {.batching = {.merge_examples = 2}, .now = clock_.now()});
 };
 
-void ExpectNoTime(const Answer& answer, size_t examples_waiting, milliseconds retry_after) {
+void ExpectInfeasible(const Answer& answer, size_t examples_waiting, milliseconds retry_after) {
   EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(answer.status.reason(), StatusReason::kNoTime);
+  EXPECT_EQ(answer.status.reason(), StatusReason::kDeadlineInfeasible);
   EXPECT_EQ(answer.status.message(),
             "the deadline would pass first: " + std::to_string(examples_waiting) +
                 " examples are waiting; try again after a pause");
@@ -89,12 +89,12 @@ TEST_F(AdmissionTest, RefusesAtOnceWhatWouldEndTooLateAndSaysAfterHowLongItWould
   Teach(GoodInputs(), Priority::kInteractive, milliseconds(100));
   auto running = Begin(GoodInputs());
   // 100 ms for what runs, 100 for itself, and a quarter: 250.
-  ExpectNoTime(DueIn(milliseconds(240)).get(), 0, milliseconds(10));
+  ExpectInfeasible(DueIn(milliseconds(240)).get(), 0, milliseconds(10));
   EXPECT_EQ(waiting(), 0U);
   auto first = DueIn(milliseconds(260));
   EXPECT_EQ(waiting(), 1U);
   // Behind that one: 100 more, and a quarter: 375.
-  ExpectNoTime(DueIn(milliseconds(370)).get(), 2, milliseconds(5));
+  ExpectInfeasible(DueIn(milliseconds(370)).get(), 2, milliseconds(5));
   auto second = DueIn(milliseconds(380));
   // One that is due earlier goes before both, and is judged without them.
   auto third = DueIn(milliseconds(255));
@@ -109,7 +109,7 @@ TEST_F(AdmissionTest, CountsWhatHasPassedOfTheBatchThatRuns) {
   clock_.Advance(milliseconds(60));
   now_ += milliseconds(60);
   // 40 are left, and 100 of its own: 175 with a quarter.
-  ExpectNoTime(DueIn(milliseconds(170)).get(), 0, milliseconds(5));
+  ExpectInfeasible(DueIn(milliseconds(170)).get(), 0, milliseconds(5));
   auto waits = DueIn(milliseconds(180));
   EXPECT_EQ(waiting(), 1U);
   stepped_.LetAllGo();
@@ -117,16 +117,16 @@ TEST_F(AdmissionTest, CountsWhatHasPassedOfTheBatchThatRuns) {
   ExpectGood(waits.get());
 }
 
-TEST_F(AdmissionTest, OfPriorityBatchWaitsBehindAllAndDelaysNoInteractiveOne) {
+TEST_F(AdmissionTest, OfPriorityBackgroundWaitsBehindAllAndDelaysNoInteractiveOne) {
   Teach(GoodInputs(), Priority::kInteractive, milliseconds(100));
   auto running = Begin(GoodInputs());
   std::vector<std::future<Answer>> batch;
-  for (int i = 0; i < 5; ++i) batch.push_back(DueIn(milliseconds(800), Priority::kBatch));
+  for (int i = 0; i < 5; ++i) batch.push_back(DueIn(milliseconds(800), Priority::kBackground));
   ASSERT_EQ(waiting(), 5U);
-  // Of priority batch it would be the seventh: 700, 875 with a quarter.
-  ExpectNoTime(DueIn(milliseconds(870), Priority::kBatch).get(), 10, milliseconds(5));
+  // Of priority background it would be the seventh: 700, 875 with a quarter.
+  ExpectInfeasible(DueIn(milliseconds(870), Priority::kBackground).get(), 10, milliseconds(5));
   // Of the other it is the next, as if the five were not there: 250.
-  ExpectNoTime(DueIn(milliseconds(240)).get(), 10, milliseconds(10));
+  ExpectInfeasible(DueIn(milliseconds(240)).get(), 10, milliseconds(10));
   auto interactive = DueIn(milliseconds(260));
   EXPECT_EQ(waiting(), 6U);
   stepped_.LetGo();
@@ -139,12 +139,12 @@ TEST_F(AdmissionTest, OfPriorityBatchWaitsBehindAllAndDelaysNoInteractiveOne) {
   for (auto& answer : batch) ExpectGood(answer.get());
 }
 
-TEST_F(AdmissionTest, WhatLargeRequestsOfPriorityBatchTookIsNotExpectedOfSmallOnes) {
+TEST_F(AdmissionTest, WhatLargeBackgroundRequestsTookIsNotExpectedOfSmallOnes) {
   Teach(GoodInputs(), Priority::kInteractive, milliseconds(10));
-  Teach(OfExamples(8), Priority::kBatch, milliseconds(700));
+  Teach(OfExamples(8), Priority::kBackground, milliseconds(700));
   auto running = Begin(GoodInputs());
   // 10 and 10, and a quarter: 25.
-  ExpectNoTime(DueIn(milliseconds(20)).get(), 0, milliseconds(5));
+  ExpectInfeasible(DueIn(milliseconds(20)).get(), 0, milliseconds(5));
   auto waits = DueIn(milliseconds(30));
   EXPECT_EQ(waiting(), 1U);
   stepped_.LetAllGo();

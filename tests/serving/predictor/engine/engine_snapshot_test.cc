@@ -52,7 +52,7 @@ TEST(EngineSnapshot, NamesWhatIsServed) {
   EXPECT_EQ(snapshot.telemetry.unknown_ids, (Counts{0, 0, 0, 0, 0}));
 }
 
-TEST(EngineSnapshot, CountsWhatPassesTheDoorWhatWaitsAndWhatRuns) {
+TEST(EngineSnapshot, CountsValidQueuedAndRunningRequests) {
   Gate gate;
   EngineOptions options;
   options.batching.max_batch_examples = 8;

@@ -227,26 +227,26 @@ TEST(Engine, AnswersARequestAtItsDeadlineWhetherItWaitsOrRuns) {
 TEST(Engine, AnswersACancelledRequestAtOnceWhetherItWaitsOrRuns) {
   Gate gate;
   const auto engine = StartWith(gate.model());
-  Ticket first_ticket;
-  Ticket second_ticket;
+  CancellationHandle first_cancellation;
+  CancellationHandle second_cancellation;
   auto [first, running] = Ask(GoodInputs());
-  first->ticket = &first_ticket;
+  first->cancellation = &first_cancellation;
   engine->Predict(std::move(first));
   gate.WaitUntilRunning();
   auto [second, waiting] = Ask(GoodInputs());
-  second->ticket = &second_ticket;
+  second->cancellation = &second_cancellation;
   engine->Predict(std::move(second));
   EXPECT_EQ(engine->Snapshot().queued.ids, 7U);
-  engine->Cancel(&second_ticket, StatusReason::kAbandoned);
+  engine->Cancel(&second_cancellation, StatusReason::kAbandoned);
   EXPECT_EQ(engine->Snapshot().queued.ids, 0U);
-  engine->Cancel(&first_ticket, StatusReason::kAbandoned);
+  engine->Cancel(&first_cancellation, StatusReason::kAbandoned);
   const Status ran = running.get().status;
   EXPECT_EQ(ran.reason(), StatusReason::kAbandoned);
   EXPECT_EQ(ran.message(), "the client left while the request ran");
   EXPECT_EQ(waiting.get().status.message(), "the client left while the request waited");
   gate.Open();
   ExpectGood(Predict(engine.get(), GoodInputs()).get());
-  engine->Cancel(&first_ticket, StatusReason::kAbandoned);  // Too late: nothing happens.
+  engine->Cancel(&first_cancellation, StatusReason::kAbandoned);  // Too late: nothing happens.
   EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
 }
 
@@ -258,18 +258,18 @@ TEST(Engine, AFailedBatchAnswersOnlyThoseWhoStillWait) {
     throw std::bad_alloc();
   };
   const auto engine = StartWith(std::move(model));
-  Ticket ticket;
+  CancellationHandle cancellation;
   auto [request, answer] = Ask(GoodInputs());
-  request->ticket = &ticket;
+  request->cancellation = &cancellation;
   engine->Predict(std::move(request));
   gate.WaitUntilRunning();
-  engine->Cancel(&ticket, StatusReason::kAbandoned);
+  engine->Cancel(&cancellation, StatusReason::kAbandoned);
   gate.Open();
   engine->Stop();
   EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
 }
 
-TEST(Engine, NeverRunsARequestWhoseClientHasLeft) {
+TEST(Engine, NeverRunsARequestWhoseClientCancelled) {
   Gate gate;
   const auto engine = StartWith(gate.model());
   auto running = Predict(engine.get(), GoodInputs());

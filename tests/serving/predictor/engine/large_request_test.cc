@@ -1,4 +1,4 @@
-// Requests larger than a batch, from the door to the one answer.
+// Requests larger than a batch, from validation to the one answer.
 
 #include <gtest/gtest.h>
 
@@ -86,7 +86,7 @@ TEST(LargeRequest, IsAnsweredAsIfItHadRunWhole) {
   EXPECT_EQ(cut->Snapshot().telemetry.batches, 1U + 2 + 10 + 63);
 }
 
-TEST(LargeRequest, IsAnsweredWholeWhereOthersRunBesideItsPieces) {
+TEST(LargeRequest, IsAnsweredWholeWhereOthersRunBesideItsChunks) {
   auto model = LargeModel();
   model->num_slots = 3;
   const auto engine = StartWith(std::move(model), Cutting(7));
@@ -128,7 +128,7 @@ class LongRequests : public testing::Test {
 };
 
 TEST_F(LongRequests, RunInAllSlotsThatStandIdle) {
-  for (int i = 0; i < 3; ++i) {  // Of the later ones the pieces are known, too.
+  for (int i = 0; i < 3; ++i) {  // Of the later ones the chunks are known, too.
     EXPECT_TRUE(WaitFor([&] {    // Until all slots are free again.
       const int before = begun_;
       holds_ = true;
@@ -144,7 +144,7 @@ TEST_F(LongRequests, RunInAllSlotsThatStandIdle) {
 TEST_F(LongRequests, AreNotCutWhereNobodyGainsFromIt) {
   const uint64_t before = Batches();
   auto [batch, answer] = Ask(LargeInputs(28));
-  batch->priority = Priority::kBatch;
+  batch->priority = Priority::kBackground;
   engine_->Predict(std::move(batch));
   ExpectWhole(answer.get(), 28);
   EXPECT_EQ(Batches(), before + 1);
@@ -218,7 +218,7 @@ TEST(LargeRequest, RefusalsAndFailuresNameTheExampleOfTheWhole) {
             "feature 'item': id -5 at example 40, position 0 is not in 0..1999 (policy: reject)");
 }
 
-TEST(LargeRequest, IsAnsweredOnceWhereAPieceFails) {
+TEST(LargeRequest, IsAnsweredOnceWhereAChunkFails) {
   auto model = LargeModel();
   model->before_run = [](const Slot& slot) {
     return slot.example_dense[0] == 16 ? Internal("broken") : Status();
@@ -231,7 +231,7 @@ TEST(LargeRequest, IsAnsweredOnceWhereAPieceFails) {
   EXPECT_EQ(engine->Snapshot().telemetry.batches, 3U + 2);
 }
 
-TEST(LargeRequest, LetsSmallOnesRunBetweenItsPieces) {
+TEST(LargeRequest, LetsSmallOnesRunBetweenItsChunks) {
   Steps steps;
   const auto engine = StartWith(steps.model(), Cutting(10));
   auto large = Predict(engine.get(), LargeInputs(30));
@@ -282,10 +282,10 @@ TEST(LargeRequest, IsAnsweredAtItsDeadlineAndNoMoreOfItRuns) {
   request->deadline = Clock::now() + std::chrono::milliseconds(200);
   engine->Predict(std::move(request));
   const size_t first = steps.WaitForRun(1);
-  const Answer late = answer.get();  // While the first piece runs.
+  const Answer early = answer.get();  // While the first chunk runs.
   EXPECT_EQ(first, 10U);
-  EXPECT_EQ(late.status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(late.response.num_ids, 3U + 30 + 30 + 15);
+  EXPECT_EQ(early.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(early.response.num_ids, 3U + 30 + 30 + 15);
   EXPECT_EQ(engine->Snapshot().queued.requests, 0U);
   steps.Allow(2);
   ExpectWhole(Predict(engine.get(), LargeInputs(2)).get(), 2);
@@ -296,15 +296,15 @@ TEST(LargeRequest, IsAnsweredAtItsDeadlineAndNoMoreOfItRuns) {
 TEST(LargeRequest, LeavesWithItsClient) {
   Steps steps;
   const auto engine = StartWith(steps.model(), Cutting(10));
-  Ticket ticket;
+  CancellationHandle cancellation;
   auto [request, answer] = Ask(LargeInputs(30));
-  request->ticket = &ticket;
+  request->cancellation = &cancellation;
   engine->Predict(std::move(request));
   steps.WaitForRun(1);
-  engine->Cancel(&ticket, StatusReason::kAbandoned);
+  engine->Cancel(&cancellation, StatusReason::kAbandoned);
   EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
-  EXPECT_EQ(ticket.request, nullptr);
-  engine->Cancel(&ticket, StatusReason::kAbandoned);  // Once.
+  EXPECT_EQ(cancellation.request, nullptr);
+  engine->Cancel(&cancellation, StatusReason::kAbandoned);  // Once.
   EXPECT_EQ(engine->Snapshot().queued.examples, 0U);
 
   // One that says so when it is asked.
@@ -321,7 +321,7 @@ TEST(LargeRequest, LeavesWithItsClient) {
   EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
 }
 
-TEST(LargeRequest, LeavesWithItsClientWhileOthersOfItsPiecesRun) {
+TEST(LargeRequest, LeavesWithItsClientWhileOthersOfItsChunksRun) {
   for (int round = 0; round < 20; ++round) {
     Steps steps;
     auto model = steps.model();
@@ -333,7 +333,7 @@ TEST(LargeRequest, LeavesWithItsClientWhileOthersOfItsPiecesRun) {
     engine->Predict(std::move(request));
     steps.WaitForRun(2);
     gone = true;
-    steps.Allow(2);  // One of the two asks for the third piece, perhaps while the other ends.
+    steps.Allow(2);  // One of the two asks for the third chunk, perhaps while the other ends.
     EXPECT_EQ(answer.get().status.reason(), StatusReason::kAbandoned);
     engine->Stop();
     EXPECT_EQ(engine->Snapshot().telemetry.batches, 2U);
@@ -351,10 +351,10 @@ TEST(LargeRequest, IsAnsweredWholeWhereTheEngineStops) {
   stopper.join();
 }
 
-TEST(LargeRequest, OfPriorityBatchIsAnsweredToo) {
+TEST(LargeRequest, OfPriorityBackgroundIsAnsweredToo) {
   const auto engine = StartWith(LargeModel(), Cutting(10));
   auto [request, answer] = Ask(LargeInputs(95));
-  request->priority = Priority::kBatch;
+  request->priority = Priority::kBackground;
   engine->Predict(std::move(request));
   ExpectWhole(answer.get(), 95);
 }
@@ -374,7 +374,7 @@ TEST(LargeRequest, OfSeveralThreadsAreAllAnswered) {
   EXPECT_EQ(engine->Snapshot().queued.requests, 0U);
 }
 
-TEST(LargeRequest, RunsInPiecesWithoutTheQueueToo) {
+TEST(LargeRequest, RunsInChunksWithoutTheQueueToo) {
   const auto engine = StartWith(LargeModel(), Cutting(10));
   auto [large, large_answer] = Ask(LargeInputs(25));
   auto [small, small_answer] = Ask(LargeInputs(4));

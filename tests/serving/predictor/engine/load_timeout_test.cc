@@ -26,7 +26,7 @@ constexpr char kGivenUp[] =
     "loading: expected progress (bytes read, samples run) within 1 s (--load-timeout-seconds), got "
     "none; its thread is left behind until it ends";
 
-// A second passes at each look at the clock while a load hangs, and no time otherwise.
+// A second passes at each look at the clock while a load hangs, and none otherwise.
 class LoadTimeoutTest : public ::testing::Test {
  protected:
   LoadTimeoutTest() {
@@ -148,16 +148,16 @@ TEST_F(LoadTimeoutTest, VersionIsNotLoadedAgainWhileItsEarlierLoadHangs) {
 TEST_F(LoadTimeoutTest, ResultOfAGivenUpLoadIsDestroyedAndNeverServed) {
   ASSERT_TRUE(Start().ok());
   auto memory = std::make_shared<int>();
-  const std::weak_ptr<int> freed = memory;
+  const std::weak_ptr<int> watched = memory;
   source_->made = [memory = std::move(memory)](FakeModel* model) mutable {
     model->after_run = [memory = std::move(memory)](Slot*) {};
   };
   endless_ = {2};
   EXPECT_EQ(Publish({1, 2}).code(), StatusCode::kDeadlineExceeded);
-  EXPECT_FALSE(freed.expired());
+  EXPECT_FALSE(watched.expired());
   EndHung();
   EXPECT_EQ(source_->loaded(), (std::vector<int64_t>{1, 2}));
-  EXPECT_TRUE(freed.expired());
+  EXPECT_TRUE(watched.expired());
   EXPECT_EQ(Found(2), 0);
   EXPECT_EQ(Found(), 1);
 }

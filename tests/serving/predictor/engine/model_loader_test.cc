@@ -281,7 +281,7 @@ TEST_F(ModelLoaderTest, LoadThatThrowsIsFailedAndReported) {
   EXPECT_EQ(Found("ranker"), 1);
 }
 
-TEST_F(ModelLoaderTest, AReplacementThatFailsBringsTheOldBack) {
+TEST_F(ModelLoaderTest, AReplacementThatFailsRestoresTheOld) {
   Start();
   source_.there["ranker"] = {1, 2};
   source_.broken = {2};

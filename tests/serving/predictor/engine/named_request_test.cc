@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "batching/door.h"
+#include "batching/request_validation.h"
 #include "engine/asking.h"
 
 namespace embershard {
@@ -50,7 +50,7 @@ TEST(PredictNamed, TakesTheLongestTimeoutThereIs) {
   EXPECT_TRUE(PredictNamed(Started().get(), Named(), Clock::duration::max()).ok());
 }
 
-TEST(PredictNamed, IsTooLateWhereThereIsNoTime) {
+TEST(PredictNamed, IsRefusedIfItsDeadlineHasPassed) {
   const Status status = PredictNamed(Started().get(), Named(), Clock::duration::zero()).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.message();
 }
@@ -62,7 +62,7 @@ TEST(PredictNamed, IsRefusedByAnEngineThatHasStopped) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.message();
 }
 
-TEST(PredictNamed, SaysWhatTheDoorSays) {
+TEST(PredictNamed, ReturnsTheErrorOfValidation) {
   NamedInputs inputs = Named();
   inputs.sparse[2].lists[1][0] = -5;
   const Status status = Refused(inputs);

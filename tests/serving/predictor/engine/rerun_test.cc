@@ -158,7 +158,7 @@ TEST(Rerun, WhatIsTooMuchForMemoryAtOnceRunsInParts) {
   for (auto& answer : answers) ExpectGood(answer.get());
 }
 
-TEST(Rerun, WhatHasNoTimeLeftOrNoClientIsNotRunAgain) {
+TEST(Rerun, ExpiredAndCancelledRequestsAreNotRunAgain) {
   BatchTimes times;
   FakeModel model;
   std::vector<size_t> runs;
@@ -187,7 +187,7 @@ TEST(Rerun, WhatHasNoTimeLeftOrNoClientIsNotRunAgain) {
 
 TEST(Rerun, DeadlinesAndClientsAreSeenBetweenTheRuns) {
   // All wait behind a first one, then run in one batch that fails; and by then one has gone.
-  Ticket ticket;
+  CancellationHandle cancellation;
   Engine* running = nullptr;
   std::atomic<bool> open = false;
   std::atomic<int> runs = 0;
@@ -198,7 +198,7 @@ TEST(Rerun, DeadlinesAndClientsAreSeenBetweenTheRuns) {
     if (run == 1) {
       EXPECT_TRUE(WaitFor([&] { return open.load(); }));
     }
-    if (run == 2) running->Cancel(&ticket, StatusReason::kAbandoned);
+    if (run == 2) running->Cancel(&cancellation, StatusReason::kAbandoned);
     for (const float age : slot.request_dense) runs_of_it += age == 77 ? 1 : 0;
     return HasPoison(slot) ? Internal("broken") : Status();
   };
@@ -209,7 +209,7 @@ TEST(Rerun, DeadlinesAndClientsAreSeenBetweenTheRuns) {
   FakeInputs leaving = GoodInputs();
   leaving.dense[0] = {77};
   auto [left, left_answer] = Ask(leaving);
-  left->ticket = &ticket;
+  left->cancellation = &cancellation;
   engine->Predict(std::move(left));
   auto guilty = Predict(engine.get(), Poisoned());
   auto good = Predict(engine.get(), GoodInputs());

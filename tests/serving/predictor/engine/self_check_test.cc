@@ -169,7 +169,7 @@ TEST(SelfCheck, RefusesAPackageThatExpectsNan) {
             "(tolerance 1e-05)");
 }
 
-TEST(SelfCheck, RefusesASampleThatTheDoorRefuses) {
+TEST(SelfCheck, RefusesAnInvalidSample) {
   SampleRequest wrong = GoodSample();
   wrong.values[0] = 10;
   const Status status = StartStatus({wrong});

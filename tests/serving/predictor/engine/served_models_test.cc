@@ -47,7 +47,7 @@ std::string Found(const ServedModels& served, const char* model, int64_t version
   return manifest.model + " " + std::to_string(manifest.version);
 }
 
-TEST(ServedModels, OneModelAnswersWhoNamesNoneItsNameAndItsVersion) {
+TEST(ServedModels, OneModelIsTheDefaultAndIsFoundByNameAndVersion) {
   const auto served = ServedModels::Of(StartWith(std::make_unique<FakeModel>()));
   EXPECT_EQ(Found(*served, "", 0, ""), "fake 3");
   EXPECT_EQ(Found(*served, "fake", 3, ""), "fake 3");
@@ -170,7 +170,7 @@ TEST(ServedModels, AnEngineThatIsReplacedEndsBehindItsLastAnswer) {
   served.Serve({.name = "fake",
                 .versions = {{1, served.Own(StartWith(std::move(model)))}},
                 .default_version = 1});
-  // The answer holds the last pointer, and lets go of it on a thread of the engine.
+  // The answer holds the last pointer, and releases it on a thread of the engine.
   std::shared_ptr<Engine> held = *served.Find("", 0, "");
   auto [request, answer] = Ask(GoodInputs());
   request->may_run_inline = false;

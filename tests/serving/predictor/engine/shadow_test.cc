@@ -203,7 +203,7 @@ TEST(Shadow, OneThatStandsStillHoldsABoundedNumberOfBytes) {
   EXPECT_EQ(shadowing.Dropped(ShadowDrop::kBytesUnderWay), 1U);
   open.count_down();
   EXPECT_TRUE(WaitFor([&] { return shadowing.Compared() == 2; }));
-  EXPECT_TRUE(WaitFor([&] {  // All that was counted is given back.
+  EXPECT_TRUE(WaitFor([&] {  // All that was counted is released.
     return shadowing.Begin(Clock::time_point::max(), Shadow::kUnderWayBytesMax).get().status.ok() &&
            shadowing.Counted().shadow_sent == 3;
   }));
@@ -251,7 +251,7 @@ class Standing {
   std::vector<int> policies_;    // Guarded by mutex_.
 };
 
-TEST(Shadow, ItsCopiesRunInTheTimeThatOthersLeaveInSmallBatches) {
+TEST(Shadow, ItsCopiesRunAtIdlePriorityInSmallBatches) {
   Standing standing;
   Shadowing shadowing(standing.model());
   EXPECT_TRUE(shadowing.Ask().status.ok());

@@ -60,7 +60,7 @@ TEST_F(GrpcAdmissionTest, ACallIsRefusedAtOnceWithThePauseAfterWhichToRetry) {
   ASSERT_NE(pushback, metadata.end());
   ExpectPushback(std::stol(std::string(pushback->second.data(), pushback->second.size())));
   EXPECT_FALSE(running.Done());
-  EXPECT_EQ(Count(Outcome::kNoTime), 1U);
+  EXPECT_EQ(Count(Outcome::kDeadlineInfeasible), 1U);
 
   stepped_.LetAllGo();
   ExpectGood(running.Wait(), running.response());
@@ -82,7 +82,7 @@ TEST_F(GrpcAdmissionTest, ARequestOfAStreamIsRefusedAloneWithThePauseInItsAnswer
   ExpectFailure("hurried", StatusCode::RESOURCE_EXHAUSTED, answer);
   EXPECT_EQ(answer.failure().message(), kWords);
   ExpectPushback(answer.failure().retry_pushback_ms());
-  EXPECT_EQ(Count(Outcome::kNoTime), 1U);
+  EXPECT_EQ(Count(Outcome::kDeadlineInfeasible), 1U);
   stepped_.LetAllGo();
   ExpectGoodFor("runs", stream.Read());
 }

@@ -45,7 +45,7 @@ class BearerTokenTest : public testing::Test {
   std::vector<std::string> said_;
 };
 
-TEST_F(BearerTokenTest, IsLookedAtAgainOnceASecond) {
+TEST_F(BearerTokenTest, IsRereadOnceASecond) {
   const auto token = Open();
   ASSERT_TRUE(token->Accepts(Header(kToken), now_));
   Write(kOther);

@@ -23,7 +23,7 @@ std::unique_ptr<Serving> ServingWith(const ConnectionLimits& limits) {
 
 const std::string kHello = kPreface + Frame(kSettings, 0, 0, "");
 
-TEST(ConnectionLimits, OneConnectionTooManyIsHungUpOnUntilAnotherEnds) {
+TEST(ConnectionLimits, ClosesAConnectionAboveTheLimitUntilAnotherEnds) {
   const auto serving = ServingWith({.max_connections = 2});
   v1::PredictResponse response;
   ExpectGood(serving->Predict(NamedMessage(), &response), response);
@@ -62,7 +62,7 @@ TEST(ConnectionLimits, ACallTooManyWaitsAtItsClient) {
   ExpectGood(patient.Wait(), patient.response());
 }
 
-TEST(ConnectionLimits, WhoOpensMoreCallsThanToldIsHungUpOn) {
+TEST(ConnectionLimits, ClosesAConnectionThatOpensTooManyCalls) {
   const auto serving = ServingWith({.max_calls = 2});
   Socket greedy(serving->server()->port());
   greedy.Send(kHello);
@@ -76,7 +76,7 @@ TEST(ConnectionLimits, WhoOpensMoreCallsThanToldIsHungUpOn) {
   ExpectGood(serving->Predict(NamedMessage(), &response), response);
 }
 
-TEST(ConnectionLimits, WhoAsksTooOftenIsHungUpOnWithTheReason) {
+TEST(ConnectionLimits, ClosesAConnectionThatPingsTooOftenWithTheReason) {
   const auto serving = ServingWith({});
   Socket asking(serving->server()->port());
   asking.Send(kHello);
@@ -101,7 +101,7 @@ TEST(ConnectionLimits, WhoAsksAsOftenAsAllowedIsAnswered) {
   EXPECT_FALSE(asking.HasHungUp());
 }
 
-TEST(ConnectionLimits, WhoHasACallOpenAndDoesNotAnswerIsHungUpOn) {
+TEST(ConnectionLimits, ClosesAConnectionWithACallThatDoesNotAnswerPings) {
   const auto serving =
       ServingWith({.keepalive = milliseconds(30), .keepalive_timeout = milliseconds(30)});
   Socket silent(serving->server()->port());

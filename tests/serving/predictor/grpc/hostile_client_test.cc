@@ -152,7 +152,7 @@ TEST(HostileClient, MayStayWithoutDelayingTheServersEnd) {
   serving.server()->Drain(std::chrono::hours(1));
 }
 
-TEST(HostileClient, IsHungUpOnAfterAWhileWithoutACall) {
+TEST(HostileClient, IsClosedAfterAWhileWithoutACall) {
   Serving serving(std::make_unique<FakeModel>(), {},
                   {.connections = {.idle = std::chrono::milliseconds(50)}});
   Socket idle(serving.server()->port());

@@ -62,7 +62,7 @@ TEST(PredictStream, AClientThatReadsNothingHoldsUpNobodyElseAndGetsAllWhenItRead
   EXPECT_EQ(written, kRequests);
 }
 
-TEST(PredictStream, HangsUpOnAClientThatReadsNothingForTooLong) {
+TEST(PredictStream, ClosesTheStreamOfAClientThatReadsNothingForTooLong) {
   Serving serving(std::make_unique<FakeModel>(), {},
                   {.stream_in_flight = 4, .stream_stalled = milliseconds(50)});
   Stream stream(serving.stub());

@@ -213,7 +213,7 @@ TEST(PredictStream, CountsEachRequestOnceAndDescribesSlowOnes) {
 }
 
 // Clients of which every third leaves in the middle, and every fourth request is bad.
-TEST(PredictStream, AnswersManyStreamsAtOnceWhoeverLeaves) {
+TEST(PredictStream, AnswersManyStreamsAtOnceWhileSomeAreCancelled) {
   Serving serving(std::make_unique<FakeModel>(), {}, {.stream_in_flight = 16});
   constexpr int kStreams = 24;
   constexpr int kRequests = 200;

@@ -124,7 +124,7 @@ const Refusal kRefusals[] = {
     {"weight_bytes_that_are_no_values", NamedMessage,
      [](auto* in) { in->mutable_sparse(3)->set_weights("1"); }, StatusCode::INVALID_ARGUMENT,
      "feature 'genre': weights: expected a multiple of 4 bytes, got 1"},
-    {"what_the_door_refuses", NamedMessage,
+    {"invalid", NamedMessage,
      [](auto* in) { in->mutable_sparse(1)->set_values(BytesOf(std::vector<int64_t>{1, -5})); },
      StatusCode::INVALID_ARGUMENT,
      "feature 'item': id -5 at example 1, position 0 is not in 0..1999 (policy: reject)"},

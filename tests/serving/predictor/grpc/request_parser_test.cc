@@ -94,7 +94,7 @@ TEST(RequestParser, ARequestIsInteractiveUnlessItSaysOtherwise) {
     EXPECT_TRUE(parsed.status.ok()) << parsed.status.message();
     EXPECT_EQ(parsed.priority, Priority::kInteractive);
   }
-  EXPECT_EQ(ParsePriority(2).priority, Priority::kBatch);
+  EXPECT_EQ(ParsePriority(2).priority, Priority::kBackground);
 }
 
 TEST(RequestParser, RefusesAPriorityThatThereIsNot) {

@@ -257,7 +257,7 @@ TEST(Server, RefusesAMessageBeyondItsLimit) {
   ExpectGood(serving.Predict(NamedMessage(), &response), response);
 }
 
-// A request that only the door refuses.
+// A request that only validation refuses.
 v1::PredictRequest UnknownId() {
   v1::PredictRequest message = NamedMessage();
   message.mutable_sparse(1)->set_values(BytesOf(std::vector<int64_t>{0, 2000}));

@@ -30,7 +30,7 @@ const Case kCases[] = {
      "stale_schema", "OTHER"},
     {StatusCode::kResourceExhausted, StatusReason::kUnstated, "RESOURCE_EXHAUSTED", "queue_full",
      "REJECTED"},
-    {StatusCode::kResourceExhausted, StatusReason::kNoTime, "RESOURCE_EXHAUSTED",
+    {StatusCode::kResourceExhausted, StatusReason::kDeadlineInfeasible, "RESOURCE_EXHAUSTED",
      "deadline_infeasible", "REJECTED"},
     {StatusCode::kDeadlineExceeded, StatusReason::kUnstated, "DEADLINE_EXCEEDED", "expired",
      "REJECTED"},

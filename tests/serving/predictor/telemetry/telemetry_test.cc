@@ -86,7 +86,7 @@ TEST(Telemetry, CountsCallsByPriority) {
   for (int i = 0; i < 6; ++i) telemetry.CountArrival();
   telemetry.CountEnd({.outcome = Outcome::kOk});
   for (int i = 0; i < 2; ++i) telemetry.CountEnd({.outcome = Outcome::kOk, .is_background = true});
-  telemetry.CountEnd({.outcome = Outcome::kNoTime, .is_background = true});
+  telemetry.CountEnd({.outcome = Outcome::kDeadlineInfeasible, .is_background = true});
   telemetry.CountEnd({.outcome = Outcome::kRefused});
   const TelemetrySnapshot read = telemetry.Read();
   const auto of = [](const auto& counts, Outcome outcome) {
@@ -94,15 +94,15 @@ TEST(Telemetry, CountsCallsByPriority) {
   };
   EXPECT_EQ(of(read.interactive_calls, Outcome::kOk), 1U);
   EXPECT_EQ(of(read.background_calls, Outcome::kOk), 2U);
-  EXPECT_EQ(of(read.interactive_calls, Outcome::kNoTime), 0U);
-  EXPECT_EQ(of(read.background_calls, Outcome::kNoTime), 1U);
+  EXPECT_EQ(of(read.interactive_calls, Outcome::kDeadlineInfeasible), 0U);
+  EXPECT_EQ(of(read.background_calls, Outcome::kDeadlineInfeasible), 1U);
   EXPECT_EQ(of(read.interactive_calls, Outcome::kRefused), 1U);
   EXPECT_EQ(of(read.background_calls, Outcome::kRefused), 0U);
   EXPECT_EQ(read.Count(Outcome::kOk), 3U);
   EXPECT_EQ(read.in_flight, 1U);
 }
 
-TEST(Telemetry, CountsWhatPassedTheDoorAndWhatRan) {
+TEST(Telemetry, CountsValidRequestsAndBatches) {
   Telemetry telemetry({.sparse_inputs = 3, .full_batch_examples = 10});
   telemetry.CountAdmitted(4, 9);
   telemetry.CountAdmitted(1, 0);

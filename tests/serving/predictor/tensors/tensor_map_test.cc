@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "batching/door.h"
 #include "batching/fake_model.h"
+#include "batching/request_validation.h"
 #include "tensors/tensor_specs.h"
 
 namespace embershard {
@@ -34,14 +34,14 @@ class Tensors {
   Tensors& Add(const char* name, std::string_view datatype, const std::vector<T>& values,
                std::vector<int64_t> shape = {}) {
     if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
-    return AddPieces(name, datatype,
-                     {{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)}},
-                     std::move(shape));
+    return AddBuffers(name, datatype,
+                      {{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)}},
+                      std::move(shape));
   }
-  Tensors& AddPieces(const char* name, std::string_view datatype, std::vector<std::string> pieces,
-                     std::vector<int64_t> shape) {
-    auto kept = std::make_unique<Kept>(Kept{name, std::move(pieces), std::move(shape), {}});
-    for (const std::string& piece : kept->pieces) kept->views.push_back(piece);
+  Tensors& AddBuffers(const char* name, std::string_view datatype, std::vector<std::string> buffers,
+                      std::vector<int64_t> shape) {
+    auto kept = std::make_unique<Kept>(Kept{name, std::move(buffers), std::move(shape), {}});
+    for (const std::string& buffer : kept->buffers) kept->views.push_back(buffer);
     views_.push_back({kept->name, datatype, kept->shape, kept->views});
     kept_.push_back(std::move(kept));
     return *this;
@@ -68,7 +68,7 @@ class Tensors {
  private:
   struct Kept {
     std::string name;
-    std::vector<std::string> pieces;
+    std::vector<std::string> buffers;
     std::vector<int64_t> shape;
     std::vector<std::string_view> views;
   };
@@ -157,15 +157,15 @@ TEST(TensorMap, TakesDimensionsOfOneAroundARowAndBeforeAMatrix) {
   ExpectGood(tensors);
 }
 
-TEST(TensorMap, JoinsATensorOfSeveralPiecesAndKeepsIt) {
+TEST(TensorMap, JoinsATensorOfSeveralBuffersAndKeepsIt) {
   const SampleRequest sample = GoodSample();
   const std::string values(reinterpret_cast<const char*>(sample.values.data()), 56);
   Tensors tensors;
   tensors.Add("DENSE", kFp32, sample.example_dense, {2, 2})
       .Add("REQUEST_DENSE", kFp32, sample.request_dense)
       .Add("LENGTHS", kInt32, sample.lengths)
-      .AddPieces("VALUES", kInt64, {values.substr(0, 3), values.substr(3, 30), values.substr(33)},
-                 {7})
+      .AddBuffers("VALUES", kInt64, {values.substr(0, 3), values.substr(3, 30), values.substr(33)},
+                  {7})
       .Add("WEIGHTS", kFp32, sample.weights);
   ExpectGood(tensors);
 
@@ -216,7 +216,7 @@ TEST(TensorMap, ReadsPriorities) {
   tensors.priority = 2;
   Request request;
   ASSERT_TRUE(tensors.Parse(&request).ok());
-  EXPECT_EQ(request.priority, Priority::kBatch);
+  EXPECT_EQ(request.priority, Priority::kBackground);
   tensors.priority = 3;
   EXPECT_EQ(tensors.Refusal(), "priority: expected 0..2, got 3");
 }
@@ -276,9 +276,9 @@ TEST(TensorMap, CountsWhatTensorsHoldByTheirShapes) {
   EXPECT_EQ(size_of(Packed()), std::pair(2UL, 7UL));
   EXPECT_EQ(size_of(ByFeature(), 5), std::pair(5UL, 7UL));
   EXPECT_EQ(size_of(ByFeature(), -5), std::pair(0UL, 7UL));
-  EXPECT_EQ(size_of(Tensors().AddPieces("VALUES", kInt64, {}, {1, 1000})), std::pair(0UL, 1000UL));
-  EXPECT_EQ(size_of(Tensors().AddPieces("VALUES", kInt64, {}, {-1, 3})), std::pair(0UL, 0UL));
-  EXPECT_EQ(size_of(Tensors().AddPieces("prize", kInt64, {}, {3})), std::pair(0UL, 0UL));
+  EXPECT_EQ(size_of(Tensors().AddBuffers("VALUES", kInt64, {}, {1, 1000})), std::pair(0UL, 1000UL));
+  EXPECT_EQ(size_of(Tensors().AddBuffers("VALUES", kInt64, {}, {-1, 3})), std::pair(0UL, 0UL));
+  EXPECT_EQ(size_of(Tensors().AddBuffers("prize", kInt64, {}, {3})), std::pair(0UL, 0UL));
 }
 
 struct Bad {
@@ -318,11 +318,12 @@ const Bad kBad[] = {
      "4611686018427387904]"},
     {"TwoDimensions", [](Tensors* t) { t->Add("tag.values", kInt64, Ids{1, 2, 3, 4}, {2, 2}); },
      "tensor 'tag.values': expected shape [-1], got [2, 2]"},
-    {"NoDimension", [](Tensors* t) { t->AddPieces("tag.values", kInt64, {"01234567"}, {}); },
+    {"NoDimension", [](Tensors* t) { t->AddBuffers("tag.values", kInt64, {"01234567"}, {}); },
      "tensor 'tag.values': expected shape [-1], got []"},
     {"AnotherNumberOfColumns", [](Tensors* t) { t->Add("DENSE", kFp32, Floats{1, 2, 3}, {1, 3}); },
      "tensor 'DENSE': expected shape [-1, 2], got [1, 3]"},
-    {"BytesThatAreCutOff", [](Tensors* t) { t->AddPieces("tag.values", kInt64, {"0123456"}, {1}); },
+    {"BytesThatAreCutOff",
+     [](Tensors* t) { t->AddBuffers("tag.values", kInt64, {"0123456"}, {1}); },
      "tensor 'tag.values': expected 8 bytes for INT64 [1], got 7"},
     {"WeightsOfAnInputWithout", [](Tensors* t) { t->Add("item.weights", kFp32, Floats{1, 1}); },
      "feature 'item': is not weighted: expected no weights, got 2"},

@@ -151,7 +151,7 @@ class BackendTest : public ::testing::Test {
     ASSERT_EQ(Taken(TRITONBACKEND_ModelInstanceInitialize(&instance_)), "");
   }
 
-  // The fates of requests that the server brings together.
+  // The fates of requests that the server batches.
   std::vector<Fate> Execute(const std::vector<TRITONBACKEND_Request>& requests) {
     std::vector<std::shared_ptr<Fate>> fates;
     std::vector<TRITONBACKEND_Request*> given;

@@ -1,4 +1,4 @@
-// What the dynamic batcher is told of the requests that it brings together.
+// What the dynamic batcher is told of the requests that it batches.
 
 #include <gtest/gtest.h>
 

@@ -197,7 +197,7 @@ TEST_F(ExecutionTest, IdsAreCountedToo) {
   EXPECT_EQ(runs(), (Runs{{2, 4}, {2, 4}}));
 }
 
-TEST_F(ExecutionTest, ARequestLargerThanABatchRunsInPiecesThatAreJoined) {
+TEST_F(ExecutionTest, ARequestLargerThanABatchRunsInChunksThatAreJoined) {
   Start(Parameter("max_batch_examples", "3"));
   const std::vector<Fate> fates = Execute({ToTritonRequest(ManyInputs(8)), GoodRequest()});
   ASSERT_FALSE(fates[0].failed) << fates[0].message;
@@ -249,7 +249,7 @@ TEST_F(ExecutionTest, AModelThatAlwaysFailsIsNotRunForEach) {
   EXPECT_EQ(BatchSizes(), std::vector<uint64_t>{});
 }
 
-TEST_F(ExecutionTest, APieceThatFailsFailsItsRequestOnce) {
+TEST_F(ExecutionTest, AChunkThatFailsFailsItsRequestOnce) {
   Start(Parameter("max_batch_examples", "3"));
   before_run_ = FailWithPoison;
   const std::vector<Fate> fates =
@@ -271,7 +271,7 @@ TEST_F(ExecutionTest, AnOutputThatIsNotFiniteFailsItsRequestAlone) {
   EXPECT_EQ(BatchSizes(), std::vector<uint64_t>{4});
 }
 
-TEST_F(ExecutionTest, WhatItsClientHasLeftIsNotComputed) {
+TEST_F(ExecutionTest, CancelledRequestsAreNotComputed) {
   Start();
   TRITONBACKEND_Request left = GoodRequest();
   *left.is_cancelled = true;

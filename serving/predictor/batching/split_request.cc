@@ -1,4 +1,4 @@
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 #include <algorithm>
 #include <cassert>
@@ -7,14 +7,14 @@
 
 #include "base/divide_up.h"
 #include "base/out_of_memory.h"
-#include "batching/keep.h"
+#include "batching/truncation.h"
 
 namespace embershard {
 namespace {
 
 // The ids of a list that count.
 uint64_t KeptOf(const SparseInput& input, const SparseView& view, size_t list) {
-  return Keeps(input, static_cast<size_t>(view.lengths[list])).count;
+  return Truncate(input, static_cast<size_t>(view.lengths[list])).count;
 }
 
 // The views of the first `examples`, by which `rest` becomes shorter.
@@ -33,13 +33,13 @@ SparseView CutFirst(const SparseInput& input, size_t examples, SparseView* rest)
   size_t values = 0;
   for (size_t list = 0; list < examples; ++list) {
     values += static_cast<size_t>(rest->lengths[list]);
-    first.num_kept += KeptOf(input, *rest, list);
+    first.num_ids += KeptOf(input, *rest, list);
   }
   first.lengths = rest->lengths.Slice(0, examples);
   first.values = rest->values.Slice(0, values);
   rest->lengths = rest->lengths.Slice(examples, rest->lengths.size() - examples);
   rest->values = rest->values.Slice(values, rest->values.size() - values);
-  rest->num_kept -= first.num_kept;
+  rest->num_ids -= first.num_ids;
   if (input.weighted) {
     first.weights = rest->weights.Slice(0, values);
     rest->weights = rest->weights.Slice(values, rest->weights.size() - values);
@@ -60,36 +60,36 @@ void AddCounts(const std::vector<UnknownIdCount>& counts, std::vector<UnknownIdC
   }
 }
 
-// What a piece takes beside what its views lie over.
-uint64_t BytesOf(const Request& piece) {
-  return sizeof(Request) + piece.dense.size() * sizeof(DenseView) +
-         piece.sparse.size() * sizeof(SparseView);
+// What a chunk takes beside what its views lie over.
+uint64_t BytesOf(const Request& chunk) {
+  return sizeof(Request) + chunk.dense.size() * sizeof(DenseView) +
+         chunk.sparse.size() * sizeof(SparseView);
 }
 
 }  // namespace
 
-struct RequestPieces::Rest {
+struct SplitRequest::Rest {
   uint32_t num_examples = 0;
   uint32_t first_example = 0;
-  uint32_t piece_examples = 0;  // Most examples of a piece.
-  uint64_t piece_ids = 0;       // Most ids of a piece in example scope.
+  uint32_t chunk_examples = 0;  // Most examples of a chunk.
+  uint64_t chunk_ids = 0;       // Most ids of a chunk in example scope.
   Priority priority = Priority::kInteractive;
   Clock::time_point arrival;
   std::vector<size_t> outputs_wanted;
   std::vector<DenseView> dense;
   std::vector<SparseView> sparse;
 
-  // How many examples the next piece has, and their ids.
+  // How many examples the next chunk has, and their ids.
   BatchSize SizeOfNext(const Schema& schema) const {
     BatchSize size;
-    const uint32_t most = std::min(piece_examples, num_examples);
+    const uint32_t most = std::min(chunk_examples, num_examples);
     while (size.examples < most) {
       uint64_t ids = 0;
       for (size_t i = 0; i < schema.sparse.size(); ++i) {
         if (schema.sparse[i].scope == Scope::kRequest || sparse[i].lengths.empty()) continue;
         ids += KeptOf(schema.sparse[i], sparse[i], size.examples);
       }
-      if (size.examples > 0 && size.ids + ids > piece_ids) break;
+      if (size.examples > 0 && size.ids + ids > chunk_ids) break;
       ++size.examples;
       size.ids += ids;
     }
@@ -97,8 +97,8 @@ struct RequestPieces::Rest {
   }
 };
 
-RequestPieces::RequestPieces(const Schema* schema, const PieceBudget& budget, const Request& whole,
-                             TakeWhole take_whole)
+SplitRequest::SplitRequest(const Schema* schema, const ChunkBudget& budget, const Request& whole,
+                           TakeWhole take_whole)
     : schema_(schema),
       take_whole_(std::move(take_whole)),
       bytes_(whole.bytes),
@@ -106,69 +106,69 @@ RequestPieces::RequestPieces(const Schema* schema, const PieceBudget& budget, co
       outputs_wanted_(whole.outputs_wanted) {
   assert(IsLarger(whole, budget));
   for (size_t i = 0; i < schema->sparse.size(); ++i) {
-    if (schema->sparse[i].scope == Scope::kRequest) request_ids_ += whole.sparse[i].num_kept;
+    if (schema->sparse[i].scope == Scope::kRequest) request_ids_ += whole.sparse[i].num_ids;
   }
   Rest rest;
   rest.num_examples = whole.num_examples;
   // Equal ones: a short last one would cost as much as its batch.
-  const uint64_t pieces = DivideUp(whole.num_examples, budget.examples);
-  rest.piece_examples = static_cast<uint32_t>(DivideUp(whole.num_examples, pieces));
-  rest.piece_ids =
+  const uint64_t chunks = DivideUp(whole.num_examples, budget.examples);
+  rest.chunk_examples = static_cast<uint32_t>(DivideUp(whole.num_examples, chunks));
+  rest.chunk_ids =
       std::max(budget.ids - std::min(request_ids_, budget.ids), DivideUp(budget.ids, 2));
   rest.priority = whole.priority;
   rest.arrival = whole.arrival;
   rest.outputs_wanted = whole.outputs_wanted;
   rest.dense = whole.dense;
   rest.sparse = whole.sparse;
-  while (rest.num_examples > 0) pieces_.push_back(Cut(&rest));
-  left_ = {.requests = pieces_.size(), .examples = whole.num_examples, .ids = whole.num_ids};
-  for (const auto& piece : pieces_) held_bytes_ += BytesOf(*piece);
+  while (rest.num_examples > 0) chunks_.push_back(Cut(&rest));
+  left_ = {.requests = chunks_.size(), .examples = whole.num_examples, .ids = whole.num_ids};
+  for (const auto& chunk : chunks_) held_bytes_ += BytesOf(*chunk);
   joined_.num_ids = whole.num_ids;
 }
 
-std::unique_ptr<Request> RequestPieces::Cut(Rest* rest) {
+std::unique_ptr<Request> SplitRequest::Cut(Rest* rest) {
   const BatchSize size = rest->SizeOfNext(*schema_);
-  auto piece = std::make_unique<Request>();
-  piece->num_examples = static_cast<uint32_t>(size.examples);
-  piece->first_example = rest->first_example;
-  piece->num_ids = request_ids_ + size.ids;
-  piece->outputs_wanted = rest->outputs_wanted;
-  piece->priority = rest->priority;
-  piece->arrival = rest->arrival;
+  auto chunk = std::make_unique<Request>();
+  chunk->num_examples = static_cast<uint32_t>(size.examples);
+  chunk->first_example = rest->first_example;
+  chunk->num_ids = request_ids_ + size.ids;
+  chunk->outputs_wanted = rest->outputs_wanted;
+  chunk->priority = rest->priority;
+  chunk->arrival = rest->arrival;
   for (size_t i = 0; i < schema_->dense.size(); ++i) {
     const bool shared = schema_->dense[i].scope == Scope::kRequest;
-    piece->dense.push_back(shared ? rest->dense[i] : CutFirst(size.examples, &rest->dense[i]));
+    chunk->dense.push_back(shared ? rest->dense[i] : CutFirst(size.examples, &rest->dense[i]));
   }
   for (size_t i = 0; i < schema_->sparse.size(); ++i) {
     const SparseInput& input = schema_->sparse[i];
     const bool shared = input.scope == Scope::kRequest;
-    piece->sparse.push_back(shared ? rest->sparse[i]
+    chunk->sparse.push_back(shared ? rest->sparse[i]
                                    : CutFirst(input, size.examples, &rest->sparse[i]));
   }
-  // The piece keeps this alive from where it is taken.
-  piece->answer = [this, first = piece->first_example](Status status, Response response) {
+  // The chunk keeps this alive from where it is taken.
+  chunk->answer = [this, first = chunk->first_example](Status status, Response response) {
     End(first, std::move(status), std::move(response));
   };
-  rest->num_examples -= piece->num_examples;
-  rest->first_example += piece->num_examples;
-  // Those of the request scope are equal in all pieces.
+  rest->num_examples -= chunk->num_examples;
+  rest->first_example += chunk->num_examples;
+  // Those of the request scope are equal in all chunks.
   std::erase_if(rest->outputs_wanted, [this](size_t output) {
     return schema_->outputs[output].scope == Scope::kRequest;
   });
-  return piece;
+  return chunk;
 }
 
-std::unique_ptr<Request> RequestPieces::TakeNext(const std::shared_ptr<RequestPieces>& self) {
+std::unique_ptr<Request> SplitRequest::TakeNext(const std::shared_ptr<SplitRequest>& self) {
   assert(has_next() && self.get() == this);
-  std::unique_ptr<Request> piece = std::move(pieces_[taken_++]);
-  piece->bytes = self;
+  std::unique_ptr<Request> chunk = std::move(chunks_[taken_++]);
+  chunk->bytes = self;
   left_.requests -= 1;
-  left_.examples -= piece->num_examples;
-  left_.ids -= piece->num_ids - (left_.requests > 0 ? request_ids_ : 0);
-  return piece;
+  left_.examples -= chunk->num_examples;
+  left_.ids -= chunk->num_ids - (left_.requests > 0 ? request_ids_ : 0);
+  return chunk;
 }
 
-void RequestPieces::End(uint32_t first_example, Status status, Response response) {
+void SplitRequest::End(uint32_t first_example, Status status, Response response) {
   Response joined;
   {
     const MutexLock lock(mutex_);
@@ -181,9 +181,9 @@ void RequestPieces::End(uint32_t first_example, Status status, Response response
         status = OutOfMemory();
       }
     }
-    if (status.ok() && ended_ < pieces_.size()) return;
+    if (status.ok() && ended_ < chunks_.size()) return;
     failed_ = !status.ok();
-    joined = std::move(joined_);  // No other piece looks at it from here on.
+    joined = std::move(joined_);  // No other chunk looks at it from here on.
   }
   const std::unique_ptr<Request> whole = take_whole_(*this);
   if (whole == nullptr) return;
@@ -194,7 +194,7 @@ void RequestPieces::End(uint32_t first_example, Status status, Response response
   whole->answer(std::move(status), std::move(joined));
 }
 
-void RequestPieces::AddTiming(const Timing& timing) {
+void SplitRequest::AddTiming(const Timing& timing) {
   Timing& joined = joined_.timing;
   joined.queue_us = ended_ == 0 ? timing.queue_us : std::min(joined.queue_us, timing.queue_us);
   joined.lookup_us += timing.lookup_us;
@@ -202,7 +202,7 @@ void RequestPieces::AddTiming(const Timing& timing) {
   joined.total_us = std::max(joined.total_us, timing.total_us);
 }
 
-void RequestPieces::Join(uint32_t first_example, Response response) {
+void SplitRequest::Join(uint32_t first_example, Response response) {
   if (joined_.outputs.empty()) MakePlaces();
   AddCounts(response.unknown_ids, &joined_.unknown_ids);
   for (ResponseOutput& part : response.outputs) {
@@ -217,7 +217,7 @@ void RequestPieces::Join(uint32_t first_example, Response response) {
   ++ended_;
 }
 
-void RequestPieces::MakePlaces() {
+void SplitRequest::MakePlaces() {
   for (const size_t output : outputs_wanted_) {
     const OutputSpec& spec = schema_->outputs[output];
     const size_t examples = spec.scope == Scope::kExample ? num_examples_ : 0;

@@ -1,4 +1,4 @@
-#include "engine/copy_runner.h"
+#include "engine/shadow_executor.h"
 
 #include <algorithm>
 #include <chrono>
@@ -24,12 +24,12 @@ Status NoShadow() { return {StatusCode::kUnavailable, "the version is no shadow 
 
 }  // namespace
 
-CopyRunner::CopyRunner(IsShadow is_shadow, double time)
+ShadowExecutor::ShadowExecutor(IsShadow is_shadow, double time)
     : is_shadow_(std::move(is_shadow)), time_(time), thread_([this] { Loop(); }) {}
 
-CopyRunner::~CopyRunner() { Stop(); }
+ShadowExecutor::~ShadowExecutor() { Stop(); }
 
-void CopyRunner::Stop() {
+void ShadowExecutor::Stop() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
@@ -38,8 +38,8 @@ void CopyRunner::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy,
-                      uint64_t reviews) noexcept {
+void ShadowExecutor::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> copy,
+                          uint64_t reviews) noexcept {
   bool wake = false;
   bool stopped = false;
   try {
@@ -58,7 +58,7 @@ void CopyRunner::Give(std::shared_ptr<Engine> engine, std::unique_ptr<Request> c
   if (wake) changed_.NotifyOne();
 }
 
-void CopyRunner::Review() {
+void ShadowExecutor::Review() {
   {
     const MutexLock lock(mutex_);
     to_review_ = true;
@@ -67,7 +67,7 @@ void CopyRunner::Review() {
   changed_.NotifyOne();
 }
 
-void CopyRunner::Loop() {
+void ShadowExecutor::Loop() {
   (void)GiveWayToOthers();  // Where it cannot, the copies are run all the same.
   std::list<Waiting> taken;
   Clock::time_point next;
@@ -78,7 +78,7 @@ void CopyRunner::Loop() {
   for (const Waiting& each : taken) Refuse(each.copy, ShuttingDown());
 }
 
-bool CopyRunner::Take(Clock::time_point next, std::list<Waiting>* taken) {
+bool ShadowExecutor::Take(Clock::time_point next, std::list<Waiting>* taken) {
   const MutexLock lock(mutex_);
   while (taken->empty() && !stopping_ && waiting_.empty()) changed_.Wait(mutex_);
   while (!stopping_ && !to_review_ && changed_.WaitUntil(mutex_, next)) continue;
@@ -87,7 +87,7 @@ bool CopyRunner::Take(Clock::time_point next, std::list<Waiting>* taken) {
   return !stopping_;
 }
 
-void CopyRunner::RefuseOthers(std::list<Waiting>* taken) {
+void ShadowExecutor::RefuseOthers(std::list<Waiting>* taken) {
   const Engine* asked = nullptr;
   bool is_shadow = false;
   std::erase_if(*taken, [&](const Waiting& each) {
@@ -98,7 +98,7 @@ void CopyRunner::RefuseOthers(std::list<Waiting>* taken) {
   });
 }
 
-Clock::time_point CopyRunner::RunFirst(std::list<Waiting>* taken) {
+Clock::time_point ShadowExecutor::RunFirst(std::list<Waiting>* taken) {
   const Clock::time_point begin = Clock::now();
   const double cpu_before = ThreadCpuSeconds();
   const std::shared_ptr<Engine> engine = taken->front().engine;

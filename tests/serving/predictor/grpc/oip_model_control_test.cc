@@ -1,6 +1,6 @@
-// Orders to load and unload, as clients of the Open Inference Protocol give them.
+// Load and unload requests of clients of the Open Inference Protocol.
 
-#include "grpc/open_inference/oip_orders.h"
+#include "grpc/open_inference/oip_model_control.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -53,9 +53,9 @@ class LoadCall {
   const std::shared_future<grpc::Status> ended_ = end_.get_future().share();
 };
 
-class OipOrdersTest : public ::testing::Test {
+class OipModelControlTest : public ::testing::Test {
  protected:
-  explicit OipOrdersTest(bool model_control = true) {
+  explicit OipModelControlTest(bool model_control = true) {
     auto source = std::make_unique<FakeSource>();
     source_ = source.get();
     control_ =
@@ -71,7 +71,7 @@ class OipOrdersTest : public ::testing::Test {
         "127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials()));
   }
 
-  ~OipOrdersTest() override {
+  ~OipModelControlTest() override {
     Open();
     control_->Stop();
     EXPECT_TRUE(WaitFor([this] { return control_->hung_loads() == 0; }));
@@ -154,7 +154,7 @@ class OipOrdersTest : public ::testing::Test {
 
 using Lines = std::vector<std::string>;
 
-TEST_F(OipOrdersTest, AModelIsLoadedAndUnloaded) {
+TEST_F(OipModelControlTest, AModelIsLoadedAndUnloaded) {
   source_->there["ranker"] = {1, 2};
   EXPECT_EQ(Index(), (Lines{"ranker 1 READY", "ranker 2 UNAVAILABLE (not loaded)"}));
   EXPECT_TRUE(Load("ranker").ok());
@@ -167,7 +167,7 @@ TEST_F(OipOrdersTest, AModelIsLoadedAndUnloaded) {
   EXPECT_TRUE(IsServed(2));
 }
 
-TEST_F(OipOrdersTest, OneThatFailsIsToldWhyInTheLoadersWords) {
+TEST_F(OipModelControlTest, OneThatFailsIsToldWhyInTheLoadersWords) {
   source_->there["ranker"] = {1, 2};
   source_->broken = {2};
   const grpc::Status status = Load("ranker");
@@ -180,7 +180,7 @@ TEST_F(OipOrdersTest, OneThatFailsIsToldWhyInTheLoadersWords) {
   EXPECT_EQ(Load("finder").error_message(), "model 'finder' is not in the repository");
 }
 
-TEST_F(OipOrdersTest, WhatAnOrderCannotSayIsRefused) {
+TEST_F(OipModelControlTest, WhatAnOrderCannotSayIsRefused) {
   EXPECT_EQ(Load("ranker", "config").error_message(),
             "parameter 'config': expected none, since the package says all of a model");
   EXPECT_EQ(Unload("ranker", "config").error_code(), StatusCode::INVALID_ARGUMENT);
@@ -193,7 +193,7 @@ TEST_F(OipOrdersTest, WhatAnOrderCannotSayIsRefused) {
             "repository_name: expected none, since a server has one repository, got 'elsewhere'");
 }
 
-TEST_F(OipOrdersTest, AVersionIsLoadingUntilItIsServed) {
+TEST_F(OipModelControlTest, AVersionIsLoadingUntilItIsServed) {
   source_->there["ranker"] = {1, 2};
   Close();
   LoadCall call(stub_.get());
@@ -205,7 +205,7 @@ TEST_F(OipOrdersTest, AVersionIsLoadingUntilItIsServed) {
   EXPECT_TRUE(IsServed(2));
 }
 
-TEST_F(OipOrdersTest, AClientThatLeavesEndsItsCallAndTheLoadGoesOn) {
+TEST_F(OipModelControlTest, AClientThatLeavesEndsItsCallAndTheLoadGoesOn) {
   source_->there["ranker"] = {1, 2};
   Close();
   LoadCall call(stub_.get());
@@ -217,7 +217,7 @@ TEST_F(OipOrdersTest, AClientThatLeavesEndsItsCallAndTheLoadGoesOn) {
   EXPECT_TRUE(WaitFor([this] { return IsServed(2); }));
 }
 
-TEST_F(OipOrdersTest, AsManyWaitAsThereIsRoomFor) {
+TEST_F(OipModelControlTest, AsManyWaitAsThereIsRoomFor) {
   source_->there["ranker"] = {1, 2};
   Close();
   LoadCall first(stub_.get());
@@ -233,7 +233,7 @@ TEST_F(OipOrdersTest, AsManyWaitAsThereIsRoomFor) {
   for (const auto& call : waiting) EXPECT_TRUE(call->Wait().ok());
 }
 
-TEST_F(OipOrdersTest, WhatWaitsWhenTheServerStopsIsUnavailable) {
+TEST_F(OipModelControlTest, QueuedRequestsAreUnavailableIfTheServerStops) {
   source_->there["ranker"] = {1, 2};
   Close();
   LoadCall first(stub_.get());
@@ -245,9 +245,9 @@ TEST_F(OipOrdersTest, WhatWaitsWhenTheServerStopsIsUnavailable) {
   EXPECT_EQ(Load("ranker").error_code(), StatusCode::UNAVAILABLE);
 }
 
-class OipOrdersOffTest : public OipOrdersTest {
+class OipOrdersOffTest : public OipModelControlTest {
  protected:
-  OipOrdersOffTest() : OipOrdersTest(/*model_control=*/false) {}
+  OipOrdersOffTest() : OipModelControlTest(/*model_control=*/false) {}
 };
 
 TEST_F(OipOrdersOffTest, OrdersAreNotTakenUnlessTheServerWasToldSo) {
@@ -255,7 +255,7 @@ TEST_F(OipOrdersOffTest, OrdersAreNotTakenUnlessTheServerWasToldSo) {
   for (const grpc::Status& status : {Load("ranker"), Unload("ranker")}) {
     EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED);
     EXPECT_EQ(status.error_message(),
-              "this server takes no orders to load or unload from clients: embershard serve "
+              "this server takes no load or unload requests from clients: embershard serve "
               "--model-control has it take them");
   }
   EXPECT_EQ(Index(), (Lines{"ranker 1 READY", "ranker 2 UNAVAILABLE (not loaded)"}));

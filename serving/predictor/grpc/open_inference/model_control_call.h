@@ -1,7 +1,7 @@
-// One call that gives an order to load or unload, and waits until it is carried out.
+// One call that requests a load or unload, and waits until it is carried out.
 
-#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_ORDER_CALL_H_
-#define EMBERSHARD_GRPC_OPEN_INFERENCE_ORDER_CALL_H_
+#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_MODEL_CONTROL_CALL_H_
+#define EMBERSHARD_GRPC_OPEN_INFERENCE_MODEL_CONTROL_CALL_H_
 
 #include <grpcpp/support/server_callback.h>
 
@@ -15,7 +15,7 @@
 namespace embershard::rpc {
 
 // Waits on no thread. Ends itself when gRPC is done with it; the order may take longer.
-class OrderCall final : public grpc::ServerUnaryReactor {
+class ModelControlCall final : public grpc::ServerUnaryReactor {
  public:
   // Hands the order to a ModelControl.
   using Give = std::function<void(ModelControl::Done, ModelControl::Abandoned)>;
@@ -32,7 +32,7 @@ class OrderCall final : public grpc::ServerUnaryReactor {
  private:
   class Link;
 
-  explicit OrderCall(OpenCalls* calls);
+  explicit ModelControlCall(OpenCalls* calls);
 
   OpenCalls* const calls_;
   const std::shared_ptr<Link> link_;  // The order has the other end.
@@ -40,4 +40,4 @@ class OrderCall final : public grpc::ServerUnaryReactor {
 
 }  // namespace embershard::rpc
 
-#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_ORDER_CALL_H_
+#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_MODEL_CONTROL_CALL_H_

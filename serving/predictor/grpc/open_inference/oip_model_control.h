@@ -1,7 +1,7 @@
 // The Open Inference Protocol's calls about the repository: what is there, load, unload.
 
-#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_ORDERS_H_
-#define EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_ORDERS_H_
+#ifndef EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MODEL_CONTROL_H_
+#define EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MODEL_CONTROL_H_
 
 #include <grpcpp/support/server_callback.h>
 
@@ -13,14 +13,14 @@
 
 namespace embershard::rpc {
 
-class OipOrders {
+class OipModelControl {
  public:
   // Owns neither, which must outlive it. `control`: null where what is served does not change.
   // `taken`: whether orders are taken from clients at all.
-  OipOrders(const ServedModels* served, ModelControl* control, bool taken)
+  OipModelControl(const ServedModels* served, ModelControl* control, bool taken)
       : served_(served), control_(control), taken_(taken && control != nullptr) {}
 
-  // As OrderCall::Start(). UNIMPLEMENTED where orders are not taken.
+  // As ModelControlCall::Start(). UNIMPLEMENTED where orders are not taken.
   grpc::ServerUnaryReactor* Load(grpc::CallbackServerContext* context,
                                  const inference::RepositoryModelLoadRequest& request,
                                  OpenCalls* calls) const;
@@ -41,4 +41,4 @@ class OipOrders {
 
 }  // namespace embershard::rpc
 
-#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_ORDERS_H_
+#endif  // EMBERSHARD_GRPC_OPEN_INFERENCE_OIP_MODEL_CONTROL_H_

@@ -1,4 +1,4 @@
-#include "engine/due_runner.h"
+#include "engine/request_completer.h"
 
 #include <exception>
 #include <string>
@@ -12,10 +12,10 @@ namespace embershard {
 namespace {
 
 // Why the model does not answer.
-std::string LateText(const Late& late) {
+std::string ReasonText(const EarlyCompletion& early) {
   const std::string what =
-      late.why == StatusReason::kAbandoned ? "the client left" : "the deadline passed";
-  return what + (late.runs ? " while the request ran" : " while the request waited");
+      early.why == StatusReason::kAbandoned ? "the client left" : "the deadline passed";
+  return what + (early.runs ? " while the request ran" : " while the request waited");
 }
 
 // Of a request for which the model failed.
@@ -35,7 +35,7 @@ void AnswerFailed(std::unique_ptr<Request>& request) {
 
 }  // namespace
 
-void DueRunner::Run(Due due, BatchingQueue* held) {
+void RequestCompleter::Run(Due due, BatchingQueue* held) {
   try {
     AnswerLeft(&due.expired, StatusReason::kUnstated);
     AnswerLeft(&due.abandoned, StatusReason::kAbandoned);
@@ -49,7 +49,7 @@ void DueRunner::Run(Due due, BatchingQueue* held) {
   AnswerFailed(due.failed);
 }
 
-void DueRunner::RunBatch(Due* due, BatchingQueue** held) {
+void RequestCompleter::RunBatch(Due* due, BatchingQueue** held) {
   Batch* const batch = &due->batch;
   BatchTimes times;
   const IsWanted wanted = [queue = *held](const Request& request) {
@@ -76,8 +76,9 @@ void DueRunner::RunBatch(Due* due, BatchingQueue** held) {
   }
 }
 
-void DueRunner::CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
-                         const BatchTimes& times) {
+void RequestCompleter::CountRun(const Batch& batch,
+                                const Result<std::vector<Result<Response>>>& responses,
+                                const BatchTimes& times) {
   uint64_t examples = 0;
   for (const auto& request : batch) {
     if (request->first_example == 0) telemetry_->CountQueued(times.start - request->arrival);
@@ -101,22 +102,22 @@ void DueRunner::CountRun(const Batch& batch, const Result<std::vector<Result<Res
                           .dense_us = times.dense_us});
 }
 
-void DueRunner::AnswerLeft(Batch* late, StatusReason why) {
-  for (auto& waiting : *late) AnswerLate(Late(std::move(waiting), why));
+void RequestCompleter::AnswerLeft(Batch* requests, StatusReason why) {
+  for (auto& waiting : *requests) CompleteEarly(EarlyCompletion(std::move(waiting), why));
 }
 
-void DueRunner::AnswerLate(Late late) {
+void RequestCompleter::CompleteEarly(EarlyCompletion early) {
   Response response;
-  response.timing.queue_us = late.runs ? 0 : MicrosecondsBetween(late.arrival, Clock::now());
-  response.num_ids = late.num_ids;
+  response.timing.queue_us = early.runs ? 0 : MicrosecondsBetween(early.arrival, Clock::now());
+  response.num_ids = early.num_ids;
   Status status;
   try {
-    status = late.withdrawn ? VersionWithdrawn()
-                            : Status(StatusCode::kDeadlineExceeded, LateText(late), late.why);
+    status = early.withdrawn ? VersionWithdrawn()
+                             : Status(StatusCode::kDeadlineExceeded, ReasonText(early), early.why);
   } catch (const std::exception&) {
     status = OutOfMemory();
   }
-  late.answer(std::move(status), std::move(response));
+  early.answer(std::move(status), std::move(response));
 }
 
 }  // namespace embershard

@@ -1,11 +1,11 @@
-#include "grpc/open_inference/oip_orders.h"
+#include "grpc/open_inference/oip_model_control.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "grpc/open_inference/model_control_call.h"
 #include "grpc/open_inference/oip_descriptions.h"
-#include "grpc/open_inference/order_call.h"
 #include "grpc/predict/answer_now.h"
 #include "grpc/status_map.h"
 
@@ -13,7 +13,7 @@ namespace embershard::rpc {
 namespace {
 
 constexpr char kNotTaken[] =
-    "this server takes no orders to load or unload from clients: embershard serve --model-control "
+    "this server takes no load or unload requests from clients: embershard serve --model-control "
     "has it take them";
 
 // Of an unload: models here do not depend on each other.
@@ -46,31 +46,31 @@ Status Check(const inference::RepositoryModelUnloadRequest& request) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* OipOrders::Load(grpc::CallbackServerContext* context,
-                                          const inference::RepositoryModelLoadRequest& request,
-                                          OpenCalls* calls) const {
+grpc::ServerUnaryReactor* OipModelControl::Load(
+    grpc::CallbackServerContext* context, const inference::RepositoryModelLoadRequest& request,
+    OpenCalls* calls) const {
   if (!taken_) return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
   if (Status status = Check(request); !status.ok()) return EndNow(context, ToGrpcStatus(status));
-  return OrderCall::Start(context, calls,
-                          [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
-                            control_->Load(request.model_name(), 0, Swap::kBeside, std::move(done),
-                                           std::move(abandoned));
-                          });
+  return ModelControlCall::Start(context, calls,
+                                 [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
+                                   control_->Load(request.model_name(), 0, Swap::kBeside,
+                                                  std::move(done), std::move(abandoned));
+                                 });
 }
 
-grpc::ServerUnaryReactor* OipOrders::Unload(grpc::CallbackServerContext* context,
-                                            const inference::RepositoryModelUnloadRequest& request,
-                                            OpenCalls* calls) const {
+grpc::ServerUnaryReactor* OipModelControl::Unload(
+    grpc::CallbackServerContext* context, const inference::RepositoryModelUnloadRequest& request,
+    OpenCalls* calls) const {
   if (!taken_) return EndNow(context, grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNotTaken));
   if (Status status = Check(request); !status.ok()) return EndNow(context, ToGrpcStatus(status));
-  return OrderCall::Start(
+  return ModelControlCall::Start(
       context, calls, [&](ModelControl::Done done, ModelControl::Abandoned abandoned) {
         control_->Unload(request.model_name(), 0, std::move(done), std::move(abandoned));
       });
 }
 
-Status OipOrders::Index(const inference::RepositoryIndexRequest& request,
-                        inference::RepositoryIndexResponse* response) const {
+Status OipModelControl::Index(const inference::RepositoryIndexRequest& request,
+                              inference::RepositoryIndexResponse* response) const {
   if (Status status = CheckRepository(request.repository_name()); !status.ok()) return status;
   if (control_ == nullptr) {
     DescribeRepository(served_->List(), request.ready(), response);

@@ -1,4 +1,4 @@
-#include "batching/door.h"
+#include "batching/request_validation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Runs requests that are given together, without a queue: in shares, one on each thread.
 
-#ifndef EMBERSHARD_ENGINE_MERGED_RUNNER_H_
-#define EMBERSHARD_ENGINE_MERGED_RUNNER_H_
+#ifndef EMBERSHARD_ENGINE_MERGED_EXECUTOR_H_
+#define EMBERSHARD_ENGINE_MERGED_EXECUTOR_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,27 +14,28 @@
 #include "base/task_thread.h"
 #include "batching/batch_costs.h"
 #include "batching/request.h"
-#include "batching/request_pieces.h"
-#include "engine/due_runner.h"
+#include "batching/split_request.h"
+#include "engine/request_completer.h"
 #include "model/slot.h"
 #include "package/manifest.h"
 
 namespace embershard {
 
 // Thread-safe; calls run one at a time.
-class MergedRunner {
+class MergedExecutor {
  public:
   // What is worth a further thread: with fewer examples the caller is done before that one wakes.
   static constexpr uint64_t kShareExamples = 16;
 
   // `budget`: of a batch. `threads`: the caller's and others, of which each has a slot.
-  // `schema` and `runner` must outlive this.
-  MergedRunner(const Schema* schema, const PieceBudget& budget, DueRunner* runner, size_t threads);
+  // `schema` and `completer` must outlive this.
+  MergedExecutor(const Schema* schema, const ChunkBudget& budget, RequestCompleter* completer,
+                 size_t threads);
 
   // Runs `work` in the buffers of each thread but the caller's. The first that fails.
   Status WarmUp(const std::function<Status(Slot* buffers)>& work);
 
-  // Answers all, which have passed the door: in batches of at most the budget, on each thread of
+  // Answers all, which are valid: in batches of at most the budget, on each thread of
   // about as many examples, as far as they are given in such an order. A request that is larger
   // than a thread's share is cut. Deadlines do not count. Never throws.
   void Run(Batch requests);
@@ -55,8 +56,8 @@ class MergedRunner {
   void OnThreads(size_t threads, const std::function<void(size_t thread)>& work);
 
   const Schema* const schema_;
-  const PieceBudget budget_;
-  DueRunner* const runner_;
+  const ChunkBudget budget_;
+  RequestCompleter* const completer_;
   std::vector<std::shared_ptr<Slot>> buffers_;  // By thread.
 
   Mutex mutex_;
@@ -66,4 +67,4 @@ class MergedRunner {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_ENGINE_MERGED_RUNNER_H_
+#endif  // EMBERSHARD_ENGINE_MERGED_EXECUTOR_H_

@@ -1,7 +1,7 @@
 // The checks every request passes before it may wait with others.
 
-#ifndef EMBERSHARD_BATCHING_DOOR_H_
-#define EMBERSHARD_BATCHING_DOOR_H_
+#ifndef EMBERSHARD_BATCHING_REQUEST_VALIDATION_H_
+#define EMBERSHARD_BATCHING_REQUEST_VALIDATION_H_
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace embershard {
 
-// Checks a request against the model's manifest and fills num_ids and num_kept. Any
+// Checks a request against the model's manifest and fills num_ids and num_ids. Any
 // thread. Refusals are kInvalidArgument and name feature, example, position, expected and
 // got, for example
 //   feature 'item': id -5 at example 1, position 0 is not in 0..1999999 (policy: reject)
@@ -39,4 +39,4 @@ Result<uint64_t> SumLengths(const SparseInput& input, Unaligned<int32_t> lengths
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_BATCHING_DOOR_H_
+#endif  // EMBERSHARD_BATCHING_REQUEST_VALIDATION_H_

@@ -1,4 +1,4 @@
-#include "batching/door.h"
+#include "batching/request_validation.h"
 
 #include <algorithm>
 #include <cassert>
@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "batching/keep.h"
+#include "batching/truncation.h"
 
 namespace embershard {
 namespace {
@@ -36,11 +36,11 @@ std::string PlaceText(const SparseInput& input, const SparseView& view, size_t i
 // there is none.
 template <class Find>
 size_t FindKept(const SparseInput& input, const SparseView& view, Find find) {
-  if (view.num_kept == view.values.size()) return find(size_t{0}, view.values.size());
+  if (view.num_ids == view.values.size()) return find(size_t{0}, view.values.size());
   size_t begin = 0;
   for (size_t list = 0; list < view.lengths.size(); ++list) {
     const auto length = static_cast<size_t>(view.lengths[list]);
-    const KeptIds kept = Keeps(input, length);
+    const IdRange kept = Truncate(input, length);
     const size_t found = find(begin + kept.first, kept.count);
     if (found < kept.count) return begin + kept.first + found;
     begin += length;
@@ -128,14 +128,14 @@ Result<uint64_t> CountKept(const SparseInput& input, Unaligned<int32_t> lengths)
                              " has " + std::to_string(length) + " ids, expected at most " +
                              std::to_string(input.max_ids));
     }
-    kept += Keeps(input, length).count;
+    kept += Truncate(input, length).count;
   }
   return kept;
 }
 
-// Fills view->num_kept.
+// Fills view->num_ids.
 Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* view) {
-  view->num_kept = 0;
+  view->num_ids = 0;
   if (view->lengths.empty() && view->values.empty() && view->weights.empty()) return {};
   const size_t lists = ListCount(input.scope, num_examples);
   if (view->lengths.size() != lists) {
@@ -150,7 +150,7 @@ Status CountSparse(const SparseInput& input, size_t num_examples, SparseView* vi
   }
   const Result<uint64_t> kept = CountKept(input, view->lengths);
   if (!kept.ok()) return kept.status();
-  view->num_kept = *kept;
+  view->num_ids = *kept;
   return CountWeights(input, *view);
 }
 
@@ -163,7 +163,7 @@ Status CheckCounts(const Schema& schema, const Limits& limits, Request* request)
   request->num_ids = 0;
   for (size_t i = 0; status.ok() && i < schema.sparse.size(); ++i) {
     status = CountSparse(schema.sparse[i], request->num_examples, &request->sparse[i]);
-    request->num_ids += request->sparse[i].num_kept;
+    request->num_ids += request->sparse[i].num_ids;
   }
   if (!status.ok() || request->num_ids <= limits.max_ids) return status;
   return InvalidArgument("request: expected at most " + std::to_string(limits.max_ids) +

@@ -1,4 +1,4 @@
-#include "grpc/open_inference/order_call.h"
+#include "grpc/open_inference/model_control_call.h"
 
 #include <exception>
 #include <utility>
@@ -11,13 +11,13 @@
 namespace embershard::rpc {
 
 // Between a call and its order, of which either may end first. Thread-safe.
-class OrderCall::Link {
+class ModelControlCall::Link {
  public:
-  explicit Link(OrderCall* call) : call_(call) {}
+  explicit Link(ModelControlCall* call) : call_(call) {}
 
   // Ends the call, unless it has ended.
   void Answer(const grpc::Status& status) {
-    OrderCall* call;
+    ModelControlCall* call;
     {
       MutexLock lock(mutex_);
       call = std::exchange(call_, nullptr);
@@ -32,13 +32,13 @@ class OrderCall::Link {
 
  private:
   Mutex mutex_;
-  OrderCall* call_ GUARDED_BY(mutex_);  // Lives until Finish().
+  ModelControlCall* call_ GUARDED_BY(mutex_);  // Lives until Finish().
 };
 
-grpc::ServerUnaryReactor* OrderCall::Start(grpc::CallbackServerContext* context, OpenCalls* calls,
-                                           const Give& give) {
+grpc::ServerUnaryReactor* ModelControlCall::Start(grpc::CallbackServerContext* context,
+                                                  OpenCalls* calls, const Give& give) {
   if (!calls->Enter()) return EndNow(context, ToGrpcStatus(ShuttingDown()));
-  auto* const call = new OrderCall(calls);
+  auto* const call = new ModelControlCall(calls);
   const std::shared_ptr<Link> link = call->link_;
   try {
     give([link](const LoadOutcome& outcome) { link->Answer(ToGrpcStatus(outcome.status)); },
@@ -49,14 +49,15 @@ grpc::ServerUnaryReactor* OrderCall::Start(grpc::CallbackServerContext* context,
   return call;
 }
 
-OrderCall::OrderCall(OpenCalls* calls) : calls_(calls), link_(std::make_shared<Link>(this)) {}
+ModelControlCall::ModelControlCall(OpenCalls* calls)
+    : calls_(calls), link_(std::make_shared<Link>(this)) {}
 
-void OrderCall::OnCancel() {
+void ModelControlCall::OnCancel() {
   link_->Answer(grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
                              "the call has ended before its order: one that has begun goes on"));
 }
 
-void OrderCall::OnDone() {
+void ModelControlCall::OnDone() {
   calls_->Leave();
   delete this;
 }

@@ -1,6 +1,6 @@
 // Engines that end: each for itself.
 
-#include "engine/retirement.h"
+#include "engine/deferred_destruction.h"
 
 #include <gtest/gtest.h>
 
@@ -16,12 +16,12 @@
 namespace embershard {
 namespace {
 
-TEST(Retirement, AnEngineWhoseBatchNeverEndsHoldsUpNoOther) {
+TEST(DeferredDestruction, AnEngineWhoseBatchNeverEndsHoldsUpNoOther) {
   SteppedModel stuck;
   Background background;
-  Retirement retirement(&background);
-  std::shared_ptr<Engine> first = retirement.Own(StartWith(stuck.model()));
-  std::shared_ptr<Engine> second = retirement.Own(StartWith(std::make_unique<FakeModel>()));
+  DeferredDestruction destruction(&background);
+  std::shared_ptr<Engine> first = destruction.Own(StartWith(stuck.model()));
+  std::shared_ptr<Engine> second = destruction.Own(StartWith(std::make_unique<FakeModel>()));
   std::future<Answer> answer = Predict(first.get(), GoodInputs());
   stuck.WaitUntilRunning();
   Engine* const ending = first.get();
@@ -32,7 +32,7 @@ TEST(Retirement, AnEngineWhoseBatchNeverEndsHoldsUpNoOther) {
     others.push_back(Predict(ending, GoodInputs()));
   } while (others.back().wait_for(std::chrono::seconds(0)) != std::future_status::ready);
   second.reset();
-  EXPECT_TRUE(retirement.WaitForEnds(1, Clock::now() + std::chrono::seconds(60)));
+  EXPECT_TRUE(destruction.WaitForEnds(1, Clock::now() + std::chrono::seconds(60)));
   stuck.LetAllGo();
   EXPECT_TRUE(answer.get().status.ok());
 }

@@ -1,7 +1,7 @@
 // A request that is answered before its turn, or before the model has done with it.
 
-#ifndef EMBERSHARD_BATCHING_LATE_H_
-#define EMBERSHARD_BATCHING_LATE_H_
+#ifndef EMBERSHARD_BATCHING_EARLY_COMPLETION_H_
+#define EMBERSHARD_BATCHING_EARLY_COMPLETION_H_
 
 #include <cstdint>
 #include <functional>
@@ -11,24 +11,24 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "batching/request.h"
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 namespace embershard {
 
-// Nobody can take the request back any more, and its ticket may go. Under the queue's lock, but for
-// one that has been unlinked: its pieces may still look, and are not touched again.
+// Nobody can take the request back any more, and its handle may go. Under the queue's lock,
+// but for one that has been unlinked: its chunks may still look, and are not touched again.
 inline void Unlink(Request* request) {
-  if (request->pieces != nullptr && request->pieces->waiting != nullptr) {
-    request->pieces->waiting = nullptr;
+  if (request->split != nullptr && request->split->waiting != nullptr) {
+    request->split->waiting = nullptr;
   }
-  if (request->ticket != nullptr) request->ticket->request = nullptr;
-  request->ticket = nullptr;
+  if (request->cancellation != nullptr) request->cancellation->request = nullptr;
+  request->cancellation = nullptr;
 }
 
 // What is still to be answered, and all that the answer needs.
-struct Late {
+struct EarlyCompletion {
   // Of one that runs. It stays with the model, without its answer.
-  Late(Request* running, StatusReason reason)
+  EarlyCompletion(Request* running, StatusReason reason)
       : why(reason),
         runs(running->runs),
         arrival(running->arrival),
@@ -38,8 +38,9 @@ struct Late {
     Unlink(running);
   }
 
-  // Of one that waited, and has left the queue.
-  Late(std::unique_ptr<Request> waiting, StatusReason reason) : Late(waiting.get(), reason) {
+  // Of one that waited, and is no longer in the queue.
+  EarlyCompletion(std::unique_ptr<Request> waiting, StatusReason reason)
+      : EarlyCompletion(waiting.get(), reason) {
     request = std::move(waiting);
   }
 
@@ -54,4 +55,4 @@ struct Late {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_BATCHING_LATE_H_
+#endif  // EMBERSHARD_BATCHING_EARLY_COMPLETION_H_

@@ -1,7 +1,7 @@
-// Where engines end that nobody needs any more.
+// Where engines without an owner end.
 
-#ifndef EMBERSHARD_ENGINE_RETIREMENT_H_
-#define EMBERSHARD_ENGINE_RETIREMENT_H_
+#ifndef EMBERSHARD_ENGINE_DEFERRED_DESTRUCTION_H_
+#define EMBERSHARD_ENGINE_DEFERRED_DESTRUCTION_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace embershard {
 
-// The last one to let go of an engine may be one of its own threads, with the answer that it
+// The last owner of an engine may be one of its own threads, with the answer that it
 // gives, and an engine that ends waits for its threads. So each engine stops on a thread of its
 // own, and gives its memory back in the background; or there, too, where somebody waits for it.
 // Thread-safe.
-class Retirement {
+class DeferredDestruction {
  public:
   // Does not own `background`, which must outlive it.
-  explicit Retirement(Background* background);
-  Retirement(const Retirement&) = delete;
-  Retirement& operator=(const Retirement&) = delete;
+  explicit DeferredDestruction(Background* background);
+  DeferredDestruction(const DeferredDestruction&) = delete;
+  DeferredDestruction& operator=(const DeferredDestruction&) = delete;
   // Waits until every engine has been let go and has ended: of a request that is answered and still
   // runs, that is when its batch ends.
-  ~Retirement();
+  ~DeferredDestruction();
 
   // The engine, which ends here once the last copy of the pointer has gone. `claim` is let go once
   // the engine has given its memory back. May be null.
@@ -36,14 +36,14 @@ class Retirement {
   // Waits until no more engines live than `most`, or until `deadline`; whether it is so.
   bool WaitForEnds(size_t most, Clock::time_point deadline);
 
-  // What the engines counted that have ended. Whoever adds this to what is served counts each
+  // What the engines counted that have ended. A sum of this and what is served counts each
   // engine once, at some time between its last copy's end and its own.
   uint64_t answered() const;
 
  private:
   struct Queue;
-  struct Retired;
-  static void EndOne(Queue* queue, Background* background, Retired retired);
+  struct Pending;
+  static void EndOne(Queue* queue, Background* background, Pending pending);
   static void Run(const std::shared_ptr<Queue>& queue, Background* background);
 
   const std::shared_ptr<Queue> queue_;
@@ -52,4 +52,4 @@ class Retirement {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_ENGINE_RETIREMENT_H_
+#endif  // EMBERSHARD_ENGINE_DEFERRED_DESTRUCTION_H_

@@ -1,4 +1,4 @@
-#include "engine/merged_runner.h"
+#include "engine/merged_executor.h"
 
 #include <algorithm>
 #include <exception>
@@ -21,9 +21,9 @@ uint64_t ExamplesOf(const Request& request) { return std::max<uint64_t>(request.
 
 }  // namespace
 
-MergedRunner::MergedRunner(const Schema* schema, const PieceBudget& budget, DueRunner* runner,
-                           size_t threads)
-    : schema_(schema), budget_(budget), runner_(runner) {
+MergedExecutor::MergedExecutor(const Schema* schema, const ChunkBudget& budget,
+                               RequestCompleter* runner, size_t threads)
+    : schema_(schema), budget_(budget), completer_(runner) {
   for (size_t thread = 0; thread < threads; ++thread) {
     buffers_.push_back(std::make_shared<Slot>());
   }
@@ -32,7 +32,7 @@ MergedRunner::MergedRunner(const Schema* schema, const PieceBudget& budget, DueR
   }
 }
 
-Status MergedRunner::WarmUp(const std::function<Status(Slot* buffers)>& work) {
+Status MergedExecutor::WarmUp(const std::function<Status(Slot* buffers)>& work) {
   const MutexLock lock(mutex_);
   std::vector<Status> statuses(1 + others_.size());
   OnThreads(statuses.size(), [&](size_t thread) {
@@ -42,7 +42,7 @@ Status MergedRunner::WarmUp(const std::function<Status(Slot* buffers)>& work) {
   return bad == statuses.end() ? Status() : *bad;
 }
 
-void MergedRunner::Run(Batch requests) {
+void MergedExecutor::Run(Batch requests) {
   const MutexLock lock(mutex_);
   std::vector<Share> shares;
   Batch wholes;
@@ -53,7 +53,7 @@ void MergedRunner::Run(Batch requests) {
         Due due;
         due.lease.buffers = buffers_[thread];
         due.batch = std::move(batch);
-        runner_->Run(std::move(due), nullptr);
+        completer_->Run(std::move(due), nullptr);
       }
     });
   } catch (const std::exception&) {  // Memory has run out.
@@ -62,10 +62,10 @@ void MergedRunner::Run(Batch requests) {
     }
   }
   AnswerLeft(&requests);
-  AnswerLeft(&wholes);  // Of which not every piece was run.
+  AnswerLeft(&wholes);  // Of which not every chunk was run.
 }
 
-void MergedRunner::Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const {
+void MergedExecutor::Divide(Batch* requests, Batch* wholes, std::vector<Share>* shares) const {
   uint64_t examples = 0;
   for (const auto& request : *requests) examples += ExamplesOf(*request);
   const uint64_t most = DivideUp(examples, kShareExamples);
@@ -83,18 +83,18 @@ void MergedRunner::Divide(Batch* requests, Batch* wholes, std::vector<Share>* sh
   }
 }
 
-void MergedRunner::Cut(std::unique_ptr<Request>* whole, uint32_t examples,
-                       std::vector<Share>* shares) const {
-  const auto pieces = std::make_shared<RequestPieces>(
-      schema_, PieceBudget{.examples = examples, .ids = budget_.ids}, **whole,
-      [whole](const RequestPieces&) { return std::move(*whole); });
-  while (pieces->has_next()) {
-    std::unique_ptr<Request> piece = pieces->TakeNext(pieces);
-    Give(piece, shares);
+void MergedExecutor::Cut(std::unique_ptr<Request>* whole, uint32_t examples,
+                         std::vector<Share>* shares) const {
+  const auto split = std::make_shared<SplitRequest>(
+      schema_, ChunkBudget{.examples = examples, .ids = budget_.ids}, **whole,
+      [whole](const SplitRequest&) { return std::move(*whole); });
+  while (split->has_next()) {
+    std::unique_ptr<Request> chunk = split->TakeNext(split);
+    Give(chunk, shares);
   }
 }
 
-void MergedRunner::Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const {
+void MergedExecutor::Give(std::unique_ptr<Request>& request, std::vector<Share>* shares) const {
   Share& share = *std::ranges::min_element(*shares, {}, &Share::examples);
   const uint64_t examples = ExamplesOf(*request);
   const bool fits = share.last.examples + examples <= budget_.examples &&
@@ -109,7 +109,7 @@ void MergedRunner::Give(std::unique_ptr<Request>& request, std::vector<Share>* s
   share.batches.back().push_back(std::move(request));
 }
 
-void MergedRunner::OnThreads(size_t threads, const std::function<void(size_t)>& work) {
+void MergedExecutor::OnThreads(size_t threads, const std::function<void(size_t)>& work) {
   work_ = &work;
   for (size_t i = 1; i < threads; ++i) others_[i - 1]->Start();
   work(0);

@@ -1,8 +1,8 @@
 // Runs copies of requests for shadow versions, in a share of the time, and of that in what all
 // other threads leave.
 
-#ifndef EMBERSHARD_ENGINE_COPY_RUNNER_H_
-#define EMBERSHARD_ENGINE_COPY_RUNNER_H_
+#ifndef EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_
+#define EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_
 
 #include <atomic>
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace embershard {
 
 // Thread-safe. Every copy is answered exactly once: kUnavailable where its version is no shadow any
 // more, or this ends. Deadlines do not count: nobody waits.
-class CopyRunner {
+class ShadowExecutor {
  public:
   // Whether the version gets copies, and no other requests. Asked before each batch: while one
   // runs here, others that the version gets wait for it, and may wait for long.
@@ -34,10 +34,10 @@ class CopyRunner {
   // `time`: 1e-9 .. 1, the share of the time in which a batch of copies is under way, whether it
   // has a processor or waits for one; 1: always, while there are copies. No rest between two
   // batches is longer than a minute, be the share what it may.
-  CopyRunner(IsShadow is_shadow, double time);
-  CopyRunner(const CopyRunner&) = delete;
-  CopyRunner& operator=(const CopyRunner&) = delete;
-  ~CopyRunner();  // Calls Stop().
+  ShadowExecutor(IsShadow is_shadow, double time);
+  ShadowExecutor(const ShadowExecutor&) = delete;
+  ShadowExecutor& operator=(const ShadowExecutor&) = delete;
+  ~ShadowExecutor();  // Calls Stop().
 
   // Waits for the batch that runs. The copies that wait or come later are answered kUnavailable.
   // `is_shadow` is not called after that. Safe to repeat.
@@ -86,4 +86,4 @@ class CopyRunner {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_ENGINE_COPY_RUNNER_H_
+#endif  // EMBERSHARD_ENGINE_SHADOW_EXECUTOR_H_

@@ -1,4 +1,4 @@
-#include "grpc/open_inference/order_call.h"
+#include "grpc/open_inference/model_control_call.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Order {
   ModelControl::Abandoned abandoned;
 };
 
-// A service whose one method gives an order to the test.
+// A service whose one method sends a request to the test.
 class Orders final
     : public predictor::Predictor::WithRawCallbackMethod_Predict<predictor::Predictor::Service> {
  public:
@@ -33,16 +33,16 @@ class Orders final
                                     grpc::ByteBuffer* answer) override {
     const grpc::Slice nothing;
     *answer = grpc::ByteBuffer(&nothing, 1);
-    return OrderCall::Start(
+    return ModelControlCall::Start(
         context, &calls, [this](ModelControl::Done done, ModelControl::Abandoned abandoned) {
           given.set_value({.done = std::move(done), .abandoned = std::move(abandoned)});
         });
   }
 };
 
-class OrderCallTest : public ::testing::Test {
+class ModelControlCallTest : public ::testing::Test {
  protected:
-  OrderCallTest() {
+  ModelControlCallTest() {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -52,10 +52,10 @@ class OrderCallTest : public ::testing::Test {
                                                               grpc::InsecureChannelCredentials()));
   }
 
-  ~OrderCallTest() override { server_->Shutdown(); }
+  ~ModelControlCallTest() override { server_->Shutdown(); }
 
   // Calls, and gives the order that came of it.
-  Order Call(std::chrono::seconds timeout = std::chrono::seconds(30)) {
+  Order Send(std::chrono::seconds timeout = std::chrono::seconds(30)) {
     context_.set_deadline(std::chrono::system_clock::now() + timeout);
     stub_->async()->Predict(&context_, &request_, &response_,
                             [this](grpc::Status status) { ended_.set_value(std::move(status)); });
@@ -76,8 +76,8 @@ class OrderCallTest : public ::testing::Test {
   std::promise<grpc::Status> ended_;
 };
 
-TEST_F(OrderCallTest, IsAnsweredWithWhatBecameOfItsOrder) {
-  const Order order = Call();
+TEST_F(ModelControlCallTest, IsAnsweredWithWhatBecameOfItsOrder) {
+  const Order order = Send();
   EXPECT_FALSE(order.abandoned());
   order.done({.status = BadPackage("manifest.json: sha256: expected a, got b")});
   const grpc::Status status = Ended();
@@ -85,13 +85,13 @@ TEST_F(OrderCallTest, IsAnsweredWithWhatBecameOfItsOrder) {
   EXPECT_EQ(status.error_message(), "manifest.json: sha256: expected a, got b");
 }
 
-TEST_F(OrderCallTest, IsAnsweredOkWhenItsOrderIsCarriedOut) {
-  Call().done({});
+TEST_F(ModelControlCallTest, IsAnsweredOkWhenItsOrderIsCarriedOut) {
+  Send().done({});
   EXPECT_TRUE(Ended().ok());
 }
 
-TEST_F(OrderCallTest, OneWhoseClientLeavesEndsBeforeItsOrder) {
-  const Order order = Call();
+TEST_F(ModelControlCallTest, OneWhoseClientLeavesEndsBeforeItsOrder) {
+  const Order order = Send();
   context_.TryCancel();
   EXPECT_EQ(Ended().error_code(), StatusCode::CANCELLED);
   EXPECT_TRUE(WaitFor(order.abandoned));
@@ -99,14 +99,14 @@ TEST_F(OrderCallTest, OneWhoseClientLeavesEndsBeforeItsOrder) {
   order.done({});  // The call is no more.
 }
 
-TEST_F(OrderCallTest, OneWhoseDeadlinePassesEndsBeforeItsOrder) {
-  const Order order = Call(std::chrono::seconds(2));
+TEST_F(ModelControlCallTest, OneWhoseDeadlinePassesEndsBeforeItsOrder) {
+  const Order order = Send(std::chrono::seconds(2));
   EXPECT_EQ(Ended().error_code(), StatusCode::DEADLINE_EXCEEDED);
   EXPECT_TRUE(WaitFor(order.abandoned));
   order.done({});
 }
 
-TEST_F(OrderCallTest, IsRefusedOnceNoneIsTakenAnyMore) {
+TEST_F(ModelControlCallTest, IsRefusedOnceNoneIsTakenAnyMore) {
   orders_.calls.RefuseNew();
   grpc::Status status = stub_->Predict(&context_, request_, &response_);
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);

@@ -1,6 +1,6 @@
 // Requests that are given together, on several threads.
 
-#include "engine/merged_runner.h"
+#include "engine/merged_executor.h"
 
 #include <gtest/gtest.h>
 
@@ -81,14 +81,14 @@ void ExpectWhole(const Answer& answer, uint32_t examples) {
   EXPECT_EQ(answer.response.outputs[1].values, kLargeProfile);
 }
 
-TEST(MergedRunner, CutsOneRequestIntoAShareForEachThread) {
+TEST(MergedExecutor, CutsOneRequestIntoAShareForEachThread) {
   Merging merging(4);
   ExpectWhole(merging.Run({100})[0], 100);
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{25, 25, 25, 25}));
   EXPECT_EQ(merging.threads(), 4U);
 }
 
-TEST(MergedRunner, GivesEachThreadAboutAsManyExamples) {
+TEST(MergedExecutor, GivesEachThreadAboutAsManyExamples) {
   Merging merging(2);
   const std::vector<uint32_t> examples(16, 10);
   const std::vector<Answer> answers = merging.Run(examples);
@@ -96,7 +96,7 @@ TEST(MergedRunner, GivesEachThreadAboutAsManyExamples) {
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{80, 80}));
 }
 
-TEST(MergedRunner, WakesNoThreadForLittle) {
+TEST(MergedExecutor, WakesNoThreadForLittle) {
   Merging merging(4);
   ExpectWhole(merging.Run({16})[0], 16);
   EXPECT_EQ(merging.Batches(), std::vector<size_t>{16});
@@ -104,7 +104,7 @@ TEST(MergedRunner, WakesNoThreadForLittle) {
   EXPECT_EQ(merging.Batches(), (std::vector<size_t>{8, 9}));
 }
 
-TEST(MergedRunner, RunsBatchesOfAtMostTheBudget) {
+TEST(MergedExecutor, RunsBatchesOfAtMostTheBudget) {
   Merging merging(2, 10);
   const std::vector<Answer> answers = merging.Run({45, 3, 8});
   ExpectWhole(answers[0], 45);
@@ -115,7 +115,7 @@ TEST(MergedRunner, RunsBatchesOfAtMostTheBudget) {
   EXPECT_EQ(std::accumulate(batches.begin(), batches.end(), size_t{0}), 45U + 3 + 8);
 }
 
-TEST(MergedRunner, CountsOneWithoutExamplesAsOne) {
+TEST(MergedExecutor, CountsOneWithoutExamplesAsOne) {
   Merging merging(2, 10);
   std::vector<uint32_t> none(25, 0);
   const std::vector<Answer> answers = merging.Run(none, {1});
@@ -126,7 +126,7 @@ TEST(MergedRunner, CountsOneWithoutExamplesAsOne) {
   EXPECT_EQ(merging.runs(), 4U);  // 13 and 12 of them.
 }
 
-TEST(MergedRunner, OnOneThreadRunsAllOnTheCallers) {
+TEST(MergedExecutor, OnOneThreadRunsAllOnTheCallers) {
   Merging merging(1);
   const std::vector<Answer> answers = merging.Run({100, 200});
   ExpectWhole(answers[0], 100);
@@ -134,7 +134,7 @@ TEST(MergedRunner, OnOneThreadRunsAllOnTheCallers) {
   EXPECT_EQ(merging.Batches(), std::vector<size_t>{300});
 }
 
-TEST(MergedRunner, ARequestFailsOnceWhereOneOfItsPiecesDoes) {
+TEST(MergedExecutor, ARequestFailsOnceWhereOneOfItsChunksDoes) {
   Merging merging(4);
   merging.Break(25);
   const std::vector<Answer> answers = merging.Run({100});
@@ -143,7 +143,7 @@ TEST(MergedRunner, ARequestFailsOnceWhereOneOfItsPiecesDoes) {
   ExpectWhole(merging.Run({100})[0], 100);
 }
 
-TEST(MergedRunner, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
+TEST(MergedExecutor, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
   Merging merging(3);
   std::vector<std::thread> callers;
   for (uint32_t t = 0; t < 4; ++t) {
@@ -158,7 +158,7 @@ TEST(MergedRunner, CallsOfSeveralThreadsAreAnsweredOneAfterTheOther) {
   for (std::thread& caller : callers) caller.join();
 }
 
-TEST(MergedRunner, NothingIsAnsweredWithNothing) {
+TEST(MergedExecutor, NothingIsAnsweredWithNothing) {
   Merging merging(2);
   EXPECT_TRUE(merging.Run({}).empty());
   EXPECT_TRUE(merging.Batches().empty());

@@ -1,8 +1,8 @@
 // Requests that wait, earliest deadline first; of equal deadlines, in the order they came.
 // No clock, no lock, no thread.
 
-#ifndef EMBERSHARD_BATCHING_WAITING_LINE_H_
-#define EMBERSHARD_BATCHING_WAITING_LINE_H_
+#ifndef EMBERSHARD_BATCHING_REQUEST_QUEUE_H_
+#define EMBERSHARD_BATCHING_REQUEST_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace embershard {
 
 // Not thread-safe. One that comes with the latest deadline, as most do, costs next to nothing;
 // any other moves those behind it, or those before it, by one place.
-class WaitingLine {
+class RequestQueue {
  public:
   // Takes ownership, unless memory runs out (std::bad_alloc): then nothing has changed.
   void Add(std::unique_ptr<Request>& request);
@@ -28,14 +28,14 @@ class WaitingLine {
   const Request& first() const { return *waiting_.front().request; }
   std::unique_ptr<Request> TakeFirst();
 
-  // The earliest of which something may run: itself, or where it is cut a piece. Null: none. Looks
-  // at the places before it: empty ones, and wholes whose pieces have left and run.
+  // The earliest of which something may run: itself, or where it is cut a chunk. Null: none. Looks
+  // at the places before it: empty ones, and wholes whose chunks have left and run.
   const Request* next() const;
 
-  // The next piece of that one, which stays. REQUIRES: `request` waits here, and has one.
-  std::unique_ptr<Request> TakePiece(const Request& request);
+  // The next chunk of that one, which stays. REQUIRES: `request` waits here, and has one.
+  std::unique_ptr<Request> TakeChunk(const Request& request);
 
-  // What has a later deadline than this, each piece a request. Looks at no more than the last 1024
+  // What has a later deadline than this, each chunk a request. Looks at no more than the last 1024
   // places: what is before those is taken to be due before.
   BatchSize DueAfter(Clock::time_point deadline) const;
 
@@ -48,7 +48,7 @@ class WaitingLine {
     Clock::time_point deadline;
     uint64_t turn = 0;
     BatchSize size;
-    std::unique_ptr<Request> request;  // Null: has left out of its turn.
+    std::unique_ptr<Request> request;  // Null: was taken out of its turn.
   };
 
   std::deque<Place>::iterator PlaceOf(const Request& request);
@@ -61,4 +61,4 @@ class WaitingLine {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_BATCHING_WAITING_LINE_H_
+#endif  // EMBERSHARD_BATCHING_REQUEST_QUEUE_H_

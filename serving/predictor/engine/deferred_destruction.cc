@@ -1,4 +1,4 @@
-#include "engine/retirement.h"
+#include "engine/deferred_destruction.h"
 
 #include <atomic>
 #include <exception>
@@ -10,32 +10,32 @@
 
 namespace embershard {
 
-struct Retirement::Retired {
+struct DeferredDestruction::Pending {
   std::unique_ptr<Engine> engine;
   std::shared_ptr<const void> claim;
 };
 
-struct Retirement::Queue {
-  void Bury(Retired last) {
+struct DeferredDestruction::Queue {
+  void Add(Pending last) {
     const MutexLock lock(mutex);
-    retired.push_back(std::move(last));
+    pending.push_back(std::move(last));
     changed.NotifyAll();  // Under the lock: nothing of this is touched behind it.
   }
 
   Mutex mutex;
   CondVar changed;                                 // Signalled when the fields below change.
-  std::vector<Retired> retired GUARDED_BY(mutex);  // Room for all is reserved.
+  std::vector<Pending> pending GUARDED_BY(mutex);  // Room for all is reserved.
   size_t owned GUARDED_BY(mutex) = 0;              // That have not ended.
   size_t waiting GUARDED_BY(mutex) = 0;            // Who waits for ends.
   bool closed GUARDED_BY(mutex) = false;
   std::atomic<uint64_t> answered = 0;
 };
 
-Retirement::Retirement(Background* background)
+DeferredDestruction::DeferredDestruction(Background* background)
     : queue_(std::make_shared<Queue>()),
       thread_([queue = queue_, background] { Run(queue, background); }) {}
 
-Retirement::~Retirement() {
+DeferredDestruction::~DeferredDestruction() {
   {
     const MutexLock lock(queue_->mutex);
     queue_->closed = true;
@@ -44,18 +44,18 @@ Retirement::~Retirement() {
   thread_.join();
 }
 
-std::shared_ptr<Engine> Retirement::Own(std::unique_ptr<Engine> engine,
-                                        std::shared_ptr<const void> claim) {
+std::shared_ptr<Engine> DeferredDestruction::Own(std::unique_ptr<Engine> engine,
+                                                 std::shared_ptr<const void> claim) {
   {
     const MutexLock lock(queue_->mutex);
-    queue_->retired.reserve(++queue_->owned);  // Where one is let go, memory may have run out.
+    queue_->pending.reserve(++queue_->owned);  // Where one is let go, memory may have run out.
   }
   return {engine.release(), [queue = queue_, claim = std::move(claim)](Engine* last) mutable {
-            queue->Bury({.engine = std::unique_ptr<Engine>(last), .claim = std::move(claim)});
+            queue->Add({.engine = std::unique_ptr<Engine>(last), .claim = std::move(claim)});
           }};
 }
 
-bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
+bool DeferredDestruction::WaitForEnds(size_t most, Clock::time_point deadline) {
   const MutexLock lock(queue_->mutex);
   ++queue_->waiting;
   while (queue_->owned > most && queue_->changed.WaitUntil(queue_->mutex, deadline)) continue;
@@ -63,46 +63,46 @@ bool Retirement::WaitForEnds(size_t most, Clock::time_point deadline) {
   return queue_->owned <= most;
 }
 
-uint64_t Retirement::answered() const { return queue_->answered; }
+uint64_t DeferredDestruction::answered() const { return queue_->answered; }
 
-void Retirement::EndOne(Queue* queue, Background* background, Retired retired) {
-  retired.engine->Stop();
-  queue->answered += retired.engine->telemetry().Read().Count(Outcome::kOk);
+void DeferredDestruction::EndOne(Queue* queue, Background* background, Pending pending) {
+  pending.engine->Stop();
+  queue->answered += pending.engine->telemetry().Read().Count(Outcome::kOk);
   MutexLock lock(queue->mutex);
   const bool hurry = queue->closed || queue->waiting > 0;
   lock.Unlock();
   // What serving threads have allocated ends here: who frees it has the lock of their memory.
-  std::unique_ptr<Model> model = Engine::End(std::move(retired.engine));
+  std::unique_ptr<Model> model = Engine::End(std::move(pending.engine));
   (void)RunIn(hurry ? nullptr : background, [&model] {
     model.reset();
     return Status();
   });
   model.reset();  // Where there was no thread for it.
-  retired.claim.reset();
+  pending.claim.reset();
   lock.Lock();
   --queue->owned;
   queue->changed.NotifyAll();  // Under the lock: nothing of `background` is touched behind it.
 }
 
-void Retirement::Run(const std::shared_ptr<Queue>& queue, Background* background) {
+void DeferredDestruction::Run(const std::shared_ptr<Queue>& queue, Background* background) {
   MutexLock lock(queue->mutex);
   while (true) {
-    while (queue->retired.empty() && !(queue->closed && queue->owned == 0)) {
+    while (queue->pending.empty() && !(queue->closed && queue->owned == 0)) {
       queue->changed.Wait(queue->mutex);
     }
-    if (queue->retired.empty()) return;
-    Retired next = std::move(queue->retired.back());
-    queue->retired.pop_back();
+    if (queue->pending.empty()) return;
+    Pending next = std::move(queue->pending.back());
+    queue->pending.pop_back();
     lock.Unlock();
     // Each on a thread of its own: an engine whose batch never ends holds up no other.
-    std::shared_ptr<Retired> retired;
+    std::shared_ptr<Pending> pending;
     try {
-      retired = std::make_shared<Retired>(std::move(next));
-      std::thread([queue, background, retired] {
-        EndOne(queue.get(), background, std::move(*retired));
+      pending = std::make_shared<Pending>(std::move(next));
+      std::thread([queue, background, pending] {
+        EndOne(queue.get(), background, std::move(*pending));
       }).detach();
     } catch (const std::exception&) {  // Neither memory nor a thread is to be had.
-      EndOne(queue.get(), background, std::move(retired ? *retired : next));
+      EndOne(queue.get(), background, std::move(pending ? *pending : next));
     }
     lock.Lock();
   }

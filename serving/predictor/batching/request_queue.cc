@@ -1,11 +1,11 @@
-#include "batching/waiting_line.h"
+#include "batching/request_queue.h"
 
 #include <algorithm>
 #include <cassert>
 #include <tuple>
 #include <utility>
 
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 namespace embershard {
 namespace {
@@ -15,7 +15,7 @@ constexpr size_t kLooksAt = 1024;
 
 }  // namespace
 
-void WaitingLine::Add(std::unique_ptr<Request>& request) {
+void RequestQueue::Add(std::unique_ptr<Request>& request) {
   const Clock::time_point deadline = request->deadline;
   const auto behind = std::upper_bound(
       waiting_.begin(), waiting_.end(), deadline,
@@ -25,7 +25,7 @@ void WaitingLine::Add(std::unique_ptr<Request>& request) {
   place->request = std::move(request);
 }
 
-BatchSize WaitingLine::DueAfter(Clock::time_point deadline) const {
+BatchSize RequestQueue::DueAfter(Clock::time_point deadline) const {
   BatchSize after;
   size_t looked_at = 0;
   for (auto place = waiting_.rbegin();
@@ -39,38 +39,38 @@ BatchSize WaitingLine::DueAfter(Clock::time_point deadline) const {
   return after;
 }
 
-std::unique_ptr<Request> WaitingLine::TakeFirst() {
+std::unique_ptr<Request> RequestQueue::TakeFirst() {
   std::unique_ptr<Request> taken = std::move(waiting_.front().request);
   ++empty_places_;
   DropEmpty();
   return taken;
 }
 
-const Request* WaitingLine::next() const {
+const Request* RequestQueue::next() const {
   for (const Place& place : waiting_) {
     const Request* const request = place.request.get();
     if (request == nullptr) continue;
-    if (request->pieces == nullptr || request->pieces->has_next()) return request;
+    if (request->split == nullptr || request->split->has_next()) return request;
   }
   return nullptr;
 }
 
-std::unique_ptr<Request> WaitingLine::TakePiece(const Request& request) {
+std::unique_ptr<Request> RequestQueue::TakeChunk(const Request& request) {
   const auto place = PlaceOf(request);
-  const std::shared_ptr<RequestPieces>& pieces = place->request->pieces;
-  std::unique_ptr<Request> piece = pieces->TakeNext(pieces);
-  place->size = pieces->left();
-  return piece;
+  const std::shared_ptr<SplitRequest>& split = place->request->split;
+  std::unique_ptr<Request> chunk = split->TakeNext(split);
+  place->size = split->left();
+  return chunk;
 }
 
-std::unique_ptr<Request> WaitingLine::Take(const Request& request) {
+std::unique_ptr<Request> RequestQueue::Take(const Request& request) {
   std::unique_ptr<Request> taken = std::move(PlaceOf(request)->request);
   ++empty_places_;
   DropEmpty();
   return taken;
 }
 
-std::deque<WaitingLine::Place>::iterator WaitingLine::PlaceOf(const Request& request) {
+std::deque<RequestQueue::Place>::iterator RequestQueue::PlaceOf(const Request& request) {
   const auto place = std::lower_bound(
       waiting_.begin(), waiting_.end(), request, [](const Place& here, const Request& sought) {
         return std::tie(here.deadline, here.turn) < std::tie(sought.deadline, sought.turn);
@@ -79,7 +79,7 @@ std::deque<WaitingLine::Place>::iterator WaitingLine::PlaceOf(const Request& req
   return place;
 }
 
-void WaitingLine::DropEmpty() {
+void RequestQueue::DropEmpty() {
   const auto is_empty = [](const Place& place) { return place.request == nullptr; };
   for (; !waiting_.empty() && is_empty(waiting_.front()); --empty_places_) waiting_.pop_front();
   if (empty_places_ > kEmptyPlaces && empty_places_ > waiting_.size() / 2) {

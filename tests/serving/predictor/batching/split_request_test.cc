@@ -1,4 +1,4 @@
-#include "batching/request_pieces.h"
+#include "batching/split_request.h"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +9,16 @@
 #include <utility>
 #include <vector>
 
-#include "batching/door.h"
 #include "batching/large_inputs.h"
+#include "batching/request_validation.h"
 
 namespace embershard {
 namespace {
 
-// A whole that lies here until its pieces ask for it, and what it is answered.
+// A whole that lies here until its chunks ask for it, and what it is answered.
 class Whole {
  public:
-  Whole(const FakeInputs& inputs, const PieceBudget& budget) : whole_(FakeRequest(inputs)) {
+  Whole(const FakeInputs& inputs, const ChunkBudget& budget) : whole_(FakeRequest(inputs)) {
     const Status status = CheckRequest(model_, model_.manifest().limits, whole_.get());
     EXPECT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(IsLarger(*whole_, budget));
@@ -27,22 +27,22 @@ class Whole {
       status_ = std::move(given);
       response_ = std::move(response);
     };
-    pieces_ =
-        std::make_shared<RequestPieces>(&model_.manifest().schema, budget, *whole_,
-                                        [this](const RequestPieces&) { return std::move(whole_); });
+    split_ =
+        std::make_shared<SplitRequest>(&model_.manifest().schema, budget, *whole_,
+                                       [this](const SplitRequest&) { return std::move(whole_); });
   }
 
-  RequestPieces& pieces() { return *pieces_; }
-  std::unique_ptr<Request> Take() { return pieces_->TakeNext(pieces_); }
+  SplitRequest& split() { return *split_; }
+  std::unique_ptr<Request> Take() { return split_->TakeNext(split_); }
 
   // Takes all of them, answers each without outputs, and returns how many examples each had.
   std::vector<uint32_t> TakeAll() {
     std::vector<uint32_t> examples;
-    while (pieces_->has_next()) {
-      const std::unique_ptr<Request> piece = Take();
-      EXPECT_EQ(Sum(examples), piece->first_example);
-      examples.push_back(piece->num_examples);
-      piece->answer({}, {});
+    while (split_->has_next()) {
+      const std::unique_ptr<Request> chunk = Take();
+      EXPECT_EQ(Sum(examples), chunk->first_example);
+      examples.push_back(chunk->num_examples);
+      chunk->answer({}, {});
     }
     return examples;
   }
@@ -63,7 +63,7 @@ class Whole {
 
   const FakeModel model_{LargeManifest()};
   std::unique_ptr<Request> whole_;
-  std::shared_ptr<RequestPieces> pieces_;
+  std::shared_ptr<SplitRequest> split_;
   int answers_ = 0;
   Status status_;
   Response response_;
@@ -78,7 +78,7 @@ std::vector<T> Read(Unaligned<T> values) {
   return read;
 }
 
-TEST(RequestPieces, OnlyARequestBeyondTheBudgetIsLarger) {
+TEST(SplitRequest, OnlyARequestBeyondTheBudgetIsLarger) {
   Request request;
   request.num_examples = 10;
   request.num_ids = 100;
@@ -91,31 +91,31 @@ TEST(RequestPieces, OnlyARequestBeyondTheBudgetIsLarger) {
   EXPECT_FALSE(IsLarger(request, {.examples = 10, .ids = 99}));
 }
 
-TEST(RequestPieces, AreEquallyManyExamplesEach) {
+TEST(SplitRequest, AreEquallyManyExamplesEach) {
   EXPECT_EQ(Whole(LargeInputs(10), {.examples = 4, .ids = 1000}).TakeAll(), (Counts{4, 4, 2}));
   EXPECT_EQ(Whole(LargeInputs(9), {.examples = 8, .ids = 1000}).TakeAll(), (Counts{5, 4}));
   EXPECT_EQ(Whole(LargeInputs(8), {.examples = 4, .ids = 1000}).TakeAll(), (Counts{4, 4}));
   EXPECT_EQ(Whole(LargeInputs(3), {.examples = 1, .ids = 1000}).TakeAll(), (Counts{1, 1, 1}));
 }
 
-TEST(RequestPieces, EndBeforeTheirIdsExceedTheBudget) {
-  // Examples 0 to 5 have 1, 3, 3, 2, 2, 4 ids, and the request 3 that each piece has.
+TEST(SplitRequest, EndBeforeTheirIdsExceedTheBudget) {
+  // Examples 0 to 5 have 1, 3, 3, 2, 2, 4 ids, and the request 3 that each chunk has.
   EXPECT_EQ(Whole(LargeInputs(6), {.examples = 9, .ids = 10}).TakeAll(), (Counts{3, 2, 1}));
   // Of an example with more there is nothing to cut.
   EXPECT_EQ(Whole(LargeInputs(6), {.examples = 9, .ids = 5}).TakeAll(), (Counts{1, 1, 1, 1, 1, 1}));
 }
 
-TEST(RequestPieces, IdsOfTheRequestLeaveHalfTheBudgetToTheExamples) {
+TEST(SplitRequest, IdsOfTheRequestLeaveHalfTheBudgetToTheExamples) {
   // 3 of 5 are the request's, so 3, rounded up, are for the examples.
   EXPECT_EQ(Whole(LargeInputs(4), {.examples = 9, .ids = 5}).TakeAll(), (Counts{1, 1, 1, 1}));
-  // The budget is less than the request's own: a piece still has as many examples as fit half.
+  // The budget is less than the request's own: a chunk still has as many examples as fit half.
   FakeInputs inputs = LargeInputs(4);
   inputs.sparse[3] = {};
   inputs.sparse[4] = {};
   EXPECT_EQ(Whole(inputs, {.examples = 9, .ids = 3}).TakeAll(), (Counts{2, 2}));
 }
 
-TEST(RequestPieces, AreViewsOverTheBytesOfTheWhole) {
+TEST(SplitRequest, AreViewsOverTheBytesOfTheWhole) {
   Whole whole(LargeInputs(5), {.examples = 3, .ids = 1000});
   const auto first = whole.Take();
   EXPECT_EQ(first->num_ids, 3U + 1 + 3 + 3);
@@ -142,7 +142,7 @@ TEST(RequestPieces, AreViewsOverTheBytesOfTheWhole) {
   EXPECT_EQ(second->outputs_wanted, (std::vector<size_t>{0}));
 }
 
-TEST(RequestPieces, LeaveOfAnInterleavedMatrixWhatIsTheirs) {
+TEST(SplitRequest, LeaveOfAnInterleavedMatrixWhatIsTheirs) {
   // Rows of {price, discount}, as the packed form has them.
   const std::vector<float> matrix = {1, 10, 2, 20, 3, 30};
   const Unaligned<float> all(matrix.data(), matrix.size());
@@ -151,32 +151,32 @@ TEST(RequestPieces, LeaveOfAnInterleavedMatrixWhatIsTheirs) {
   request->dense[1] = {all.Slice(0, 6), 2};
   request->dense[2] = {all.Slice(1, 5), 2};
   ASSERT_TRUE(CheckRequest(model, model.manifest().limits, request.get()).ok());
-  const auto pieces = std::make_shared<RequestPieces>(
-      &model.manifest().schema, PieceBudget{.examples = 2, .ids = 1000}, *request,
-      [&request](const RequestPieces&) { return std::move(request); });
-  const auto first = pieces->TakeNext(pieces);
+  const auto split = std::make_shared<SplitRequest>(
+      &model.manifest().schema, ChunkBudget{.examples = 2, .ids = 1000}, *request,
+      [&request](const SplitRequest&) { return std::move(request); });
+  const auto first = split->TakeNext(split);
   EXPECT_EQ(first->dense[2].values[first->dense[2].stride], 20);
   first->answer({}, {});
-  const auto second = pieces->TakeNext(pieces);
+  const auto second = split->TakeNext(split);
   EXPECT_EQ(second->num_examples, 1U);
   EXPECT_EQ(second->dense[1].values[0], 3);
   EXPECT_EQ(second->dense[2].values[0], 30);
 }
 
-TEST(RequestPieces, SayWhatIsLeft) {
+TEST(SplitRequest, SayWhatIsLeft) {
   Whole whole(LargeInputs(6), {.examples = 4, .ids = 1000});  // 15 ids, and 3 of the request.
-  EXPECT_EQ(whole.pieces().left().requests, 2U);
-  EXPECT_EQ(whole.pieces().left().examples, 6U);
-  EXPECT_EQ(whole.pieces().left().ids, 18U);
+  EXPECT_EQ(whole.split().left().requests, 2U);
+  EXPECT_EQ(whole.split().left().examples, 6U);
+  EXPECT_EQ(whole.split().left().ids, 18U);
   const auto first = whole.Take();
-  EXPECT_EQ(whole.pieces().left().requests, 1U);
-  EXPECT_EQ(whole.pieces().left().examples, 3U);
-  EXPECT_EQ(whole.pieces().left().ids, 11U);
+  EXPECT_EQ(whole.split().left().requests, 1U);
+  EXPECT_EQ(whole.split().left().examples, 3U);
+  EXPECT_EQ(whole.split().left().ids, 11U);
   first->answer({}, {});
   whole.Take()->answer({}, {});
-  EXPECT_EQ(whole.pieces().left().requests, 0U);
-  EXPECT_EQ(whole.pieces().left().examples, 0U);
-  EXPECT_EQ(whole.pieces().left().ids, 0U);
+  EXPECT_EQ(whole.split().left().requests, 0U);
+  EXPECT_EQ(whole.split().left().examples, 0U);
+  EXPECT_EQ(whole.split().left().ids, 0U);
 }
 
 Response ResponseOf(std::vector<float> scores) {
@@ -186,7 +186,7 @@ Response ResponseOf(std::vector<float> scores) {
   return response;
 }
 
-TEST(RequestPieces, AreJoinedIntoOneAnswer) {
+TEST(SplitRequest, AreJoinedIntoOneAnswer) {
   Whole whole(LargeInputs(5), {.examples = 3, .ids = 1000});
   Response response = ResponseOf({1, 2, 3});
   response.outputs.push_back({1, {8, 9}});
@@ -215,12 +215,12 @@ TEST(RequestPieces, AreJoinedIntoOneAnswer) {
   EXPECT_EQ(whole.response().timing.total_us, 400U);
 }
 
-TEST(RequestPieces, AreJoinedInTheirOrderWhicheverEndsFirst) {
+TEST(SplitRequest, AreJoinedInTheirOrderWhicheverEndsFirst) {
   Whole whole(LargeInputs(5), {.examples = 2, .ids = 1000});
   const auto first = whole.Take();
   const auto second = whole.Take();
   const auto third = whole.Take();
-  EXPECT_FALSE(whole.pieces().has_next());
+  EXPECT_FALSE(whole.split().has_next());
   Response response = ResponseOf({5});
   response.timing = {.queue_us = 9, .lookup_us = 1, .dense_us = 2, .total_us = 60};
   third->answer({}, std::move(response));
@@ -237,16 +237,16 @@ TEST(RequestPieces, AreJoinedInTheirOrderWhicheverEndsFirst) {
   EXPECT_EQ(whole.response().timing.total_us, 60U);
 }
 
-TEST(RequestPieces, AreAnsweredFromManyThreads) {
+TEST(SplitRequest, AreAnsweredFromManyThreads) {
   Whole whole(LargeInputs(600), {.examples = 3, .ids = 10000});
-  std::vector<std::unique_ptr<Request>> pieces;
-  while (whole.pieces().has_next()) pieces.push_back(whole.Take());
+  std::vector<std::unique_ptr<Request>> chunks;
+  while (whole.split().has_next()) chunks.push_back(whole.Take());
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&pieces, t] {
-      for (size_t i = t; i < pieces.size(); i += 4) {
-        const auto first = static_cast<float>(pieces[i]->first_example);
-        pieces[i]->answer({}, ResponseOf({first, first + 1, first + 2}));
+    threads.emplace_back([&chunks, t] {
+      for (size_t i = t; i < chunks.size(); i += 4) {
+        const auto first = static_cast<float>(chunks[i]->first_example);
+        chunks[i]->answer({}, ResponseOf({first, first + 1, first + 2}));
       }
     });
   }
@@ -257,7 +257,7 @@ TEST(RequestPieces, AreAnsweredFromManyThreads) {
   EXPECT_EQ(whole.response().outputs[0].values, expected);
 }
 
-TEST(RequestPieces, TheFirstThatFailsAnswersTheWholeOnce) {
+TEST(SplitRequest, TheFirstThatFailsAnswersTheWholeOnce) {
   Whole whole(LargeInputs(9), {.examples = 3, .ids = 1000});
   whole.Take()->answer({}, ResponseOf({1, 2, 3}));
   const auto second = whole.Take();
@@ -273,7 +273,7 @@ TEST(RequestPieces, TheFirstThatFailsAnswersTheWholeOnce) {
   EXPECT_EQ(whole.answers(), 1);
 }
 
-TEST(RequestPieces, OfAWholeThatHasBeenAnsweredAreAnsweredToNobody) {
+TEST(SplitRequest, OfAWholeThatHasBeenAnsweredAreAnsweredToNobody) {
   Whole whole(LargeInputs(6), {.examples = 3, .ids = 1000});
   const auto first = whole.Take();
   whole.Leave();

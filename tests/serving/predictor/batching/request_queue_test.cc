@@ -1,4 +1,4 @@
-#include "batching/waiting_line.h"
+#include "batching/request_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -17,15 +17,15 @@ std::unique_ptr<Request> Due(int milliseconds, uint32_t name) {
   return request;
 }
 
-const Request* Add(WaitingLine* line, std::unique_ptr<Request> request) {
+const Request* Add(RequestQueue* line, std::unique_ptr<Request> request) {
   const Request* const added = request.get();
   line->Add(request);
   EXPECT_EQ(request, nullptr);
   return added;
 }
 
-TEST(WaitingLine, GivesTheEarliestDeadlineFirstAndEqualOnesAsTheyCame) {
-  WaitingLine line;
+TEST(RequestQueue, GivesTheEarliestDeadlineFirstAndEqualOnesAsTheyCame) {
+  RequestQueue line;
   EXPECT_TRUE(line.empty());
   Add(&line, Due(5, 1));
   Add(&line, Due(3, 2));
@@ -40,8 +40,8 @@ TEST(WaitingLine, GivesTheEarliestDeadlineFirstAndEqualOnesAsTheyCame) {
   EXPECT_EQ(names, (std::vector<uint32_t>{2, 4, 1, 3}));
 }
 
-TEST(WaitingLine, LetsAnyOneLeaveOutOfItsTurn) {
-  WaitingLine line;
+TEST(RequestQueue, LetsAnyOneLeaveOutOfItsTurn) {
+  RequestQueue line;
   const Request* const first = Add(&line, Due(1, 1));
   const Request* const middle = Add(&line, Due(2, 2));
   Add(&line, Due(2, 3));
@@ -55,8 +55,8 @@ TEST(WaitingLine, LetsAnyOneLeaveOutOfItsTurn) {
   EXPECT_TRUE(line.empty());
 }
 
-TEST(WaitingLine, AddsUpWhatIsDueLater) {
-  WaitingLine line;
+TEST(RequestQueue, AddsUpWhatIsDueLater) {
+  RequestQueue line;
   Add(&line, Due(1, 100));
   const Request* const gone = Add(&line, Due(3, 200));
   Add(&line, Due(2, 40));
@@ -75,14 +75,14 @@ TEST(WaitingLine, AddsUpWhatIsDueLater) {
   EXPECT_EQ(after(5), (std::vector<uint64_t>{0, 0, 0}));
 }
 
-TEST(WaitingLine, LooksAtNoMoreThanItsLast1024Places) {
-  WaitingLine line;
+TEST(RequestQueue, LooksAtNoMoreThanItsLast1024Places) {
+  RequestQueue line;
   for (int i = 0; i < 1030; ++i) Add(&line, Due(1 + i, 1));
   EXPECT_EQ(line.DueAfter(Clock::time_point()).requests, 1024U);
 }
 
-TEST(WaitingLine, KeepsItsOrderThroughManyComingsAndGoings) {
-  WaitingLine line;
+TEST(RequestQueue, KeepsItsOrderThroughManyComingsAndGoings) {
+  RequestQueue line;
   std::multimap<Clock::time_point, const Request*> expected;  // Equal keys in order of insertion.
   std::mt19937_64 random(11);
   for (int step = 0; step < 20000; ++step) {

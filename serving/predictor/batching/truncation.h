@@ -1,7 +1,7 @@
 // What max_ids leaves of a list. Ids cut away are never checked, counted or looked up.
 
-#ifndef EMBERSHARD_BATCHING_KEEP_H_
-#define EMBERSHARD_BATCHING_KEEP_H_
+#ifndef EMBERSHARD_BATCHING_TRUNCATION_H_
+#define EMBERSHARD_BATCHING_TRUNCATION_H_
 
 #include <cstddef>
 
@@ -10,14 +10,14 @@
 namespace embershard {
 
 // A run of a list's ids.
-struct KeptIds {
+struct IdRange {
   size_t first = 0;
   size_t count = 0;
 };
 
-// The ids that count of a list of `length`. Under Keep::kReject the door has
+// The ids that count of a list of `length`. Under Keep::kReject validation has
 // refused longer lists.
-inline KeptIds Keeps(const SparseInput& input, size_t length) {
+inline IdRange Truncate(const SparseInput& input, size_t length) {
   if (input.max_ids == 0 || length <= input.max_ids) return {0, length};
   return {input.keep == Keep::kLast ? length - input.max_ids : 0, input.max_ids};
 }
@@ -29,4 +29,4 @@ inline size_t ListCount(Scope scope, size_t num_examples) {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_BATCHING_KEEP_H_
+#endif  // EMBERSHARD_BATCHING_TRUNCATION_H_

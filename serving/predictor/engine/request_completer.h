@@ -1,7 +1,7 @@
 // Answers what leaves the queue: runs what is due, counts it, and tells why of the rest.
 
-#ifndef EMBERSHARD_ENGINE_DUE_RUNNER_H_
-#define EMBERSHARD_ENGINE_DUE_RUNNER_H_
+#ifndef EMBERSHARD_ENGINE_REQUEST_COMPLETER_H_
+#define EMBERSHARD_ENGINE_REQUEST_COMPLETER_H_
 
 #include <memory>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "batching/batch_former.h"
 #include "batching/batching_queue.h"
-#include "batching/late.h"
+#include "batching/early_completion.h"
 #include "batching/request.h"
 #include "engine/batch_executor.h"
 #include "telemetry/telemetry.h"
@@ -17,10 +17,10 @@
 namespace embershard {
 
 // Thread-safe.
-class DueRunner {
+class RequestCompleter {
  public:
   // Owns neither; both must outlive it.
-  DueRunner(BatchExecutor* executor, Telemetry* telemetry)
+  RequestCompleter(BatchExecutor* executor, Telemetry* telemetry)
       : executor_(executor), telemetry_(telemetry) {}
 
   // Runs due.batch, whose requests have been checked, in the buffers of due.lease, and answers
@@ -29,7 +29,7 @@ class DueRunner {
   void Run(Due due, BatchingQueue* held);
 
   // Never throws.
-  void AnswerLate(Late late);
+  void CompleteEarly(EarlyCompletion early);
 
  private:
   // Those that are answered leave null.
@@ -37,7 +37,7 @@ class DueRunner {
   // Those that ran but were answered before do not count as answered.
   void CountRun(const Batch& batch, const Result<std::vector<Result<Response>>>& responses,
                 const BatchTimes& times);
-  void AnswerLeft(Batch* late, StatusReason why);
+  void AnswerLeft(Batch* requests, StatusReason why);
 
   BatchExecutor* const executor_;
   Telemetry* const telemetry_;
@@ -45,4 +45,4 @@ class DueRunner {
 
 }  // namespace embershard
 
-#endif  // EMBERSHARD_ENGINE_DUE_RUNNER_H_
+#endif  // EMBERSHARD_ENGINE_REQUEST_COMPLETER_H_
