@@ -3,8 +3,22 @@
 //
 // A row's value is float(scale * code + bias), rounded once, or its fp16 made wider, or its fp32.
 // Values are added in the order of the list, rounded after each; with weights,
-// sum = weight * value + sum is rounded once. Every kernel does just that, so all give the same
-// bits, and a column's sum does not depend on which columns, bags or tables are computed beside it.
+// sum = weight * value + sum is rounded once.
+//
+// Unweighted int8 and int4 rows are added 32 at a time, from the front of the list. If all scales
+// of such a group are multiples of one power of two by less than 2^15, the sum of scale * code is a
+// whole number of units, which is exact in whatever order it is made. It is rounded to float32;
+// then unit * sum + the biases' sum is rounded once. Of biases eight sums are made in float32, each
+// of every eighth row; then sums i and i + 4 are added, i and i + 2, and these two. Groups' sums
+// are added in order.
+//
+// A group's unit puts its largest finite scale below 2^15, but is 2^-24 at least: the scales that
+// are multiples of it are those down to a sixteenth of it at least. Rows with other scales,
+// negative and infinite ones included, are summed by themselves as the values above, which is added
+// to the group's.
+//
+// Every kernel does just that: all give the same bits, and a column's sum does not depend on which
+// columns, bags or tables are computed beside it.
 
 #ifndef EMBERSHARD_LOOKUP_BAG_SUMS_H_
 #define EMBERSHARD_LOOKUP_BAG_SUMS_H_

@@ -4,6 +4,8 @@
 #include <immintrin.h>
 
 #include "lookup/bag_sums_loop.h"
+#include "lookup/exact_codes.h"
+#include "lookup/exact_sums.h"
 
 namespace embershard {
 namespace {
@@ -73,9 +75,17 @@ struct Avx2 {
   static Floats Codes(__m128i codes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)); }
 };
 
+void SumInt8(const BagSumsCall& call) {
+  SumExactly<Int8Codes<Bytes256>>(call, SumBags<Avx2, Int8Row>);
+}
+void SumInt4(const BagSumsCall& call) {
+  SumExactly<Int4Codes<Bytes256>>(call, SumBags<Avx2, Int4Row>);
+}
+
 }  // namespace
 
-const BagSumsKernel kAvx2BagSums = KernelOf<Avx2>("avx2");
+const BagSumsKernel kAvx2BagSums = {"avx2", SumInt8, SumInt4, SumBags<Avx2, Fp16Row>,
+                                    SumBags<Avx2, Fp32Row>};
 
 }  // namespace embershard
 #endif

@@ -143,11 +143,6 @@ void SumBags(const BagSumsCall& call) {
   }
 }
 
-template <class V>
-constexpr BagSumsKernel KernelOf(const char* name) {
-  return {name, SumBags<V, Int8Row>, SumBags<V, Int4Row>, SumBags<V, Fp16Row>, SumBags<V, Fp32Row>};
-}
-
 }  // namespace
 }  // namespace embershard
 

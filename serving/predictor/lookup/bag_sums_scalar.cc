@@ -1,24 +1,13 @@
 // For processors without AVX2: four floats at a time, in plain C++.
 
-#include <bit>
 #include <cmath>
 
 #include "lookup/bag_sums_loop.h"
+#include "lookup/exact_sums.h"
+#include "lookup/half.h"
 
 namespace embershard {
 namespace {
-
-float FloatOfHalf(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1FU;
-  const uint32_t fraction = half & 0x3FFU;
-  if (exponent == 0) {  // Zero, or less than 2^-14: fraction * 2^-24, exact.
-    const float value = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -value : value;
-  }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
-}
 
 struct Scalar {
   static constexpr size_t kWidth = 4;
@@ -77,8 +66,70 @@ struct Scalar {
   }
 };
 
+struct Headers {
+  static void Read(const std::byte* const* rows, size_t behind, uint32_t exponent,
+                   int16_t* multipliers, float* biases) {
+    for (int64_t i = 0; i < kHeaderRows; ++i) {
+      uint32_t header;
+      __builtin_memcpy(&header, rows[i] - behind, sizeof(header));
+      const uint32_t shift = ((header & 0xFFFFU) >> 10) - exponent;
+      const bool fits = shift <= kShiftMax;
+      multipliers[i] = static_cast<int16_t>(fits ? ((header & 0x3FFU) | 0x400U) << shift : 0);
+      biases[i] = fits ? FloatOfHalf(static_cast<uint16_t>(header >> 16)) : NAN;
+    }
+  }
+  static float Sum(const float* values, size_t n) {
+    float lanes[kHeaderRows] = {};
+    for (size_t i = 0; i < n; ++i) lanes[i % kHeaderRows] += values[i];
+    for (size_t half = kHeaderRows / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
+  }
+};
+
+template <WeightType kType>
+struct Codes {
+  using Headers = embershard::Headers;
+  static constexpr WeightType kWeights = kType;
+  static constexpr size_t kColumns = 16;
+  static constexpr size_t kBlocksMax = 1;
+  struct Sums {
+    int32_t of[kColumns];
+  };
+
+  template <size_t kBlocks, class Group, class Fetch>
+  static void Add(const Group& group, size_t first, size_t n, Sums* sums, const Fetch& fetch) {
+    *sums = {};
+    for (size_t i = 0; i < group.size; ++i) {
+      if (i % 2 == 0 && i + 1 < group.size) fetch(i);
+      const std::byte* const codes = group.rows[i] + first;
+      for (size_t column = 0; column < n; ++column) {
+        const std::byte code = kType == WeightType::kInt8
+                                   ? codes[column]
+                                   : (codes[column / 2] >> (column % 2 * 4)) & std::byte{15};
+        sums->of[column] += group.multipliers[i] * static_cast<int32_t>(code);
+      }
+    }
+  }
+  static size_t ByteOf(size_t column) { return kType == WeightType::kInt8 ? column : column / 2; }
+  static void Store(const Sums& sums, float unit, float bias, float* to, size_t n) {
+    for (size_t i = 0; i < n && i < kColumns; ++i) {
+      to[i] = std::fma(static_cast<float>(sums.of[i]), unit, bias);
+    }
+  }
+};
+
+void SumInt8(const BagSumsCall& call) {
+  SumExactly<Codes<WeightType::kInt8>>(call, SumBags<Scalar, Int8Row>);
+}
+void SumInt4(const BagSumsCall& call) {
+  SumExactly<Codes<WeightType::kInt4>>(call, SumBags<Scalar, Int4Row>);
+}
+
 }  // namespace
 
-const BagSumsKernel kScalarBagSums = KernelOf<Scalar>("scalar");
+const BagSumsKernel kScalarBagSums = {"scalar", SumInt8, SumInt4, SumBags<Scalar, Fp16Row>,
+                                      SumBags<Scalar, Fp32Row>};
 
 }  // namespace embershard

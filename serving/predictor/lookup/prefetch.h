@@ -12,12 +12,15 @@ namespace embershard {
 
 constexpr size_t kLineBytes = 64;
 
-// Asks for the lines of [begin, end), which need not be there. Inlined, or GCC 12 finds that
-// nothing comes of it and drops it.
+// Asks for the lines of [begin, end), which need not be there: of rows at multiples of 4 bytes all
+// of them. As many times whatever the alignment: a branch on it would be mispredicted. Inlined, or
+// GCC 12 finds that nothing comes of it and drops it.
 [[gnu::always_inline]] static inline void Prefetch(const std::byte* begin, const std::byte* end) {
-  // As many times whatever the alignment: a branch on it would be mispredicted.
-  for (const std::byte* line = begin; line < end; line += kLineBytes) __builtin_prefetch(line);
+  __builtin_prefetch(begin);
   __builtin_prefetch(end - 1);
+  for (const std::byte* line = begin + kLineBytes; line < end - 4; line += kLineBytes) {
+    __builtin_prefetch(line);
+  }
 }
 
 }  // namespace embershard
