@@ -129,7 +129,7 @@ PYTHON
 
 extension_stage() {
   local sources key
-  mapfile -t sources < <(find serving/predictor proto CMakeLists.txt -type f | sort)
+  mapfile -t sources < <(find serving/predictor embershard/kernels/cpp proto CMakeLists.txt -type f | sort)
   key=$(hash_of "${sources[@]}" pyproject.toml constraints.txt)
   if ! done_before extension "$key"; then
     say "the extension, compiled: minutes the first time"

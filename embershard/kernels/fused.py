@@ -7,7 +7,7 @@ gradient the size of a table ever exists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -29,6 +29,7 @@ from embershard.kernels.fused_state import (
     move_averages,
     named_states,
 )
+from embershard.kernels.row_update import MOST_ROWS, RowUpdate
 
 DIM_MULTIPLE = 4
 """FBGEMM trains dims that are a multiple of this."""
@@ -83,6 +84,11 @@ class FusedTables:
                     "fused tables: expected at least one row and a dim that is a positive "
                     f"multiple of 4, got a table of {rows} rows and dim {dim}"
                 )
+            if device.type == "cpu" and rows > MOST_ROWS:
+                raise InputError(
+                    f"fused tables on cpu: expected at most {MOST_ROWS} rows, got a table of "
+                    f"{rows}; shard it by rows"
+                )
         self.optimizer = optimizer
         self._pooled = pooled
         self._kernel = _build_kernel(
@@ -110,6 +116,20 @@ class FusedTables:
             for states, found in zip(self.states, moments, strict=True):
                 states |= zip(STATES, (each.detach() for each in found), strict=False)
 
+        self._look_up: Callable[..., Tensor] = self._kernel
+        if device.type == "cpu":
+            has_state = bool(optimizer.state_columns)
+            self._look_up = RowUpdate(
+                self,
+                self._kernel,
+                weights=self.weights,
+                weight_buffer=self._kernel.weights_host.detach(),
+                states=[each["momentum"] for each in self.states] if has_state else [],
+                state_buffer=self._kernel.momentum1_host.detach() if has_state else None,
+                lookups=lookups,
+                pooled=pooled,
+            )
+
     def lookup(self, rows: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Weighted sums of rows, of pooled tables.
 
@@ -124,8 +144,7 @@ class FusedTables:
         """
         assert self._pooled, "gather() is for these"
         self._count()
-        pooled: Tensor = self._kernel(rows, offsets, per_sample_weights=weights)
-        return pooled
+        return self._look_up(rows, offsets, weights)
 
     def gather(self, rows: Tensor, offsets: Tensor) -> Tensor:
         """Rows as they are, of tables that are not pooled.
@@ -139,8 +158,7 @@ class FusedTables:
         """
         assert not self._pooled, "lookup() is for these"
         self._count()
-        vectors: Tensor = self._kernel(rows, offsets)
-        return vectors
+        return self._look_up(rows, offsets)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Use another step size from the next backward on.

@@ -105,6 +105,7 @@ def test_torch_jit_is_called_in_one_module():
     {
         "serving": ("embershard.serving._predictor", "embershard.serving._native"),
         "bench": ("embershard.bench._load", "embershard.bench._native"),
+        "kernels": ("embershard.kernels._row_update", "embershard.kernels.row_update"),
     },
 )
 def test_one_module_loads_each_extension(extension, module):

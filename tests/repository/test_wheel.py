@@ -117,6 +117,7 @@ def test_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     assert extensions == {
         "embershard/serving/_predictor",
         "embershard/bench/_load",
+        "embershard/kernels/_row_update",
         f"{backend}/libtriton_embershard",
         f"{backend}/batchstrategy",
     }

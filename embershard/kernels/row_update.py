@@ -1,0 +1,143 @@
+"""The backward pass of fused tables on CPU: operators of this library's own, in C++.
+
+FBGEMM's row-wise Adagrad mixes two encodings of vector instructions, which some processors punish
+by hundreds of nanoseconds a row.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from embershard.kernels.fused_optimizer import FusedOptimizer
+
+MOST_ROWS = 2**32 - 1
+"""Of a table."""
+
+
+class _Tables(Protocol):
+    @property
+    def optimizer(self) -> FusedOptimizer: ...
+
+
+class RowUpdate:
+    """Lookups whose backward updates the rows that they read.
+
+    Args:
+        tables: whose optimizer is applied: sgd, adagrad, rowwise_adagrad, ema_rowwise_adagrad.
+        kernel: FBGEMM's, that looks up: called with ids, offsets and weights.
+        weights: float32 or float16 ``(rows, dim)`` of each table: views of ``weight_buffer``.
+        weight_buffer: ``(values,)``.
+        states: float32 ``(rows,)`` or ``(rows, dim)`` of each table: views of ``state_buffer``;
+            empty for sgd.
+        state_buffer: ``(values,)``. None: for sgd.
+        lookups: the table each lookup reads; not decreasing.
+        pooled: whether the kernel sums rows.
+    """
+
+    def __init__(
+        self,
+        tables: _Tables,
+        kernel: Any,
+        *,
+        weights: Sequence[Tensor],
+        weight_buffer: Tensor,
+        states: Sequence[Tensor],
+        state_buffer: Tensor | None,
+        lookups: Sequence[int],
+        pooled: bool,
+    ) -> None:
+        _load_operators()
+        self.tables, self.kernel, self.pooled = tables, kernel, pooled
+        self.weight_buffer, self.state_buffer = weight_buffer, state_buffer
+        firsts = [sum(each < table for each in lookups) for table in range(len(weights) + 1)]
+        self.layout = torch.tensor(
+            [
+                (
+                    *weight.shape,
+                    _place(weight, weight_buffer),
+                    _place(states[table], state_buffer) if state_buffer is not None else 0,
+                    firsts[table],
+                    firsts[table + 1],
+                )
+                for table, weight in enumerate(weights)
+            ]
+        ).reshape(len(weights), 6)
+        """int64 ``(tables, 6)``: rows, dim, where its weights and its state begin, its lookups."""
+        # Autograd calls a function's backward only if an input of it requires a gradient.
+        self._anchor = torch.zeros(0, requires_grad=True)
+
+    def __call__(self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """As ``FusedTables.lookup`` or ``FusedTables.gather``."""
+        found: Tensor = _Lookup.apply(  # type: ignore[no-untyped-call]
+            self._anchor, weights, rows, offsets, self
+        )
+        return found
+
+
+class _Lookup(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        anchor: Tensor,
+        weights: Tensor | None,
+        rows: Tensor,
+        offsets: Tensor,
+        update: RowUpdate,
+    ) -> Tensor:
+        ctx.save_for_backward(rows, offsets, weights)
+        ctx.update = update
+        found: Tensor = update.kernel(rows, offsets, per_sample_weights=weights)
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        rows, offsets, weights = ctx.saved_tensors
+        update: RowUpdate = ctx.update
+        optimizer = update.tables.optimizer
+        gradients = gradients.contiguous()
+        if optimizer.max_gradient is not None:
+            gradients = gradients.clamp(-optimizer.max_gradient, optimizer.max_gradient)
+        operators = torch.ops.embershard
+        of_weights = None
+        if ctx.needs_input_grad[1]:
+            of_weights = operators.row_products(
+                update.weight_buffer, update.layout, rows, offsets, gradients
+            )
+        operators.update_rows(
+            update.weight_buffer,
+            update.state_buffer,
+            update.layout,
+            rows,
+            offsets,
+            weights,
+            gradients,
+            update.pooled,
+            optimizer.name.removeprefix("ema_"),
+            optimizer.learning_rate,
+            optimizer.eps,
+        )
+        return gradients.new_zeros(0), of_weights, None, None, None
+
+
+def _place(view: Tensor, buffer: Tensor) -> int:
+    """Where a view begins in its buffer, in values."""
+    return (view.data_ptr() - buffer.data_ptr()) // buffer.element_size()
+
+
+@cache
+def _load_operators() -> None:
+    found = importlib.util.find_spec("embershard.kernels._row_update")
+    if found is None or found.origin is None:
+        raise ImportError(
+            "embershard.kernels._row_update: expected the compiled operators that train tables on "
+            "CPU; `make install` builds them"
+        )
+    torch.ops.load_library(found.origin)
