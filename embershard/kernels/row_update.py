@@ -140,4 +140,4 @@ def _load_operators() -> None:
             "embershard.kernels._row_update: expected the compiled operators that train tables on "
             "CPU; `make install` builds them"
         )
-    torch.ops.load_library(found.origin)
+    torch.ops.load_library(found.origin)  # type: ignore[no-untyped-call]

@@ -28,6 +28,7 @@ from embershard.models import build_model
 from embershard.package.samples import SampleRequest, read_samples, write_samples
 from embershard.package.schema import Schema
 from embershard.package.schema_json import schema_from_json, schema_to_json
+from embershard.package.sealing import sync, sync_tree
 from embershard.package.validation import parse_model
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.held_tables import group_of
@@ -231,12 +232,14 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 def move_checkpoint(partial: Path, path: Path) -> None:
-    """Into place; what was there leaves whole, before and after which a reader finds all or
-    nothing."""
+    """Into place, once all of it is on disk; what was there leaves whole, before and after which a
+    reader finds all or nothing."""
+    sync_tree(partial)
+    old: Path | None = None
     if path.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=REPLACED, dir=path.parent))
         os.rename(path, old)  # Onto an empty folder, which rename(2) replaces.
-        os.rename(partial, path)
+    os.rename(partial, path)
+    sync(path.parent)
+    if old is not None:
         shutil.rmtree(old)
-    else:
-        os.rename(partial, path)

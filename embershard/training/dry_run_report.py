@@ -21,6 +21,7 @@ from embershard.sharding.plan import tables_of
 from embershard.training.config import RunConfig
 from embershard.training.initial_model import small_model
 from embershard.training.rank_memory import RankMemory, rank_memory
+from embershard.training.resuming import RunState
 from embershard.training.run import SAMPLES, steps_of
 from embershard.training.run_folder import begin, folder_of
 from embershard.training.setup import RunSetup, set_up
@@ -83,7 +84,7 @@ def dry_run(
 ) -> DryRun:
     """Check all that a run needs before its first step; arguments and errors are those of
     ``train``."""
-    last = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
+    found = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
     group = None if env is None else env.process_group
     from_rank_0(group, lambda: _check_folder(config), error=ConfigError)
     setup = set_up(config, dataset, env)
@@ -94,7 +95,7 @@ def dry_run(
     return DryRun(
         setup=setup,
         memory=rank_memory(setup, _run_first_batch(setup)),
-        step=last[1].step if last else 0,
+        step=next((state.step for _, state in found if isinstance(state, RunState)), 0),
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -19,7 +18,6 @@ from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
 from embershard.sharding.block_files import read_blocks, read_saved
 from embershard.sharding.block_planners import Block
-from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import (
     PARTIAL,
     REPLACED,
@@ -77,13 +75,19 @@ class LastCheckpoints:
         self._group = None if env is None else env.process_group
         self._writer = AsyncStateWriter(None if env is None else env.checkpoint_group)
         self._partial: Path | None = None
-        self.best_step = 0
-        """That a run needs which resumes from the latest checkpoint. Of use on rank 0."""
+        self._saving_best = 0
 
     @property
     def latest(self) -> Path | None:
         """The latest checkpoint in the folder."""
         return next(reversed(checkpoints_in(self._folder)), None)
+
+    def best_steps(self) -> set[int]:
+        """Steps of the best weights of runs that resume from one of the checkpoints, or from the
+        one that is being written."""
+        return {self._saving_best}.union(
+            state.best_step for path in checkpoints_in(self._folder) if (state := _state_of(path))
+        )
 
     def save(self, contents: Contents, state: RunState) -> None:
         """Copy the state; write the copy while training goes on.
@@ -97,19 +101,18 @@ class LastCheckpoints:
         partial = start_checkpoint(
             path, contents, training=state.model_dump_json(indent=1) + "\n", group=self._group
         )
-        self._partial = partial
+        self._partial, self._saving_best = partial, state.best_step
         blocks = state_blocks(
             self._trained.model, optimizer=self._trained.optimizer, group=self._group
         )
         blocks.append(Block.whole(_rng_key(self._rank), torch.get_rng_state()))
         self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path, state))
 
-    def restore(self, path: Path, state: RunState) -> list[str]:
+    def restore(self, path: Path) -> list[str]:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.
 
         Args:
             path: the checkpoint.
-            state: how far its run is.
 
         Returns:
             What was done to optimizer state of another plan.
@@ -123,12 +126,11 @@ class LastCheckpoints:
             optimizer=self._trained.optimizer,
             group=self._group,
         )
-        self.best_step = state.best_step
         key = _rng_key(self._rank)
-        if key in read_saved(path / STATE):
-            numbers = torch.get_rng_state()
-            read_blocks([Block.whole(key, numbers)], path / STATE)
-            torch.set_rng_state(numbers)
+        numbers = torch.get_rng_state()
+        saved = [Block.whole(key, numbers)] if key in read_saved(path / STATE) else []
+        read_blocks(saved, path / STATE, group=self._group)
+        torch.set_rng_state(numbers)
         return said
 
     def clear(self) -> None:
@@ -161,7 +163,6 @@ class LastCheckpoints:
     def _publish(self, partial: Path, path: Path, state: RunState) -> None:
         if self._rank == 0:
             move_checkpoint(partial, path)
-            self.best_step = state.best_step
             for old in checkpoints_in(self._folder)[: -self._keep]:
                 shutil.rmtree(old)
 
@@ -175,19 +176,18 @@ def settings_of(config: RunConfig) -> str:
     return config.model_dump_json(exclude={"checkpoint": True, "sharding": True})
 
 
-def read_run_state(path: Path, config: RunConfig, group: Any) -> RunState:
+def read_run_state(path: Path, config: RunConfig) -> RunState:
     """How far the run of a checkpoint is.
 
     Args:
         path: the checkpoint.
         config: of the run that goes on from it.
-        group: the ranks, all of which call this. None: this process alone.
 
     Raises:
-        DataError: it does not say so: the same message on every rank.
+        DataError: it does not say so.
         ConfigError: it is of a run with other settings.
     """
-    state = from_rank_0(group, lambda: _read(path / TRAINING), error=DataError)
+    state = _read(path / TRAINING)
     if state.config != settings_of(config):
         raise config.refusal(
             "checkpoint",
@@ -196,6 +196,14 @@ def read_run_state(path: Path, config: RunConfig, group: Any) -> RunState:
             "choose another folder or pass --overwrite",
         )
     return state
+
+
+def _state_of(path: Path) -> RunState | None:
+    """How far the run of a checkpoint is. None: it is damaged, and nobody resumes from it."""
+    try:
+        return _read(path / TRAINING)
+    except DataError:
+        return None
 
 
 def _read(file: Path) -> RunState:

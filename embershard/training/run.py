@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,6 +35,8 @@ from embershard.training.resuming import (
 from embershard.training.run_folder import folder_of
 from embershard.training.scoring import score
 from embershard.training.setup import RunSetup
+
+LOG = logging.getLogger(__name__)
 
 SAMPLES = 8
 
@@ -93,18 +96,33 @@ class Run:
         """Forget what an earlier run left to resume from."""
         from_rank_0(self._group, self._last.clear, error=DataError)
 
-    def resume(self, path: Path, state: RunState) -> None:
-        """Go on from a checkpoint, whose run is as far as ``state`` says.
+    def resume(self, found: Sequence[tuple[Path, RunState | DataError]]) -> None:
+        """Go on from the first of these checkpoints that can be read; of those before it a warning
+        says what is wrong.
+
+        Args:
+            found: checkpoints, latest first, and how far their runs are, or why that is unknown.
 
         Raises:
-            DataError: it cannot be read.
+            DataError: none can be read.
         """
         from_rank_0(self._group, self._last.clear_partial, error=DataError)
-        self._notes = self._last.restore(path, state)
-        self._step, self._seen, self._loss = state.step, state.seen, state.loss
-        self._seen_before = state.seen
-        self._best, self._best_step = state.best, state.best_step
-        self._looks_without_gain = state.looks_without_gain
+        for number, (path, state) in enumerate(found, 1):
+            try:
+                if isinstance(state, DataError):
+                    raise state
+                self._notes = self._last.restore(path)
+            except DataError as error:
+                if number == len(found):
+                    raise
+                if self._rank == 0:
+                    LOG.warning("%s; going on from the one before, %s", error, found[number][0])
+                continue
+            self._step, self._seen, self._loss = state.step, state.seen, state.loss
+            self._seen_before = state.seen
+            self._best, self._best_step = state.best, state.best_step
+            self._looks_without_gain = state.looks_without_gain
+            return
 
     def fit(self) -> None:
         """Train until validation does not get better, or all epochs are done."""
@@ -212,8 +230,8 @@ class Run:
         from_rank_0(self._group, self._delete_old, error=DataError)
 
     def _delete_old(self) -> None:
-        """All but the best, and the one of the checkpoint that a restart would resume from."""
-        needed = {self._best_step, self._last.best_step}
+        """All but the best, and those of the checkpoints that a restart can resume from."""
+        needed = {self._best_step} | self._last.best_steps()
         for other in checkpoints_in(self._folder):
             if int(other.name) not in needed:
                 shutil.rmtree(other)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embershard.data.base import Dataset
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, DataError
 from embershard.sharding import ShardingEnv
 from embershard.sharding.environment import agree, from_rank_0
 from embershard.training.checkpoint import checkpoints_in
@@ -30,16 +30,17 @@ def begin(
     resume: bool,
     env: ShardingEnv | None,
     job: str | None,
-) -> tuple[Path, RunState] | None:
-    """Compare the ranks, and find the checkpoint to go on from; see ``train``.
+) -> list[tuple[Path, RunState | DataError]]:
+    """Compare the ranks, and find the checkpoints to go on from; see ``train``.
 
     Returns:
-        The checkpoint, and how far its run is. None: the run begins anew.
+        The checkpoints, latest first, and how far their runs are, or why that cannot be read; at
+        least one can. Empty: the run begins anew.
 
     Raises:
         ConfigError: ranks of other settings or data, a plan that cannot be read, or checkpoints
             that are not this run's: the same message on every rank.
-        DataError: a checkpoint that cannot be read, likewise.
+        DataError: checkpoints of which none can be read, likewise.
     """
     group = None if env is None else env.process_group
     if group is None:
@@ -53,12 +54,15 @@ def begin(
             error=ConfigError,
         )
 
-    last = from_rank_0(
+    found = from_rank_0(
         group,
-        lambda: _last_in_folder(config, overwrite=overwrite, resume=resume, job=job),
+        lambda: _states_in_folder(config, overwrite=overwrite, resume=resume, job=job),
         error=ConfigError,
     )
-    return None if last is None else (last, read_run_state(last, config, group))
+    errors = [state for _, state in found if isinstance(state, DataError)]
+    if errors and len(errors) == len(found):
+        raise errors[0]
+    return found
 
 
 def keep_job(config: RunConfig, job: str) -> None:
@@ -79,16 +83,16 @@ def _lines(config: RunConfig, dataset: Dataset) -> list[str]:
     return keys + [f"{len(each.labels)} {name} examples" for name, each in splits.items()]
 
 
-def _last_in_folder(
+def _states_in_folder(
     config: RunConfig, *, overwrite: bool, resume: bool, job: str | None
-) -> Path | None:
-    """The checkpoint to resume from. An earlier run's are not ours to delete."""
+) -> list[tuple[Path, RunState | DataError]]:
+    """The checkpoints to resume from. An earlier run's are not ours to delete."""
     folder = folder_of(config)
     own = folder / JOB
     is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job
     latest = checkpoints_in(folder / LAST)
     if latest and (resume or is_own):
-        return latest[-1]
+        return [(path, _state_or_error(path, config)) for path in reversed(latest)]
     earlier = [*checkpoints_in(folder), *latest]
     if earlier and not overwrite and not is_own:
         steps = ", ".join(str(path.relative_to(folder)) for path in earlier)
@@ -98,4 +102,11 @@ def _last_in_folder(
             problem=f"{folder} holds checkpoints of an earlier run ({steps}); "
             "choose another folder or pass --overwrite",
         )
-    return None
+    return []
+
+
+def _state_or_error(path: Path, config: RunConfig) -> RunState | DataError:
+    try:
+        return read_run_state(path, config)
+    except DataError as error:
+        return error

@@ -39,7 +39,8 @@ def train(
         dataset: what to train on.
         overwrite: whether the checkpoints of an earlier run in the same folder may go. They do
             once this run has one of its own.
-        resume: whether to go on from the last checkpoint in the folder, if there is one.
+        resume: whether to go on from the last checkpoint in the folder, if there is one; from the
+            one before if the last is damaged, of which a warning is logged.
         env: the ranks that train together; every one of them calls this. None: this process alone.
         job: names what started the ranks. ``<folder>/.job`` keeps it; if it stands there already,
             the folder's checkpoints are this job's, to resume from and to replace. None: no job.
@@ -53,7 +54,7 @@ def train(
         DataError: a checkpoint that cannot be resumed from.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.
     """
-    last = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
+    found = begin(config, dataset, overwrite=overwrite, resume=resume, env=env, job=job)
     group = None if env is None else env.process_group
     lock = FolderLock(config)
     run: Run | None = None
@@ -66,8 +67,8 @@ def train(
             if setup.planner is not None and planned is not None:
                 planned(setup.planner.report)
             run = Run(setup, progress)
-            if last is not None:
-                run.resume(*last)
+            if found:
+                run.resume(found)
             else:
                 run.clear()
             if job is not None:  # Only now: what the folder holds is of this run.

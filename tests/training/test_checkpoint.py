@@ -1,8 +1,10 @@
 """Checkpoints come back as they were, whole or not at all, and damaged ones are refused."""
 
 import json
+import os
 import shutil
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,6 +245,32 @@ def test_a_damaged_checkpoint_is_refused_with_its_file(damage, message, saved):
     damage(path)
     with pytest.raises(DataError, match=message):
         load_checkpoint(path)
+
+
+def test_a_checkpoint_takes_its_name_once_all_of_it_is_on_disk(saved, monkeypatch):
+    path, module = saved
+    on_disk, renamed = [], []
+    fsync, rename = os.fsync, os.rename
+
+    def recorded_fsync(file):
+        number = file if isinstance(file, int) else file.fileno()
+        on_disk.append(Path(os.readlink(f"/proc/self/fd/{number}")))
+        fsync(file)
+
+    def recorded_rename(old, new):
+        if new == path:
+            written = {old, *old.rglob("*")}
+            assert written <= set(on_disk)
+            renamed.append(len(on_disk))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "rename", recorded_rename)
+    samples = sample_requests(DATA.valid, 1)
+    save_checkpoint(path, module, model=model(fused=True), schema=DATA.schema, samples=samples,
+        metrics={})  # fmt: skip
+    assert len(renamed) == 1
+    assert path.parent in on_disk[renamed[0] :]
 
 
 def test_a_schema_with_vocabularies_comes_back(saved, tmp_path):

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from embershard.data import to_rows
-from embershard.errors import ConfigError
+from embershard.errors import ConfigError, DataError
 from embershard.models import build_model
 from embershard.training import (
     RunConfig,
+    dry_run,
     evaluate_logits,
     load_checkpoint,
     read_config,
@@ -350,6 +351,50 @@ def test_an_interrupted_run_says_what_to_resume_from(tmp_path):
     with pytest.raises(KeyboardInterrupt) as ended:
         train(run.model_copy(update={"checkpoint": every}), DATA, progress=interrupt)
     assert str(ended.value) == f"interrupted; --resume continues from {tmp_path}/last/8"
+
+
+def damage_weights(checkpoint):
+    file = next(checkpoint.glob("state/*.distcp"))
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def damage_progress(checkpoint):
+    (checkpoint / "training.json").write_text("{")
+
+
+def stopped_after_step_9(folder):
+    """Its settings; checkpoints to resume from are those of steps 4 and 8."""
+    run = config(folder)
+    every = run.checkpoint.model_copy(update={"last_every_steps": 4})
+    run = run.model_copy(update={"checkpoint": every})
+
+    def interrupt(now):
+        if now.step == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, DATA, progress=interrupt)
+    return run
+
+
+@pytest.mark.parametrize("damage", [damage_weights, damage_progress])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, tmp_path, caplog):
+    run = stopped_after_step_9(tmp_path / "run")
+    last = tmp_path / "run" / "last"
+    damage(last / "8")
+    dry = dry_run(run, DATA, resume=True)
+    assert dry.step == (8 if damage is damage_weights else 4)  # Which reads no weights.
+    resumed = train(run, DATA, resume=True)
+    assert re.search(rf"last/8/.*; going on from the one before, {last}/4$", caplog.text, re.M)
+    assert same(weights_of(resumed), weights_of(train(config(tmp_path / "whole"), DATA)))
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_says_so(tmp_path):
+    run = stopped_after_step_9(tmp_path)
+    damage_weights(tmp_path / "last" / "8")
+    damage_progress(tmp_path / "last" / "4")
+    with pytest.raises(DataError, match=r"last/4/training.json"):
+        train(run, DATA, resume=True)
 
 
 def test_progress_tells_speed_loss_and_what_is_left(tmp_path):
