@@ -21,5 +21,8 @@ def measure(bench: Bench) -> None:
         bench.compare(
             f"*small*, examples: {examples}, 64 in flight, one package, ModelInfer, packed",
             inferring(servers, examples),
-            [Ratio(row, "requests_per_cpu_second", OURS, THEIRS, bound=Bound(1.0))],
+            [
+                Ratio(row, "requests_per_cpu_second", OURS, THEIRS, bound=Bound(1.0)),
+                Ratio(f"{row}_backend", "requests_per_cpu_second", THEIRS),
+            ],
         )
