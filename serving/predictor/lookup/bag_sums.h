@@ -5,12 +5,12 @@
 // Values are added in the order of the list, rounded after each; with weights,
 // sum = weight * value + sum is rounded once.
 //
-// Unweighted int8 and int4 rows are added 32 at a time, from the front of the list. If all scales
-// of such a group are multiples of one power of two by less than 2^15, the sum of scale * code is a
-// whole number of units, which is exact in whatever order it is made. It is rounded to float32;
-// then unit * sum + the biases' sum is rounded once. Of biases eight sums are made in float32, each
-// of every eighth row; then sums i and i + 4 are added, i and i + 2, and these two. Groups' sums
-// are added in order.
+// Unweighted int8 and int4 rows of a list of 8 or more are added 32 at a time, from its front. If
+// all scales of such a group are multiples of one power of two by less than 2^15, the sum of scale
+// * code is a whole number of units, which is exact in whatever order it is made. It is rounded to
+// float32; then unit * sum + the biases' sum is rounded once. Of biases eight sums are made in
+// float32, each of every eighth row; then sums i and i + 4 are added, i and i + 2, and these two.
+// Groups' sums are added in order.
 //
 // A group's unit puts its largest finite scale below 2^15, but is 2^-24 at least: the scales that
 // are multiples of it are those down to a sixteenth of it at least. Rows with other scales,
@@ -41,6 +41,7 @@ struct BagSumsCall {
   const int64_t* offsets = nullptr;  // [bags + 1]
   const float* weights = nullptr;    // One for each row, or null: unweighted.
   size_t bags = 0;
+  size_t later_bags = 0;  // Behind them in `offsets`: their rows may be asked for already.
 
   // Offsets of the whole lists, whose lengths divide the sums: a mean. Null: plain sums.
   const int64_t* mean_offsets = nullptr;  // [bags + 1]

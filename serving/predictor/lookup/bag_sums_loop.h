@@ -75,7 +75,7 @@ void SumBlock(const BagSumsCall& call, size_t first, size_t n_of_tail) {
   const size_t bags = call.bags;
   const size_t stride = call.stride;
   const int64_t ahead_rows = call.rows_ahead;  // They cross from bag to bag.
-  const int64_t prefetched = first == 0 ? offsets[bags] - ahead_rows : INT64_MIN;
+  const int64_t prefetched = first == 0 ? offsets[bags + call.later_bags] - ahead_rows : INT64_MIN;
   const std::byte* const block = table + ColumnByte(kWeights, call.first_column + first);
 
   float* sums = call.sums + first;

@@ -6,9 +6,11 @@
 namespace embershard {
 namespace {
 
-// A piece's part of the pooled matrix fits the second cache together with its neighbours'. Those
-// of a sequence have no neighbours.
-constexpr size_t kPieceBags = 32;
+// A part's pieces of so many bags follow one another: a small table stays in the second cache.
+constexpr size_t kPartBags = 512;
+
+// Of a piece: replicas take turns, and sequences have an id a bag.
+constexpr size_t kPieceBagsOfReplicas = 32;
 constexpr size_t kPieceBagsOfSequence = 256;
 
 // Most ids of a piece of several bags: long lists leave work for other threads.
@@ -69,12 +71,9 @@ void BatchCut::Cut(std::span<const LookupPart> parts, std::span<const JaggedRows
   }
   for (size_t matrix = 0; matrix < order_.size(); ++matrix) {
     const size_t bags = matrices[matrix].bags;
-    const size_t step = matrix < kFirstSequence ? kPieceBags : kPieceBagsOfSequence;
-    for (size_t begin = 0; begin < bags; begin += step) {
-      const size_t end = std::min(begin + step, bags);
-      for (const size_t i : order_[matrix]) {
-        CutPart(i, parts[i], lists[parts[i].lists], begin, end);
-      }
+    for (size_t begin = 0; begin < bags; begin += kPartBags) {
+      const size_t end = std::min(begin + kPartBags, bags);
+      for (const size_t i : order_[matrix]) CutPart(i, parts[i], lists[parts[i].lists], begin, end);
     }
   }
   PlaceReplicas(parts);
@@ -89,12 +88,14 @@ uint64_t BatchCut::bytes() const {
 
 void BatchCut::CutPart(size_t index, const LookupPart& part, const JaggedRows& lists,
                        size_t bag_begin, size_t bag_end) {
+  const size_t most = part.sequence             ? kPieceBagsOfSequence
+                      : part.devices.size() > 1 ? kPieceBagsOfReplicas
+                                                : kPartBags;
   while (bag_begin < bag_end) {
-    size_t end = bag_end;
+    size_t end = std::min(bag_begin + most, bag_end);
     if (lists.offsets[end] - lists.offsets[bag_begin] > kPieceIds) {
-      const int64_t* behind =
-          std::upper_bound(lists.offsets + bag_begin + 1, lists.offsets + bag_end,
-                           lists.offsets[bag_begin] + kPieceIds);
+      const int64_t* behind = std::upper_bound(lists.offsets + bag_begin + 1, lists.offsets + end,
+                                               lists.offsets[bag_begin] + kPieceIds);
       end = std::max(bag_begin + 1, static_cast<size_t>(behind - lists.offsets) - 1);
     }
     const int64_t ids = lists.offsets[end] - lists.offsets[bag_begin];

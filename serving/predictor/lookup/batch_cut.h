@@ -1,7 +1,7 @@
 // Which device does which piece of a batch's lookups. Rules only: no thread, no clock.
 //
-// A piece is some bags of one part (lookup_part.h). Pieces lie in the order of bags, so that
-// neighbouring rows of the matrices are written at about the same time. A piece that
+// A piece is some bags of one part (lookup_part.h). Pieces lie in the order of parts, those of some
+// hundred bags at a time, so that rows of a small table are read again from the cache. A piece that
 // replicas could do goes to the one with the fewest bytes to read so far, once the pieces that
 // have no choice are placed.
 

@@ -34,14 +34,16 @@ class ExactSums {
         bytes_(ColumnByte(C::kWeights, call.first_column + call.columns) - begin_byte_),
         begin_(call.offsets[0]),
         end_(call.offsets[call.bags]),
+        fetch_end_(call.offsets[call.bags + call.later_bags]),
         fetched_(begin_),
         read_(begin_) {}
 
   void Sum() {
     Fetch(begin_ + kRowsAhead);
-    if (end_ > begin_) SetExponent(ScaleOf(at_[0]) >> 10);
+    SetExponent(ScaleOf(at_[0]) >> 10);
     for (size_t bag = 0; bag < call_.bags; ++bag) {
       float* const to = call_.sums + bag * call_.stride;
+      FetchSums(bag + kBagsAhead);
       int64_t begin = call_.offsets[bag];
       const int64_t bag_end = call_.offsets[bag + 1];
       bool first = true;
@@ -58,7 +60,8 @@ class ExactSums {
   }
 
  private:
-  static constexpr int64_t kRowsAhead = 2 * kGroupRows;
+  static constexpr int64_t kRowsAhead = kGroupRows + 2 * kHeaderRows;
+  static constexpr size_t kBagsAhead = 2;
   static constexpr int64_t kRoom = 16 * kGroupRows;
 
   // Rows of a group whose scales are multiples of `unit`, and what is added to their sum.
@@ -103,8 +106,16 @@ class ExactSums {
     *at = codes;
   }
 
+  // Memory that sums will be written to: else writing waits for it.
+  void FetchSums(size_t bag) const {
+    if (bag >= call_.bags) return;
+    const float* const sums = call_.sums + bag * call_.stride;
+    constexpr size_t kLineColumns = kLineBytes / sizeof(float);
+    for (size_t i = 0; i < call_.columns; i += kLineColumns) __builtin_prefetch(sums + i, 1);
+  }
+
   void Fetch(int64_t to) {
-    to = Smaller(to, end_);
+    to = Smaller(to, fetch_end_);
     const std::byte* const codes = call_.table + begin_byte_;
     for (; fetched_ < to; ++fetched_) {
       FetchRow(codes + static_cast<size_t>(call_.rows[fetched_]) * call_.row_bytes, bytes_,
@@ -116,7 +127,7 @@ class ExactSums {
     to = Smaller(to, end_);
     if (read_ >= to) return;
     Fetch(to + kHeaderRows);
-    if (fetched_ == end_) {  // Headers are read behind the last row too.
+    if (fetched_ == fetch_end_) {  // Headers are read behind the last row too.
       const std::byte** const behind = at_ + (fetched_ - begin_);
       for (int64_t i = 0; i < kHeaderRows; ++i) behind[i] = behind[-1];
     }
@@ -230,7 +241,7 @@ class ExactSums {
   void SumBlocks(const Group& group, size_t column, bool first, float* to) {
     const size_t n = kTail ? call_.columns - column : C::kColumns;
     typename C::Sums sums[kBlocks];
-    const auto left = static_cast<size_t>(Smaller(end_, begin_ + kRoom) - fetched_);
+    const auto left = static_cast<size_t>(Smaller(fetch_end_, begin_ + kRoom) - fetched_);
     if (column == 0 && left >= group.size) {
       const std::byte* const codes = call_.table + begin_byte_;
       const int64_t* const rows = call_.rows + fetched_;
@@ -271,6 +282,7 @@ class ExactSums {
   // in `multipliers_` and `biases_`, a NaN for a row whose scale does not fit.
   int64_t begin_;
   const int64_t end_;
+  const int64_t fetch_end_;
   int64_t fetched_;
   int64_t read_;
   const std::byte* at_[kRoom + kHeaderRows];
@@ -278,18 +290,35 @@ class ExactSums {
   float biases_[kRoom + kHeaderRows];
 };
 
-// `sum_plainly` does weighted bags, and those of one row at most: there both give the same bits.
 template <class C>
-void SumExactly(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)) {
-  bool single = call.offsets[call.bags] - call.offsets[0] <= static_cast<int64_t>(call.bags);
-  for (size_t bag = 0; single && bag < call.bags; ++bag) {
-    single = call.offsets[bag + 1] - call.offsets[bag] <= 1;
-  }
-  if (single || call.weights != nullptr) return sum_plainly(call);
+void SumGroups(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)) {
   const size_t bytes = ColumnByte(C::kWeights, call.columns) - ColumnByte(C::kWeights, 0);
   if (bytes <= kLineBytes) return ExactSums<C, 2>(call, sum_plainly).Sum();
   if (bytes <= 2 * kLineBytes) return ExactSums<C, 3>(call, sum_plainly).Sum();
-  return ExactSums<C, 0>(call, sum_plainly).Sum();
+  ExactSums<C, 0>(call, sum_plainly).Sum();
+}
+
+// `sum_plainly` does weighted bags, and those of few rows.
+template <class C>
+void SumExactly(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&)) {
+  if (call.weights != nullptr) return sum_plainly(call);
+  const auto few = [&call](size_t bag) {
+    return call.offsets[bag + 1] - call.offsets[bag] < kExactRows;
+  };
+  for (size_t begin = 0, end = 0; begin < call.bags; begin = end) {
+    while (end < call.bags && few(end) == few(begin)) ++end;
+    BagSumsCall run = call;
+    run.offsets += begin;
+    run.bags = end - begin;
+    run.later_bags += call.bags - end;
+    if (call.mean_offsets != nullptr) run.mean_offsets += begin;
+    run.sums += begin * call.stride;
+    if (few(begin)) {
+      sum_plainly(run);
+    } else {
+      SumGroups<C>(run, sum_plainly);
+    }
+  }
 }
 
 }  // namespace

@@ -12,8 +12,10 @@ namespace embershard {
 
 constexpr uint32_t kInfiniteHalf = 0x7C00;
 
-// Rows whose codes are summed as whole numbers.
+// Rows whose codes are summed as whole numbers, of bags of so many at least: fewer are not worth
+// it.
 constexpr int64_t kGroupRows = 32;
+constexpr int64_t kExactRows = 8;
 
 // Scales of a group are multiples of a power of two by less than 2^(11 + kShiftMax) = 2^15.
 constexpr uint32_t kShiftMax = 4;

@@ -13,20 +13,22 @@ struct RowsSeen {
   bool out_of_range = false;  // Neither kZeroRow nor one of the table.
 };
 
-// Sign bits gathered without a branch: a loop that compilers turn into vectors.
-RowsSeen Look(const int64_t* begin, const int64_t* end, const LookupPart& part) {
-  const auto last = static_cast<uint64_t>(part.table_rows - 1);
-  const auto part_begin = static_cast<uint64_t>(part.row_begin);
-  const auto part_last = static_cast<uint64_t>(part.row_end - 1);
-  uint64_t others = 0;
-  uint64_t out_of_range = 0;
-  for (const int64_t* row = begin; row != end; ++row) {
-    const auto bits = static_cast<uint64_t>(*row);
-    others |= (bits - part_begin) | (part_last - bits);
-    out_of_range |= (bits + 1) | (last - bits);
+// Whether a row is not in begin .. end - 1. Sign bits gathered without a branch: a loop that
+// compilers turn into vectors.
+bool AnyOutside(std::span<const int64_t> rows, int64_t begin, int64_t end) {
+  const auto first = static_cast<uint64_t>(begin);
+  const auto last = static_cast<uint64_t>(end - 1);
+  uint64_t outside = 0;
+  for (const int64_t row : rows) {
+    const auto bits = static_cast<uint64_t>(row);
+    outside |= (bits - first) | (last - bits);
   }
-  constexpr uint64_t kSign = uint64_t{1} << 63;
-  return {(others & kSign) != 0, (out_of_range & kSign) != 0};
+  return (outside >> 63) != 0;
+}
+
+RowsSeen Look(std::span<const int64_t> rows, const LookupPart& part) {
+  if (!AnyOutside(rows, part.row_begin, part.row_end)) return {};
+  return {.others = true, .out_of_range = AnyOutside(rows, kZeroRow, part.table_rows)};
 }
 
 Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* end) {
@@ -96,7 +98,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
   const LookupMatrix& out = batch.matrices[part.matrix];
   const int64_t* const begin = lists.rows + lists.offsets[piece.bag_begin];
   const int64_t* const end = lists.rows + lists.offsets[piece.bag_end];
-  const RowsSeen seen = Look(begin, end, part);
+  const RowsSeen seen = Look({begin, end}, part);
   // Ids were checked when they became rows: a row that is out of range here is our bug, but
   // must not read foreign memory.
   if (seen.out_of_range) return OutOfRange(part, begin, end);

@@ -85,6 +85,21 @@ TEST(BatchCut, TasksAreThePiecesInOrder) {
   EXPECT_GT(share.tasks.size(), 4U);  // 0.9 MB are worth more than one turn.
 }
 
+TEST(BatchCut, PiecesOf512BagsOfAPartFollowOneAnother) {
+  const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0})};
+  BatchCut cut(parts, 1);
+  const Lists lists(600, 1);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 600));
+  std::vector<std::pair<uint32_t, uint32_t>> runs;  // Part and first bag.
+  for (const LookupPiece& piece : cut.shares()[0].pieces) {
+    if (runs.empty() || runs.back().first != piece.part) {
+      runs.emplace_back(piece.part, piece.bag_begin);
+    }
+  }
+  const std::vector<std::pair<uint32_t, uint32_t>> expected = {{0, 0}, {1, 0}, {0, 512}, {1, 512}};
+  EXPECT_EQ(runs, expected);
+}
+
 TEST(BatchCut, ASmallBatchIsOneTask) {
   const std::vector<LookupPart> parts = {PartOf(0, {0}), PartOf(0, {0}), PartOf(0, {0})};
   BatchCut cut(parts, 1);
@@ -120,12 +135,12 @@ TEST(BatchCut, TheDeviceOfTheFirstRowsAddsTheOthers) {
   parts[2].row_begin = 30;
   parts[2].row_end = 60;
   BatchCut cut(parts, 2);
-  const Lists lists(40, 1);
-  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 40));
+  const Lists lists(600, 1);
+  cut.Cut(parts, std::vector{lists.view()}, Matrices(0, 600));
   EXPECT_TRUE(cut.shares()[0].adds.empty());
-  ASSERT_EQ(cut.shares()[1].adds.size(), 2U);  // Bags 0 .. 32 and 32 .. 40.
+  ASSERT_EQ(cut.shares()[1].adds.size(), 2U);  // Bags 0 .. 512 and 512 .. 600.
   for (const LookupPiece& piece : cut.shares()[1].adds) EXPECT_EQ(piece.part, 1U);
-  EXPECT_EQ(cut.further_size(), 2U * 40 * 4);
+  EXPECT_EQ(cut.further_size(), 2U * 600 * 4);
   EXPECT_NE(cut.further_begin(0), cut.further_begin(2));
 }
 
