@@ -37,7 +37,8 @@ def place(
     if strategy == AUTO:
         sparse = [each for each in inputs if isinstance(each, SparseInputSpec)]
         load = load_of(tables, sparse, samples, source="the samples")
-        return plan_package(tables, fleet, load, default_machine(), name=NAME)
+        machine = default_machine(fleet.kind, fleet.memory_bytes or 0)
+        return plan_package(tables, fleet, load, machine, name=NAME)
     shards = tuple(STRATEGIES[strategy](tables, fleet.devices))
     plan = Plan(format_version=FORMAT_VERSION, name=NAME, devices=fleet.devices, shards=shards)
     check_memory(plan, tables, fleet)

@@ -178,7 +178,7 @@ def _compare_run(given: argparse.Namespace) -> None:
         )
     _refuse_compared(given, (*NOT_COMPARED, "name", "samples", "requests"))
     _check_folder("--recalibrate", given.recalibrate)
-    machine, warnings = _machine(given, "cpu")
+    machine, warnings = _machine(given, None)
     _warn(warnings)
     print(compare_run(given, machine), end="")
 
@@ -188,7 +188,7 @@ def _compare(given: argparse.Namespace, package: Package) -> None:
 
     _refuse_compared(given, NOT_COMPARED)
     _check_folder("--recalibrate", given.recalibrate)
-    machine, warnings = _machine(given, "cpu")
+    machine, warnings = _machine(given, None)
     _warn(warnings)
     print(compare(given, package, _load(given, package), machine), end="")
 
@@ -198,17 +198,19 @@ def _check_folder(option: str, file: Path | None) -> None:
         raise InputError(f"{option}: expected a file in a folder, got {file}")
 
 
-def _machine(given: argparse.Namespace, kind: str) -> tuple[Machine, list[str]]:
-    """The costs, and what makes them doubtful for devices of that kind."""
+def _machine(given: argparse.Namespace, fleet: Fleet | None) -> tuple[Machine, list[str]]:
+    """The costs, and what makes them doubtful. No fleet: of processors."""
     from embershard.planner import read_machine
     from embershard.planner.default_machine import default_machine
 
-    if given.machine is None:
-        gpu = "costs of lookups are those of a processor: --machine names those of GPUs"
-        return default_machine(), [gpu] if kind == "cuda" else []
-    machine = read_machine(given.machine)
-    found = machine.mismatch()
-    return machine, [] if found is None else [f"{given.machine}: {found}"]
+    if given.machine is not None:
+        machine = read_machine(given.machine)
+        found = machine.mismatch()
+        return machine, [] if found is None else [f"{given.machine}: {found}"]
+    if fleet is None or fleet.kind == "cpu":
+        return default_machine(), []
+    machine = default_machine(fleet.kind, fleet.memory_bytes or 0)
+    return machine, [f"{machine.mismatch()}: --machine names measured ones"]
 
 
 def _warn(warnings: Sequence[str]) -> None:
@@ -223,7 +225,7 @@ def _explained(
     from embershard.planner import explained_plan, parse_constraints
 
     _check_folder("--report", given.report)
-    machine, warnings = _machine(given, fleet.kind)
+    machine, warnings = _machine(given, fleet)
     _warn(warnings)
     load = _load(given, package)
     found: ExplainedPlan = explained_plan(

@@ -1,4 +1,5 @@
-"""The calibrations that ship with embershard, each measured by ``embershard calibrate``."""
+"""The costs that ship with embershard: of processors as ``embershard calibrate`` measured them, of
+GPUs as published."""
 
 from __future__ import annotations
 
@@ -6,17 +7,21 @@ from functools import cache
 from pathlib import Path
 
 from embershard.planner.machine import Machine, processor_name, read_machine
+from embershard.planner.published_gpus import gpu_for, gpu_machine
 
 SHIPPED = {"Intel": "xeon_amx", "": "epyc_zen4"}
-"""Files of processors whose name begins so.
-
-xeon_amx    2 cores of an Intel Xeon with AMX (Granite Rapids), November 2026, an idle machine
-epyc_zen4   2 cores of an AMD EPYC of the Zen 4 generation, which has no costs of a rank's own batch
-"""
+"""Files of processors whose name begins so; each says where its figures are from."""
 
 
-def default_machine() -> Machine:
-    """Of the processors that are most like this one."""
+def default_machine(kind: str = "cpu", memory_bytes: float = 0) -> Machine:
+    """Of the processors that are most like this one, or of the smallest GPU with enough memory.
+
+    Args:
+        kind: "cpu" or "cuda".
+        memory_bytes: of a GPU.
+    """
+    if kind == "cuda":
+        return gpu_machine(gpu_for(memory_bytes).name)
     name = processor_name()
     return shipped_machine(next(file for begin, file in SHIPPED.items() if name.startswith(begin)))
 

@@ -127,8 +127,16 @@ class Machine(Part):
     fit_error: Seconds = 0.0
     """Mean relative difference between a measured operation and what these costs say of it."""
 
+    measured: bool = True
+    """False: of figures that others published."""
+
+    sources: dict[str, str] = {}
+    """Of figures that were not measured by ``calibrate`` on this processor: where each is from."""
+
     def mismatch(self) -> str | None:
-        """Whose costs these are, if they are not of this processor; otherwise None."""
+        """Whose costs these are, if they were not measured on this processor; otherwise None."""
+        if not self.measured:
+            return f"costs of {self.processor!r} are published figures, nothing is measured"
         here = processor_name()
         if self.processor == here:
             return None

@@ -12,11 +12,13 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.planner.default_machine import default_machine
 from embershard.planner.machine import Machine
+from embershard.planner.published_gpus import GPUS
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 
 __all__ = ["Device", "ParameterConstraints", "Topology"]
 
 GIB = 1 << 30
+COMPUTE_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,14 @@ class Topology:
 
     Args:
         world_size: number of ranks.
-        compute_device: "cpu".
+        compute_device: "cpu" or "cuda".
         ddr_cap: bytes of memory for the tables of one rank. None: 128 GiB divided by the ranks of
             a host.
         local_world_size: ranks of a host. None: all on one host.
-        devices: of each rank, if they differ; in place of ``ddr_cap``.
-        machine: costs. None: those that ship for this kind of processor.
+        devices: of each rank, if they differ; in place of ``ddr_cap`` and ``hbm_cap``.
+        machine: costs. None: those that ship for this kind of processor, or for the smallest GPU
+            with so much memory.
+        hbm_cap: of "cuda", in place of ``ddr_cap``. None: 80 GB.
 
     Raises:
         InputError: no rank, no memory, a speed that is not positive, or an unknown device.
@@ -55,21 +59,31 @@ class Topology:
         *,
         devices: Sequence[Device] | None = None,
         machine: Machine | None = None,
+        hbm_cap: int | None = None,
     ) -> None:
         if world_size < 1:
             raise InputError(f"topology: world_size: expected at least 1, got {world_size}")
-        if compute_device != "cpu":
-            raise InputError(f"topology: compute_device: expected cpu, got {compute_device!r}")
+        if compute_device not in COMPUTE_DEVICES:
+            raise InputError(
+                f"topology: compute_device: expected {' or '.join(COMPUTE_DEVICES)}, "
+                f"got {compute_device!r}"
+            )
+        own, other = ("ddr_cap", "hbm_cap") if compute_device == "cpu" else ("hbm_cap", "ddr_cap")
+        caps = {"ddr_cap": ddr_cap, "hbm_cap": hbm_cap}
+        if caps[other] is not None:
+            raise InputError(f"topology: {compute_device}: expected {own}, got {other}")
         local = world_size if local_world_size is None else local_world_size
         if local < 1 or world_size % local:
             raise InputError(
                 f"topology: local_world_size: expected a divisor of {world_size}, got {local}"
             )
         if devices is None:
-            cap = 128 * GIB // local if ddr_cap is None else ddr_cap
+            default = 128 * GIB // local if compute_device == "cpu" else GPUS[0].memory_bytes
+            given = caps[own]
+            cap = default if given is None else given
             devices = [Device(memory_bytes=cap)] * world_size
-        elif ddr_cap is not None:
-            raise InputError("topology: expected ddr_cap or devices, got both")
+        elif caps[own] is not None:
+            raise InputError(f"topology: expected {own} or devices, got both")
         if len(devices) != world_size:
             raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
         for rank, device in enumerate(devices):
@@ -89,12 +103,15 @@ class Topology:
     @cached_property
     def machine(self) -> Machine:
         """Costs of its processors."""
-        return self._machine or default_machine()
+        largest = max(each.memory_bytes for each in self.devices)
+        return self._machine or default_machine(self.compute_device, largest)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes its costs doubtful: a calibration of a processor other than this one."""
-        found = None if self._machine is None else self._machine.mismatch()
+        """What makes its costs doubtful: a calibration of a processor other than this one, or
+        published figures."""
+        ships = self._machine is None and self.compute_device == "cpu"
+        found = None if ships else self.machine.mismatch()
         return () if found is None else (f"machine: {found}",)
 
     @property

@@ -41,9 +41,11 @@ def test_plan_adds_a_plan_that_inspect_shows(own, capsys):
 
 def test_plan_warns_of_devices_that_no_server_has(own, capsys):
     assert main(["plan", str(own), "--devices", "2xcuda:80GB", "--name", "gpus"]) == 0
-    assert capsys.readouterr().err == (
-        "embershard plan: warning: costs of lookups are those of a processor: --machine names "
-        "those of GPUs\n"
+    printed = capsys.readouterr()
+    assert "warning: costs of 'NVIDIA H100 SXM' are published figures" in printed.out
+    assert printed.err == (
+        "embershard plan: warning: costs of 'NVIDIA H100 SXM' are published figures, nothing is "
+        "measured: --machine names measured ones\n"
         "embershard plan: warning: plan gpus is for cuda:0: servers of this version have cpu "
         "devices only, and refuse it\n"
     )

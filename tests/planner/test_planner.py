@@ -179,7 +179,12 @@ def test_a_rank_with_more_memory_takes_the_table_that_fits_no_other():
     [
         ({"world_size": 0}, "world_size: expected at least 1, got 0"),
         ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected bytes, got 0"),
-        ({"world_size": 2, "compute_device": "tpu"}, "compute_device: expected cpu, got 'tpu'"),
+        ({"world_size": 2, "compute_device": "tpu"}, "expected cpu or cuda, got 'tpu'"),
+        ({"world_size": 2, "hbm_cap": 1 << 30}, "cpu: expected ddr_cap, got hbm_cap"),
+        (
+            {"world_size": 2, "compute_device": "cuda", "ddr_cap": 1 << 30},
+            "cuda: expected hbm_cap, got ddr_cap",
+        ),
         ({"world_size": 4, "local_world_size": 3}, "local_world_size: expected a divisor of 4"),
         (
             {"world_size": 1, "devices": [Device(memory_bytes=1, speed=-1)]},
