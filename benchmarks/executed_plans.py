@@ -1,10 +1,12 @@
 """``python -m benchmarks.executed_plans --peers .venv-peers``: our plans and TorchRec's, executed.
 
 The sparse part of random models trains under ``torchrun`` over gloo, by both plans in turn in the
-same processes, and by ours a second time: its ratio to itself is the error of the measurement. CPU
-seconds are those of a rank's process; the bound is the least mean of the ranks of any plan, which
-is what equal ranks would need. ``estimate`` is the busiest rank's step by our costs over what was
-measured, and its mean absolute error that of all models.
+same processes. Where the pages of a table lie changes the CPU time of a plan by as much as plans
+differ: tables are allocated anew for each copy, and what counts is the mean of all copies. CPU
+seconds are those of a rank's process, sockets included, and those of the thread that trains. The
+bound is the least mean of the ranks of any plan, which is what equal ranks would need. ``halves``
+is the ratio of the copies of odd and of even number of our plan: the error of the measurement.
+``estimate`` is the busiest rank's step by our costs over what was measured.
 """
 
 from __future__ import annotations
@@ -17,14 +19,19 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from benchmarks.planner import torchrec
 from benchmarks.planner_tables import DrawnTable, SkewedTable, skewed_model
-from benchmarks.workers.executed_plans import BATCH_SIZE, FUSED_PARAMS, sparse_part
+from benchmarks.workers.executed_plans import (
+    BATCH_SIZE,
+    CLOCKS,
+    FUSED_PARAMS,
+    Copy,
+    sparse_part,
+)
 from embershard.package.rectangles import Shard
 from embershard.planner import (
     EmbeddingShardingPlanner,
@@ -41,7 +48,7 @@ from embershard.sharding import (
     ShardingPlan,
 )
 
-PATH, AGAIN = "collection", "embershard, again"
+PATH = "collection"
 SAMPLED = 1 << 20
 """Lookups of a table that our planner's access counts stand for."""
 
@@ -81,24 +88,49 @@ def their_plan(tables: Sequence[SkewedTable], ranks: int, peers: Path) -> str:
     return ShardingPlan({PATH: EmbeddingModuleShardingPlan(found)}).to_json()
 
 
-class Measured(NamedTuple):
-    """A plan's steps: the median of its blocks."""
+class Measured:
+    """A plan's steps: of each copy and rank the median of its blocks."""
 
-    seconds: float
-    busiest: float
-    """CPU seconds of the busiest rank."""
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        self._ranks = {
+            clock: np.array([np.median([each[clock] for each in blocks], 0) for blocks in copies])
+            for clock in CLOCKS
+        }
 
-    mean: float
-    """Of all ranks."""
+    def busiest(self, clock: str = "cpu_seconds", *, every: int = 1, first: int = 0) -> float:
+        """Of the mean of copies; of every second one if asked for."""
+        return float(self._ranks[clock][first::every].mean(0).max())
+
+    def mean(self, clock: str) -> float:
+        """Of all ranks."""
+        return float(self._ranks[clock].mean())
 
 
-def measured(blocks: Sequence[Mapping[str, object]]) -> Measured:
-    """Of all blocks of a plan."""
-    cpu = np.array([each["cpu_seconds"] for each in blocks])
-    seconds = np.array([each["seconds"] for each in blocks], dtype=float)
-    return Measured(
-        float(np.median(seconds)), float(np.median(cpu.max(1))), float(np.median(cpu.mean(1)))
-    )
+class Gap:
+    """Sums over models, of one clock."""
+
+    def __init__(self, clock: str) -> None:
+        self.clock = clock
+        self.ours, self.theirs, self.bound = 0.0, 0.0, 0.0
+
+    def add(self, ours: Measured, theirs: Measured) -> str:
+        """A model; its row of the table."""
+        found = ours.busiest(self.clock), theirs.busiest(self.clock)
+        bound = min(ours.mean(self.clock), theirs.mean(self.clock))
+        self.ours, self.theirs = self.ours + found[0], self.theirs + found[1]
+        self.bound += bound
+        closed = (found[1] - found[0]) / (found[1] - bound)
+        return (
+            f"{found[0] * 1e3:.2f} | {found[1] * 1e3:.2f} | {bound * 1e3:.2f} | {closed:.0%} | "
+            f"{found[0] / found[1]:.3f}"
+        )
+
+    def __str__(self) -> str:
+        closed = (self.theirs - self.ours) / (self.theirs - self.bound)
+        return (
+            f"{self.clock}: ours / TorchRec {self.ours / self.theirs:.3f}, gap closed {closed:.0%} "
+            f"of {1 - self.bound / self.theirs:.1%}"
+        )
 
 
 def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Measured]]:
@@ -117,7 +149,7 @@ def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Mea
         with process:
             assert process.stdout is not None
             for line in process.stdout:
-                yield {name: measured(blocks) for name, blocks in json.loads(line).items()}
+                yield {name: Measured(copies) for name, copies in json.loads(line).items()}
         if process.returncode:
             raise RuntimeError(f"ranks: expected to end with 0, got {process.returncode}")
 
@@ -131,13 +163,16 @@ def main() -> None:
     parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--models", type=int, default=10)
-    parser.add_argument("--blocks", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--copies", type=int, default=4)
+    parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first model")
     parser.add_argument("--plans", type=Path, help="keep plans here, and read those that are there")
     given = parser.parse_args()
     machine = default_machine() if given.machine is None else read_machine(given.machine)
     models, estimates = list[dict[str, object]](), list[float]()
-    for seed in range(given.models):
+    seeds = range(given.first, given.first + given.models)
+    for seed in seeds:
         tables = skewed_model(seed)
         plan, estimate = our_plan(tables, given.ranks, machine)
         estimates.append(estimate)
@@ -148,35 +183,24 @@ def main() -> None:
             theirs = their_plan(tables, given.ranks, given.peers)
             if kept is not None:
                 kept.write_text(theirs)
-        models.append(
-            {"tables": tables, "plans": {"embershard": plan, "TorchRec": theirs, AGAIN: plan}}
-        )
-    request = {"models": models, "blocks": given.blocks, "steps": given.steps}
-    head = [
-        "tables", "ours, CPU ms", "TorchRec", "bound", "gap closed", "ours / TorchRec: CPU", "wall",
-        "ours / ours: CPU", "wall", "estimate",
-    ]  # fmt: skip
+        models.append({"tables": tables, "plans": {"embershard": plan, "TorchRec": theirs}})
+    sizes = {name: getattr(given, name) for name in ("copies", "blocks", "steps")}
+    request = {"models": models, **sizes}
+    side = ["ours, ms", "TorchRec", "bound", "closed", "ratio"]
+    head = ["model", *(f"CPU: {each}" for each in side), *(f"thread: {each}" for each in side)]
+    head += ["wall: ratio", "halves: CPU", "estimate"]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
-    gained, gap, errors = 0.0, 0.0, list[float]()
-    for seed, (each, estimate) in enumerate(
-        zip(execute(request, given.ranks), estimates, strict=True)
-    ):
-        ours, theirs_measured, again = (each[name] for name in ("embershard", "TorchRec", AGAIN))
-        bound = min(found.mean for found in each.values())
-        errors.append(abs(estimate / ours.busiest - 1))
-        gained += theirs_measured.busiest - ours.busiest
-        gap += theirs_measured.busiest - bound
-        closed = (theirs_measured.busiest - ours.busiest) / (theirs_measured.busiest - bound)
-        print(
-            f"| {len(skewed_model(seed))} | {ours.busiest * 1e3:.2f} | "
-            f"{theirs_measured.busiest * 1e3:.2f} | {bound * 1e3:.2f} | {closed:.0%} | "
-            f"{ours.busiest / theirs_measured.busiest:.3f} | "
-            f"{ours.seconds / theirs_measured.seconds:.3f} | {again.busiest / ours.busiest:.3f} | "
-            f"{again.seconds / ours.seconds:.3f} | {estimate / ours.busiest:.2f} |",
-            flush=True,
-        )
-    print(f"gap closed, all models: {gained / gap:.0%}; error of the estimate, the mean: ", end="")
-    print(f"{np.mean(errors):.0%}")
+    gaps, errors = [Gap("cpu_seconds"), Gap("thread_seconds")], list[float]()
+    found = zip(seeds, execute(request, given.ranks), estimates, strict=True)
+    for seed, sides, estimate in found:
+        ours, theirs_found = sides["embershard"], sides["TorchRec"]
+        errors.append(estimate / ours.busiest() - 1)
+        halves = ours.busiest(every=2, first=1) / ours.busiest(every=2)
+        wall = ours.busiest("seconds") / theirs_found.busiest("seconds")
+        cells = [str(seed), *(each.add(ours, theirs_found) for each in gaps), f"{wall:.3f}"]
+        cells += [f"{halves:.3f}", f"{1 + errors[-1]:.2f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print(*gaps, f"error of the estimate {np.mean(np.abs(errors)):.0%}", sep="; ")
 
 
 if __name__ == "__main__":

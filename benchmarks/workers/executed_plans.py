@@ -3,8 +3,10 @@
 python -m benchmarks.workers.executed_plans REQUEST.json
 
 The request lists models: their tables, and by name of a planner the plan. Rank 0 prints a line of
-JSON for each model: by name of a planner, of each block the seconds of a step and the CPU seconds
-of each rank.
+JSON for each model: by name of a planner, of each copy and block the seconds of a step of each
+rank: of the wall clock, of the process and of the thread that trains.
+
+Physical pages are the luck of an allocation: tables are allocated anew for each copy.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -31,7 +34,16 @@ from embershard.sharding import (
 
 BATCH_SIZE = 512
 BATCHES = 4
+CLOCKS = {
+    "seconds": time.perf_counter,
+    "cpu_seconds": time.process_time,
+    "thread_seconds": time.thread_time,
+}
 FUSED_PARAMS = {"optimizer": "rowwise_adagrad", "learning_rate": 0.01}
+
+
+Copy: TypeAlias = list[dict[str, list[float]]]
+"""Of each block of one copy: seconds of each rank, by clock."""
 
 
 def sparse_part(tables: Sequence[SkewedTable]) -> Pooled:
@@ -47,24 +59,29 @@ def main() -> None:
         tables = [SkewedTable(*each) for each in model["tables"]]
         batches = _batches(tables, dist.get_rank())
         gradient = torch.full((BATCH_SIZE, sum(each.dim for each in tables)), 1e-3)
-        sides = {
-            name: DistributedModelParallel(
-                sparse_part(tables),
-                plan=ShardingPlan.from_json(plan),
-                sharders=[EmbeddingBagCollectionSharder(FUSED_PARAMS)],
-            )
-            for name, plan in model["plans"].items()
-        }
-        found: dict[str, list[dict[str, object]]] = {name: [] for name in sides}
-        for block in range(-1, request["blocks"]):
-            for name in list(sides)[:: -1 if block % 2 else 1]:
-                measured = _timed(sides[name], batches, gradient, request["steps"])
-                if block >= 0:
-                    found[name].append(measured)
+        found: dict[str, list[Copy]] = {name: [] for name in model["plans"]}
+        for copy in range(request["copies"]):
+            names = list(found)[:: -1 if copy % 2 else 1]
+            sides = {name: _sharded(tables, model["plans"][name]) for name in names}
+            for name in names:
+                found[name].append([])
+            for block in range(-1, request["blocks"]):
+                for name in names[:: -1 if block % 2 else 1]:
+                    measured = _timed(sides[name], batches, gradient, request["steps"])
+                    if block >= 0:
+                        found[name][-1].append(measured)
+            del sides
         if dist.get_rank() == 0:
             print(json.dumps(found), flush=True)
-        del sides
     dist.destroy_process_group()
+
+
+def _sharded(tables: Sequence[SkewedTable], plan: str) -> DistributedModelParallel:
+    return DistributedModelParallel(
+        sparse_part(tables),
+        plan=ShardingPlan.from_json(plan),
+        sharders=[EmbeddingBagCollectionSharder(FUSED_PARAMS)],
+    )
 
 
 def _batches(tables: Sequence[SkewedTable], seed: int) -> list[KeyedJaggedTensor]:
@@ -91,17 +108,19 @@ def _timed(
     batches: Sequence[KeyedJaggedTensor],
     gradient: Tensor,
     steps: int,
-) -> dict[str, object]:
+) -> dict[str, list[float]]:
     dist.barrier()
-    started, used = time.perf_counter(), time.process_time()
+    started = _clocks()
     for step in range(steps):
         model(batches[step % len(batches)]).backward(gradient)
-    cpu = (time.process_time() - used) / steps
-    dist.barrier()
-    seconds = (time.perf_counter() - started) / steps
-    everyone = [torch.zeros(1, dtype=torch.float64) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, torch.tensor([cpu], dtype=torch.float64))
-    return {"seconds": seconds, "cpu_seconds": torch.cat(everyone).tolist()}
+    used = (_clocks() - started) / steps
+    everyone = [torch.zeros_like(used) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, used)
+    return dict(zip(CLOCKS, torch.stack(everyone).T.tolist(), strict=True))
+
+
+def _clocks() -> Tensor:
+    return torch.tensor([clock() for clock in CLOCKS.values()], dtype=torch.float64)
 
 
 if __name__ == "__main__":
