@@ -11,7 +11,6 @@ is the ratio of the copies of odd and of even number of our plan: the error of t
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,7 +23,14 @@ import numpy as np
 import torch
 
 from benchmarks.planner import torchrec
-from benchmarks.planner_tables import DrawnTable, SkewedTable, skewed_model
+from benchmarks.planner_tables import (
+    DrawnTable,
+    SkewedTable,
+    head_of,
+    parser_of,
+    row_of,
+    skewed_model,
+)
 from benchmarks.workers.executed_plans import (
     BATCH_SIZE,
     CLOCKS,
@@ -38,9 +44,7 @@ from embershard.planner import (
     Machine,
     ParameterConstraints,
     Topology,
-    read_machine,
 )
-from embershard.planner.default_machine import default_machine
 from embershard.sharding import (
     EmbeddingBagCollectionSharder,
     EmbeddingModuleShardingPlan,
@@ -156,11 +160,8 @@ def execute(request: Mapping[str, object], ranks: int) -> Iterator[dict[str, Mea
 
 def main() -> None:
     """Print a line for each model, and what the plans of all come to."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.executed_plans", description=__doc__
-    )
+    parser = parser_of("executed_plans", __doc__)
     parser.add_argument("--peers", type=Path, required=True, help="environment of TorchRec")
-    parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--models", type=int, default=10)
     parser.add_argument("--copies", type=int, default=4)
@@ -169,12 +170,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first model")
     parser.add_argument("--plans", type=Path, help="keep plans here, and read those that are there")
     given = parser.parse_args()
-    machine = default_machine() if given.machine is None else read_machine(given.machine)
     models, estimates = list[dict[str, object]](), list[float]()
     seeds = range(given.first, given.first + given.models)
     for seed in seeds:
         tables = skewed_model(seed)
-        plan, estimate = our_plan(tables, given.ranks, machine)
+        plan, estimate = our_plan(tables, given.ranks, given.machine)
         estimates.append(estimate)
         kept = None if given.plans is None else given.plans / f"{seed}.{given.ranks}.json"
         if kept is not None and kept.exists():
@@ -189,7 +189,7 @@ def main() -> None:
     side = ["ours, ms", "TorchRec", "bound", "closed", "ratio"]
     head = ["model", *(f"CPU: {each}" for each in side), *(f"thread: {each}" for each in side)]
     head += ["wall: ratio", "halves: CPU", "estimate"]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
+    print(head_of(head))
     gaps, errors = [Gap("cpu_seconds"), Gap("thread_seconds")], list[float]()
     found = zip(seeds, execute(request, given.ranks), estimates, strict=True)
     for seed, sides, estimate in found:
@@ -199,7 +199,7 @@ def main() -> None:
         wall = ours.busiest("seconds") / theirs_found.busiest("seconds")
         cells = [str(seed), *(each.add(ours, theirs_found) for each in gaps), f"{wall:.3f}"]
         cells += [f"{halves:.3f}", f"{1 + errors[-1]:.2f}"]
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(row_of(cells), flush=True)
     print(*gaps, f"error of the estimate {np.mean(np.abs(errors)):.0%}", sep="; ")
 
 

@@ -7,9 +7,9 @@ that ``scripts/bench_peers.sh`` makes; without it its rows are left out.
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -22,16 +22,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.planner_tables import DrawnTable, collection_of, reuse_tables, skewed_tables
-from embershard.planner import (
-    EmbeddingShardingPlanner,
-    Machine,
-    ParameterConstraints,
-    Topology,
-    read_machine,
+from benchmarks.planner_tables import (
+    DrawnTable,
+    collection_of,
+    head_of,
+    parser_of,
+    reuse_tables,
+    row_of,
+    skewed_tables,
 )
+from embershard.planner import EmbeddingShardingPlanner, Machine, ParameterConstraints, Topology
 from embershard.planner.cost import Table, Workload, price
-from embershard.planner.default_machine import default_machine
 from embershard.sharding import EmbeddingBagCollectionSharder
 
 BATCH_SIZE = 512
@@ -199,30 +200,27 @@ def rows(
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.planner", description=__doc__)
-    parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
+    parser = parser_of("planner", __doc__)
     parser.add_argument("--peers", type=Path, help="environment of TorchRec, such as .venv-peers")
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 8, 16, 64])
     parser.add_argument("--large", action="store_true", help="also 10,000 tables on 128 ranks")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    machine = default_machine() if given.machine is None else read_machine(given.machine)
     sets = [(reuse_tables(), ranks) for ranks in given.ranks]
     sets += [(skewed_tables(1, 40), ranks) for ranks in (2, 4)]
     if given.large:
         sets.append((reuse_tables(1, 10_000), 128))
-    print("| tables | ranks | planner | busiest / bound | fullest rank | CPU s |")
-    print("|---|---|---|---|---|---|")
+    print(head_of(["tables", "ranks", "planner", "busiest / bound", "fullest rank", "CPU s"]))
     for tables, ranks in sets:
-        for row in rows(tables, ranks, machine, given.peers):
+        for row in rows(tables, ranks, given.machine, given.peers):
             over = "" if row.memory_share <= 1 else " (over its cap)"
-            print(
-                f"| {row.tables} | {row.ranks} | {row.planner} | "
-                f"{row.busiest_seconds / row.bound_seconds:.3f} | {row.memory_share:.0%}{over} | "
-                f"{row.cpu_seconds:.2f} |",
-                flush=True,
-            )
+            above = f"{row.busiest_seconds / row.bound_seconds:.3f}"
+            fullest = f"{row.memory_share:.0%}{over}"
+            cells = [row.tables, row.ranks, row.planner, above, fullest, f"{row.cpu_seconds:.2f}"]
+            print(row_of(cells), flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"peak memory of this process, imports included: {peak / 1024:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ bag, and by reuse of a row the share of the lookups and of the rows that are loo
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.planner import read_machine
+from embershard.planner.default_machine import default_machine
 
 MEAN_POOLING = 15.8
 EXAMPLES = 65_536
@@ -117,8 +120,10 @@ def skewed_model(seed: int) -> list[SkewedTable]:
     ]
 
 
-def collection_of(tables: Sequence[DrawnTable | SkewedTable]) -> EmbeddingBagCollection:
-    """One feature a table; without weights, on device meta."""
+def collection_of(
+    tables: Sequence[DrawnTable | SkewedTable], device: str = "meta"
+) -> EmbeddingBagCollection:
+    """One feature a table, of its name."""
     configs = [
         EmbeddingBagConfig(
             name=each.name,
@@ -128,4 +133,27 @@ def collection_of(tables: Sequence[DrawnTable | SkewedTable]) -> EmbeddingBagCol
         )
         for each in tables
     ]
-    return EmbeddingBagCollection(configs, device="meta")
+    return EmbeddingBagCollection(configs, device=device)
+
+
+def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
+    """With ``--machine``, whose costs price plans."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{module}", description=description)
+    parser.add_argument(
+        "--machine",
+        type=read_machine,
+        default=default_machine(),
+        metavar="FILE",
+        help="a calibration; default: the one that ships",
+    )
+    return parser
+
+
+def row_of(cells: Sequence[object]) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head_of(names: Sequence[str]) -> str:
+    """The head of a table."""
+    return f"{row_of(names)}\n{'|---' * len(names)}|"

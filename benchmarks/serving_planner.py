@@ -4,19 +4,16 @@ a batch: the busiest device over the bound, its memory, and CPU seconds of plann
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from benchmarks.planner_tables import DrawnTable, reuse_tables
+from benchmarks.planner_tables import DrawnTable, head_of, parser_of, reuse_tables
 from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat
-from embershard.planner import Fleet, Machine, read_machine
-from embershard.planner.default_machine import default_machine
+from embershard.planner import Fleet
 from embershard.planner.inference import Problem, problem_of, solve
 from embershard.planner.inference_cost import shard_bytes
 from embershard.planner.lookup_load import LookupLoad, RowClass
@@ -88,24 +85,20 @@ def row(problem: Problem, seconds: float) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.serving_planner", description=__doc__
-    )
-    parser.add_argument("--machine", type=Path, help="a calibration; default: the one that ships")
+    parser = parser_of("serving_planner", __doc__)
     parser.add_argument("--devices", type=int, nargs="*", default=[2, 8, 16, 64])
     given = parser.parse_args()
-    machine: Machine = default_machine() if given.machine is None else read_machine(given.machine)
     drawn = reuse_tables()
     tables, lookups = specs(drawn), load(drawn)
     total = sum(each.table_bytes for each in tables)
-    print("| tables | devices | cap | us a batch | / bound | replicated | fullest | CPU s |")
-    print("|---|---|---|---|---|---|---|---|")
+    head = ["tables", "devices", "cap", "us a batch", "/ bound", "replicated", "fullest", "CPU s"]
+    print(head_of(head))
     for count in given.devices:
         for cap in (None, int(MEMORY_SLACK * total / count)):
             names = tuple(f"cpu:{at}" for at in range(count))
             start = time.process_time()
             fleet = Fleet(devices=names, memory_bytes=cap)
-            problem = problem_of(tables, fleet, lookups, machine, EXAMPLES, None)
+            problem = problem_of(tables, fleet, lookups, given.machine, EXAMPLES, None)
             print(row(problem, time.process_time() - start), flush=True)
 
 
