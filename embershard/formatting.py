@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def count_text(number: int, one: str) -> str:
@@ -15,6 +15,13 @@ def count_text(number: int, one: str) -> str:
 def devices_text(devices: Sequence[str], *, shown: int) -> str:
     """Their names; of more than ``shown`` the number."""
     return ", ".join(devices) if len(devices) <= shown else f"{len(devices)} devices"
+
+
+def names_text(names: Iterable[str], *, shown: int = 20) -> str:
+    """The first of them in order, and how many more there are."""
+    found = sorted(names)
+    more = [f"{len(found) - shown:,} more"] if len(found) > shown else []
+    return ", ".join(found[:shown] + more)
 
 
 def duration_text(seconds: float) -> str:

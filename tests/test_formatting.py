@@ -9,6 +9,7 @@ from embershard.formatting import (
     devices_text,
     duration_text,
     megabytes_text,
+    names_text,
     printable,
     rate_text,
     round_duration_text,
@@ -71,3 +72,8 @@ def test_devices_are_named_as_long_as_they_are_few():
 def test_what_does_not_print_is_escaped_as_json_does():
     assert printable("a\x1b\x7f\x9b\n\u2028é") == r"a\u001b\u007f\u009b\n\u2028é"
     assert printable("a\n\x1b", keep="\n") == "a\n\\u001b"
+
+
+def test_of_many_names_the_first_are_shown_and_how_many_more_there_are():
+    assert names_text(["b", "a"]) == "a, b"
+    assert names_text(["c", "a", "b"], shown=2) == "a, b, 1 more"

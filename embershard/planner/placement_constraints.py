@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from embershard.errors import InputError
+from embershard.formatting import names_text
 
 __all__ = ["CUTS", "check_constraints", "parse_constraints"]
 
@@ -44,8 +45,9 @@ def check_constraints(constraints: Mapping[str, Sequence[str]], tables: Sequence
     """
     for name, cuts in constraints.items():
         if name not in tables:
-            shown = ", ".join(sorted(tables)[:20])
-            raise InputError(f"constraint: expected a table of the package ({shown}), got {name!r}")
+            raise InputError(
+                f"constraint: expected a table of the package ({names_text(tables)}), got {name!r}"
+            )
         if not cuts or not set(CUTS).issuperset(cuts):
             raise InputError(
                 f"constraint: table {name!r}: expected some of {', '.join(CUTS)}, got "

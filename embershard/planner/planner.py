@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from embershard.errors import InputError
-from embershard.formatting import megabytes_text
+from embershard.formatting import megabytes_text, names_text
 from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.rectangles import Shard
@@ -142,7 +142,10 @@ class EmbeddingShardingPlanner:
         names = {table.name for _, table in named}
         for name in self._constraints:
             if name not in names:
-                raise InputError(f"constraints: expected one of {sorted(names)}, got {name!r}")
+                raise InputError(
+                    f"constraints: expected a table of the model ({names_text(names)}), "
+                    f"got {name!r}"
+                )
         tables = self._tables(named)
         options = self._options(tables)
         placed = self._search(tables, options) if tables else None

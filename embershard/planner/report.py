@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from embershard.errors import InputError
-from embershard.formatting import megabytes_text
+from embershard.formatting import megabytes_text, names_text
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
 
@@ -17,6 +17,9 @@ __all__ = [
     "SizeLoad",
     "TableChoice",
 ]
+
+SHORT_SECONDS = 1e-5
+"""Below it milliseconds are shown with more digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +223,7 @@ class PlanReport:
         """
         found = [each for each in self.tables if table in (each.table, each.name)]
         if not found:
-            known = ", ".join(sorted(each.name for each in self.tables)[:20])
+            known = names_text(each.name for each in self.tables)
             raise InputError(f"explain: expected a table of the plan ({known}), got {table!r}")
         return "\n".join(line for each in found for line in self._explanation(each)) + "\n"
 
@@ -258,7 +261,7 @@ class PlanReport:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}"
+    return f"{seconds * 1e3:.{6 if 0 < seconds < SHORT_SECONDS else 3}f}"
 
 
 def _memory(each: RankLoad) -> list[str]:

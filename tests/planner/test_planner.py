@@ -215,7 +215,7 @@ def test_bad_constraints_are_refused(settings, message):
 
 
 def test_constraints_of_no_table_are_refused():
-    with pytest.raises(InputError, match=r"expected one of \['t0'\], got 'users'"):
+    with pytest.raises(InputError, match=r"a table of the model \(t0\), got 'users'"):
         planner_of(1, constraints={"users": ParameterConstraints()}).plan(
             model_of((10, 8)), sharders()
         )

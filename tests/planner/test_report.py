@@ -43,6 +43,13 @@ def test_load_and_memory_of_a_rank_are_sums_over_tables():
     assert report.busiest_seconds == 7
 
 
+def test_loads_below_ten_microseconds_have_more_digits():
+    tables = [option("table", [1.25e-6], [60]), option("table", [2e-5], [10])]
+    text = build_report(given_of([[each] for each in tables], [0, 0], [[0], [1]])).to_text()
+    assert "| a | 0.001250 |" in text
+    assert "| b | 0.020 |" in text
+
+
 def test_the_second_best_is_what_leaves_the_busiest_rank_least_busy():
     report = build_report(given_of([HEAVY, LIGHT], [1, 0], [[0, 1], [1]]))
     heavy, light = report.tables
