@@ -29,6 +29,7 @@ from benchmarks.planner_tables import (
     head_of,
     parser_of,
     row_of,
+    shards_of,
     skewed_model,
 )
 from benchmarks.workers.executed_plans import (
@@ -38,7 +39,6 @@ from benchmarks.workers.executed_plans import (
     Copy,
     sparse_part,
 )
-from embershard.package.rectangles import Shard
 from embershard.planner import (
     EmbeddingShardingPlanner,
     Machine,
@@ -82,10 +82,7 @@ def their_plan(tables: Sequence[SkewedTable], ranks: int, peers: Path) -> str:
         name: ParameterSharding(
             sharding_type="column_wise",  # A name: what is executed are the rectangles.
             compute_kernel="fused",
-            sharding_spec=tuple(
-                Shard(table=name, rows=(first, end), columns=(left, right), devices=(rank,))
-                for first, end, left, right, rank in shards
-            ),
+            sharding_spec=tuple(shards_of({name: shards})),
         )
         for name, shards in rectangles.items()
     }
@@ -167,12 +164,10 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=4)
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first model")
     parser.add_argument("--plans", type=Path, help="keep plans here, and read those that are there")
     given = parser.parse_args()
     models, estimates = list[dict[str, object]](), list[float]()
-    seeds = range(given.first, given.first + given.models)
-    for seed in seeds:
+    for seed in range(given.models):
         tables = skewed_model(seed)
         plan, estimate = our_plan(tables, given.ranks, given.machine)
         estimates.append(estimate)
@@ -191,8 +186,8 @@ def main() -> None:
     head += ["wall: ratio", "halves: CPU", "estimate"]
     print(head_of(head))
     gaps, errors = [Gap("cpu_seconds"), Gap("thread_seconds")], list[float]()
-    found = zip(seeds, execute(request, given.ranks), estimates, strict=True)
-    for seed, sides, estimate in found:
+    found = zip(execute(request, given.ranks), estimates, strict=True)
+    for seed, (sides, estimate) in enumerate(found):
         ours, theirs_found = sides["embershard"], sides["TorchRec"]
         errors.append(estimate / ours.busiest() - 1)
         halves = ours.busiest(every=2, first=1) / ours.busiest(every=2)

@@ -24,6 +24,8 @@ from torch import nn
 
 from benchmarks.planner_tables import (
     DrawnTable,
+    Rectangles,
+    SkewedTable,
     collection_of,
     head_of,
     parser_of,
@@ -91,16 +93,15 @@ def ours(tables: Sequence[DrawnTable], ranks: int, cap: int, machine: Machine) -
     )
 
 
-GREEDY: Mapping[str, Callable[[DrawnTable], float]] = {
+GREEDY: Mapping[str, Callable[[DrawnTable | SkewedTable], float]] = {
     "greedy by size": lambda table: table.rows * table.dim,
     "greedy by lookups": lambda table: table.pooling * table.dim,
     "greedy by size x lookups": lambda table: table.rows * table.dim * table.pooling,
 }
 
 
-def greedy(tables: Sequence[DrawnTable], ranks: int, name: str) -> dict[str, list[list[int]]]:
-    """Whole tables, the heaviest first, to the rank with the least: [row, row, column, column,
-    rank] of each shard."""
+def greedy(tables: Sequence[DrawnTable | SkewedTable], ranks: int, name: str) -> Rectangles:
+    """Whole tables, the heaviest first, to the rank with the least."""
     loads = [(0.0, rank) for rank in range(ranks)]
     found = dict[str, list[list[int]]]()
     for table in sorted(tables, key=GREEDY[name], reverse=True):
@@ -112,7 +113,7 @@ def greedy(tables: Sequence[DrawnTable], ranks: int, name: str) -> dict[str, lis
 
 def torchrec(
     tables: Sequence[DrawnTable], ranks: int, cap: int, peers: Path
-) -> tuple[dict[str, list[list[int]]], float, int]:
+) -> tuple[Rectangles, float, int]:
     """TorchRec's planner's, its CPU seconds and the number of its proposals."""
     request = {
         "tables": [each._asdict() for each in tables],
@@ -136,7 +137,7 @@ def torchrec(
 
 
 def priced(
-    plan: Mapping[str, Sequence[Sequence[int]]],
+    plan: Rectangles,
     tables: Sequence[DrawnTable],
     machine: Machine,
     like: Row,

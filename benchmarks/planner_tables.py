@@ -8,13 +8,14 @@ bag, and by reuse of a row the share of the lookups and of the rows that are loo
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.package.rectangles import Shard
 from embershard.planner import read_machine
 from embershard.planner.default_machine import default_machine
 
@@ -117,6 +118,19 @@ def skewed_model(seed: int) -> list[SkewedTable]:
             seed=1000 * seed + at,
         )
         for at in range(int(generator.integers(20, 61)))
+    ]
+
+
+Rectangles: TypeAlias = Mapping[str, Sequence[Sequence[int]]]
+"""Of each table, of each shard: first row, end, first column, end, rank."""
+
+
+def shards_of(rectangles: Rectangles) -> list[Shard]:
+    """As a plan keeps them."""
+    return [
+        Shard(table=name, rows=(first, end), columns=(left, right), devices=(rank,))
+        for name, of_table in sorted(rectangles.items())
+        for first, end, left, right, rank in of_table
     ]
 
 

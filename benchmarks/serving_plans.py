@@ -1,12 +1,12 @@
 """``python -m benchmarks.serving_plans``: lookups of a server over two devices, by its plan.
 
-The random models of ``executed_plans``. Of each, one package with four plans: the planner's, that
-of the rule which placed tables by bytes read before (``placement_by_bytes``), whole tables, and
-replicas of everything. One server each; one batch at a time; blocks of requests alternate A B C D,
-D C B A. Where the pages of a table lie changes its lookups: servers start anew for each copy, and
-what counts is the mean of all copies. Planned by some requests, measured on others. Time is that of
-the busiest device, in the mean over requests, of each request the least of all blocks; "over half"
-is that over half of the work of both devices, which no plan of this work is below.
+The random models of ``executed_plans``. Of each, one package with four plans: the planner's, whole
+tables by the bytes that their lookups read, by their size, and replicas of everything. One server
+each; one batch at a time; blocks of requests alternate A B C D, D C B A. Where the pages of a table
+lie changes its lookups: servers start anew for each copy, and what counts is the mean of copies.
+Planned by some requests, measured on others. Time is that of the busiest device, in the mean over
+requests, of each request the least of all blocks; "over half" is that over half of the work of both
+devices, which no plan of this work is below.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.packages import message
-from benchmarks.placement_by_bytes import place_by_bytes
+from benchmarks.planner import greedy
 from benchmarks.planner_tables import (
     SkewedTable,
     collection_of,
     head_of,
     parser_of,
     row_of,
+    shards_of,
     skewed_model,
 )
 from benchmarks.servers import copy_package
@@ -45,7 +46,6 @@ from embershard.package import (
     Schema,
     SparseInput,
     add_plan,
-    ids_of_tables,
     make_plan,
 )
 from embershard.planner import Machine, load_of, parse_fleet, plan_package
@@ -101,14 +101,14 @@ def export(tables: Sequence[SkewedTable], samples: Sequence[SampleRequest], out:
     export_model(Model(tables), schema, out, samples=samples)
 
 
-def plans(package: Package, machine: Machine) -> dict[str, Plan]:
+def plans(package: Package, tables: Sequence[SkewedTable], machine: Machine) -> dict[str, Plan]:
     """One a side."""
     manifest, fleet = package.manifest, parse_fleet(DEVICES)
     load = load_of(manifest.tables, manifest.sparse, package.samples(), source="samples")
     ours = plan_package(
         manifest.tables, fleet, load, machine, name="planner", batch_examples=EXAMPLES
     )
-    rule = place_by_bytes(manifest.tables, fleet.devices, ids_of_tables(package))
+    rule = shards_of(greedy(tables, len(fleet.devices), "greedy by lookups"))
     return {
         "planner": ours,
         "by bytes": ours.model_copy(update={"name": "by-bytes", "shards": tuple(rule)}),
@@ -176,7 +176,7 @@ def measure(seed: int, given: argparse.Namespace) -> tuple[list[str], list[float
         manifest = package.manifest
         fingerprint = int(manifest.fingerprint, 16)
         requests = [message(draw_request(tables, random), fingerprint) for _ in range(MEASURED)]
-        made = plans(package, given.machine)
+        made = plans(package, tables, given.machine)
         for plan in made.values():
             add_plan(out, plan)
         copies = [measured(Path(folder), made, requests, given) for _ in range(given.copies)]
