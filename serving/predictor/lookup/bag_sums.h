@@ -14,8 +14,8 @@
 //
 // A group's unit puts its largest finite scale below 2^15, but is 2^-24 at least: the scales that
 // are multiples of it are those down to a sixteenth of it at least. Rows with other scales,
-// negative and infinite ones included, are summed by themselves as the values above, which is added
-// to the group's.
+// negative and infinite ones included, are summed by themselves as the values above, and this sum
+// is added after the group's.
 //
 // Every kernel does just that: all give the same bits, and a column's sum does not depend on which
 // columns, bags or tables are computed beside it.

@@ -75,13 +75,6 @@ class ExactSums {
 
   static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  static float Unit(uint32_t exponent) {
-    const uint32_t bits = (127 - 25 + exponent) << 23;
-    float unit;
-    __builtin_memcpy(&unit, &bits, sizeof(unit));
-    return unit;
-  }
-
   uint32_t HeaderOf(const std::byte* codes) const {
     uint32_t header;
     __builtin_memcpy(&header, codes - begin_byte_, sizeof(header));
@@ -153,7 +146,7 @@ class ExactSums {
     const auto size = static_cast<size_t>(end - begin);
     const float bias = C::Headers::Sum(biases_ + i, size);
     if (bias == bias) {
-      SumColumns({at_ + i, multipliers_ + i, size, Unit(exponent_), bias}, first, to);
+      SumColumns({at_ + i, multipliers_ + i, size, UnitOf(exponent_), bias}, first, to);
     } else {
       SumUnlikeRows(begin, end, first, to);
     }
@@ -181,21 +174,11 @@ class ExactSums {
       biases[alike] = FloatOfHalf(static_cast<uint16_t>(HeaderOf(at[i]) >> 16));
       alike += MultiplierOf(ScaleOf(at[i]), exponent, &multipliers[alike]);
     }
-    SumColumns({rows, multipliers, alike, Unit(exponent), C::Headers::Sum(biases, alike)}, first,
+    SumColumns({rows, multipliers, alike, UnitOf(exponent), C::Headers::Sum(biases, alike)}, first,
                to);
     AddPlainly(others, size - alike, to);
     SetExponent(largest >> 10);
     read_ = begin_ + (end - begin_) / kHeaderRows * kHeaderRows;
-  }
-
-  static bool MultiplierOf(uint32_t scale, uint32_t exponent, int16_t* multiplier) {
-    if (scale >= kInfiniteHalf) return false;  // Negative ones are as well.
-    const uint32_t own = scale >> 10 > 0 ? scale >> 10 : 1;
-    const uint32_t fraction = scale - ((own - 1) << 10);
-    const uint32_t down = own < exponent ? exponent - own : 0;
-    *multiplier =
-        static_cast<int16_t>(own < exponent ? fraction >> down : fraction << (own - exponent));
-    return (fraction & ((uint32_t{1} << down) - 1)) == 0;
   }
 
   void AddPlainly(const int64_t* rows, size_t size, float* to) {

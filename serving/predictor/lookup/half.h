@@ -36,6 +36,26 @@ static inline float FloatOfHalf(uint16_t half) {
   return value;
 }
 
+// What multipliers of scales from `exponent` on are multiples of.
+static inline float UnitOf(uint32_t exponent) {
+  const uint32_t bits = (127 - 25 + exponent) << 23;
+  float unit;
+  __builtin_memcpy(&unit, &bits, sizeof(unit));
+  return unit;
+}
+
+// Whether a scale is a multiple of UnitOf(exponent), and its multiplier. None is above the largest
+// scale that fits.
+static inline bool MultiplierOf(uint32_t scale, uint32_t exponent, int16_t* multiplier) {
+  if (scale >= kInfiniteHalf) return false;  // Negative ones are as well.
+  const uint32_t own = scale >> 10 > 0 ? scale >> 10 : 1;
+  const uint32_t fraction = scale - ((own - 1) << 10);
+  const uint32_t down = own < exponent ? exponent - own : 0;
+  *multiplier =
+      static_cast<int16_t>(own < exponent ? fraction >> down : fraction << (own - exponent));
+  return (fraction & ((uint32_t{1} << down) - 1)) == 0;
+}
+
 }  // namespace embershard
 
 #endif  // EMBERSHARD_LOOKUP_HALF_H_

@@ -96,8 +96,8 @@ double CodeAt(const TestTable& table, int64_t row, size_t column) {
   return (codes[column / 2] >> (column % 2 * 4)) & 15;
 }
 
-// What bag_sums.h says of up to 32 rows of codes. Doubles hold every whole number exactly.
-float GroupSum(const TestTable& table, const std::vector<int64_t>& rows, size_t column) {
+// What bag_sums.h says of up to 32 rows of codes, after `sum`. Doubles hold every whole number.
+float AddGroup(float sum, const TestTable& table, const std::vector<int64_t>& rows, size_t column) {
   double largest = 0;
   for (const int64_t row : rows) {
     const double scale = ValueOfHalf(HalfAt(table, row, 0));
@@ -122,7 +122,7 @@ float GroupSum(const TestTable& table, const std::vector<int64_t>& rows, size_t 
   for (const size_t half : {4, 2, 1}) {
     for (size_t i = 0; i < half; ++i) biases[i] += biases[i + half];
   }
-  const float sum = std::fma(static_cast<float>(whole), static_cast<float>(unit), biases[0]);
+  sum += std::fma(static_cast<float>(whole), static_cast<float>(unit), biases[0]);
   return alike < rows.size() ? sum + others : sum;
 }
 
@@ -138,8 +138,7 @@ float PlainSum(const TestTable& table, const Lists& lists, size_t bag, size_t co
     if (codes && !weighted) {
       const size_t size = std::min<size_t>(end - i, 32);
       const auto* first = lists.rows.data() + i;
-      const float group = GroupSum(table, {first, first + size}, column);
-      sum = i == begin ? group : sum + group;
+      sum = AddGroup(sum, table, {first, first + size}, column);
       i += size;
       continue;
     }
@@ -224,6 +223,45 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BagSums, EveryDim, ::testing::ValuesIn(Cases()), NameOf);
+
+// Zero, less than the smallest normal number, negative, the largest, and neighbours of powers of
+// two.
+TEST(BagSums, ScalesOfAllSizesAreSummedAsPromised) {
+  constexpr std::array<uint16_t, 14> kScales = {0x0000, 0x0001, 0x03FF, 0x0400, 0x07FF,
+                                                0x1400, 0x13FF, 0x23FF, 0x2400, 0x27FF,
+                                                0x3C00, 0x7BFF, 0x8001, 0xBC00};
+  TestTable table = MakeTable("table", WeightType::kInt8, 14, 20, 5);
+  for (size_t row = 0; row < kScales.size(); ++row) {
+    table.bytes[row * 24] = static_cast<uint8_t>(kScales[row] & 0xff);
+    table.bytes[row * 24 + 1] = static_cast<uint8_t>(kScales[row] >> 8);
+  }
+  std::mt19937 random(2);
+  constexpr size_t kBags = 400;
+  Lists lists;
+  for (size_t bag = 0; bag < kBags; ++bag) {
+    // Few kinds in a bag, or all that have 0x7BFF would be alike.
+    const std::array<int64_t, 3> kinds = {static_cast<int64_t>(random() % 14),
+                                          static_cast<int64_t>(random() % 14),
+                                          static_cast<int64_t>(random() % 14)};
+    for (size_t i = 8 + random() % 40; i > 0; --i) lists.rows.push_back(kinds[random() % 3]);
+    lists.offsets.push_back(static_cast<int64_t>(lists.rows.size()));
+  }
+  for (const BagSumsKernel* kernel : KernelsOfThisProcessor()) {
+    SCOPED_TRACE(kernel->name);
+    std::vector<float> sums(kBags * 20);
+    kernel->int8({.table = reinterpret_cast<const std::byte*>(table.bytes.data()),
+                  .row_bytes = 24,
+                  .columns = 20,
+                  .rows = lists.rows.data(),
+                  .offsets = lists.offsets.data(),
+                  .bags = kBags,
+                  .sums = sums.data(),
+                  .stride = 20});
+    for (size_t i = 0; i < sums.size(); ++i) {
+      ASSERT_EQ(sums[i], PlainSum(table, lists, i / 20, i % 20, false, false)) << "bag " << i / 20;
+    }
+  }
+}
 
 // Values that float32 must round, unlike those of the test tables. In double they are exact.
 TEST(BagSums, AValueIsRoundedOnce) {
