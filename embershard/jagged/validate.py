@@ -16,7 +16,8 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
 
     The constructor has checked keys, shapes and dtypes; this checks them again, for objects that
     did not come from it, and the contents: no negative length, offsets that begin at 0 and never
-    fall, and both leading to exactly the number of values.
+    fall, and both leading to exactly the number of values; lengths and offsets that are both there
+    agree.
 
     Raises:
         InputError: naming feature and example, and what was expected and got.
@@ -32,6 +33,8 @@ def validate_keyed_jagged_tensor(kjt: KeyedJaggedTensor) -> None:
         _refuse(jagged_fault(values, kjt.weights_or_none(), None, offsets))
         _refuse(keyed_jagged_fault(keys, values, None, offsets, stride, None))
         _refuse(_offsets_fault(keys, stride, offsets, values.size(0)))
+        if lengths is not None:
+            _refuse(_agreement_fault(keys, stride, lengths, offsets.diff()))
     _refuse(_counts_fault(kjt))
 
 
@@ -64,6 +67,16 @@ def _offsets_fault(keys: list[str], stride: int, offsets: Tensor, total: int) ->
             f"got {int(offsets[-1])}"
         )
     return ""
+
+
+def _agreement_fault(keys: list[str], stride: int, lengths: Tensor, expected: Tensor) -> str:
+    at = _first(lengths != expected)
+    if at is None:
+        return ""
+    return (
+        f"{_where(keys, stride, at)}: expected length {int(expected[at])}, "
+        f"as offsets say, got {int(lengths[at])}"
+    )
 
 
 def _counts_fault(kjt: KeyedJaggedTensor) -> str:

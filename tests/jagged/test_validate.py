@@ -25,6 +25,7 @@ def by(lengths=None, offsets=None, **more):
     {
         "lengths": by(lengths=[1, 0, 3, 0]),
         "offsets": by(offsets=[0, 1, 1, 4, 4]),
+        "both": by(lengths=[1, 0, 3, 0], offsets=[0, 1, 1, 4, 4]),
         "counts": by(lengths=[1, 0, 3, 0], length_per_key=[1, 3]),
         "empty": KeyedJaggedTensor.empty(is_weighted=True),
     },
@@ -59,6 +60,10 @@ def test_passes_whatever_was_computed_before():
         "last-offset": (
             by(offsets=[0, 1, 1, 4, 5]),
             "offsets: expected the last to be 4, the number of values, got 5",
+        ),
+        "lengths-against-offsets": (
+            by(lengths=[1, 1, 2, 0], offsets=[0, 1, 1, 4, 4]),
+            "feature 'user', example 1: expected length 0, as offsets say, got 1",
         ),
         "counts-against-lengths": (
             by(lengths=[1, 0, 3, 0], length_per_key=[2, 2]),
