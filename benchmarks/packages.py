@@ -79,7 +79,16 @@ class Requests:
     def drawn(self, folder: Path) -> list[PooledRequest]:
         """Serialized, for the package in a folder."""
         fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
-        return list(_drawn(self, fingerprint))
+        return [
+            PooledRequest(
+                message(each, fingerprint, model=self.model), each.num_examples, len(each.values)
+            )
+            for each in self.arrays()
+        ]
+
+    def arrays(self) -> tuple[SampleRequest, ...]:
+        """The same as arrays."""
+        return _drawn(self)
 
 
 EDITS: Final[Mapping[str, Callable[[Workload, SampleRequest], SampleRequest]]] = MappingProxyType(
@@ -92,19 +101,14 @@ EDITS: Final[Mapping[str, Callable[[Workload, SampleRequest], SampleRequest]]] =
 
 
 @cache
-def _drawn(requests: Requests, fingerprint: int) -> tuple[PooledRequest, ...]:
+def _drawn(requests: Requests) -> tuple[SampleRequest, ...]:
     drawn_of, random = workload(requests.package.workload), np.random.default_rng(requests.seed)
     sizes = [requests.examples] * requests.count
     if requests.examples == 0:
         places = np.random.default_rng(0).integers(len(MLPERF_EXAMPLES), size=requests.count)
         sizes = [MLPERF_EXAMPLES[each][0] for each in places]
-    edited = [EDITS[requests.edit](drawn_of, drawn_of.request(random, size)) for size in sizes]
-    return tuple(
-        PooledRequest(
-            message(each, fingerprint, model=requests.model), each.num_examples, len(each.values)
-        )
-        for each in edited
-    )
+    edit = EDITS[requests.edit]
+    return tuple(edit(drawn_of, drawn_of.request(random, size)) for size in sizes)
 
 
 def message(request: SampleRequest, fingerprint: int, *, model: str = "") -> bytes:

@@ -107,9 +107,9 @@ def inferring(servers: Mapping[str, Server], examples: int) -> dict[str, Side]:
 
 
 def _check_scores(running: Running, spec: PackageSpec, folder: Path) -> None:
-    pool = Requests(package=spec, examples=20, count=1).drawn(folder)
-    [drawn] = in_protocol("oip", described(folder), pool, first_dimension=True)
-    ours = scores_of(LocalPredictor(folder, threads=1), pool[0].message)
+    requests = Requests(package=spec, examples=20, count=1)
+    [drawn] = in_protocol("oip", described(folder), requests.drawn(folder), first_dimension=True)
+    ours = scores_of(LocalPredictor(folder, threads=1), requests.arrays()[0])
     difference = float(np.abs(ours - _scores(running, drawn.message)).max())
     if difference > TOLERANCE:
         raise AssertionError(f"scores differ by {difference}, expected at most {TOLERANCE}")

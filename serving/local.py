@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from embershard.errors import EmbershardError
+from embershard.package import SampleRequest
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import TableResidency
 from embershard.serving.repository import DenseProgram
 
 
+class LocalPrediction(NamedTuple):
+    """The answer to one request of N examples."""
+
+    outputs: Mapping[str, NDArray[np.float32]]
+    """By name: ``[N, *shape]``, or ``[1, *shape]`` in request scope."""
+
+    unknown_ids: Mapping[str, int]
+    """How many of the ids of a feature are unknown. Features without such are left out."""
+
+
 class LocalPredictor:
-    """Runs serialized requests through the validation, the batching and the model of the server.
+    """Runs requests through the validation, the batch executor and the model of the server.
 
     Any thread may call; calls run one at a time. Not for children that were forked after it was
     made: they have none of its threads.
@@ -56,16 +71,35 @@ class LocalPredictor:
         """Which dense program it runs, and why."""
         return DenseProgram(**self._native.program())
 
-    def predict_merged(self, requests: Sequence[bytes]) -> list[bytes | EmbershardError]:
+    def predict_merged(
+        self, requests: Sequence[SampleRequest], outputs: Sequence[str] = ()
+    ) -> list[LocalPrediction | EmbershardError]:
         """Run requests merged: in shares, one for each slot, up to 16 examples in one.
 
         Args:
-            requests: serialized ``PredictRequest`` messages. A share runs in batches of at most 256
-                examples (one slot: 1024).
+            requests: their arrays are read in place and must not change meanwhile; ``outputs`` of
+                a request is not read. A share runs in batches of at most 256 examples (one slot:
+                1024).
+            outputs: names of those wanted. Empty: all.
 
         Returns:
-            For each request a serialized ``PredictResponse``, or why it was refused.
+            For each request its prediction, or why it was refused.
+
+        Raises:
+            NotFoundError: an output is unknown.
         """
-        # Copies of what might change meanwhile.
-        copies = [each if isinstance(each, bytes) else bytes(memoryview(each)) for each in requests]
-        return list(self._native.predict_merged(copies))
+        arrays = [
+            (
+                each.num_examples,
+                np.ascontiguousarray(each.request_dense),
+                np.ascontiguousarray(each.example_dense),
+                np.ascontiguousarray(each.lengths),
+                np.ascontiguousarray(each.values),
+                np.ascontiguousarray(each.weights),
+            )
+            for each in requests
+        ]
+        answers = self._native.predict_merged(arrays, list(outputs))
+        return [
+            LocalPrediction(*answer) if isinstance(answer, tuple) else answer for answer in answers
+        ]

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.child import serve_blocks
 from benchmarks.packages import PackageSpec, Requests
-from embershard._proto import predictor_pb2 as pb
-from embershard.bench.load_options import PooledRequest
-from embershard.package import Package
+from embershard.package import Package, SampleRequest
 from embershard.serving import LocalPredictor
 
 
@@ -30,7 +28,7 @@ def main(given: dict[str, Any]) -> None:
     """Serves blocks until the input ends."""
     package = PackageSpec(**given["requests"].pop("package"))
     folder = Path(given["folder"])
-    pool = Requests(package=package, **given["requests"]).drawn(folder)
+    pool = Requests(package=package, **given["requests"]).arrays()
     runs = len(os.sched_getaffinity(0)) if given["on_each_core"] else 1
     program = given["dense_program"]
     if program == "compiled":
@@ -42,7 +40,7 @@ def main(given: dict[str, Any]) -> None:
         for _ in range(runs)
     ]
     if given["scores"]:
-        np.save(given["scores"], scores_of(predictors[0], pool[0].message))
+        np.save(given["scores"], scores_of(predictors[0], pool[0]))
     batches = merged(pool, examples=given["merge_examples"], requests=given["merge_requests"])
 
     def block(seconds: float) -> dict[str, float]:
@@ -70,19 +68,18 @@ def main(given: dict[str, Any]) -> None:
 
 def run(
     predictor: LocalPredictor,
-    batches: Sequence[Sequence[PooledRequest]],
+    batches: Sequence[Sequence[SampleRequest]],
     seconds: float,
     pause_us: float,
 ) -> tuple[int, NDArray[np.float64], float]:
     """Batches in turn. Examples, the seconds of each call, and the seconds of all of it."""
-    messages = [[each.message for each in batch] for batch in batches]
-    sizes = [sum(each.examples for each in batch) for batch in batches]
+    sizes = [sum(each.num_examples for each in batch) for batch in batches]
     examples, latencies, began = 0, list[float](), time.perf_counter()
     while (passed := time.perf_counter() - began) < seconds or not latencies:
         if pause_us:
             time.sleep(pause_us * 1e-6)
         place, called = len(latencies) % len(batches), time.perf_counter()
-        answers = predictor.predict_merged(messages[place])
+        answers = predictor.predict_merged(batches[place])
         latencies.append(time.perf_counter() - called)
         for answer in answers:
             if isinstance(answer, Exception):
@@ -92,27 +89,27 @@ def run(
 
 
 def merged(
-    pool: Sequence[PooledRequest], *, examples: int, requests: int
-) -> list[list[PooledRequest]]:
+    pool: Sequence[SampleRequest], *, examples: int, requests: int
+) -> list[list[SampleRequest]]:
     """Requests in order, in batches of at most so many examples or requests. A larger request is
     a batch of its own. 0: that number is not limited."""
-    batches: list[list[PooledRequest]] = [[]]
+    batches: list[list[SampleRequest]] = [[]]
     for each in pool:
         batch = batches[-1]
-        full = examples and sum(one.examples for one in batch) + each.examples > examples
+        full = examples and sum(one.num_examples for one in batch) + each.num_examples > examples
         if batch and (full or (requests and len(batch) == requests)):
             batches.append([])
         batches[-1].append(each)
     return batches
 
 
-def scores_of(predictor: LocalPredictor, message: bytes) -> NDArray[np.float32]:
+def scores_of(predictor: LocalPredictor, request: SampleRequest) -> NDArray[np.float32]:
     """The scores of one request."""
-    [answer] = predictor.predict_merged([message])
+    [answer] = predictor.predict_merged([request])
     if isinstance(answer, Exception):
         raise answer
-    [output] = pb.PredictResponse.FromString(answer).outputs
-    return np.frombuffer(output.values, "<f4")
+    [scores] = answer.outputs.values()
+    return scores.reshape(-1)
 
 
 if __name__ == "__main__":

@@ -16,17 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.client import Prediction
 from embershard.client.arguments import names_of
 from embershard.client.asking import with_string
 from embershard.client.packing import Inputs
-from embershard.client.prediction import prediction
 from embershard.client.schema import served_model
 from embershard.errors import EmbershardError, InputError, InternalError, PlanError, RequestError
 from embershard.explain.features import SparseExplained, explain_sparse
 from embershard.explain.request import Asked, DenseAsked, asked_inputs, asked_sample
 from embershard.package import Manifest, Package, Plan
-from embershard.serving import LocalPredictor
+from embershard.serving import LocalPrediction, LocalPredictor
 
 CALL_EXAMPLES = 1 << 14
 CALL_IDS = 1 << 20
@@ -50,7 +48,7 @@ class LeftOut:
     """Why there are no scores without it. Empty: there are."""
 
 
-def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[Prediction, list[LeftOut]]:
+def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[LocalPrediction, list[LeftOut]]:
     """Ask with everything, and without each input in turn, all in one batch where that is small.
     The request itself runs in every batch, and what is compared ran together. Returns the answer;
     then what leaving out does, for each dense and each sparse input in order."""
@@ -58,12 +56,14 @@ def leave_out(predictor: LocalPredictor, asked: Asked) -> tuple[Prediction, list
     ids = sum(len(each.ids) for each in asked.sparse)
     examples = max(asked.num_examples, 1)  # None where only request-scoped outputs are asked for.
     step = max(1, min(CALL_EXAMPLES // examples, CALL_IDS // max(ids, 1)) - 1)
-    answers, found = [], list[LeftOut]()
+    answers, found = list[LocalPrediction](), list[LeftOut]()
     for first in range(0, len(inputs), step):
         part = inputs[first : first + step]
-        messages = [asked.message(), *(asked.message(without=name) for name, _ in part)]
-        whole, *others = predictor.predict_merged(messages)
-        answers.append(_read(whole))
+        requests = [asked.request(), *(asked.request(without=name) for name, _ in part)]
+        whole, *others = predictor.predict_merged(requests, asked.outputs)
+        if isinstance(whole, EmbershardError):
+            raise whole
+        answers.append(whole)
         found += [
             _compared(name, place, answers[-1], other)
             for (name, place), other in zip(part, others, strict=True)
@@ -81,19 +81,15 @@ def _replacements(asked: Asked) -> Iterator[tuple[str, str]]:
 
 
 def _compared(
-    name: str, in_its_place: str, whole: Prediction, answer: bytes | EmbershardError
+    name: str,
+    in_its_place: str,
+    whole: LocalPrediction,
+    answer: LocalPrediction | EmbershardError,
 ) -> LeftOut:
     if isinstance(answer, EmbershardError):
         return LeftOut(input=name, in_its_place=in_its_place, change={}, failed=str(answer))
-    without = _read(answer)
-    change = {output: without[output] - values for output, values in whole.items()}
+    change = {name: answer.outputs[name] - values for name, values in whole.outputs.items()}
     return LeftOut(input=name, in_its_place=in_its_place, change=change)
-
-
-def _read(answer: bytes | EmbershardError) -> Prediction:
-    if isinstance(answer, EmbershardError):
-        raise answer
-    return prediction(pb.PredictResponse.FromString(answer))
 
 
 @final

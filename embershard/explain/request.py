@@ -1,4 +1,4 @@
-"""One request, input by input, and the messages that ask a server about it."""
+"""One request, input by input, and the requests that are made of it."""
 
 from __future__ import annotations
 
@@ -65,29 +65,39 @@ class Asked:
     outputs: tuple[str, ...]
     """Those wanted. Empty: all."""
 
-    def message(self, *, without: str = "") -> bytes:
-        """The serialized request in the named form, without one input if one is named.
+    def request(self, *, without: str = "") -> SampleRequest:
+        """The request, without one input if one is named: then a sparse input is empty, and a
+        dense one has its default, or 0 if it has none."""
+        columns = {
+            scope: [
+                np.full_like(each.values, each.spec.default or 0)
+                if each.spec.name == without
+                else each.values
+                for each in self.dense
+                if each.spec.scope == scope
+            ]
+            for scope in ("request", "example")
+        }
+        given = [each for each in self.sparse if each.spec.name != without]
+        lengths = [each.lengths * (each.spec.name != without) for each in self.sparse]
+        return SampleRequest(
+            num_examples=self.num_examples,
+            request_dense=_joined(columns["request"], np.float32),
+            example_dense=_joined(columns["example"], np.float32)
+            .reshape(len(columns["example"]), self.num_examples)
+            .T,
+            lengths=_joined(lengths, np.int32),
+            values=_joined([each.ids for each in given], np.int64),
+            weights=_joined(
+                [each.weights for each in given if each.weights is not None], np.float32
+            ),
+            outputs={},
+        )
 
-        A sparse input is empty then. A dense one gets its default from the server, or 0 where it
-        has none.
-        """
-        message = pb.PredictRequest(num_examples=self.num_examples, outputs=self.outputs)
-        for dense in self.dense:
-            values = dense.values
-            if dense.spec.name == without:
-                if dense.spec.default is not None:
-                    continue
-                values = np.zeros_like(values)
-            message.dense.add(name=dense.spec.name, values=values.tobytes())
-        for each in self.sparse:
-            if each.spec.name != without:
-                message.sparse.add(
-                    name=each.spec.name,
-                    lengths=each.lengths.astype("<i4").tobytes(),
-                    values=each.ids.tobytes(),
-                    weights=b"" if each.weights is None else each.weights.tobytes(),
-                )
-        return bytes(message.SerializeToString())
+
+def _joined(arrays: Sequence[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    """Concatenated; empty where there are none."""
+    return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
 
 
 def asked_inputs(

@@ -1,10 +1,24 @@
 """Batches of the in-process side."""
 
+import numpy as np
+
 from benchmarks.workers.local import merged
-from embershard.bench.load_options import PooledRequest
+from embershard.package import SampleRequest
 from tests.cases import cases
 
-POOL = [PooledRequest(bytes([at]), size, 0) for at, size in enumerate([100, 156, 1, 700, 5])]
+NONE = np.empty(0, np.float32)
+POOL = [
+    SampleRequest(
+        num_examples=size,
+        request_dense=NONE,
+        example_dense=np.empty((size, 0), np.float32),
+        lengths=np.empty(0, np.int32),
+        values=np.empty(0, np.int64),
+        weights=NONE,
+        outputs={},
+    )
+    for size in (100, 156, 1, 700, 5)
+]
 
 
 @cases(
@@ -17,4 +31,4 @@ POOL = [PooledRequest(bytes([at]), size, 0) for at, size in enumerate([100, 156,
 )
 def test_requests_are_merged_in_order_up_to_a_limit(limits, places):
     found = merged(POOL, **limits)
-    assert [[each.message[0] for each in batch] for batch in found] == places
+    assert [[POOL.index(each) for each in batch] for batch in found] == places

@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from benchmarks.packages import message
 from benchmarks.request_scope_off import request_without_scope, without_scope
 from benchmarks.workers.local import scores_of
 from embershard.export import export_model
-from embershard.package import Package
 from embershard.serving import LocalPredictor
 from tests.benchmarks.test_workload_requests import TINY
 
@@ -17,8 +15,7 @@ def test_scores_are_the_same_with_request_scope_off(tmp_path):
     found = []
     for asked, sent in ((TINY, request), (off, request_without_scope(TINY, request))):
         folder = export_model(asked.model(), asked.schema(), tmp_path / asked.name / "1")
-        fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
-        found.append(scores_of(LocalPredictor(folder, threads=1), message(sent, fingerprint)))
+        found.append(scores_of(LocalPredictor(folder, threads=1), sent))
 
     assert len({each.scope for each in off.sparse}) == 1
     assert len(set(found[0].tolist())) == 3

@@ -5,14 +5,12 @@ import json
 import numpy as np
 import torch
 
-from benchmarks.packages import message
 from benchmarks.torchrec import write_batch, write_model, write_weights
 from benchmarks.workers.local import scores_of
 from benchmarks.workloads import Workload, WorkloadInput
 from embershard.export import export_model
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import PoolingType
-from embershard.package import Package
 from embershard.serving import LocalPredictor
 
 TINY = Workload(
@@ -35,9 +33,8 @@ TINY = Workload(
 def test_server_and_peer_score_the_same_request_alike(tmp_path):
     request = TINY.request(np.random.default_rng(0))
     folder = export_model(TINY.model(), TINY.schema(), tmp_path / "tiny" / "1")
-    fingerprint = int(Package.open(folder).manifest.fingerprint, 16)
 
-    served = scores_of(LocalPredictor(folder, threads=1), message(request, fingerprint))
+    served = scores_of(LocalPredictor(folder, threads=1), request)
 
     write_model(TINY, tmp_path)
     write_weights(TINY, tmp_path)

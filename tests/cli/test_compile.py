@@ -10,9 +10,10 @@ from embershard.cli import main
 from embershard.client import Client
 from embershard.errors import NotFoundError, PackageError
 from embershard.package import Package, verify_package
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
+from tests.serving.messages import MessagePredictor
 from tests.serving.models import seal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # Compiling counts to a first test.
@@ -29,7 +30,7 @@ def compiled(repository, tmp_path_factory):
 
 
 def answers(predictor, asked):
-    found = predictor.predict_merged([named(each).SerializeToString() for each in asked])
+    found = predictor.answers([named(each).SerializeToString() for each in asked])
     return [outputs_of(each) for each in found]
 
 
@@ -61,8 +62,8 @@ def test_the_package_is_good_in_every_byte_and_holds_both_programs(compiled, rep
 
 @pytest.mark.parametrize("count", [1, 2, 300])
 def test_its_scores_are_those_of_torchscript(compiled, count):
-    one = scores(LocalPredictor(compiled, threads=1), count)
-    other = scores(LocalPredictor(compiled, dense_program="cpu", threads=1), count)
+    one = scores(MessagePredictor(compiled, threads=1), count)
+    other = scores(MessagePredictor(compiled, dense_program="cpu", threads=1), count)
     for found, expected in zip(one, other, strict=True):
         assert found.keys() == expected.keys()
         for name in found:
@@ -70,7 +71,9 @@ def test_its_scores_are_those_of_torchscript(compiled, count):
 
 
 def test_threads_change_no_score(compiled):
-    one, other = (scores(LocalPredictor(compiled, threads=count, slots=1), 700) for count in (1, 4))
+    one, other = (
+        scores(MessagePredictor(compiled, threads=count, slots=1), 700) for count in (1, 4)
+    )
     for found, expected in zip(one, other, strict=True):
         for name in found:
             assert np.abs(found[name] - expected[name]).max() <= TOLERANCE, name
@@ -85,7 +88,7 @@ def test_a_server_serves_it(compiled):
             found = client.predict(
                 dense=asked.dense, sparse=asked.sparse, weights=asked.weights, num_examples=5
             )
-    (expected,) = answers(LocalPredictor(compiled, dense_program="cpu", threads=1), [asked])
+    (expected,) = answers(MessagePredictor(compiled, dense_program="cpu", threads=1), [asked])
     assert np.abs(found["score"] - expected["score"]).max() <= TOLERANCE
 
 
@@ -93,7 +96,7 @@ def test_an_unknown_target_is_refused_with_those_there_are(compiled):
     (program,) = Package.open(compiled).manifest.compiled
     words = f"dense_program: expected one of cpu, cpu-fp32, {program.target}, got 'cuda'"
     with pytest.raises(NotFoundError, match=re.escape(words)):
-        LocalPredictor(compiled, dense_program="cuda")
+        MessagePredictor(compiled, dense_program="cuda")
 
 
 @cases(
@@ -108,22 +111,22 @@ def test_an_unknown_target_is_refused_with_those_there_are(compiled):
 )
 def test_torchscript_runs_instead_of_a_program_of_another_machine(compiled, tmp_path, edit, words):
     package = edited(compiled, tmp_path, lambda program: program.update(edit))
-    ran = LocalPredictor(package).program
+    ran = MessagePredictor(package).program
     assert ran.target == "cpu"
     assert ran.why.startswith(f"no other fits; {Package.open(package).manifest.compiled[0].file}: ")
     assert words in ran.why
     with pytest.raises(PackageError, match=words):
-        LocalPredictor(package, dense_program=Package.open(package).manifest.compiled[0].target)
+        MessagePredictor(package, dense_program=Package.open(package).manifest.compiled[0].target)
 
 
 def test_the_faster_of_both_programs_runs(compiled):
     (program,) = Package.open(compiled).manifest.compiled
-    ran = LocalPredictor(compiled).program
+    ran = MessagePredictor(compiled).program
     others = {program.target: "cpu", "cpu": program.target}
     number = r"[0-9.e+-]+ ms"
     words = rf"samples take {number}, with {others[ran.target]} {number}"
     assert re.fullmatch(words, ran.why)
-    assert LocalPredictor(compiled, dense_program=program.target).program.target == program.target
+    assert MessagePredictor(compiled, dense_program=program.target).program.target == program.target
 
 
 def test_a_package_that_is_there_is_not_replaced(compiled, repository, capsys):

@@ -17,9 +17,10 @@ from embershard.modules import (
     EmbeddingConfig,
 )
 from embershard.package import DenseInput, Hash, Package, Schema, SparseInput
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.attending import SCHEMA, export_attending, requests
+from tests.serving.messages import MessagePredictor
 from tests.serving.oracle import Oracle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # Compiling counts to a first test.
@@ -42,7 +43,7 @@ def compiled(package):
 
 @pytest.fixture(scope="module")
 def local(compiled):
-    return LocalPredictor(compiled, threads=1)
+    return MessagePredictor(compiled, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def answers(local, *asked, outputs=()):
     messages = [named(each) for each in asked]
     for message in messages:
         message.outputs.extend(outputs)
-    found = local.predict_merged([message.SerializeToString() for message in messages])
+    found = local.answers([message.SerializeToString() for message in messages])
     return [outputs_of(each) for each in found]
 
 
@@ -154,7 +155,7 @@ def test_din_is_compiled(tmp_path):
     )
     package = export_model(model.served(schema), schema, tmp_path / "din" / "1", weights="int8")
     assert main(["compile", str(package), "--out", str(tmp_path / "din" / "2")]) == 0
-    local, oracle = LocalPredictor(tmp_path / "din" / "2", threads=1), Oracle(package)
+    local, oracle = MessagePredictor(tmp_path / "din" / "2", threads=1), Oracle(package)
     asked = [
         Asked(
             num_examples=3,

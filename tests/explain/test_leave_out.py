@@ -98,13 +98,13 @@ class Counting:
         self.predictor = predictor
         self.calls = []
 
-    def predict_merged(self, requests):
+    def predict_merged(self, requests, outputs):
         self.calls.append(len(requests))
-        return self.predictor.predict_merged(requests)
+        return self.predictor.predict_merged(requests, outputs)
 
 
 def asked_with(package, asked):
-    """The request as the explain room holds it, and a predictor."""
+    """The request as explain holds it, and a predictor."""
     from embershard.client.packing import Inputs
     from embershard.client.schema import served_model
     from embershard.explain.request import asked_inputs
@@ -132,7 +132,7 @@ def test_a_large_request_is_several_calls_and_the_same_changes(package, oracle):
     assert max(counting.calls) * 4000 <= explaining.CALL_EXAMPLES
     assert sum(counting.calls) == len(found) + len(counting.calls)
     scores = oracle.answer(asked)["score"]
-    assert answer["score"] == pytest.approx(scores, abs=TOLERANCE)
+    assert answer.outputs["score"] == pytest.approx(scores, abs=TOLERANCE)
     for each in found:
         expected = oracle.answer(without(asked, each.input))["score"] - scores
         assert each.change["score"] == pytest.approx(expected, abs=TOLERANCE)
@@ -142,8 +142,8 @@ def test_an_input_without_which_there_is_no_score_says_so(package):
     asked, predictor = asked_with(package, ASKED)
 
     class Failing:
-        def predict_merged(self, requests):
-            answers = predictor.predict_merged(requests)
+        def predict_merged(self, requests, outputs):
+            answers = predictor.predict_merged(requests, outputs)
             answers[2] = InternalError("output 'score' at example 1 is not finite")
             return answers
 

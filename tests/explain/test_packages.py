@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,7 +125,7 @@ def test_a_damaged_package_is_refused(made_for_gpus):
 def test_counting_unknown_ids_otherwise_than_the_server_is_a_bug(package, monkeypatch):
     def miscounted(predictor, asked):
         answer, found = explanation_of(predictor, asked)
-        return replace(answer, unknown_ids={**answer.unknown_ids, "item": 77}), found
+        return answer._replace(unknown_ids={**answer.unknown_ids, "item": 77}), found
 
     explanation_of = explanation.leave_out
     monkeypatch.setattr(explanation, "leave_out", miscounted)

@@ -15,9 +15,9 @@ from embershard.errors import ExportError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, SampleRequest, Schema, SparseInput
-from embershard.serving import LocalPredictor
 from tests.export.layers import LAYERS, REFUSED, layers_of_torch
 from tests.serving.asking import outputs_of, packed_sample
+from tests.serving.messages import MessagePredictor
 
 EXPORTED = sorted(set(LAYERS) - set(REFUSED))
 SHARE_EXPORTED = 0.95
@@ -65,10 +65,10 @@ def request_of(dense):
 
 def served(package, parts):
     """Scores of requests that the server's own code runs as one batch."""
-    local = LocalPredictor(package, threads=1, slots=1)
+    local = MessagePredictor(package, threads=1, slots=1)
     schema = pb.GetModelResponse.FromString(local.get_model()).schema
     messages = [packed_sample(request_of(part), schema).SerializeToString() for part in parts]
-    answers = local.predict_merged(messages)
+    answers = local.answers(messages)
     return np.concatenate([outputs_of(answer)["scores"] for answer in answers])
 
 

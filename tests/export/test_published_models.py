@@ -9,9 +9,9 @@ from embershard.export import export_model
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import EmbeddingBagCollection, EmbeddingCollection
 from embershard.package import Package
-from embershard.serving import LocalPredictor
 from tests.export.published_models import MODELS, schema_of
 from tests.serving.asking import outputs_of, packed_sample
+from tests.serving.messages import MessagePredictor
 
 
 def with_stored_rows(model, package):
@@ -53,13 +53,13 @@ def test_published_model_serves_the_scores_of_its_module(cls, tmp_path):
     folder = export_model(model, schema, tmp_path / "model" / "1")
 
     package = Package.open(folder)
-    local = LocalPredictor(folder, threads=1, slots=1)
+    local = MessagePredictor(folder, threads=1, slots=1)
     fingerprint = pb.GetModelResponse.FromString(local.get_model()).schema
     samples = package.samples()
     messages = [packed_sample(sample, fingerprint).SerializeToString() for sample in samples]
     with torch.no_grad():
         with_stored_rows(model, package).eval()
-        for sample, answer in zip(samples, local.predict_merged(messages), strict=True):
+        for sample, answer in zip(samples, local.answers(messages), strict=True):
             expected = model(*as_batch(sample, schema))
             expected = expected if isinstance(expected, dict) else {"score": expected}
             got = outputs_of(answer)

@@ -4,12 +4,13 @@ import pytest
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.client import Client
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
+from tests.serving.messages import MessagePredictor
 
 
 @pytest.fixture(scope="session")
-def local(package) -> LocalPredictor:
-    return LocalPredictor(package, threads=1)
+def local(package) -> MessagePredictor:
+    return MessagePredictor(package, threads=1)
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ class Soak:
 
     def __init__(self, address, local):
         self.address = address
-        self.expected = [outputs_of(local.predict_merged([each])[0])["score"] for each in BODIES]
+        self.expected = [outputs_of(local.answers([each])[0])["score"] for each in BODIES]
         self.over = threading.Event()
         self.errors = []
         self.done = Counter()

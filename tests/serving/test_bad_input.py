@@ -6,7 +6,6 @@ import grpc
 import numpy as np
 import pytest
 
-from embershard.errors import NotFoundError, RequestError
 from tests.serving.asking import named, outputs_of, packed, random_request
 from tests.serving.refused import CASES, GOOD, NAMED, PACKED, Code, message_of
 
@@ -22,25 +21,11 @@ def predict(server):
 
 
 def test_what_the_cases_spoil_is_good(local, fingerprint):
-    answers = local.predict_merged(
+    answers = local.answers(
         [named(GOOD).SerializeToString(), packed(GOOD, fingerprint).SerializeToString()]
     )
     first, second = (outputs_of(answer) for answer in answers)
     assert first["score"].tobytes() == second["score"].tobytes()
-
-
-@pytest.mark.parametrize(("refused", "is_packed"), CASES)
-def test_is_refused_in_words_and_its_neighbours_are_not(local, fingerprint, refused, is_packed):
-    bad = message_of(refused, is_packed=is_packed, fingerprint=fingerprint)
-    before, after = (named(asked).SerializeToString() for asked in NEIGHBOURS)
-    expected = [outputs_of(answer) for answer in local.predict_merged([before, after])]
-
-    first, error, last = local.predict_merged([before, bad, after])
-    assert type(error) is (NotFoundError if refused.code is Code.NOT_FOUND else RequestError)
-    assert refused.matches(str(error)), str(error)
-    for answer, outputs in zip((first, last), expected, strict=True):
-        for name, values in outputs_of(answer).items():
-            assert values.tobytes() == outputs[name].tobytes()
 
 
 @pytest.mark.parametrize(("refused", "is_packed"), CASES)
@@ -54,7 +39,7 @@ def test_is_refused_over_the_wire(predict, fingerprint, refused, is_packed):
 
 def test_good_requests_among_bad_ones_at_the_same_time(local, predict, fingerprint):
     good = [named(asked).SerializeToString() for asked in NEIGHBOURS]
-    expected = [outputs_of(local.predict_merged([message])[0])["score"] for message in good]
+    expected = [outputs_of(local.answers([message])[0])["score"] for message in good]
     bad = [message_of(case, is_packed=False, fingerprint=fingerprint) for case in NAMED]
     bad += [message_of(case, is_packed=True, fingerprint=fingerprint) for case in PACKED]
     sent = [(number % 2, good[number % 2]) for number in range(100)] + [(None, b) for b in bad]
@@ -68,26 +53,27 @@ def test_good_requests_among_bad_ones_at_the_same_time(local, predict, fingerpri
             assert np.abs(score - expected[which]).max() <= TOLERANCE
 
 
-def test_bytes_that_are_no_message_are_refused(local, predict):
-    (error,) = local.predict_merged([b"\xff\xff\xff"])
-    assert type(error) is RequestError
-    assert str(error) == "expected a PredictRequest message, got 3 bytes that are none"
+def test_bytes_that_are_no_message_are_refused(predict):
     with pytest.raises(grpc.RpcError) as caught:
         predict(b"\xff\xff\xff", timeout=60)
     assert caught.value.code() is Code.INVALID_ARGUMENT
     assert caught.value.details() == "the message is not a PredictRequest"
 
 
-def test_every_prefix_of_a_message_is_answered(local):
+def codes_of(predict, messages):
+    calls = [predict.future(message, timeout=60) for message in messages]
+    return [call.code() for call in calls]
+
+
+def test_every_prefix_of_a_message_is_answered(predict):
     whole = named(GOOD).SerializeToString()
-    answers = local.predict_merged([whole[:size] for size in range(len(whole) + 1)])
-    assert len(answers) == len(whole) + 1
-    assert isinstance(answers[-1], bytes)
-    assert all(isinstance(answer, (bytes, RequestError, NotFoundError)) for answer in answers)
-    assert sum(isinstance(answer, RequestError) for answer in answers) > len(whole) // 2
+    codes = codes_of(predict, [whole[:size] for size in range(len(whole) + 1)])
+    assert codes[-1] is Code.OK
+    assert set(codes) <= {Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND}
+    assert codes.count(Code.INVALID_ARGUMENT) > len(whole) // 2
 
 
-def test_random_flips_of_bits_are_answered(local, fingerprint):
+def test_random_flips_of_bits_are_answered(predict, fingerprint):
     chance = random.Random(1)
     good = packed(GOOD, fingerprint).SerializeToString()
     flipped = []
@@ -96,7 +82,6 @@ def test_random_flips_of_bits_are_answered(local, fingerprint):
         for _ in range(chance.randint(1, 4)):
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         flipped.append(bytes(data))
-    answers = [local.predict_merged([message])[0] for message in flipped]
-    kinds = {type(answer) for answer in answers}
-    assert kinds <= {bytes, RequestError, NotFoundError}
-    assert {bytes, RequestError} <= kinds
+    codes = set(codes_of(predict, flipped))
+    refused = {Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION}
+    assert {Code.OK, Code.INVALID_ARGUMENT} <= codes <= refused | {Code.OK}

@@ -17,9 +17,10 @@ from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import Package, SampleRequest, Schema, SparseInput
 from embershard.package.id_maps import Identity
-from embershard.serving import DenseProgram, LocalPredictor
+from embershard.serving import DenseProgram
 from tests.cli.running import start_server
 from tests.serving.asking import outputs_of, packed_sample
+from tests.serving.messages import MessagePredictor
 
 AVX2 = os.environ | {"EMBERSHARD_ISA": "avx2"}
 NUMBER = r"[0-9.e+-]+ ms"
@@ -80,11 +81,11 @@ def rounded(values):
 
 
 def test_in_float32_nothing_but_weights_is_rounded(model, package):
-    predictor = LocalPredictor(package, dense_program="cpu-fp32", threads=1)
+    predictor = MessagePredictor(package, dense_program="cpu-fp32", threads=1)
     assert predictor.program == DenseProgram(target="cpu-fp32", why="dense_program says so")
     (sample,) = Package.open(package).samples()
     fingerprint = int(Package.open(package).manifest.fingerprint, 16)
-    (answer,) = predictor.predict_merged([packed_sample(sample, fingerprint).SerializeToString()])
+    (answer,) = predictor.answers([packed_sample(sample, fingerprint).SerializeToString()])
     state = {name: value.double().numpy() for name, value in model.state_dict().items()}
     values = state["items.embedding_bags.item.weight"][sample.values]
     values = np.maximum(values @ rounded(state["first.weight"]).T + state["first.bias"], 0)

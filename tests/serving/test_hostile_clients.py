@@ -50,7 +50,7 @@ def connect(server):
 
 @pytest.fixture(scope="module")
 def expected(local):
-    return outputs_of(local.predict_merged([named(GOOD).SerializeToString()])[0])
+    return outputs_of(local.answers([named(GOOD).SerializeToString()])[0])
 
 
 def assert_answers(client, expected):
@@ -104,7 +104,7 @@ def test_clients_that_hang_up_in_the_middle_of_a_call(server, client, expected):
 def test_calls_that_are_cancelled_do_not_disturb_those_that_are_not(server, local):
     asked = random_request(500)
     message = named(asked).SerializeToString()
-    score = outputs_of(local.predict_merged([message])[0])["score"]
+    score = outputs_of(local.answers([message])[0])["score"]
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
         calls = [predict.future(message, timeout=60) for _ in range(60)]

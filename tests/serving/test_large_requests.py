@@ -59,7 +59,7 @@ def unknown_of(answer):
 
 def test_every_output_is_that_of_the_request_run_whole(repository, local):
     message = named(random_request(160, seed=21)).SerializeToString()
-    expected = local.predict_merged([message])[0]
+    expected = local.answers([message])[0]
     with (
         Server(repository, options=ServerOptions(port=0, threads=1, max_batch_examples=16)) as cut,
         grpc.insecure_channel(cut.address) as channel,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from embershard._proto import predictor_pb2 as pb
 from embershard.data import MovieLens, client_requests, load_movielens, movielens_folder
 from embershard.export import export_checkpoint
-from embershard.serving import LocalPredictor
 from embershard.training import TrainingResult, area_under_curve, read_config, train
 from tests.serving.asking import Asked, named, outputs_of
+from tests.serving.messages import MessagePredictor
 from tests.serving.oracle import Oracle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -43,8 +43,8 @@ def package(trained, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def movielens_local(package) -> LocalPredictor:
-    return LocalPredictor(package, threads=1)
+def movielens_local(package) -> MessagePredictor:
+    return MessagePredictor(package, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def as_asked(movielens, request) -> Asked:
 
 def scores(local, *asked: Asked) -> list[np.ndarray]:
     """Of requests run as one batch."""
-    answers = local.predict_merged([named(each).SerializeToString() for each in asked])
+    answers = local.answers([named(each).SerializeToString() for each in asked])
     return [outputs_of(answer)["score"] for answer in answers]
 
 
@@ -163,14 +163,14 @@ def test_int8_served_keeps_the_test_auc(movielens, trained, movielens_local):
 
 def test_bf16_served_keeps_the_test_auc(movielens, trained, movielens_local, tmp_path):
     out = export_checkpoint(trained.checkpoint, tmp_path / "bf16" / "1", dense_dtype="bf16")
-    bf16 = served_auc(LocalPredictor(out, threads=1), movielens)
+    bf16 = served_auc(MessagePredictor(out, threads=1), movielens)
     int8 = served_auc(movielens_local, movielens)
     print(f"movielens: {int8=:.6f}, int8 tables and {bf16=:.6f}")
     assert abs(bf16 - int8) <= 0.001
 
 
 def test_ids_of_users_never_seen_are_counted(movielens, movielens_local, asked):
-    (answer,) = movielens_local.predict_merged([named(asked[0]).SerializeToString()])
+    (answer,) = movielens_local.answers([named(asked[0]).SerializeToString()])
     counts = {
         each.feature: each.count for each in pb.PredictResponse.FromString(answer).unknown_ids
     }

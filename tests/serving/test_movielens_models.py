@@ -9,8 +9,9 @@ import pytest
 from embershard.client import Client, Lists
 from embershard.data import client_requests, load_movielens, movielens_folder
 from embershard.export import export_checkpoint
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from embershard.training import area_under_curve, read_config, train
+from tests.serving.messages import MessagePredictor
 from tests.serving.oracle import Oracle
 from tests.serving.test_movielens import as_asked, cut, scores
 
@@ -57,7 +58,7 @@ def asked(movielens):
 
 def test_int8_served_keeps_the_test_auc(movielens, model):
     trained, package = model
-    local, test = LocalPredictor(package, threads=1), movielens.dataset.test
+    local, test = MessagePredictor(package, threads=1), movielens.dataset.test
     served = np.empty(len(test), np.float32)
     for request in client_requests(test):
         (served[request.positions],) = scores(local, as_asked(movielens, request))
@@ -68,7 +69,7 @@ def test_int8_served_keeps_the_test_auc(movielens, model):
 
 def test_scores_are_those_of_the_packages_bytes_however_requests_are_split(model, asked):
     _, package = model
-    local, oracle = LocalPredictor(package, threads=1), Oracle(package)
+    local, oracle = MessagePredictor(package, threads=1), Oracle(package)
     wholes = scores(local, *asked)
     for each, got in zip(asked, wholes, strict=True):
         assert np.abs(got - oracle.answer(each)["score"]).max() <= 1e-5

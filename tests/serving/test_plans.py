@@ -12,9 +12,10 @@ from embershard.client import Client
 from embershard.package import STRATEGIES, Package, add_plan, make_plan
 from embershard.package.plan import Plan
 from embershard.package.rectangles import Shard
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from embershard.serving._native import load_extension
 from tests.serving.asking import named, outputs_of, random_request, requests
+from tests.serving.messages import MessagePredictor
 
 TOLERANCE = 2e-6
 
@@ -26,7 +27,7 @@ def own(package, tmp_path):
 
 
 def answers(predictor, asked):
-    found = predictor.predict_merged([named(each).SerializeToString() for each in asked])
+    found = predictor.answers([named(each).SerializeToString() for each in asked])
     return [outputs_of(each) for each in found]
 
 
@@ -49,7 +50,7 @@ def test_every_strategy_gives_the_scores_of_one_device(
     opened = Package.open(own)
     names = [f"cpu:{index}" for index in range(devices)]
     add_plan(own, make_plan(opened, names, name="new", strategy=strategy))
-    predictor = LocalPredictor(own, plan="new", threads=threads, slots=slots)
+    predictor = MessagePredictor(own, plan="new", threads=threads, slots=slots)
     asked = [random_request(examples, seed) for seed, examples in enumerate((1, 700, 40))]
     # Shares of a batch in two slots: another size of the dense program's products, too.
     tolerance = TOLERANCE if strategy == "row" or slots > 1 else 0
@@ -101,7 +102,7 @@ def test_any_plan_gives_the_scores_of_one_device(package, local, data, asked):
         add_plan(own, plan)
         load_extension().verify_package(str(own))  # The other reader takes it too.
         threads, slots = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 2))
-        predictor = LocalPredictor(own, plan="random", threads=threads, slots=slots)
+        predictor = MessagePredictor(own, plan="random", threads=threads, slots=slots)
         assert_same(answers(predictor, asked), answers(local, asked), TOLERANCE)
 
 

@@ -9,9 +9,9 @@ import pytest
 from embershard._proto import predictor_pb2 as pb
 from embershard.data import PlantedClickLog, SyntheticConfig, planted_click_log, sample_requests
 from embershard.export import export_checkpoint
-from embershard.serving import LocalPredictor
 from embershard.training import RunConfig, TrainingResult, area_under_curve, train
 from tests.serving.asking import outputs_of, packed_sample
+from tests.serving.messages import MessagePredictor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -44,7 +44,7 @@ def trained(log, tmp_path_factory) -> TrainingResult:
 
 def served_auc(package: Path, log: PlantedClickLog) -> float:
     """AUC of the test split as a server scores it, request by request, merged into batches."""
-    local = LocalPredictor(package, threads=1)
+    local = MessagePredictor(package, threads=1)
     fingerprint = pb.GetModelResponse.FromString(local.get_model()).schema
     test = log.dataset.test
     messages = [
@@ -53,7 +53,7 @@ def served_auc(package: Path, log: PlantedClickLog) -> float:
     ]
     found = []
     for start in range(0, len(messages), MERGED):
-        answers = local.predict_merged(messages[start : start + MERGED])
+        answers = local.answers(messages[start : start + MERGED])
         found += [outputs_of(answer)["score"] for answer in answers]
     scores = np.concatenate(found)
     assert len(scores) == len(test)

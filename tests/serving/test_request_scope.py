@@ -14,7 +14,8 @@ from embershard.export import export_model
 from embershard.export.torchscript import compile_program, save_program
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import Identity, SampleRequest, Schema, SparseInput
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
+from tests.serving.messages import MessagePredictor
 from tests.serving.models import seal
 
 CANDIDATES = 5
@@ -117,7 +118,7 @@ def scores(answer):
 
 
 def test_the_program_is_given_a_row_for_each_request_of_a_batch(package):
-    answers = LocalPredictor(package, threads=1).predict_merged([asked(user) for user in (7, 9, 7)])
+    answers = MessagePredictor(package, threads=1).answers([asked(user) for user in (7, 9, 7)])
 
     assert [scores(each) for each in answers] == [[3.0] * CANDIDATES] * 3
 

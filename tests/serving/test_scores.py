@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 
 from embershard.client import Client
-from embershard.serving import LocalPredictor
 from tests.serving.asking import Asked, named, outputs_of, packed, random_request, requests
+from tests.serving.messages import MessagePredictor
 from tests.serving.models import export_ranker
 from tests.serving.oracle import Oracle
 
@@ -29,14 +29,14 @@ def assert_close(got, expected, tolerance=TOLERANCE):
 @settings(deadline=None)
 @given(asked=requests())
 def test_named_requests(local, oracle, asked):
-    (answer,) = local.predict_merged([named(asked).SerializeToString()])
+    (answer,) = local.answers([named(asked).SerializeToString()])
     assert_close(outputs_of(answer), oracle.answer(asked))
 
 
 @settings(deadline=None)
 @given(asked=requests())
 def test_packed_requests(local, oracle, fingerprint, asked):
-    (answer,) = local.predict_merged([packed(asked, fingerprint).SerializeToString()])
+    (answer,) = local.answers([packed(asked, fingerprint).SerializeToString()])
     assert_close(outputs_of(answer), oracle.answer(asked))
 
 
@@ -58,9 +58,7 @@ def test_the_clients_requests(client: Client, oracle, asked):
 def test_every_way_to_store_a_table(tmp_path, weights):
     package = export_ranker(tmp_path, weights=weights)
     asked = random_request(200)
-    (answer,) = LocalPredictor(package, threads=1).predict_merged(
-        [named(asked).SerializeToString()]
-    )
+    (answer,) = MessagePredictor(package, threads=1).answers([named(asked).SerializeToString()])
     assert_close(outputs_of(answer), Oracle(package).answer(asked))
 
 
@@ -95,7 +93,7 @@ def test_unknown_ids_are_counted_for_each_feature_that_has_any(client):
 def test_an_unknown_id_that_is_zero_counts_in_a_mean(local, oracle):
     alone = Asked(1, dense={"age": [0], "price": [0]}, sparse={"item": [[100]]})
     beside = Asked(1, dense={"age": [0], "price": [0]}, sparse={"item": [[100, 7]]})
-    answers = local.predict_merged([named(a).SerializeToString() for a in (alone, beside)])
+    answers = local.answers([named(a).SerializeToString() for a in (alone, beside)])
     first, second = (outputs_of(answer)["parts"] for answer in answers)
     assert np.abs(first - second).max() > 1e-3
     assert np.abs(second - oracle.answer(beside)["parts"]).max() <= TOLERANCE

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from embershard.client import Client
 from embershard.errors import RequestError
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of
 from tests.serving.attending import SCHEMA, export_attending, requests
+from tests.serving.messages import MessagePredictor
 from tests.serving.models import with_plan
 from tests.serving.oracle import Oracle
 
@@ -29,14 +30,14 @@ def stored(request, tmp_path_factory):
     package = export_attending(
         tmp_path_factory.mktemp(request.param), weights=WEIGHTS[request.param]
     )
-    return LocalPredictor(package, threads=1), Oracle(package)
+    return MessagePredictor(package, threads=1), Oracle(package)
 
 
 def answers(local, *asked: Asked, outputs=()):
     messages = [named(each) for each in asked]
     for message in messages:
         message.outputs.extend(outputs)
-    found = local.predict_merged([message.SerializeToString() for message in messages])
+    found = local.answers([message.SerializeToString() for message in messages])
     return [outputs_of(each) for each in found]
 
 
@@ -81,9 +82,9 @@ def test_a_plan_over_two_devices_does_not_change_one_bit(tmp_path):
         sparse={"history": [[100, 7, -7, 139]], "item": [[100], [139]], "words": [[1, 12], [8]]},
         schema=SCHEMA,
     )
-    (expected,) = answers(LocalPredictor(package, threads=1), asked)
+    (expected,) = answers(MessagePredictor(package, threads=1), asked)
     for tables in ("mmap", "resident"):
-        (got,) = answers(LocalPredictor(spread, plan="2xcpu", tables=tables, threads=1), asked)
+        (got,) = answers(MessagePredictor(spread, plan="2xcpu", tables=tables, threads=1), asked)
         for name, values in expected.items():
             assert got[name].tobytes() == values.tobytes(), name
 

@@ -22,10 +22,11 @@ from embershard.errors import (
     UnavailableError,
 )
 from embershard.package import read_samples, write_samples
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import named, outputs_of, random_request
 from tests.serving.counts import requests_by
+from tests.serving.messages import MessagePredictor
 from tests.serving.models import export_ranker, seal
 from tests.serving.refused import Code
 
@@ -113,8 +114,7 @@ def test_each_request_is_counted_once_by_its_outcome(repository):
 def test_many_threads_with_one_client(client, local):
     asked = [random_request(size, seed=size) for size in range(1, 9)]
     expected = [
-        outputs_of(local.predict_merged([named(each).SerializeToString()])[0])["score"]
-        for each in asked
+        outputs_of(local.answers([named(each).SerializeToString()])[0])["score"] for each in asked
     ]
 
     def ask(number):
@@ -280,7 +280,7 @@ def test_a_damaged_package_is_refused_with_file_and_field(tmp_path):
     package = export_ranker(tmp_path)
     program = package / "programs" / "dense.pt"
     program.write_bytes(program.read_bytes()[:-1])
-    for load in (lambda: serve(tmp_path), lambda: LocalPredictor(package)):
+    for load in (lambda: serve(tmp_path), lambda: MessagePredictor(package)):
         with pytest.raises(PackageError, match=r"programs/dense\.pt: .*expected .*, got "):
             load()
 
@@ -306,7 +306,7 @@ def test_a_package_whose_samples_give_other_scores_is_refused(package, tmp_path)
     seal(changed, json.loads((changed / "manifest.json").read_text()))
     expected, got = samples[1].outputs["score"][2], samples[1].outputs["score"][2] - 0.25
     with pytest.raises(PackageError) as caught:
-        LocalPredictor(changed)
+        MessagePredictor(changed)
     words, numbers = str(caught.value).split(": expected ")
     assert words == "samples.safetensors: sample 1: output 'score' at example 2"
     said = [float(text) for text in re.findall(r"0\.\d+|1\.\d+", numbers)[:2]]
@@ -314,4 +314,4 @@ def test_a_package_whose_samples_give_other_scores_is_refused(package, tmp_path)
 
 
 def test_nothing_merged_is_nothing(local):
-    assert local.predict_merged([]) == []
+    assert local.answers([]) == []

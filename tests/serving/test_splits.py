@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from embershard._proto import predictor_pb2 as pb
 from embershard.errors import RequestError
-from embershard.serving import LocalPredictor
 from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of, random_request, requests
+from tests.serving.messages import MessagePredictor
 
 TOLERANCE = 1e-6
 BATCH_EXAMPLES = 4096
@@ -37,7 +37,7 @@ def cut(whole: Asked, sizes):
 
 
 def alone(local, asked):
-    (answer,) = local.predict_merged([named(asked).SerializeToString()])
+    (answer,) = local.answers([named(asked).SerializeToString()])
     return outputs_of(answer)
 
 
@@ -59,7 +59,7 @@ def test_any_split_alone_or_merged(local, split):
         assert_same([alone(local, chunk) for chunk in chunks], scores)
 
     messages = [named(chunk).SerializeToString() for chunks in parts for chunk in chunks]
-    answers = iter(local.predict_merged(messages))
+    answers = iter(local.answers(messages))
     for chunks, scores in zip(parts, expected, strict=True):
         assert_same([outputs_of(next(answers)) for _ in chunks], scores)
 
@@ -79,7 +79,7 @@ def test_a_request_as_large_as_a_batch(local, client, sizes):
     served = client.predict(dense=whole.dense, sparse=whole.sparse, weights=whole.weights)
     assert_same([served], expected)
     messages = [named(chunk).SerializeToString() for chunk in cut(whole, sizes)]
-    assert_same([outputs_of(answer) for answer in local.predict_merged(messages)], expected)
+    assert_same([outputs_of(answer) for answer in local.answers(messages)], expected)
 
 
 def test_one_example_more_than_a_batch_is_refused(client):
@@ -94,7 +94,7 @@ def test_merging_mixes_no_unknown_id_counts(local):
         Asked(1, dense=dense, sparse={"item": [[100]]}),
         Asked(1, dense=dense, sparse={"user": [["nobody"]]}),
     ]
-    answers = local.predict_merged([named(each).SerializeToString() for each in asked])
+    answers = local.answers([named(each).SerializeToString() for each in asked])
     counts = [
         {unknown.feature: unknown.count for unknown in message.unknown_ids}
         for message in map(pb.PredictResponse.FromString, answers)
@@ -107,7 +107,7 @@ def test_merging_mixes_no_unknown_id_counts(local):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_plan_and_residency_do_not_change_one_bit(local, package, plan, tables, threads):
     asked = random_request(300)
-    other = LocalPredictor(package, plan=plan, tables=tables, threads=threads)
+    other = MessagePredictor(package, plan=plan, tables=tables, threads=threads)
     got, expected = alone(other, asked), alone(local, asked)
     for name, values in expected.items():
         if threads == 1:

@@ -17,9 +17,10 @@ from embershard.bench.load_options import PooledRequest
 from embershard.bench.target import find_target
 from embershard.client import Client
 from embershard.package.labels import write_label
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from embershard.serving.metrics.history import resident_bytes
 from tests.serving.asking import Asked, named, outputs_of
+from tests.serving.messages import MessagePredictor
 from tests.serving.versions import ROWS, SCHEMA, publish
 
 SWAPS = 200
@@ -58,8 +59,8 @@ def requests():
 
 def scores_of(repository, version, messages):
     """Of each request alone, by a version alone."""
-    predictor = LocalPredictor(repository / "ranker" / str(version), threads=1)
-    answers = [predictor.predict_merged([message])[0] for message in messages]
+    predictor = MessagePredictor(repository / "ranker" / str(version), threads=1)
+    answers = [predictor.answers([message])[0] for message in messages]
     return [outputs_of(answer)["score"] for answer in answers]
 
 

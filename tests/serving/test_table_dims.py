@@ -29,9 +29,9 @@ from embershard.package import (
     make_plan,
 )
 from embershard.package.reader import verify_package
-from embershard.serving import LocalPredictor
 from tests.hostile.draft import NARROW
 from tests.serving.asking import Asked, named, outputs_of
+from tests.serving.messages import MessagePredictor
 from tests.serving.oracle import Oracle
 
 DIMS = (1, 2, 3, 5, 6, 7, 10, 100)
@@ -120,8 +120,8 @@ def asked_of(examples: int, longest: int, *, shortest: int = 0) -> Asked:
     return Asked(examples, sparse=sparse, weights=weights, schema=SCHEMA)
 
 
-def answer_of(predictor: LocalPredictor, asked: Asked) -> dict[str, np.ndarray]:
-    (answer,) = predictor.predict_merged([named(asked).SerializeToString()])
+def answer_of(predictor: MessagePredictor, asked: Asked) -> dict[str, np.ndarray]:
+    (answer,) = predictor.answers([named(asked).SerializeToString()])
     return outputs_of(answer)
 
 
@@ -152,7 +152,7 @@ def stored(request, tmp_path_factory):
 
 
 def test_served_vectors_of_any_dim_are_the_stored_ones_without_padding(stored):
-    predictor, oracle = LocalPredictor(stored, threads=1), Oracle(stored)
+    predictor, oracle = MessagePredictor(stored, threads=1), Oracle(stored)
 
     for asked in (asked_of(1, 1), asked_of(7, 3), asked_of(60, 3)):
         got, expected = answer_of(predictor, asked), oracle.answer(asked)
@@ -169,9 +169,9 @@ def test_every_plan_serves_tables_of_any_dim(stored, strategy, tmp_path):
     add_plan(stored, plan)
     asked = asked_of(40, 3)
 
-    got = answer_of(LocalPredictor(stored, plan=plan.name, threads=3), asked)
+    got = answer_of(MessagePredictor(stored, plan=plan.name, threads=3), asked)
 
-    whole = answer_of(LocalPredictor(stored, threads=1), asked)
+    whole = answer_of(MessagePredictor(stored, threads=1), asked)
     for name, values in whole.items():
         if strategy == "row":
             np.testing.assert_allclose(got[name], values, rtol=TOLERANCE, atol=1e-5)
@@ -225,7 +225,7 @@ def test_fp32_vectors_of_one_id_are_the_modules_bit_for_bit(lossless):
     asked = asked_of(30, 1, shortest=1)
 
     got, expected = (
-        answer_of(LocalPredictor(lossless, threads=1), asked),
+        answer_of(MessagePredictor(lossless, threads=1), asked),
         answer_of_module(every_dim(), asked),
     )
 
@@ -240,7 +240,7 @@ def test_fp32_sums_are_the_modules_to_rounding(lossless):
     asked = asked_of(30, 40)
 
     got, expected = (
-        answer_of(LocalPredictor(lossless, threads=1), asked),
+        answer_of(MessagePredictor(lossless, threads=1), asked),
         answer_of_module(every_dim(), asked),
     )
 
@@ -303,7 +303,7 @@ def test_a_trained_wide_and_deep_model_is_served_as_it_is(tmp_path):
         },
         schema=schema,
     )
-    scores = answer_of(LocalPredictor(package, threads=1), asked)["score"]
+    scores = answer_of(MessagePredictor(package, threads=1), asked)["score"]
 
     with torch.no_grad():
         expected = module(torch.zeros(20, 0), sparse).numpy()
@@ -312,7 +312,7 @@ def test_a_trained_wide_and_deep_model_is_served_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("plan", ["default", "columns"])
 def test_the_golden_package_of_padded_rows_is_served(plan):
-    predictor = LocalPredictor(NARROW, plan=plan, threads=1)  # Answers its sample, or raises.
+    predictor = MessagePredictor(NARROW, plan=plan, threads=1)  # Answers its sample, or raises.
     schema = Schema(
         sparse=[
             SparseInput("user", scope="request"),

@@ -85,12 +85,11 @@ Status SplitSparse(const Schema& schema, const PackedArrays& packed, const Packe
 }
 
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
-                   Request* request) {
+                   Request* request, const PackedNames& names) {
   Status status = CheckNumExamples(schema, limits, *request);
   if (!status.ok()) return status;
   request->dense.assign(schema.dense.size(), {});
   request->sparse.assign(schema.sparse.size(), {});
-  const PackedNames names;
   status = SplitRequestDense(schema, packed, names, request);
   if (status.ok()) status = SplitExampleDense(schema, packed, names, request);
   return status.ok() ? SplitSparse(schema, packed, names, request) : status;

@@ -34,7 +34,7 @@ struct PackedNames {
 // Fills the views of `request`, whose num_examples and outputs_wanted are set. Refuses what cannot
 // be cut with kInvalidArgument; the rest is left to CheckRequest().
 Status SplitPacked(const Schema& schema, const Limits& limits, const PackedArrays& packed,
-                   Request* request);
+                   Request* request, const PackedNames& names = {});
 
 // Its parts, for who packs some inputs and names others: each fills the views of its inputs alone.
 // REQUIRES: CheckNumExamples() was ok, and `request` has a view for each input.

@@ -11,10 +11,8 @@
 #include <future>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,7 +20,9 @@
 #include "base/clock.h"
 #include "base/core_count.h"
 #include "binding/arguments.h"
+#include "binding/calls.h"
 #include "binding/errors.h"
+#include "binding/local_predictor.h"
 #include "binding/lookup_seconds.h"
 #include "binding/metrics.h"
 #include "binding/server_parts.h"
@@ -30,9 +30,7 @@
 #include "engine/model_control.h"
 #include "engine/model_source.h"
 #include "engine/served_models.h"
-#include "grpc/embershard/serialized.h"
 #include "grpc/server.h"
-#include "model/model.h"
 #include "package/manifest.h"
 #include "package/package.h"
 #include "package/trusted_keys.h"
@@ -45,19 +43,6 @@ namespace {
 
 namespace py = pybind11;
 using py::literals::operator""_a;
-
-template <class T>
-T ValueOrRaise(Result<T> result) {
-  RaiseIfFailed(result.status());
-  return std::move(*result);
-}
-
-// Runs `action` without the GIL.
-template <class Action>
-auto Released(Action action) {
-  const py::gil_scoped_release released;
-  return action();
-}
 
 // One dict a call, with the fields of SlowRequest; its outcome as code and reason.
 py::list ToList(const std::vector<SlowRequest>& requests) {
@@ -94,29 +79,6 @@ py::dict DescribeTensors(const std::string& manifest) {
   RaiseIfFailed(parsed.status());
   return py::dict("inputs"_a = ToList(InputSpecs(parsed->schema)),
                   "outputs"_a = ToList(OutputSpecs(parsed->schema)));
-}
-
-// What `action` gives or, where the system has no memory or no thread left for it, that.
-template <class Given, class Action>
-Given OrExhausted(Action action) {
-  try {
-    return action();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, "loading: the memory has run out");
-  } catch (const std::system_error& error) {
-    return Status(
-        StatusCode::kResourceExhausted,
-        std::string("loading: the system gives no more threads or memory: ") + error.what());
-  }
-}
-
-// Loads FBGEMM, opens the package, runs its samples.
-Result<std::shared_ptr<ServedModels>> ServePackage(const PredictorArguments& predictor) {
-  Result<std::unique_ptr<Model>> loaded = LoadPackageModel(predictor.folder, predictor.model);
-  if (!loaded.ok()) return loaded.status();
-  Result<std::unique_ptr<Engine>> engine = Engine::Start(std::move(*loaded), {.only_merged = true});
-  if (!engine.ok()) return engine.status();
-  return ServedModels::Of(std::move(*engine));
 }
 
 // The fields of DenseProgram in serving/repository.py.
@@ -298,44 +260,6 @@ class Server {
   std::optional<StopThread> stopping_;
 };
 
-// A package in this process.
-class LocalPredictor {
- public:
-  explicit LocalPredictor(const PredictorArguments& arguments)
-      : served_(ValueOrRaise(Released([&] {
-          return OrExhausted<Result<std::shared_ptr<ServedModels>>>(
-              [&] { return ServePackage(arguments); });
-        }))) {}
-
-  ~LocalPredictor() {
-    Released([this] { served_.reset(); });
-  }
-
-  py::bytes GetModel() const {
-    return py::bytes(rpc::GetModelSerialized(*served_->Engines().front()));
-  }
-
-  py::dict Program() const { return ProgramDict(served_->Engines().front()->program()); }
-
-  // Views of what local.py alone holds.
-  py::list PredictMerged(const std::vector<std::string_view>& requests) {
-    const std::vector<Result<std::string>> answers =
-        Released([&] { return rpc::PredictSerialized(*served_, requests); });
-    py::list results;
-    for (const Result<std::string>& answer : answers) {
-      if (answer.ok()) {
-        results.append(py::bytes(*answer));
-      } else {
-        results.append(ToPythonError(answer.status()));
-      }
-    }
-    return results;
-  }
-
- private:
-  std::shared_ptr<ServedModels> served_;
-};
-
 void DefineServer(py::module_& module) {
   py::class_<Server>(module, "Server")
       .def(py::init([](const py::kwargs& given) {
@@ -360,8 +284,10 @@ void DefineLocalPredictor(py::module_& module) {
         return std::make_unique<LocalPredictor>(PredictorArgumentsFrom(given));
       }))
       .def("get_model", &LocalPredictor::GetModel)
-      .def("program", &LocalPredictor::Program)
-      .def("predict_merged", &LocalPredictor::PredictMerged, py::arg("requests"));
+      .def("program",
+           [](const LocalPredictor& predictor) { return ProgramDict(predictor.program()); })
+      .def("predict_merged", &LocalPredictor::PredictMerged, py::arg("requests"),
+           py::arg("outputs"));
 }
 
 }  // namespace

@@ -13,9 +13,10 @@ from embershard.errors import RequestError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig, PoolingType
 from embershard.package import Hash, Identity, Schema, SparseInput
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from tests.cases import cases
 from tests.serving.asking import Asked, named, outputs_of
+from tests.serving.messages import MessagePredictor
 
 ROWS = 50
 SCHEMA = Schema(
@@ -63,7 +64,7 @@ def repository(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def local(repository):
-    return LocalPredictor(repository / "vectors" / "1", threads=1)
+    return MessagePredictor(repository / "vectors" / "1", threads=1)
 
 
 def drawn(seed, examples):
@@ -81,7 +82,7 @@ def drawn(seed, examples):
 
 
 def answered(local, *asked):
-    answers = local.predict_merged([named(each).SerializeToString() for each in asked])
+    answers = local.answers([named(each).SerializeToString() for each in asked])
     return [outputs_of(answer) for answer in answers]
 
 
@@ -126,7 +127,7 @@ def test_a_request_of_no_rows_is_refused_and_moves_none_of_its_neighbours_exampl
     neighbours = [drawn(5, 3), drawn(6, 2)]
     alone = [answered(local, asked)[0] for asked in neighbours]
     none = named(Asked(num_examples=0, sparse={"user": [[7]]}))
-    answers = local.predict_merged(
+    answers = local.answers(
         [
             named(neighbours[0]).SerializeToString(),
             none.SerializeToString(),

@@ -38,7 +38,7 @@ def test_is_refused_alone(server, local, fingerprint, name):
     case, is_packed = REFUSED[name]
     bad = message_of(case, is_packed=is_packed, fingerprint=fingerprint)
     good = [named(random_request(size, seed=size)).SerializeToString() for size in (3, 5)]
-    scores = [outputs_of(local.predict_merged([message])[0])["score"] for message in good]
+    scores = [outputs_of(local.answers([message])[0])["score"] for message in good]
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
         row = [good[0], bad, good[1]] * ROUNDS

@@ -11,8 +11,9 @@ from embershard.errors import EmbershardError
 from embershard.export import export_model
 from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package import DenseInput, Identity, Schema, SparseInput
-from embershard.serving import LocalPredictor, Server, ServerOptions
+from embershard.serving import Server, ServerOptions
 from tests.serving.asking import Asked, named, outputs_of, random_request
+from tests.serving.messages import MessagePredictor
 from tests.serving.refused import Code
 
 # Every number in it is finite; its bag's sum is not.
@@ -39,8 +40,8 @@ def test_its_neighbours_in_one_batch_get_their_scores_bit_for_bit(local):
             weights={"tags": [[1.0], [1.0] * 8]},
         )
     ).SerializeToString()
-    expected = local.predict_merged([first, harmless, last])
-    got = local.predict_merged([first, poisoned, last])
+    expected = local.answers([first, harmless, last])
+    got = local.answers([first, poisoned, last])
     assert isinstance(got[1], EmbershardError)
     assert "at example 1" in str(got[1])
     for place in (0, 2):
@@ -50,7 +51,7 @@ def test_its_neighbours_in_one_batch_get_their_scores_bit_for_bit(local):
 
 def test_over_the_wire_it_is_the_only_one_that_fails(server, local):
     first, poisoned, last = bodies()
-    expected = [outputs_of(local.predict_merged([each])[0])["score"] for each in (first, last)]
+    expected = [outputs_of(local.answers([each])[0])["score"] for each in (first, last)]
     with grpc.insecure_channel(server.address) as channel:
         predict = channel.unary_unary("/embershard.v1.Predictor/Predict")
         calls = [predict.future(each, timeout=60) for each in [first, poisoned, last] * 10]
@@ -103,8 +104,8 @@ def brittle(tmp_path_factory):
 def test_the_neighbours_of_one_for_which_the_program_raises_get_their_scores(brittle):
     messages = [priced(number, number + 0.25) for number in range(20)]
     messages[13] = priced(1, 5000)
-    local = LocalPredictor(brittle / "brittle" / "1", threads=1)
-    for place, answer in enumerate(local.predict_merged(messages)):
+    local = MessagePredictor(brittle / "brittle" / "1", threads=1)
+    for place, answer in enumerate(local.answers(messages)):
         if place == 13:
             assert isinstance(answer, EmbershardError)
             assert "index out of range" in str(answer)

@@ -8,7 +8,6 @@ import socket
 import numpy as np
 import pytest
 
-from embershard.serving import LocalPredictor
 from tests.serving.asking import outputs_of
 from tests.serving.counts import queued
 from tests.serving.failures.busy import (
@@ -22,6 +21,7 @@ from tests.serving.failures.busy import (
     serving_heavy,
     until,
 )
+from tests.serving.messages import MessagePredictor
 from tests.serving.refused import Code
 
 DEADLINE_MS = 50
@@ -36,7 +36,7 @@ def server(heavy):
 
 def assert_answers(channel, heavy):
     message = body(3, seed=1)
-    expected = LocalPredictor(heavy / "heavy" / "1", threads=1).predict_merged([message])[0]
+    expected = MessagePredictor(heavy / "heavy" / "1", threads=1).answers([message])[0]
     got = predictor(channel)(message, timeout=WAIT_SECONDS)
     assert np.abs(outputs_of(got)["score"] - outputs_of(expected)["score"]).max() <= 1e-6
 

@@ -6,7 +6,6 @@ Of how fast and how long under an open loop the benchmark `overload` tells.
 import numpy as np
 import pytest
 
-from embershard.serving import LocalPredictor
 from tests.serving.asking import outputs_of
 from tests.serving.failures.busy import (
     EXAMPLES,
@@ -19,6 +18,7 @@ from tests.serving.failures.busy import (
     serving_heavy,
     until,
 )
+from tests.serving.messages import MessagePredictor
 from tests.serving.refused import Code
 
 ROOM = EXAMPLES  # The queue holds one batch.
@@ -45,11 +45,11 @@ def test_the_queue_fills_and_the_rest_is_refused_while_the_batch_runs(server, ch
     for call in refused:
         assert int(dict(call.trailing_metadata())[PUSHBACK]) > 0
 
-    local = LocalPredictor(heavy / "heavy" / "1", threads=1)
+    local = MessagePredictor(heavy / "heavy" / "1", threads=1)
     assert running.code() is Code.OK
     for message, call in zip(bodies, calls, strict=True):
         if call.code() is Code.OK:
-            expected = outputs_of(local.predict_merged([message])[0])["score"]
+            expected = outputs_of(local.answers([message])[0])["score"]
             assert np.abs(outputs_of(call.result())["score"] - expected).max() <= 1e-6
     until(lambda: is_idle(server))
     assert outcomes(server) == {

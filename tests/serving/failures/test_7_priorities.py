@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from embershard._proto import predictor_pb2 as pb
-from embershard.serving import LocalPredictor
 from tests.serving.asking import outputs_of
 from tests.serving.failures.busy import (
     EXAMPLES,
@@ -21,6 +20,7 @@ from tests.serving.failures.busy import (
     serving_heavy,
     until,
 )
+from tests.serving.messages import MessagePredictor
 from tests.serving.refused import Code
 
 EACH = 32
@@ -88,9 +88,9 @@ def test_low_ones_get_one_batch_in_eight_while_high_ones_wait(server, channel, h
     line.wait()
     one_turn = [HIGH] * (SHARE - 1) + [LOW]
     assert line.ended == one_turn * 6 + [HIGH] * (50 - 6 * (SHARE - 1))
-    local = LocalPredictor(heavy / "heavy" / "1", threads=1)
+    local = MessagePredictor(heavy / "heavy" / "1", threads=1)
     for message, call in line.calls[::9]:  # Of both priorities.
-        expected = outputs_of(local.predict_merged([message])[0])["score"]
+        expected = outputs_of(local.answers([message])[0])["score"]
         assert np.abs(outputs_of(call.result())["score"] - expected).max() <= 1e-6
 
 

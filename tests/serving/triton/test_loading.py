@@ -62,7 +62,7 @@ def load(client):
 
 def assert_it_answers(client, local):
     asked = random_request(6)
-    expected = our_outputs_of(local.predict_merged([named(asked).SerializeToString()])[0])
+    expected = our_outputs_of(local.answers([named(asked).SerializeToString()])[0])
     got = outputs_of(client.infer("ranker", inputs_of(asked), client_timeout=WAIT_SECONDS))
     for name, values in expected.items():
         np.testing.assert_allclose(got[name], values, rtol=0, atol=1e-6, strict=True)

@@ -39,7 +39,7 @@ def requests(local):
     """Ragged ones, as Triton takes them, and what the model answers to each alone."""
     asked = [random_request(size, seed=seed) for seed, size in enumerate(SIZES)]
     expected = [
-        our_outputs_of(local.predict_merged([named(each).SerializeToString()])[0]) for each in asked
+        our_outputs_of(local.answers([named(each).SerializeToString()])[0]) for each in asked
     ]
     return [inputs_of(each, is_packed=True) for each in asked], expected
 

@@ -25,7 +25,7 @@ FORMS = cases(
 
 @pytest.fixture
 def our_outputs(local):
-    return lambda asked: our_outputs_of(local.predict_merged([named(asked).SerializeToString()])[0])
+    return lambda asked: our_outputs_of(local.answers([named(asked).SerializeToString()])[0])
 
 
 def assert_same(got, expected):

@@ -1,0 +1,126 @@
+#include "binding/local_predictor.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "batching/find_names.h"
+#include "batching/packed.h"
+#include "binding/calls.h"
+#include "grpc/embershard/serialized.h"
+
+namespace embershard::binding {
+namespace {
+
+namespace py = pybind11;
+
+constexpr PackedNames kNames = {.request_dense = "request_dense",
+                                .example_dense = "example_dense",
+                                .lengths = "lengths",
+                                .values = "values",
+                                .weights = "weights"};
+
+struct Answer {
+  Status status = Internal("not answered");
+  Response response;
+};
+
+struct Views {
+  uint32_t num_examples = 0;
+  PackedArrays arrays;
+};
+
+template <class T>
+Unaligned<T> ViewOf(const py::handle& given) {
+  const auto array = py::cast<py::array_t<T, py::array::c_style>>(given);
+  return Unaligned<T>(array.data(), static_cast<size_t>(array.size()));
+}
+
+Views ViewsOf(const py::tuple& request) {
+  const auto examples = request[0].cast<uint64_t>();
+  return {.num_examples = static_cast<uint32_t>(
+              std::min<uint64_t>(examples, std::numeric_limits<uint32_t>::max())),
+          .arrays = {.request_dense = ViewOf<float>(request[1]),
+                     .example_dense = ViewOf<float>(request[2]),
+                     .lengths = ViewOf<int32_t>(request[3]),
+                     .values = ViewOf<int64_t>(request[4]),
+                     .weights = ViewOf<float>(request[5])}};
+}
+
+py::tuple ToPython(const Schema& schema, const Views& asked, const Response& response) {
+  py::dict outputs;
+  for (const ResponseOutput& output : response.outputs) {
+    const OutputSpec& spec = schema.outputs[output.output];
+    std::vector<int64_t> shape = {spec.scope == Scope::kRequest ? 1 : int64_t{asked.num_examples}};
+    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+    outputs[spec.name.c_str()] = py::array_t<float>(shape, output.values.data());
+  }
+  py::dict unknown_ids;
+  for (const UnknownIdCount& unknown : response.unknown_ids) {
+    unknown_ids[schema.sparse[unknown.sparse_input].name.c_str()] = unknown.count;
+  }
+  return py::make_tuple(outputs, unknown_ids);
+}
+
+Result<std::unique_ptr<Engine>> Start(const PredictorArguments& arguments) {
+  Result<std::unique_ptr<Model>> loaded = LoadPackageModel(arguments.folder, arguments.model);
+  if (!loaded.ok()) return loaded.status();
+  return Engine::Start(std::move(*loaded), {.only_merged = true});
+}
+
+}  // namespace
+
+LocalPredictor::LocalPredictor(const PredictorArguments& arguments)
+    : engine_(ValueOrRaise(Released([&] {
+        return OrExhausted<Result<std::unique_ptr<Engine>>>([&] { return Start(arguments); });
+      }))) {}
+
+LocalPredictor::~LocalPredictor() {
+  Released([this] { engine_.reset(); });
+}
+
+py::bytes LocalPredictor::GetModel() const { return py::bytes(rpc::GetModelSerialized(*engine_)); }
+
+py::list LocalPredictor::PredictMerged(const std::vector<py::tuple>& requests,
+                                       const std::vector<std::string>& outputs) {
+  const Schema& schema = engine_->manifest().schema;
+  const std::vector<size_t> wanted = ValueOrRaise(FindOutputs(schema, engine_->names(), outputs));
+  std::vector<Views> views;
+  for (const py::tuple& request : requests) views.push_back(ViewsOf(request));
+  std::vector<Answer> answers(requests.size());
+  Released([&] {
+    std::vector<std::unique_ptr<Request>> split;
+    for (size_t i = 0; i < views.size(); ++i) {
+      auto request = std::make_unique<Request>();
+      request->num_examples = views[i].num_examples;
+      request->outputs_wanted = wanted;
+      request->arrival = Clock::now();
+      request->answer = [answer = &answers[i]](Status status, Response response) {
+        *answer = {std::move(status), std::move(response)};
+      };
+      Status status =
+          SplitPacked(schema, engine_->limits(), views[i].arrays, request.get(), kNames);
+      if (status.ok()) {
+        split.push_back(std::move(request));
+      } else {
+        answers[i].status = std::move(status);
+      }
+    }
+    engine_->PredictMerged(std::move(split));
+  });
+  py::list results;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].status.ok()) {
+      results.append(ToPython(schema, views[i], answers[i].response));
+    } else {
+      results.append(ToPythonError(answers[i].status));
+    }
+  }
+  return results;
+}
+
+}  // namespace embershard::binding

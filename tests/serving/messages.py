@@ -1,0 +1,74 @@
+"""A predictor in this process that takes and gives messages, as servers do."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from embershard._proto import predictor_pb2 as pb
+from embershard.errors import EmbershardError
+from embershard.package import SampleRequest
+from embershard.serving import LocalPredictor
+
+
+class MessagePredictor(LocalPredictor):
+    """What a server answers to a message, without a server."""
+
+    def answers(self, messages: Sequence[bytes]) -> list[bytes | EmbershardError]:
+        """For each serialized ``PredictRequest`` a serialized ``PredictResponse`` or the error.
+        All want the same outputs."""
+        model = pb.GetModelResponse.FromString(self.get_model())
+        parsed = [pb.PredictRequest.FromString(each) for each in messages]
+        (wanted,) = {tuple(each.outputs) for each in parsed} or {()}
+        answers = self.predict_merged([arrays_of(model, each) for each in parsed], wanted)
+        return [
+            answer if isinstance(answer, EmbershardError) else _message(answer)
+            for answer in answers
+        ]
+
+
+def arrays_of(model: pb.GetModelResponse, request: pb.PredictRequest) -> SampleRequest:
+    """The arrays of a message in either form."""
+    packed = request.packed if request.HasField("packed") else _packed(model, request)
+    count = request.num_examples
+    columns = sum(
+        each.HasField("dense") and each.scope == pb.SCOPE_EXAMPLE for each in model.inputs
+    )
+    return SampleRequest(
+        num_examples=count,
+        request_dense=np.frombuffer(packed.request_dense, "<f4"),
+        example_dense=np.frombuffer(packed.example_dense, "<f4").reshape(count, columns),
+        lengths=np.frombuffer(packed.lengths, "<i4"),
+        values=np.frombuffer(packed.values, "<i8"),
+        weights=np.frombuffer(packed.weights, "<f4"),
+        outputs={},
+    )
+
+
+def _packed(model: pb.GetModelResponse, request: pb.PredictRequest) -> pb.Packed:
+    """Named inputs, in the model's order; an input that is left out is empty or has its default."""
+    dense = {each.name: each.values for each in request.dense}
+    sparse = {each.name: each for each in request.sparse}
+    columns = dict[int, list[np.ndarray]]({pb.SCOPE_REQUEST: [], pb.SCOPE_EXAMPLE: []})
+    packed = pb.Packed()
+    for each in model.inputs:
+        count = 1 if each.scope == pb.SCOPE_REQUEST else request.num_examples
+        if each.HasField("dense"):
+            default = np.full(count, each.dense.default, "<f4").tobytes()
+            columns[each.scope].append(np.frombuffer(dense.get(each.name, default), "<f4"))
+        else:
+            lists = sparse.get(each.name, pb.SparseValues(lengths=bytes(4 * count)))
+            packed.lengths += lists.lengths
+            packed.values += lists.values
+            packed.weights += lists.weights
+    packed.request_dense = np.array(columns[pb.SCOPE_REQUEST], "<f4").tobytes()
+    packed.example_dense = np.array(columns[pb.SCOPE_EXAMPLE], "<f4").T.tobytes()
+    return packed
+
+
+def _message(answer) -> bytes:
+    outputs = [
+        pb.Output(name=name, shape=values.shape, values=values.tobytes())
+        for name, values in answer.outputs.items()
+    ]
+    unknown = [pb.UnknownIds(feature=key, count=count) for key, count in answer.unknown_ids.items()]
+    return pb.PredictResponse(outputs=outputs, unknown_ids=unknown).SerializeToString()

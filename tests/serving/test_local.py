@@ -1,0 +1,64 @@
+"""Requests as arrays, in process."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from embershard.errors import NotFoundError, RequestError
+from embershard.package import Package
+from tests.cases import cases
+
+
+@pytest.fixture(scope="module")
+def samples(package):
+    return Package.open(package).samples()
+
+
+def test_samples_score_as_the_package_says(local, samples):
+    for sample, answer in zip(samples, local.predict_merged(samples), strict=True):
+        assert set(answer.outputs) == set(sample.outputs)
+        for name, expected in sample.outputs.items():
+            assert answer.outputs[name].shape == expected.shape
+            np.testing.assert_allclose(answer.outputs[name], expected, atol=1e-6)
+
+
+def test_arrays_may_have_any_strides_and_lie_in_torch(local, samples):
+    sample = samples[-1]
+    strided = replace(
+        sample,
+        example_dense=np.asfortranarray(sample.example_dense),
+        values=np.repeat(sample.values, 2)[::2],
+        lengths=torch.from_numpy(sample.lengths.copy()).numpy(),
+    )
+    [expected], [answer] = local.predict_merged([sample]), local.predict_merged([strided])
+    for name, values in expected.outputs.items():
+        assert answer.outputs[name].tobytes() == values.tobytes()
+
+
+@cases(
+    ("field", "shorten", "words"),
+    {
+        "request_dense": ("request_dense", lambda a: a[:-1], "request_dense: expected "),
+        "example_dense": ("example_dense", lambda a: a[:, :-1], "example_dense: expected "),
+        "lengths": ("lengths", lambda a: a[:-1], "lengths: expected "),
+        "values": ("values", lambda a: a[:-1], "values: expected "),
+        "weights": ("weights", lambda a: np.append(a, np.float32(1)), "weights: expected "),
+    },
+)
+def test_an_array_of_another_size_is_refused_and_its_neighbours_are_not(
+    local, samples, field, shorten, words
+):
+    good = samples[-1]
+    bad = replace(good, **{field: shorten(getattr(good, field))})
+    before, error, after = local.predict_merged([good, bad, good])
+    assert type(error) is RequestError
+    assert str(error).startswith(words)
+    for name, values in before.outputs.items():
+        assert after.outputs[name].tobytes() == values.tobytes()
+
+
+def test_an_unknown_output_is_not_found(local, samples):
+    with pytest.raises(NotFoundError, match="'clicks'"):
+        local.predict_merged(samples[:1], ["clicks"])
