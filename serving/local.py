@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from embershard.errors import EmbershardError
-from embershard.package import SampleRequest
 from embershard.serving._native import fbgemm_folder, load_extension
 from embershard.serving.options import TableResidency
 from embershard.serving.repository import DenseProgram
+
+if TYPE_CHECKING:  # A server has its signals blocked before numpy starts threads.
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from embershard.package import SampleRequest
 
 
 class LocalPrediction(NamedTuple):
@@ -88,6 +90,8 @@ class LocalPredictor:
         Raises:
             NotFoundError: an output is unknown.
         """
+        import numpy as np
+
         arrays = [
             (
                 each.num_examples,
