@@ -7,6 +7,7 @@ by hundreds of nanoseconds a row.
 from __future__ import annotations
 
 import importlib.util
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -56,7 +57,7 @@ class RowUpdate:
         _load_operators()
         self.tables, self.kernel, self.pooled = tables, kernel, pooled
         self.weight_buffer, self.state_buffer = weight_buffer, state_buffer
-        firsts = [sum(each < table for each in lookups) for table in range(len(weights) + 1)]
+        firsts = [bisect_left(lookups, table) for table in range(len(weights) + 1)]
         self.layout = torch.tensor(
             [
                 (
