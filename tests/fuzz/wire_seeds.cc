@@ -11,7 +11,7 @@
 #include "grpc/other_protocols.h"
 #include "grpc/serving_fixture.h"
 
-namespace embershard {
+namespace embershard::rpc {
 namespace {
 
 void Write(const std::filesystem::path& path, const google::protobuf::Message& message) {
@@ -37,10 +37,10 @@ inference::ModelInferRequest InferWithoutExamples() {
 }
 
 }  // namespace
-}  // namespace embershard
+}  // namespace embershard::rpc
 
 int main(int count, char** arguments) {
-  using namespace embershard;
+  using namespace embershard::rpc;
   if (count != 2) {
     std::cerr << "wire_seeds: expected a folder\n";
     return EXIT_FAILURE;
