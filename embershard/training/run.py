@@ -197,17 +197,27 @@ class Run:
         self._optimizer.step()
         self._step += 1
         self._seen += examples
-        mean = total.detach().double() / examples
+        own = mean = total.detach().double() / examples
         if self._env is not None:
+            mean = own.clone()
             dist.all_reduce(mean, group=self._group)
         value = mean.item()
         if not math.isfinite(value):
             raise ConfigError(
-                f"training: step {self._step}: expected a finite loss, got {value}; "
-                "try smaller learning rates"
+                f"training: step {self._step}: expected a finite loss, got {value}"
+                f"{self._where_not_finite(own)}; try smaller learning rates"
             )
         first = math.isnan(self._loss)
         self._loss = value if first else self._loss + LOSS_SMOOTHING * (value - self._loss)
+
+    def _where_not_finite(self, own: Tensor) -> str:
+        """The ranks whose part of the loss is not a number; every rank calls it."""
+        if self._env is None:
+            return ""
+        parts = [torch.empty_like(own) for _ in range(self._world_size)]
+        dist.all_gather(parts, own, group=self._group)
+        ranks = [str(rank) for rank, part in enumerate(parts) if not part.isfinite()]
+        return f" (from rank {', '.join(ranks)})" if ranks else ""
 
     def _look(self) -> None:
         """Evaluate on validation; keep the weights if they are the best so far."""

@@ -1,5 +1,6 @@
 """Training runs on several ranks."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -166,3 +167,19 @@ def train_planned(env, folder, sharding):
     except ConfigError as error:
         return str(error)
     return result, reports[0] if reports else None
+
+
+def without_labels_on_rank_1(env, folder):
+    data = dataset()
+    if env.rank == 1:
+        data.train.labels[:] = np.nan
+    with pytest.raises(ConfigError) as raised:
+        train(sharded_config(folder, "row_wise"), data, env=env)
+    return str(raised.value)
+
+
+def test_a_loss_that_is_not_finite_names_the_rank(workers, tmp_path):
+    assert set(workers.run(2, without_labels_on_rank_1, tmp_path)) == {
+        "training: step 1: expected a finite loss, got nan (from rank 1); "
+        "try smaller learning rates"
+    }
