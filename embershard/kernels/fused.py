@@ -46,7 +46,7 @@ WEIGHT_DTYPES = MappingProxyType({torch.float32: "FP32", torch.float16: "FP16"})
 class FusedTables:
     """Tables in one buffer, their optimizer's state, and a lookup over all of them.
 
-    Not a module on purpose: ``weights`` and ``momentum`` are views of FBGEMM's buffers, and
+    Not a module on purpose: ``weights`` and ``states`` are views of FBGEMM's buffers, and
     their holder must not move or replace them. See ``FusedEmbeddingBagCollection``.
 
     Args:
@@ -108,7 +108,7 @@ class FusedTables:
 
         self._steps = torch.zeros(1, dtype=torch.int64)
         self.states: list[dict[str, Tensor]] = named_states(optimizer, len(shapes), self._steps)
-        """Per table: the optimizer's state by name, likewise views: ``momentum``, ``momentum2``:
+        """Per table: the optimizer's state by name, likewise views: ``momentum1``, ``momentum2``:
         float32 ``(rows,)`` or ``(rows, dim)``, by ``FusedOptimizer.state_columns``; ``steps``:
         int64 ``(1,)`` on CPU, lookups that trained, if it ``counts_steps``."""
         if optimizer.state_columns:
@@ -124,7 +124,7 @@ class FusedTables:
                 self._kernel,
                 weights=self.weights,
                 weight_buffer=self._kernel.weights_host.detach(),
-                states=[each["momentum"] for each in self.states] if has_state else [],
+                states=[each["momentum1"] for each in self.states] if has_state else [],
                 state_buffer=self._kernel.momentum1_host.detach() if has_state else None,
                 lookups=lookups,
                 pooled=pooled,

@@ -11,8 +11,8 @@ from torch import Tensor
 from embershard.errors import InputError
 from embershard.kernels.fused_optimizer import FusedOptimizer
 
-STATES = ("momentum", "momentum2")
-"""Names of the tensors of ``FusedOptimizer.state_columns``."""
+STATES = ("momentum1", "momentum2")
+"""Names of the tensors of ``FusedOptimizer.state_columns``, as TorchRec's."""
 
 
 def named_states(optimizer: FusedOptimizer, tables: int, steps: Tensor) -> list[dict[str, Tensor]]:

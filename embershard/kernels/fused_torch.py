@@ -121,7 +121,7 @@ class TorchFusedTables:
         distinct, which = torch.unique(rows, return_inverse=True)
         summed = gradients.new_zeros(len(distinct), gradients.shape[1])
         summed.index_add_(0, which, gradients)
-        state = self.states[table].get("momentum")
+        state = self.states[table].get("momentum1")
         if state is not None:
             by_row = state.ndim == 1
             squares = summed.square()

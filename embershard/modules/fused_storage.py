@@ -61,9 +61,10 @@ class FusedCollection(Collection):
         """What the optimizer remembers, to be saved beside the state dict.
 
         Returns:
-            ``<prefix>.<table>.momentum``, with the state dict's prefix -> float32
-            ``(num_embeddings,)``, the mean squared gradients summed over all steps; views, so the
-            next backward changes them. Empty for "sgd".
+            ``<prefix>.<table>.<name>``, with the state dict's prefix: views, so the next backward
+            changes them. ``momentum1`` and ``momentum2`` are float32, ``(num_embeddings,)`` of a
+            row-wise optimizer or ``(num_embeddings, embedding_dim)``; ``steps`` is int64 ``(1,)``.
+            Empty for "sgd".
         """
         return {
             f"{self.PREFIX}.{table.name}.{name}": state

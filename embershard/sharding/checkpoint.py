@@ -1,8 +1,9 @@
 """Saving and loading of training state: weights and optimizers of a model under any plan.
 
 Keys are TorchRec's: ``<collection>.embedding_bags.<table>.weight``, and beside them
-``optimizer.state.<weight>.<table>.momentum1``, and ``optimizer.state.<parameter>.<name>`` of the
-optimizer of the rest. Every tensor is in the coordinates of the whole table.
+``optimizer.state.<weight>.<table>.momentum1`` (``momentum2``), and
+``optimizer.state.<parameter>.<name>`` of the optimizer of the rest. Every tensor is in the
+coordinates of the whole table.
 """
 
 from __future__ import annotations
@@ -124,20 +125,15 @@ def state_blocks(
                 if columns[0] == 0 and (rows[0] == 0 or each.tensor is local.accesses)
             )
             blocks += shard_state(table, local, optimizer)
-            momentum = local.momentum
-            if momentum is None:
-                continue
-            if momentum.dim() == 1:
-                blocks += row_wise_blocks(
-                    table.momentum_key,
-                    table.size[0],
-                    ranges,
-                    rows=rows,
-                    columns=columns,
-                    state=momentum,
+            for name, state in local.moments.items():
+                key = table.state_key(name)
+                blocks += (
+                    row_wise_blocks(
+                        key, table.size[0], ranges, rows=rows, columns=columns, state=state
+                    )
+                    if state.dim() == 1
+                    else [table.block(key, local.shard, state)]
                 )
-            else:
-                blocks.append(table.block(table.momentum_key, local.shard, momentum))
     accesses = saved_replica_accesses(model, group)
     if group is None or dist.get_rank(group) == 0:
         blocks += accesses

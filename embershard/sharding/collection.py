@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -24,8 +23,6 @@ from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
 from embershard.sharding.types import ParameterSharding, ShardingType, whole_shard
 
 AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
-
-_TORCHREC_STATES = MappingProxyType({"momentum": "momentum1"})
 
 
 class CollectionShards:
@@ -123,10 +120,7 @@ class CollectionShards:
             further = sum(each.split(".weight")[0] == f"{prefix}.{table}" for each in params)
             params[f"{name}.{further}" if further else name] = local.weight
             if local.state:
-                state[local.weight] = {
-                    f"{table}.{_TORCHREC_STATES.get(key, key)}": each
-                    for key, each in local.state.items()
-                }
+                state[local.weight] = {f"{table}.{key}": each for key, each in local.state.items()}
         groups = self.tables.param_groups
         return FusedKeyedOptimizer(params, state, groups, self.tables.apply_learning_rates)
 

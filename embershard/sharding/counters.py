@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from embershard.sharding.block_files import read_blocks, read_saved
 from embershard.sharding.block_planners import Block
-from embershard.sharding.held_tables import STATE, HeldTable, weight_key
+from embershard.sharding.held_tables import HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.tables import LocalShard
 
@@ -33,8 +33,7 @@ def counters_of_shard(table: HeldTable, local: LocalShard) -> Iterator[Block]:
             tensor=local.accesses,
         )
     if "steps" in local.state:
-        key = f"{STATE}{table.weight_key}.{table.name}.steps"
-        yield Block.whole(key, local.state["steps"])
+        yield Block.whole(table.state_key("steps"), local.state["steps"])
 
 
 def counters_of_replicas(model: nn.Module) -> list[Block]:

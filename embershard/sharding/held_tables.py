@@ -35,10 +35,9 @@ class HeldTable:
 
     local: tuple[LocalShard, ...]
 
-    @property
-    def momentum_key(self) -> str:
-        """Of the optimizer's state, as TorchRec's."""
-        return f"{STATE}{self.weight_key}.{self.name}.momentum1"
+    def state_key(self, name: str) -> str:
+        """Of ``LocalShard.state[name]``, as TorchRec's."""
+        return f"{STATE}{self.weight_key}.{self.name}.{name}"
 
     def block(self, key: str, shard: Shard, tensor: Tensor) -> Block:
         """What a shard has of a tensor in the table's coordinates."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from embershard.errors import DataError
+from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.counters import counters_of_replicas, counters_of_shard
@@ -74,35 +75,31 @@ class StateReads:
 
     def _add_table(self, table: HeldTable) -> None:
         weight = self._saved[self._keys[table.weight_key]]
-        state = self._saved.get(table.momentum_key)
         assert weight is not None
         for local in table.local:
             self.blocks.append(table.block(self._keys[table.weight_key], local.shard, local.weight))
             for block in counters_of_shard(table, local):
                 self._add_counter(block)
-            momentum = local.momentum
-            if momentum is None:
-                continue
-            if state is None:
-                self._said.append(_unsaved(table))
-            elif momentum.dim() == 1:
-                read = RowWiseRead(
-                    table.momentum_key,
-                    state,
-                    weight,
-                    rows=local.shard.rows,
-                    columns=local.shard.columns,
-                    state=momentum,
-                )
-                self._row_wise.append((table.name, read))
-                self.blocks += read.blocks
-            elif state.size != table.size:
-                raise DataError(
-                    f"{self._where}: {table.momentum_key}: expected shape {table.size}, "
-                    f"got {state.size}"
-                )
-            else:
-                self.blocks.append(table.block(table.momentum_key, local.shard, momentum))
+            for name, state in local.moments.items():
+                self._add_state(table, local.shard, name, state, weight)
+
+    def _add_state(
+        self, table: HeldTable, shard: Shard, name: str, state: Tensor, weight: SavedTensor
+    ) -> None:
+        key = table.state_key(name)
+        saved = self._saved.get(key)
+        if saved is None:
+            self._said.append(_unsaved(table, name))
+        elif state.dim() == 1:
+            read = RowWiseRead(
+                key, saved, weight, rows=shard.rows, columns=shard.columns, state=state
+            )
+            self._row_wise.append((table.name, read))
+            self.blocks += read.blocks
+        elif saved.size != table.size:
+            raise DataError(f"{self._where}: {key}: expected shape {table.size}, got {saved.size}")
+        else:
+            self.blocks.append(table.block(key, shard, state))
 
     def _add_counter(self, block: Block) -> None:
         saved = self._saved.get(block.key)
@@ -116,5 +113,5 @@ class StateReads:
             self.blocks.append(block)
 
 
-def _unsaved(table: HeldTable) -> str:
-    return f"table {table.name!r}: no optimizer state is saved; it is kept"
+def _unsaved(table: HeldTable, state: str = "optimizer state") -> str:
+    return f"table {table.name!r}: no {state} is saved; it is kept"

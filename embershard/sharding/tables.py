@@ -37,7 +37,7 @@ class LocalShard:
     backward."""
 
     state: Mapping[str, Tensor]
-    """The optimizer's, likewise, by name: ``momentum``, ``momentum2``, ``steps``; see
+    """The optimizer's, likewise, by name: ``momentum1``, ``momentum2``, ``steps``; see
     ``embershard.kernels.FusedTables.states``."""
 
     parameter: nn.Parameter | None = None
@@ -47,9 +47,9 @@ class LocalShard:
     """int64 ``(rows,)``: lookups of each row in training, likewise. None: not counted."""
 
     @property
-    def momentum(self) -> Tensor | None:
-        """A number for each row of rowwise_adagrad, for each value of adagrad. None: of sgd."""
-        return self.state.get("momentum")
+    def moments(self) -> dict[str, Tensor]:
+        """``state`` without ``steps``: a number for each row ``(rows,)``, or for each value."""
+        return {name: each for name, each in self.state.items() if name != "steps"}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -118,7 +118,7 @@ def test_six_steps_equal_plain_torch(settings, dims):
         assert_close(output.detach().double(), expected, rtol=1e-5, atol=1e-5)
     for table, weight in enumerate(tables.weights):
         assert_close(weight.double(), reference.weights[table], rtol=1e-5, atol=1e-5)
-        momentum = tables.states[table].get("momentum")
+        momentum = tables.states[table].get("momentum1")
         if momentum is not None:
             by_row = momentum.ndim == 1
             state = reference.state[table][:, 0] if by_row else reference.state[table]
@@ -133,8 +133,8 @@ def test_fp16_weights_are_the_fp32_step_rounded(name, dims):
         reference = Reference(tables.weights, {"name": name})
         for table, states in enumerate(tables.states):
             if states:
-                by_row = states["momentum"].ndim == 1
-                momentum = states["momentum"][:, None] if by_row else states["momentum"]
+                by_row = states["momentum1"].ndim == 1
+                momentum = states["momentum1"][:, None] if by_row else states["momentum1"]
                 reference.state[table] += momentum
         output = tables.lookup(rows, offsets, weights)
         assert output.dtype == torch.float32

@@ -82,7 +82,7 @@ def test_threads_do_not_change_a_bit(name):
             torch.set_num_threads(threads)
             tables = FusedTables(POOLED, LOOKUPS, optimizer=FusedOptimizer(name=name), device=CPU)
             train(tables, pooled=True, weighted=False, most_ids=300)
-            trained.append([*tables.weights, *(each.get("momentum") for each in tables.states)])
+            trained.append([*tables.weights, *(each.get("momentum1") for each in tables.states)])
     finally:
         torch.set_num_threads(before)
     for one, *others in zip(*trained, strict=True):

@@ -161,11 +161,11 @@ def test_optimizer_state_comes_back():
     other.load_optimizer_state(one.optimizer_state())
 
     assert list(other.optimizer_state()) == [
-        "embeddings.items.momentum",
-        "embeddings.users.momentum",
+        "embeddings.items.momentum1",
+        "embeddings.users.momentum1",
     ]
     assert_close(other.optimizer_state(), one.optimizer_state(), rtol=0, atol=0)
-    assert other.optimizer_state()["embeddings.items.momentum"][2] > 0
+    assert other.optimizer_state()["embeddings.items.momentum1"][2] > 0
 
 
 def test_a_fused_collection_stays_where_it_was_built():

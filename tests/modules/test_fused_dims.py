@@ -85,7 +85,7 @@ def test_rowwise_adagrad_of_any_dim_is_the_formula_on_plain_gradients(dims, devi
         assert_close(got, expected)
         with torch.no_grad():
             for name, weight in plain.named_parameters():
-                momentum = state[name.replace("weight", "momentum")]
+                momentum = state[name.replace("weight", "momentum1")]
                 momentum += weight.grad.square().mean(dim=1)
                 weight -= RATE * weight.grad / (momentum.sqrt().unsqueeze(1) + EPS)
 

@@ -97,8 +97,8 @@ def test_rowwise_adagrad_in_backward_is_the_formula_on_plain_gradients(device):
 
     assert_same_weights(plain, fused)
     state = fused.optimizer_state()
-    assert_close(state["embedding_bags.items.momentum"], momentum["embedding_bags.items.weight"])
-    assert_close(state["embedding_bags.users.momentum"], momentum["embedding_bags.users.weight"])
+    assert_close(state["embedding_bags.items.momentum1"], momentum["embedding_bags.items.weight"])
+    assert_close(state["embedding_bags.users.momentum1"], momentum["embedding_bags.users.weight"])
 
 
 def test_a_missing_row_trains_no_row():
@@ -203,15 +203,15 @@ def test_learning_rate_can_change():
     ("state", "message"),
     {
         "key-missing": (
-            {"embedding_bags.items.momentum": torch.zeros(7)},
-            r"expected \['embedding_bags.items.momentum', 'embedding_bags.users.momentum'\]",
+            {"embedding_bags.items.momentum1": torch.zeros(7)},
+            r"expected \['embedding_bags.items.momentum1', 'embedding_bags.users.momentum1'\]",
         ),
         "other-shape": (
             {
-                "embedding_bags.items.momentum": torch.ones(7),
-                "embedding_bags.users.momentum": torch.ones(5),
+                "embedding_bags.items.momentum1": torch.ones(7),
+                "embedding_bags.users.momentum1": torch.ones(5),
             },
-            r"users.momentum: expected shape \(4,\), got \(5,\)",
+            r"users.momentum1: expected shape \(4,\), got \(5,\)",
         ),
     },
 )

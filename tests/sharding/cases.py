@@ -334,7 +334,9 @@ def count_exchanges(group):
 
 
 def held(module):
-    return [(each.shard, each.weight, each.momentum) for each in module.local_shards()]
+    return [
+        (each.shard, each.weight, each.state.get("momentum1")) for each in module.local_shards()
+    ]
 
 
 def dense_optimizer(parallel):

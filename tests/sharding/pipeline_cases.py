@@ -71,7 +71,7 @@ def state_of(parallel):
         tensor
         for module in parallel.sharded_modules().values()
         for shard in module.local_shards()
-        for tensor in (shard.weight, shard.momentum)
+        for tensor in (shard.weight, shard.state["momentum1"])
     ]
     return [*shards, parallel.module.scale.detach()]
 

@@ -77,7 +77,9 @@ def train(env, case, plan, is_dict):
         optimizer.step()
         outputs.append(output.detach())
     (inner,) = parallel.sharded_modules().values()
-    shards = [(each.shard, each.weight, each.momentum) for each in inner.local_shards()]
+    shards = [
+        (each.shard, each.weight, each.state.get("momentum1")) for each in inner.local_shards()
+    ]
     replicas = {name: inner.embedding_bags[name].weight.detach() for name in inner.embedding_bags}
     names = dict(parallel.named_parameters())
     middle = "{}.position_weight" if is_dict else "position_weights.{}"

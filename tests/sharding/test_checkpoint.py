@@ -100,7 +100,7 @@ def test_a_grid_on_4_ranks_loads_row_wise_on_2_and_unsharded(workers, tmp_path, 
         else:  # Of two ranges of as many columns.
             expected = sum(state[key] for key in ranges) / 2
         torch.testing.assert_close(found_state[name, (0, dim)], expected, rtol=0, atol=0)
-        assert torch.equal(momenta[f"embedding_bags.{name}.momentum"], expected)
+        assert torch.equal(momenta[f"embedding_bags.{name}.momentum1"], expected)
     merged = [f"table {name!r}" for name in ("items", "users")] if state else []
     merged = merged if optimizer == "rowwise_adagrad" else []
     assert [line.partition(":")[0] for line in said] == merged
@@ -136,7 +136,7 @@ def test_merged_ranges_get_the_mean_weighted_by_columns(workers, tmp_path):
     _, state = whole(case, [shards for shards, _ in saved])
     one = unsharded(case)
     load_state(one, tmp_path / "state")
-    found = one["sparse"].optimizer_state()["embedding_bags.items.momentum"]
+    found = one["sparse"].optimizer_state()["embedding_bags.items.momentum1"]
     a, b = (state["items", columns].double() for columns in ((0, 4), (4, 16)))
     assert torch.equal(found, ((4 * a + 12 * b) / 16).float())
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_torchrec_loads_without_it(tmp_path):
         assert torch.equal(weight, expected[f"model.ebc.embedding_bags.{name}.weight"])
         state = expected[states[name]]
         state = (state[:10] + state[10:]) / 2 if name == "cw" else state
-        assert torch.equal(found[f"embedding_bags.{name}.momentum"], state)
+        assert torch.equal(found[f"embedding_bags.{name}.momentum1"], state)
         assert state.count_nonzero()
     assert said == [
         "table 'cw': row-wise optimizer state: columns 0..8: "

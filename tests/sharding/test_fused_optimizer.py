@@ -66,7 +66,7 @@ def test_ema_row_wise_adagrad_equals_unsharded_training(workers, pooling, is_wei
         for shard, weight, states in shards:
             rows = slice(*shard.rows)
             check_close(weight, weights[shard.table][rows])
-            check_close(states["momentum"], state[shard.table, *shard.columns][rows, 0])
+            check_close(states["momentum1"], state[shard.table, *shard.columns][rows, 0])
             assert states["steps"].tolist() == [len(case.batches)]
 
 

@@ -1,0 +1,71 @@
+"""Optimizers with two moments have no kernels on CPU: their state is written by hand here, as
+partial row-wise Adam has it, and goes through checkpoints like any other."""
+
+import torch
+
+from embershard.sharding import column_wise, load_state, row_wise, save_state, table_wise
+from tests.sharding.cases import sharded
+from tests.sharding.reference import make_case
+from tests.sharding.test_checkpoint import plan_of, unsharded
+
+MOMENTS = ("momentum1", "momentum2")
+
+
+def first_moment(shard):
+    """A number for each value, by its place in the table."""
+    rows, columns = (torch.arange(*each) for each in (shard.rows, shard.columns))
+    return rows[:, None] + columns / 1024
+
+
+def second_moment(shard):
+    """A number for each row: its own and the first column of its range."""
+    return torch.arange(*shard.rows) + shard.columns[0] / 1024
+
+
+def with_moments(env, case, plan, fill=False):
+    """A model, and its shards with two moments."""
+    parallel = sharded(env, case, plan)
+    shards = parallel.module["sparse"].local_shards()
+    for local in shards:
+        moments = first_moment(local.shard), second_moment(local.shard)
+        local.state.update(zip(MOMENTS, moments, strict=True))
+        if not fill:
+            for each in moments:
+                each.fill_(torch.nan)
+    return parallel, shards
+
+
+def save_moments(env, case, plan, folder):
+    parallel, _ = with_moments(env, case, plan, fill=True)
+    save_state(parallel, folder)
+
+
+def load_moments(env, case, plan, folder):
+    parallel, shards = with_moments(env, case, plan)
+    said = load_state(parallel, folder)
+    return said, [(each.shard, *(each.state[name] for name in MOMENTS)) for each in shards]
+
+
+def test_both_moments_load_under_another_plan(workers, tmp_path):
+    case = make_case(2, sizes=[3, 4], steps=0, optimizer="rowwise_adagrad")
+    columns = plan_of(case, 2, default=column_wise(), words=table_wise(rank=1))
+    workers.run(2, save_moments, case, columns, tmp_path / "state")
+    swapped = plan_of(case, 2, default=column_wise(ranks=[1, 0]), words=row_wise())
+    for said, shards in workers.run(2, load_moments, case, swapped, tmp_path / "state"):
+        assert said == []
+        assert len(shards) == 3
+        for shard, first, second in shards:
+            assert torch.equal(first, first_moment(shard))
+            assert torch.equal(second, second_moment(shard))
+
+
+def test_a_missing_second_moment_is_reported(tmp_path):
+    case = make_case(1, sizes=[1], steps=0, optimizer="rowwise_adagrad")
+    one, other = unsharded(case), unsharded(case)
+    save_state(one, tmp_path / "state")
+    for states in other["sparse"]._tables.states:
+        states["momentum2"] = torch.ones_like(states["momentum1"])
+    assert load_state(other, tmp_path / "state") == [
+        f"table {name!r}: no momentum2 is saved; it is kept" for name in ("items", "users", "words")
+    ]
+    assert other["sparse"].optimizer_state()["embedding_bags.users.momentum2"].all()
