@@ -1,13 +1,13 @@
 // Lookups of a package's tables, rows drawn at random, as a side of a comparison:
 //
-//   lookup <package> <bags> <rows a bag> <threads> embershard   our kernels
-//   lookup <package> <bags> <rows a bag> <threads> fbgemm       FBGEMM's operator
+//   lookup <package> <bags> <rows a bag> <threads> embershard   our kernels, threads share a batch
+//   lookup <package> <bags> <rows a bag> <threads> each         the same, a batch for each thread
+//   lookup <package> <bags> <rows a bag> <threads> fbgemm       FBGEMM's operator, likewise
 //
 // Both read the same tables (in huge pages where the system gives them), and the same batches.
-// FBGEMM's operator has one thread: with more, each calls it with batches of its own. It takes
-// 32-bit row numbers and does not check them; its sums are compared with ours first. Not with
-// THP_MEM_ALLOC_ENABLE=1: it maps sums of over 2 MiB anew in every call, for which 512 bags of 26
-// tables took seven times as long.
+// FBGEMM's operator has one thread. It takes 32-bit row numbers and does not check them; its sums
+// are compared with ours first. Not with THP_MEM_ALLOC_ENABLE=1: it maps sums of over 2 MiB anew in
+// every call, for which 512 bags of 26 tables took seven times as long.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -244,7 +244,7 @@ void CheckSums(std::span<const float> ours, const at::Tensor& theirs) {
   }
 }
 
-void Main(const Arguments& arguments, bool is_fbgemm) {
+void Main(const Arguments& arguments, const std::string& side) {
   const auto [folder, bags, length, threads] = arguments;
   const auto package = Package::Open(folder, {.residency = TableResidency::kResident, .plan = ""});
   if (!package.ok()) Fail(package.status().message());
@@ -253,20 +253,25 @@ void Main(const Arguments& arguments, bool is_fbgemm) {
   const double million_rows =
       1e-6 * static_cast<double>((*package)->schema().sparse.size() * bags * length);
 
-  OurLookup ours(**package, bags, is_fbgemm ? 1 : threads);
-  if (!is_fbgemm) {
-    size_t next = 0;
-    benchmarks::AnswerBlocks("million_rows", 1, [&](size_t) {
-      ours.Run(batches[next++ % batches.size()]);
-      return million_rows;
-    });
-    return;
+  const bool share = side == "embershard";
+  std::vector<std::unique_ptr<OurLookup>> ours;
+  for (size_t i = 0; i < (side == "each" ? threads : 1); ++i) {
+    ours.push_back(std::make_unique<OurLookup>(**package, bags, share ? threads : 1));
   }
-  const FbgemmLookup theirs(**package, batches, bags);
-  CheckSums(ours.Run(batches.front()), theirs.Run(0));
-  std::vector<size_t> next(threads);  // Thread t has the batches t, t + threads, ...
-  benchmarks::AnswerBlocks("million_rows", threads, [&](size_t thread) {
-    theirs.Run((next[thread]++ * threads + thread) % batches.size());
+  std::unique_ptr<FbgemmLookup> theirs;
+  if (side == "fbgemm") {
+    theirs = std::make_unique<FbgemmLookup>(**package, batches, bags);
+    CheckSums(ours.front()->Run(batches.front()), theirs->Run(0));
+  }
+  const size_t callers = share ? 1 : threads;
+  std::vector<size_t> next(callers);  // Caller t has the batches t, t + callers, ...
+  benchmarks::AnswerBlocks("million_rows", callers, [&](size_t caller) {
+    const size_t batch = (next[caller]++ * callers + caller) % batches.size();
+    if (theirs != nullptr) {
+      theirs->Run(batch);
+    } else {
+      ours[caller]->Run(batches[batch]);
+    }
     return million_rows;
   });
 }
@@ -276,10 +281,10 @@ void Main(const Arguments& arguments, bool is_fbgemm) {
 
 int main(int argc, char** argv) {
   const std::string side = argc == 6 ? argv[5] : "";
-  if (side != "embershard" && side != "fbgemm") {
-    std::cerr << "usage: lookup PACKAGE BAGS ROWS_A_BAG THREADS embershard|fbgemm\n";
+  if (side != "embershard" && side != "each" && side != "fbgemm") {
+    std::cerr << "usage: lookup PACKAGE BAGS ROWS_A_BAG THREADS embershard|each|fbgemm\n";
     return 2;
   }
   const auto number = [&](int at) { return std::strtoull(argv[at], nullptr, 10); };
-  embershard::Main({argv[1], number(2), number(3), number(4)}, side == "fbgemm");
+  embershard::Main({argv[1], number(2), number(3), number(4)}, side);
 }

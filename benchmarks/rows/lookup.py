@@ -8,7 +8,8 @@ from benchmarks.local import Child
 from benchmarks.packages import PackageSpec
 from benchmarks.workloads import workload
 
-OURS, THEIRS, LIMIT = "embershard", "FBGEMM, tuned", "random-row limit"
+OURS, EACH = "embershard", "embershard, a batch for each thread"
+THEIRS, LIMIT = "FBGEMM, tuned", "random-row limit"
 
 
 def measure(bench: Bench) -> None:
@@ -30,7 +31,8 @@ def compare_lookups(
     threads: int = 1,
 ) -> None:
     """Adds a row beside FBGEMM and one beside the limit: ``bags`` of each table in a batch, with
-    ``length`` ids each."""
+    ``length`` ids each. Threads share our batches; with a batch for each, as FBGEMM's operator and
+    a server's threads have, a row of its own."""
     tables = workload(package.workload).tables()
     dim, rows = tables[0].embedding_dim, sum(each.num_embeddings for each in tables)
     codes = dim if package.weights == "int8" else dim // 2  # Bytes.
@@ -54,12 +56,13 @@ def compare_lookups(
         ),
     }
     figure = "million_rows_per_second"
+    ratios = [Ratio(name, figure, OURS, THEIRS), Ratio(f"{name}_limit", figure, OURS, LIMIT)]
+    if threads > 1:
+        sides[EACH] = lookup("each")
+        ratios.append(Ratio(f"{name}_each", figure, EACH, THEIRS))
     bench.compare(
         f"{package.weights} D{dim}, {len(tables)} tables, {rows:,} rows together, "
         f"bags: {bags} of {length}, threads: {threads}",
         sides,
-        [
-            Ratio(name, figure, OURS, THEIRS),
-            Ratio(f"{name}_limit", figure, OURS, LIMIT),
-        ],
+        ratios,
     )

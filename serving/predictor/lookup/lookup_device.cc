@@ -25,7 +25,7 @@ void LookupDevice::Begin(LookupPhase phase, const LookupBatch& batch, const Devi
   phase_ = phase;
   batch_ = &batch;
   share_ = &share;
-  next_.store(0, std::memory_order_relaxed);
+  taken_.store(0, std::memory_order_relaxed);
   for (PieceSums& sums : sums_) sums.Reserve(*batch.cut);
 }
 
@@ -39,8 +39,16 @@ void LookupDevice::Work(size_t thread) {
   try {
     const size_t tasks = Tasks();
     Status status;
-    for (size_t i; status.ok() && (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-      status = RunTask(i, thread);
+    // From the other end than a neighbour: what a task writes stays in the cache of one core from
+    // batch to batch.
+    const bool from_back = thread % 2 == 1;
+    for (;;) {
+      const uint64_t taken =
+          taken_.fetch_add(from_back ? kOneFromBack : 1, std::memory_order_relaxed);
+      const uint64_t front = taken % kOneFromBack;
+      const uint64_t back = taken / kOneFromBack;
+      if (!status.ok() || front + back >= tasks) break;
+      status = RunTask(from_back ? tasks - 1 - back : front, thread);
     }
     statuses_[thread] = std::move(status);
   } catch (const std::exception& error) {

@@ -71,7 +71,9 @@ class LookupDevice {
   const DeviceShare* share_ = nullptr;
   size_t woken_ = 0;
 
-  std::atomic<size_t> next_ = 0;  // Task.
+  // Tasks that threads have taken from the front, and kOneFromBack times those from the back.
+  static constexpr uint64_t kOneFromBack = uint64_t{1} << 32;
+  std::atomic<uint64_t> taken_ = 0;
 
   // One for each thread, used by it alone during a phase.
   std::vector<PieceSums> sums_;
