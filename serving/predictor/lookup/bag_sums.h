@@ -54,13 +54,15 @@ struct BagSumsCall {
   size_t stride = 0;
 };
 
-// One function for each layout of rows (docs/format.md). Any thread may call them.
+// One function for each layout of rows (docs/format.md), and one that checks rows: whether any of
+// `size` is not in begin .. end - 1. Any thread may call them.
 struct BagSumsKernel {
   const char* name = "";
   void (*int8)(const BagSumsCall&) = nullptr;
   void (*int4)(const BagSumsCall&) = nullptr;
   void (*fp16)(const BagSumsCall&) = nullptr;
   void (*fp32)(const BagSumsCall&) = nullptr;
+  bool (*any_outside)(const int64_t* rows, size_t size, int64_t begin, int64_t end) = nullptr;
 };
 
 // The fastest one that this processor has.

@@ -6,6 +6,7 @@
 #include "lookup/bag_sums_loop.h"
 #include "lookup/exact_codes.h"
 #include "lookup/exact_sums.h"
+#include "lookup/rows_outside.h"
 
 namespace embershard {
 namespace {
@@ -106,8 +107,8 @@ void SumInt4(const BagSumsCall& call) {
 
 }  // namespace
 
-const BagSumsKernel kAvx512BagSums = {"avx512", SumInt8, SumInt4, SumBags<Avx512, Fp16Row>,
-                                      SumBags<Avx512, Fp32Row>};
+const BagSumsKernel kAvx512BagSums = {
+    "avx512", SumInt8, SumInt4, SumBags<Avx512, Fp16Row>, SumBags<Avx512, Fp32Row>, AnyOutside};
 
 }  // namespace embershard
 #endif

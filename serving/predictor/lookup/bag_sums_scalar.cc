@@ -5,6 +5,7 @@
 #include "lookup/bag_sums_loop.h"
 #include "lookup/exact_sums.h"
 #include "lookup/half.h"
+#include "lookup/rows_outside.h"
 
 namespace embershard {
 namespace {
@@ -129,7 +130,7 @@ void SumInt4(const BagSumsCall& call) {
 
 }  // namespace
 
-const BagSumsKernel kScalarBagSums = {"scalar", SumInt8, SumInt4, SumBags<Scalar, Fp16Row>,
-                                      SumBags<Scalar, Fp32Row>};
+const BagSumsKernel kScalarBagSums = {
+    "scalar", SumInt8, SumInt4, SumBags<Scalar, Fp16Row>, SumBags<Scalar, Fp32Row>, AnyOutside};
 
 }  // namespace embershard

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "lookup/bag_sums.h"
+#include "lookup/exact_rows.h"
 #include "lookup/half.h"
 #include "lookup/prefetch.h"
 #include "package/row_layout.h"
@@ -21,26 +22,14 @@
 namespace embershard {
 namespace {
 
-constexpr int64_t kHeaderRows = 8;  // Whose headers are read at once.
-
-// kLines, 2 or 3, of a row are asked for ahead; 0: as many as it has.
+// kLines: ExactRows.
 template <class C, size_t kLines>
 class ExactSums {
  public:
   ExactSums(const BagSumsCall& call, void (*sum_plainly)(const BagSumsCall&))
-      : call_(call),
-        sum_plainly_(sum_plainly),
-        begin_byte_(ColumnByte(C::kWeights, call.first_column)),
-        bytes_(ColumnByte(C::kWeights, call.first_column + call.columns) - begin_byte_),
-        begin_(call.offsets[0]),
-        end_(call.offsets[call.bags]),
-        fetch_end_(call.offsets[call.bags + call.later_bags]),
-        fetched_(begin_),
-        read_(begin_) {}
+      : call_(call), sum_plainly_(sum_plainly), rows_(call) {}
 
   void Sum() {
-    Fetch(begin_ + kRowsAhead);
-    SetExponent(ScaleOf(at_[0]) >> 10);
     for (size_t bag = 0; bag < call_.bags; ++bag) {
       float* const to = call_.sums + bag * call_.stride;
       FetchSums(bag + kBagsAhead);
@@ -48,9 +37,8 @@ class ExactSums {
       const int64_t bag_end = call_.offsets[bag + 1];
       bool first = true;
       do {
-        const int64_t end = Smaller(bag_end, begin + kGroupRows);
-        MoveUp(begin);
-        Read(end + kGroupRows);
+        const int64_t end = bag_end - begin < kGroupRows ? bag_end : begin + kGroupRows;
+        rows_.Read(begin, end + kGroupRows);
         SumGroup(begin, end, first, to);
         first = false;
         begin = end;
@@ -60,9 +48,7 @@ class ExactSums {
   }
 
  private:
-  static constexpr int64_t kRowsAhead = kGroupRows + 2 * kHeaderRows;
   static constexpr size_t kBagsAhead = 2;
-  static constexpr int64_t kRoom = 16 * kGroupRows;
 
   // Rows of a group whose scales are multiples of `unit`, and what is added to their sum.
   struct Group {
@@ -73,32 +59,6 @@ class ExactSums {
     float bias;
   };
 
-  static int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-  uint32_t HeaderOf(const std::byte* codes) const {
-    uint32_t header;
-    __builtin_memcpy(&header, codes - begin_byte_, sizeof(header));
-    return header;
-  }
-  uint32_t ScaleOf(const std::byte* codes) const { return HeaderOf(codes) & 0xFFFFU; }
-
-  // Scales up to twice as large as the one of this exponent will fit, and those down to an eighth.
-  void SetExponent(uint32_t exponent) {
-    exponent_ = exponent < 4 ? 1 : exponent > kExponentMax + 3 ? kExponentMax : exponent - 3;
-  }
-
-  [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes,
-                                                     const std::byte** at) {
-    if constexpr (kLines == 0) {
-      Prefetch(codes, codes + bytes);
-    } else {
-      __builtin_prefetch(codes);
-      if constexpr (kLines > 2) __builtin_prefetch(codes + kLineBytes);
-      __builtin_prefetch(codes + bytes - 1);
-    }
-    *at = codes;
-  }
-
   // Memory that sums will be written to: else writing waits for it.
   void FetchSums(size_t bag) const {
     if (bag >= call_.bags) return;
@@ -107,59 +67,24 @@ class ExactSums {
     for (size_t i = 0; i < call_.columns; i += kLineColumns) __builtin_prefetch(sums + i, 1);
   }
 
-  void Fetch(int64_t to) {
-    to = Smaller(to, fetch_end_);
-    const std::byte* const codes = call_.table + begin_byte_;
-    for (; fetched_ < to; ++fetched_) {
-      FetchRow(codes + static_cast<size_t>(call_.rows[fetched_]) * call_.row_bytes, bytes_,
-               at_ + (fetched_ - begin_));
-    }
-  }
-
-  void Read(int64_t to) {
-    to = Smaller(to, end_);
-    if (read_ >= to) return;
-    Fetch(to + kHeaderRows);
-    if (fetched_ == fetch_end_) {  // Headers are read behind the last row too.
-      const std::byte** const behind = at_ + (fetched_ - begin_);
-      for (int64_t i = 0; i < kHeaderRows; ++i) behind[i] = behind[-1];
-    }
-    for (; read_ < to; read_ += kHeaderRows) {
-      const int64_t i = read_ - begin_;
-      C::Headers::Read(at_ + i, begin_byte_, exponent_, multipliers_ + i, biases_ + i);
-    }
-  }
-
-  // Makes room by dropping the rows before `begin`.
-  void MoveUp(int64_t begin) {
-    if (fetched_ - begin_ < kRoom - 4 * kGroupRows) return;
-    const int64_t moved = (begin - begin_) / kHeaderRows * kHeaderRows;
-    const auto size = static_cast<size_t>(fetched_ - begin_ - moved + kHeaderRows);
-    __builtin_memmove(at_, at_ + moved, size * sizeof(at_[0]));
-    __builtin_memmove(multipliers_, multipliers_ + moved, size * sizeof(multipliers_[0]));
-    __builtin_memmove(biases_, biases_ + moved, size * sizeof(biases_[0]));
-    begin_ += moved;
-  }
-
   void SumGroup(int64_t begin, int64_t end, bool first, float* to) {
-    const int64_t i = begin - begin_;
     const auto size = static_cast<size_t>(end - begin);
-    const float bias = C::Headers::Sum(biases_ + i, size);
+    const float bias = C::Headers::Sum(rows_.biases(begin), size);
     if (bias == bias) {
-      SumColumns({at_ + i, multipliers_ + i, size, UnitOf(exponent_), bias}, first, to);
+      SumColumns({rows_.at(begin), rows_.multipliers(begin), size, rows_.unit(), bias}, first, to);
     } else {
       SumUnlikeRows(begin, end, first, to);
     }
   }
 
-  // A group with scales that `exponent_` does not suit: finds one that does, and sums the rows that
+  // A group with scales that the unit does not suit: finds one that does, and sums the rows that
   // it does not suit either as weighted ones are.
   void SumUnlikeRows(int64_t begin, int64_t end, bool first, float* to) {
-    const std::byte* const* const at = at_ + (begin - begin_);
+    const std::byte* const* const at = rows_.at(begin);
     const auto size = static_cast<size_t>(end - begin);
     uint32_t largest = 0;
     for (size_t i = 0; i < size; ++i) {
-      const uint32_t scale = ScaleOf(at[i]);
+      const uint32_t scale = rows_.ScaleOf(at[i]);
       if (scale < kInfiniteHalf && scale > largest) largest = scale;
     }
     const uint32_t exponent = largest >> 10 > kShiftMax ? (largest >> 10) - kShiftMax : 1;
@@ -171,14 +96,13 @@ class ExactSums {
     for (size_t i = 0; i < size; ++i) {
       others[i - alike] = call_.rows[begin + static_cast<int64_t>(i)];
       rows[alike] = at[i];
-      biases[alike] = FloatOfHalf(static_cast<uint16_t>(HeaderOf(at[i]) >> 16));
-      alike += MultiplierOf(ScaleOf(at[i]), exponent, &multipliers[alike]);
+      biases[alike] = FloatOfHalf(static_cast<uint16_t>(rows_.HeaderOf(at[i]) >> 16));
+      alike += MultiplierOf(rows_.ScaleOf(at[i]), exponent, &multipliers[alike]);
     }
     SumColumns({rows, multipliers, alike, UnitOf(exponent), C::Headers::Sum(biases, alike)}, first,
                to);
     AddPlainly(others, size - alike, to);
-    SetExponent(largest >> 10);
-    read_ = begin_ + (end - begin_) / kHeaderRows * kHeaderRows;
+    rows_.ReadAgain(end, largest >> 10);
   }
 
   void AddPlainly(const int64_t* rows, size_t size, float* to) {
@@ -224,18 +148,9 @@ class ExactSums {
   void SumBlocks(const Group& group, size_t column, bool first, float* to) {
     const size_t n = kTail ? call_.columns - column : C::kColumns;
     typename C::Sums sums[kBlocks];
-    const auto left = static_cast<size_t>(Smaller(fetch_end_, begin_ + kRoom) - fetched_);
-    if (column == 0 && left >= group.size) {
-      const std::byte* const codes = call_.table + begin_byte_;
-      const int64_t* const rows = call_.rows + fetched_;
-      const std::byte** const at = at_ + (fetched_ - begin_);
-      const size_t row_bytes = call_.row_bytes;
-      const size_t bytes = bytes_;
-      C::template Add<kBlocks>(group, C::ByteOf(column), n, sums, [=](size_t i) {
-        FetchRow(codes + static_cast<size_t>(rows[i]) * row_bytes, bytes, at + i);
-        FetchRow(codes + static_cast<size_t>(rows[i + 1]) * row_bytes, bytes, at + i + 1);
-      });
-      fetched_ += static_cast<int64_t>(group.size / 2 * 2);
+    if (column == 0 && rows_.CanFetch(group.size)) {
+      C::template Add<kBlocks>(group, C::ByteOf(column), n, sums, rows_.FetchPairs());
+      rows_.AddFetched(group.size / 2 * 2);
     } else {
       C::template Add<kBlocks>(group, C::ByteOf(column), n, sums, [](size_t) {});
     }
@@ -257,20 +172,7 @@ class ExactSums {
 
   const BagSumsCall& call_;
   void (*const sum_plainly_)(const BagSumsCall&);
-  const size_t begin_byte_;  // Of a row: its first code that counts.
-  const size_t bytes_;       // Its codes.
-  uint32_t exponent_ = 1;    // Of the smallest scale that fits `multipliers_`.
-
-  // Positions among the call's rows. Rows begin_ .. fetched_ are in `at_` and under way; read_ are
-  // in `multipliers_` and `biases_`, a NaN for a row whose scale does not fit.
-  int64_t begin_;
-  const int64_t end_;
-  const int64_t fetch_end_;
-  int64_t fetched_;
-  int64_t read_;
-  const std::byte* at_[kRoom + kHeaderRows];
-  int16_t multipliers_[kRoom + kHeaderRows];
-  float biases_[kRoom + kHeaderRows];
+  ExactRows<C, kLines> rows_;
 };
 
 template <class C>

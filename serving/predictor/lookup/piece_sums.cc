@@ -13,22 +13,12 @@ struct RowsSeen {
   bool out_of_range = false;  // Neither kZeroRow nor one of the table.
 };
 
-// Whether a row is not in begin .. end - 1. Sign bits gathered without a branch: a loop that
-// compilers turn into vectors.
-bool AnyOutside(std::span<const int64_t> rows, int64_t begin, int64_t end) {
-  const auto first = static_cast<uint64_t>(begin);
-  const auto last = static_cast<uint64_t>(end - 1);
-  uint64_t outside = 0;
-  for (const int64_t row : rows) {
-    const auto bits = static_cast<uint64_t>(row);
-    outside |= (bits - first) | (last - bits);
-  }
-  return (outside >> 63) != 0;
-}
-
-RowsSeen Look(std::span<const int64_t> rows, const LookupPart& part) {
-  if (!AnyOutside(rows, part.row_begin, part.row_end)) return {};
-  return {.others = true, .out_of_range = AnyOutside(rows, kZeroRow, part.table_rows)};
+RowsSeen Look(const BagSumsKernel& kernel, std::span<const int64_t> rows, const LookupPart& part) {
+  const auto any_outside = [&](int64_t begin, int64_t end) {
+    return kernel.any_outside(rows.data(), rows.size(), begin, end);
+  };
+  if (!any_outside(part.row_begin, part.row_end)) return {};
+  return {.others = true, .out_of_range = any_outside(kZeroRow, part.table_rows)};
 }
 
 Status OutOfRange(const LookupPart& part, const int64_t* begin, const int64_t* end) {
@@ -98,7 +88,7 @@ Status PieceSums::SumPiece(const LookupPiece& piece, const LookupBatch& batch) {
   const LookupMatrix& out = batch.matrices[part.matrix];
   const int64_t* const begin = lists.rows + lists.offsets[piece.bag_begin];
   const int64_t* const end = lists.rows + lists.offsets[piece.bag_end];
-  const RowsSeen seen = Look({begin, end}, part);
+  const RowsSeen seen = Look(kernel_, {begin, end}, part);
   // Ids were checked when they became rows: a row that is out of range here is our bug, but
   // must not read foreign memory.
   if (seen.out_of_range) return OutOfRange(part, begin, end);

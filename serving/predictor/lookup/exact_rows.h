@@ -1,0 +1,152 @@
+// The rows of a call of exact_sums.h, in order: asked for ahead, and their headers read 8 at a
+// time. Included by exact_sums.h.
+
+#ifndef EMBERSHARD_LOOKUP_EXACT_ROWS_H_
+#define EMBERSHARD_LOOKUP_EXACT_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lookup/bag_sums.h"
+#include "lookup/half.h"
+#include "lookup/prefetch.h"
+#include "package/row_layout.h"
+
+namespace embershard {
+namespace {
+
+constexpr int64_t kHeaderRows = 8;  // Whose headers are read at once.
+
+// kLines, 2 or 3, of a row are asked for ahead; 0: as many as it has.
+template <class C, size_t kLines>
+class ExactRows {
+ public:
+  explicit ExactRows(const BagSumsCall& call)
+      : call_(call),
+        begin_byte_(ColumnByte(C::kWeights, call.first_column)),
+        bytes_(ColumnByte(C::kWeights, call.first_column + call.columns) - begin_byte_),
+        begin_(call.offsets[0]),
+        end_(call.offsets[call.bags]),
+        fetch_end_(call.offsets[call.bags + call.later_bags]),
+        fetched_(begin_),
+        read_(begin_) {
+    Fetch(begin_ + kGroupRows + 2 * kHeaderRows);
+    SetExponent(ScaleOf(at_[0]) >> 10);
+  }
+
+  // Of rows that are read, by their positions among the call's.
+  const std::byte* const* at(int64_t row) const { return at_ + (row - begin_); }
+  const int16_t* multipliers(int64_t row) const { return multipliers_ + (row - begin_); }
+  const float* biases(int64_t row) const { return biases_ + (row - begin_); }
+  float unit() const { return UnitOf(exponent_); }
+
+  uint32_t HeaderOf(const std::byte* codes) const {
+    uint32_t header;
+    __builtin_memcpy(&header, codes - begin_byte_, sizeof(header));
+    return header;
+  }
+  uint32_t ScaleOf(const std::byte* codes) const { return HeaderOf(codes) & 0xFFFFU; }
+
+  // Reads headers up to those of `to`. Makes room by dropping the rows before `begin`.
+  void Read(int64_t begin, int64_t to) {
+    MoveUp(begin);
+    to = to < end_ ? to : end_;
+    if (read_ >= to) return;
+    Fetch(to + kHeaderRows);
+    if (fetched_ == fetch_end_) {  // Headers are read behind the last row too.
+      const std::byte** const behind = at_ + (fetched_ - begin_);
+      for (int64_t i = 0; i < kHeaderRows; ++i) behind[i] = behind[-1];
+    }
+    for (; read_ < to; read_ += kHeaderRows) {
+      const int64_t i = read_ - begin_;
+      __builtin_prefetch(call_.rows + read_ + kIdsAhead, 0, 2);
+      C::Headers::Read(at_ + i, begin_byte_, exponent_, multipliers_ + i, biases_ + i);
+    }
+  }
+
+  // From `row` on headers are read anew, for scales like this one.
+  void ReadAgain(int64_t row, uint32_t scale_exponent) {
+    SetExponent(scale_exponent);
+    read_ = begin_ + (row - begin_) / kHeaderRows * kHeaderRows;
+  }
+
+  // Whether so many further rows can be asked for. What does it two at a time: `fetch(i)`, i even.
+  bool CanFetch(size_t size) const {
+    const int64_t end = fetch_end_ < begin_ + kRoom ? fetch_end_ : begin_ + kRoom;
+    return static_cast<size_t>(end - fetched_) >= size;
+  }
+  auto FetchPairs() {
+    const std::byte* const codes = call_.table + begin_byte_;
+    const int64_t* const rows = call_.rows + fetched_;
+    const std::byte** const at = at_ + (fetched_ - begin_);
+    const size_t row_bytes = call_.row_bytes;
+    const size_t bytes = bytes_;
+    return [=](size_t i) __attribute__((always_inline)) {
+      FetchRow(codes + static_cast<size_t>(rows[i]) * row_bytes, bytes, at + i);
+      FetchRow(codes + static_cast<size_t>(rows[i + 1]) * row_bytes, bytes, at + i + 1);
+    };
+  }
+  void AddFetched(size_t size) { fetched_ += static_cast<int64_t>(size); }
+
+ private:
+  static constexpr int64_t kRoom = 16 * kGroupRows;
+  // Ids that this thread or another checks next: asked for in the second cache.
+  static constexpr int64_t kIdsAhead = 2048;
+
+  // Scales up to twice as large as the one of this exponent will fit, and those down to an eighth.
+  void SetExponent(uint32_t exponent) {
+    exponent_ = exponent < 4 ? 1 : exponent > kExponentMax + 3 ? kExponentMax : exponent - 3;
+  }
+
+  [[gnu::always_inline]] static inline void FetchRow(const std::byte* codes, size_t bytes,
+                                                     const std::byte** at) {
+    if constexpr (kLines == 0) {
+      Prefetch(codes, codes + bytes);
+    } else {
+      __builtin_prefetch(codes);
+      if constexpr (kLines > 2) __builtin_prefetch(codes + kLineBytes);
+      __builtin_prefetch(codes + bytes - 1);
+    }
+    *at = codes;
+  }
+
+  void Fetch(int64_t to) {
+    to = to < fetch_end_ ? to : fetch_end_;
+    const std::byte* const codes = call_.table + begin_byte_;
+    for (; fetched_ < to; ++fetched_) {
+      FetchRow(codes + static_cast<size_t>(call_.rows[fetched_]) * call_.row_bytes, bytes_,
+               at_ + (fetched_ - begin_));
+    }
+  }
+
+  void MoveUp(int64_t begin) {
+    if (fetched_ - begin_ < kRoom - 4 * kGroupRows) return;
+    const int64_t moved = (begin - begin_) / kHeaderRows * kHeaderRows;
+    const auto size = static_cast<size_t>(fetched_ - begin_ - moved + kHeaderRows);
+    __builtin_memmove(at_, at_ + moved, size * sizeof(at_[0]));
+    __builtin_memmove(multipliers_, multipliers_ + moved, size * sizeof(multipliers_[0]));
+    __builtin_memmove(biases_, biases_ + moved, size * sizeof(biases_[0]));
+    begin_ += moved;
+  }
+
+  const BagSumsCall& call_;
+  const size_t begin_byte_;  // Of a row: its first code that counts.
+  const size_t bytes_;       // Its codes.
+  uint32_t exponent_ = 1;    // Of the smallest scale that fits `multipliers_`.
+
+  // Positions among the call's rows. Rows begin_ .. fetched_ are in `at_` and under way; read_ are
+  // in `multipliers_` and `biases_`, a NaN for a row whose scale does not fit.
+  int64_t begin_;
+  const int64_t end_;
+  const int64_t fetch_end_;
+  int64_t fetched_;
+  int64_t read_;
+  const std::byte* at_[kRoom + kHeaderRows];
+  int16_t multipliers_[kRoom + kHeaderRows];
+  float biases_[kRoom + kHeaderRows];
+};
+
+}  // namespace
+}  // namespace embershard
+
+#endif  // EMBERSHARD_LOOKUP_EXACT_ROWS_H_
