@@ -161,7 +161,7 @@ def priced(
             ids=examples * drawn.pooling,
             bags=float(examples),
             kernel=machine.kernel(OPTIMIZER),
-            state_bytes_of_row=4,
+            state_columns=(False,),
             cached_share=drawn.cached_share,
         )
         shards = plan[drawn.name]

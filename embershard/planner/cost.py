@@ -19,10 +19,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from embershard.modules import DataType
 from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.machine import Kernel, Link, RowCost
 from embershard.sharding import ShardingType
+from embershard.sharding.shard_memory import (
+    FLOAT_BYTES,
+    ID_BYTES,
+    received_bytes,
+    state_bytes,
+    weight_bytes,
+)
 
 __all__ = [
     "Option",
@@ -34,8 +42,6 @@ __all__ = [
     "price",
 ]
 
-FLOAT_BYTES = 4
-ID_BYTES = 8
 LENGTH_BYTES = 4
 MIN_PARTITION = 32
 
@@ -61,11 +67,14 @@ class Table:
     is_sequence: bool = False
     """Whether a vector an id is returned, in place of one a bag."""
 
-    state_bytes_of_row: int = 0
-    """Of the optimizer, beside the weights: for a row of one column range."""
+    data_type: DataType = DataType.FP32
+    """Of the weights. Seconds are those of FP32, which were measured."""
 
-    state_bytes_of_value: int = 0
-    """Likewise, for each value."""
+    state_columns: tuple[bool, ...] = ()
+    """Of its optimizer: ``FusedOptimizer.state_columns``."""
+
+    count_accesses: bool = False
+    """Whether accesses of each row are counted in memory."""
 
     sharding_types: tuple[str, ...] | None = None
     min_partition: int | None = None
@@ -73,11 +82,6 @@ class Table:
     accesses_below: NDArray[np.float64] | None = None
     """Of each row, ``(rows + 1,)``: lookups of the rows before it, in any unit. None: rows are
     looked up alike."""
-
-    @property
-    def table_bytes(self) -> int:
-        """Of the weights."""
-        return self.rows * self.dim * FLOAT_BYTES
 
     def ids_below(self, row: NDArray[np.int64]) -> NDArray[np.float64]:
         """Looked up in a step, in the rows before each of ``row``."""
@@ -129,7 +133,7 @@ class Option:
     """A step, of each shard."""
 
     memory: NDArray[np.float64]
-    """Bytes of weights, optimizer state and pooled vectors, of each shard."""
+    """Bytes of weights, state, and a step's ids and vectors, of each shard."""
 
     host_columns: int = 0
     """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
@@ -164,7 +168,7 @@ def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.flo
     rates = np.concatenate([each for each, _ in groups])
     rows = np.concatenate([each for _, each in groups])
     owners = np.repeat(np.arange(len(tables)), [len(each) for each, _ in groups])
-    sizes = rows * np.array([each.dim * FLOAT_BYTES for each in tables])[owners]
+    sizes = rows * np.array([weight_bytes(1, each.dim, each.data_type) for each in tables])[owners]
     if sizes[rates > 0].sum() <= cache_bytes:
         return np.ones(len(tables))
     low, high = -60.0, 60.0
@@ -259,8 +263,10 @@ def price(
     vectors = returned * widths * FLOAT_BYTES
     sent = ids * ID_BYTES + table.bags * LENGTH_BYTES + 2 * vectors
     seconds += sent * work.seconds_of_byte
-    memory = heights * row_bytes + heights * table.state_bytes_of_row
-    memory += heights * widths * table.state_bytes_of_value + 2 * vectors + ids * ID_BYTES
+    memory = weight_bytes(heights, widths, table.data_type)
+    memory += state_bytes(heights, widths, table.state_columns, count_accesses=table.count_accesses)
+    bags = np.full(len(spans), table.bags)
+    memory += received_bytes(widths, ids, bags, is_pooled=not table.is_sequence)
     return seconds, memory
 
 

@@ -45,7 +45,6 @@ from embershard.sharding.sharders import Sharder
 __all__ = ["EmbeddingShardingPlanner", "PlannerError"]
 
 BATCH_SIZE = 512
-ROW_STATE_BYTES = 4
 STORAGE_RESERVATION = 0.15
 CONSTRAINTS_MAX = 20
 """Of which a report says what they cost."""
@@ -75,6 +74,7 @@ class EmbeddingShardingPlanner:
         constraints: by table name. A table without has none.
         storage_reservation: share of each rank's memory that is kept free, for the dense part.
         dense_seconds: CPU seconds of a rank's step besides the collections, for the report.
+        count_accesses: whether ``DistributedModelParallel`` will count accesses, 8 bytes a row.
 
     Raises:
         InputError: a batch size, reservation or seconds that cannot be used.
@@ -88,6 +88,7 @@ class EmbeddingShardingPlanner:
         constraints: Mapping[str, ParameterConstraints] | None = None,
         storage_reservation: float = STORAGE_RESERVATION,
         dense_seconds: float = 0.0,
+        count_accesses: bool = False,
     ) -> None:
         if batch_size < 1:
             raise InputError(f"planner: batch_size: expected at least 1, got {batch_size}")
@@ -99,7 +100,7 @@ class EmbeddingShardingPlanner:
         if not 0 <= dense_seconds < math.inf:
             raise InputError(f"planner: dense_seconds: expected at least 0, got {dense_seconds}")
         self._topology, self._batch_size = topology, batch_size
-        self._dense_seconds = dense_seconds
+        self._dense_seconds, self._count_accesses = dense_seconds, count_accesses
         self._constraints = dict(constraints or {})
         self._reservation = storage_reservation
         self._planned: tuple[ReportInput, list[Table]] | None = None
@@ -205,7 +206,7 @@ class EmbeddingShardingPlanner:
                     f"{features}, got {len(factors)}"
                 )
             # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
-            optimizer = collection.optimizers[table.name].name.removeprefix("ema_")
+            optimizer = collection.optimizers[table.name]
             mean = sum(factors) / len(factors)
             found.append(
                 Table(
@@ -214,10 +215,11 @@ class EmbeddingShardingPlanner:
                     dim=table.embedding_dim,
                     ids=examples * features * mean,
                     bags=float(examples * features),
-                    kernel=topology.machine.kernel(optimizer),
+                    kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
                     is_sequence=not isinstance(table, EmbeddingBagConfig),
-                    state_bytes_of_row=ROW_STATE_BYTES if "rowwise" in optimizer else 0,
-                    state_bytes_of_value=ROW_STATE_BYTES if optimizer == "adagrad" else 0,
+                    data_type=table.data_type,
+                    state_columns=optimizer.state_columns,
+                    count_accesses=self._count_accesses,
                     sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
                     min_partition=given.min_partition,
                     accesses_below=_accesses_below(table, given.access_counts),

@@ -100,6 +100,7 @@ def _planned(
         constraints=_constraints(config, tables, train),
         dense_seconds=dense_step_seconds(config, model, sharders, train, world_size)
         + _all_reduce_seconds(model, sharders, topology),
+        count_accesses=config.training.count_accesses,
     )
     try:
         plan = planner.plan(model, sharders)

@@ -9,11 +9,10 @@ from embershard.modules import EmbeddingBagCollection
 from embershard.sharding.collection import split_replicated
 from embershard.sharding.layout import Layout, build_layout
 from embershard.sharding.plan import tables_of
+from embershard.sharding.shard_memory import FLOAT_BYTES, received_bytes, state_bytes, weight_bytes
 from embershard.training.config import TrainingConfig
 from embershard.training.setup import RunSetup
 
-FLOAT_BYTES = 4
-ID_BYTES = 8
 DENSE_STATES = {"adagrad": 1, "adam": 2, "sgd": 0}
 """Numbers that a dense optimizer keeps for each parameter."""
 
@@ -49,10 +48,11 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
     """
     settings, size = setup.config.training, 1 if setup.env is None else setup.env.world_size
     found = [RankMemory() for _ in range(size)]
-    trained = FLOAT_BYTES * (1 + DENSE_STATES[settings.dense_optimizer])
+    trained = (True,) * (1 + DENSE_STATES[settings.dense_optimizer])
+    """Of the dense optimizer: a gradient and its state."""
     dense = [each.numel() for each in setup.module.parameters() if not each.is_meta]
     for memory in found:
-        memory.dense = sum(dense) * (FLOAT_BYTES + trained)
+        memory.dense = sum(dense) * FLOAT_BYTES * (1 + len(trained))
     for path, module in setup.collections.items():
         plan, tables = setup.plan.plan[path], tables_of(module)
         sharder = next(each for each in setup.sharders if each.can_shard(module))
@@ -62,13 +62,13 @@ def rank_memory(setup: RunSetup, ids: Mapping[str, int]) -> list[RankMemory]:
             for shard in plan[table.name].sharding_spec:
                 rows, columns = (b - a for a, b in (shard.rows, shard.columns))
                 for rank in shard.devices:
-                    found[rank].tables += rows * columns * table.data_type.dtype.itemsize
-                    found[rank].state += rows * ID_BYTES * settings.count_accesses
-                    if optimizer is None:
-                        found[rank].state += rows * columns * trained
-                    else:
-                        numbers = sum(columns if each else 1 for each in optimizer.state_columns)
-                        found[rank].state += rows * numbers * FLOAT_BYTES
+                    found[rank].tables += weight_bytes(rows, columns, table.data_type)
+                    found[rank].state += state_bytes(
+                        rows,
+                        columns,
+                        optimizer.state_columns if optimizer else trained,
+                        count_accesses=settings.count_accesses,
+                    )
         is_pooled = isinstance(module, EmbeddingBagCollection)
         sharded, _ = split_replicated(tables, plan)
         layout = build_layout(sharded, plan, optimizers, size, pooled=is_pooled)
@@ -89,6 +89,6 @@ def _of_step(
             lookup = layout.lookups[bucket.lookup]
             share = (bucket.rows.end - bucket.rows.first) / lookup.table.num_embeddings
             count = ids[lookup.feature] * share
-            vectors = 2 * FLOAT_BYTES * part.width * (settings.batch_size if is_pooled else count)
-            bags = ID_BYTES * settings.batch_size
-            yield rank, count * ID_BYTES + bags + vectors, vectors
+            bags = settings.batch_size
+            vectors = 2 * FLOAT_BYTES * part.width * (bags if is_pooled else count)
+            yield rank, received_bytes(part.width, count, bags, is_pooled=is_pooled), vectors

@@ -1,0 +1,51 @@
+"""Bytes that a shard takes of a rank's memory; see docs/training.md, "Memory of a rank"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.modules import DataType
+
+Number = TypeVar("Number", float, NDArray[np.float64])
+
+FLOAT_BYTES = 4
+ID_BYTES = 8
+COUNT_BYTES = 8
+
+
+def weight_bytes(rows: Number, columns: Number, data_type: DataType) -> Number:
+    """Of a shard's weights."""
+    return rows * columns * data_type.dtype.itemsize
+
+
+def state_bytes(
+    rows: Number, columns: Number, state_columns: Sequence[bool], *, count_accesses: bool
+) -> Number:
+    """Of what is kept beside a shard's weights.
+
+    Args:
+        rows: of the shard.
+        columns: likewise.
+        state_columns: as ``FusedOptimizer.state_columns``.
+        count_accesses: whether accesses of each row are counted.
+    """
+    values = sum(state_columns)
+    numbers = columns * values + (len(state_columns) - values)
+    return rows * numbers * FLOAT_BYTES + rows * (COUNT_BYTES * count_accesses)
+
+
+def received_bytes(columns: Number, ids: Number, bags: Number, *, is_pooled: bool) -> Number:
+    """Of a step: ids and bags that a shard's rank receives; vectors and their gradients.
+
+    Args:
+        columns: of the shard.
+        ids: that are looked up in it.
+        bags: likewise.
+        is_pooled: whether a vector a bag is returned, or a vector an id.
+    """
+    vectors = bags if is_pooled else ids
+    return (ids + bags) * ID_BYTES + columns * vectors * (2 * FLOAT_BYTES)

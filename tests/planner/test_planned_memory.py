@@ -1,0 +1,43 @@
+"""What a plan counts of a rank's memory, by hand."""
+
+import pytest
+from torch import nn
+
+from embershard.modules import DataType, EmbeddingBagCollection, EmbeddingBagConfig
+from embershard.planner import EmbeddingShardingPlanner, PlannerError, Topology
+from tests.planner.test_planner import machine_of, sharders
+
+ROWS, DIM, BATCH = 1000, 8, 16
+STEP = BATCH * (8 + 8) + 2 * 4 * DIM * BATCH
+"""Ids, bags, vectors and gradients."""
+
+
+def plan_of(data_type, optimizer, cap, **settings):
+    table = EmbeddingBagConfig(
+        name="t",
+        num_embeddings=ROWS,
+        embedding_dim=DIM,
+        feature_names=["f"],
+        data_type=data_type,
+    )
+    model = nn.ModuleDict({"sparse": EmbeddingBagCollection([table], device="meta")})
+    topology = Topology(1, machine=machine_of(), ddr_cap=cap)
+    planner = EmbeddingShardingPlanner(topology, BATCH, storage_reservation=0, **settings)
+    return planner.plan(model, sharders(optimizer))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "optimizer", "counted", "row_bytes"),
+    [
+        ("FP32", "sgd", False, 4 * DIM),
+        ("FP16", "sgd", False, 2 * DIM),
+        ("FP16", "adagrad", False, 2 * DIM + 4 * DIM),
+        ("FP16", "rowwise_adagrad", False, 2 * DIM + 4),
+        ("FP16", "ema_rowwise_adagrad", True, 2 * DIM + 4 + 8),
+    ],
+)
+def test_a_rank_of_just_the_memory_of_its_table_takes_it(data_type, optimizer, counted, row_bytes):
+    needed, settings = ROWS * row_bytes + STEP, {"count_accesses": counted}
+    assert plan_of(DataType(data_type), optimizer, needed, **settings).plan["sparse"]
+    with pytest.raises(PlannerError, match="MB short"):
+        plan_of(DataType(data_type), optimizer, needed - 1, **settings)
