@@ -1,5 +1,6 @@
 """The only importer of FBGEMM and torch.ops: quantization of rows, fused tables, operators by name.
-Tables that FBGEMM cannot train are trained by torch."""
+On CPU fused tables are updated by an operator of this library, ``RowUpdate``. Tables of a dim that
+FBGEMM's lookups do not take are trained by torch."""
 
 from embershard.kernels.fbgemm import operator_of
 from embershard.kernels.fused import FusedTables

@@ -1,8 +1,8 @@
-"""Embedding tables that are trained inside their own backward pass (FBGEMM).
+"""Embedding tables that are trained inside their own backward pass.
 
-All tables lie in one buffer and all lookups of a batch are one call. Backward computes the
-gradient of the rows that were looked up and applies the optimizer to them at once, so no
-gradient the size of a table ever exists.
+All tables lie in one buffer and all lookups of a batch are one call, FBGEMM's. Backward computes
+the gradient of the rows that were looked up and applies the optimizer to them at once: by
+``RowUpdate`` on CPU, by FBGEMM on CUDA. No gradient the size of a table ever exists.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def build_fused_tables(
     compute_kernel: str = "fused",
     dtype: torch.dtype = torch.float32,
 ) -> AnyFusedTables:
-    """Tables of any dims: FBGEMM trains those whose dim is a multiple of 4, torch the others.
+    """Tables of any dims: those of a multiple of 4 are ``FusedTables``, torch trains the others.
 
     Args:
         shapes: (rows, dim) of each table.

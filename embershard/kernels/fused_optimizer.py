@@ -60,7 +60,7 @@ class FusedOptimizer:
     those of one row are summed. None: not clipped."""
 
     weight_decay: float = 0.0
-    """On CUDA. 0: none. FBGEMM's CPU kernels have none."""
+    """On CUDA. 0: none. The update on CPU has none."""
 
     weight_decay_mode: str = "l2"
     """``l2``: added to the gradient. ``decouple``: rows shrink apart from it."""

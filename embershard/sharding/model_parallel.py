@@ -129,8 +129,8 @@ class DistributedModelParallel(nn.Module):
         """From now on count the CPU time of this rank's lookups and updates in training.
 
         Returns:
-            Of all collections together. FBGEMM's kernels are counted whole; of kernels that are
-            made of torch's operators, backward is counted in part.
+            Of all collections together. Lookups and updates of fused kernels are counted whole; of
+            kernels that are made of torch's operators, backward is counted in part.
         """
         clock = LookupClock()
         for module in self.sharded_modules().values():

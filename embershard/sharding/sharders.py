@@ -41,8 +41,9 @@ class Sharder:
 
     Args:
         fused_params: of tables without an optimizer of their own (``apply_optimizer_in_backward``,
-            or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd"),
-            ``learning_rate``, ``eps``. None: such tables are refused, unless data_parallel.
+            or a fused collection's): ``optimizer`` ("rowwise_adagrad", "adagrad", "sgd",
+            "ema_rowwise_adagrad"), ``learning_rate``, ``eps`` and more, see
+            ``optimizer_of_params``. None: such tables are refused, unless data_parallel.
         qcomm_codecs_registry: as what vectors and gradients travel between ranks, of
             ``get_qcomm_codecs_registry``. None: float32.
 

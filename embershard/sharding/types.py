@@ -55,7 +55,7 @@ class EmbeddingComputeKernel(Enum):
     ``data_parallel`` always."""
 
     FUSED = "fused"
-    """FBGEMM, with the optimizer in the backward pass: not with ``data_parallel``."""
+    """Lookups by FBGEMM, and the optimizer in the backward pass: not with ``data_parallel``."""
 
     FUSED_UVM = "fused_uvm"
     """The same with weights in unified memory. Needs CUDA: refused for shards, which lie on CPU."""
