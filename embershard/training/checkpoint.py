@@ -15,7 +15,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,12 +100,26 @@ def save_checkpoint(
         OSError: it cannot be written there.
         DataError: rank 0 cannot write what lies beside the weights.
     """
-    path, group = Path(path), group_of(module, group)
     contents = Contents(model=model, schema=schema, samples=samples, metrics=metrics)
+    write_checkpoint(Path(path), module, contents, group=group)
+
+
+def write_checkpoint(
+    path: Path, module: nn.Module, contents: Contents, *, group: Any = None
+) -> None:
+    """As ``save_checkpoint``, of contents that are put together."""
+    group = group_of(module, group)
     partial = start_checkpoint(path, contents, group=group)
-    try:
+    with _removed_on_error(partial, path):
         write_state(module, partial / STATE, group=group)
         from_rank_0(group, lambda: move_checkpoint(partial, path), error=DataError)
+
+
+@contextmanager
+def _removed_on_error(partial: Path, path: Path) -> Iterator[None]:
+    """Remove ``partial`` if what is done with it fails; an OSError names ``path``."""
+    try:
+        yield
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
@@ -144,7 +159,7 @@ def start_checkpoint(
     def start() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
-        try:
+        with _removed_on_error(partial, path):
             document = {
                 "format_version": FORMAT_VERSION,
                 "model": dict(contents.model),
@@ -155,11 +170,6 @@ def start_checkpoint(
             write_samples(partial / SAMPLES, contents.samples)
             if training is not None:
                 (partial / TRAINING).write_text(training)
-        except BaseException as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-                error.filename = str(path)  # A full disk does not say which.
-            raise
         return partial
 
     return from_rank_0(group, start, error=DataError)

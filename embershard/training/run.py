@@ -20,7 +20,7 @@ from embershard.errors import ConfigError, DataError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding import DistributedModelParallel, load_state
 from embershard.sharding.environment import from_rank_0
-from embershard.training.checkpoint import STATE, Contents, checkpoints_in, save_checkpoint
+from embershard.training.checkpoint import STATE, Contents, checkpoints_in, write_checkpoint
 from embershard.training.config import AUTO, RunConfig
 from embershard.training.measured_plan import PlanClock
 from embershard.training.metrics import Evaluation, evaluate_logits
@@ -225,16 +225,8 @@ class Run:
         if self._best is not None and found.auc <= self._best.auc:
             self._looks_without_gain += 1
             return
-        contents = self._contents(found)
-        save_checkpoint(
-            self._folder / str(self._step),
-            self._module,
-            model=contents.model,
-            schema=contents.schema,
-            samples=contents.samples,
-            metrics=contents.metrics,
-            group=self._group,
-        )
+        path = self._folder / str(self._step)
+        write_checkpoint(path, self._module, self._contents(found), group=self._group)
         # Only now: what `best_checkpoint` names is there, whenever Ctrl-C comes.
         self._best, self._best_step, self._looks_without_gain = found, self._step, 0
         from_rank_0(self._group, self._delete_old, error=DataError)
