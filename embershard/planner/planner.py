@@ -38,9 +38,9 @@ from embershard.sharding import (
     ShardingPlan,
     ShardingType,
 )
-from embershard.sharding.environment import agree
+from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan import tables_of
-from embershard.sharding.sharders import Sharder
+from embershard.sharding.sharders import Sharder, shardable
 
 __all__ = ["EmbeddingShardingPlanner", "PlannerError"]
 
@@ -183,14 +183,8 @@ class EmbeddingShardingPlanner:
         Raises:
             InputError: as ``plan``, the same on every rank.
         """
-        group = pg or dist.group.WORLD
-
-        def build() -> str:
-            return self.plan(module, sharders).to_json() if dist.get_rank(group) == 0 else ""
-
-        text = [agree(group, build, lambda _: ())]
-        dist.broadcast_object_list(text, group=group, group_src=0)
-        return ShardingPlan.from_json(text[0])
+        text = from_rank_0(pg or dist.group.WORLD, lambda: self.plan(module, sharders).to_json())
+        return ShardingPlan.from_json(text)
 
     def _tables(self, named: Sequence[tuple[_Collection, EmbeddingConfig]]) -> list[Table]:
         topology = self._topology
@@ -351,10 +345,7 @@ def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np
 
 def _collections(module: nn.Module, sharders: Sequence[Sharder]) -> list[_Collection]:
     found = list[_Collection]()
-    for path, each in module.named_modules():
-        sharder = next((one for one in sharders if one.can_shard(each)), None)
-        if sharder is None:
-            continue
+    for path, each, sharder in shardable(module, sharders):
         wanted = {
             table.name: ParameterSharding(
                 sharding_type=ShardingType.TABLE_WISE.value,

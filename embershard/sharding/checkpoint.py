@@ -85,7 +85,7 @@ def load_state(
     def plan() -> StateReads:
         return StateReads(model, optimizer, read_saved(path), path)
 
-    reads = plan() if group is None else agree(group, plan, lambda _: (), error=DataError)
+    reads = plan() if group is None else agree(group, plan, error=DataError)
     read_blocks(reads.blocks, path, group=group)
     said = reads.finish()
     if group is not None:

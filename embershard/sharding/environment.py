@@ -113,7 +113,7 @@ def _cross_group(pg: Any, local_size: int, timeout: timedelta) -> Any:
 def agree(
     group: Any,
     build: Callable[[], Built],
-    describe: Callable[[Built], Sequence[str]],
+    describe: Callable[[Built], Sequence[str]] = lambda _: (),
     *,
     error: type[EmbershardError] = InputError,
     what: str = "plan and tables",
@@ -123,7 +123,7 @@ def agree(
     Args:
         group: the ranks.
         build: may raise.
-        describe: lines of what was built; equal if it is the same.
+        describe: lines of what was built; equal if it is the same. By default nothing is compared.
         error: what to raise.
         what: is built, for the message.
 

@@ -76,8 +76,7 @@ class DistributedModelParallel(nn.Module):
             if not path:
                 module = sharded
                 continue
-            parent, _, name = path.rpartition(".")
-            setattr(module.get_submodule(parent), name, sharded)
+            module.set_submodule(path, sharded)
         self.module = module
         self._gradients = _DenseGradients(module, env)
         self._inputs = ModelInputs(module, env)

@@ -10,7 +10,7 @@ from torch import nn
 from embershard.errors import InputError
 from embershard.sharding.environment import ShardingEnv, agree
 from embershard.sharding.plan import tables_of
-from embershard.sharding.sharders import Sharder
+from embershard.sharding.sharders import Sharder, is_within, shardable
 from embershard.sharding.types import ShardingPlan, check_module_plan
 
 
@@ -64,16 +64,10 @@ def _checked(
         check_module_plan(cut, tables_of(modules[path]), world_size=world_size, where=where)
         sharder.optimizers(modules[path], cut, where=where)
         chosen[path] = sharder
-    for path, each in modules.items():
-        if any(path == outer or _is_within(path, outer) for outer in plan.plan):
-            continue
-        if any(sharder.can_shard(each) for sharder in sharders):
+    for path, *_ in shardable(module, sharders):
+        if not any(path == outer or is_within(path, outer) for outer in plan.plan):
             raise InputError(f"plan: module {path!r}: expected a plan of its tables, got none")
     return chosen
-
-
-def _is_within(path: str, outer: str) -> bool:
-    return path.startswith(f"{outer}." if outer else "")
 
 
 def _lines(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -166,6 +166,25 @@ class FeatureProcessedEmbeddingBagCollectionSharder(Sharder):
         ebc_sharder = ebc_sharder or EmbeddingBagCollectionSharder()
         super().__init__(None, qcomm_codecs_registry or ebc_sharder.comms)
         self._default = ebc_sharder._default
+
+
+def shardable(
+    model: nn.Module, sharders: Sequence[Sharder]
+) -> Iterator[tuple[str, nn.Module, Sharder]]:
+    """The modules that a sharder shards, with their paths; not those within one of them."""
+    outer = list[str]()
+    for path, module in model.named_modules():
+        if any(is_within(path, each) for each in outer):
+            continue
+        sharder = next((each for each in sharders if each.can_shard(module)), None)
+        if sharder is not None:
+            outer.append(path)
+            yield path, module, sharder
+
+
+def is_within(path: str, outer: str) -> bool:
+    """Whether a module lies inside another."""
+    return path.startswith(f"{outer}." if outer else "")
 
 
 def tables_in(module: Any) -> TableDict:

@@ -23,7 +23,7 @@ from embershard.planner import (
 from embershard.sharding import ShardingEnv, ShardingPlan
 from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan import tables_of
-from embershard.sharding.sharders import Sharder
+from embershard.sharding.sharders import Sharder, shardable
 from embershard.training.config import RunConfig
 from embershard.training.dense_step import dense_step_seconds
 
@@ -82,12 +82,7 @@ def _planned(
             machine = read_machine(Path(settings.machine).expanduser())
         except EmbershardError as error:
             raise config.refusal("sharding", "machine", problem=str(error)) from error
-    tables = [
-        table
-        for module in model.modules()
-        if any(each.can_shard(module) for each in sharders)
-        for table in tables_of(module)
-    ]
+    tables = [table for _, module, _ in shardable(model, sharders) for table in tables_of(module)]
     topology = Topology(
         world_size,
         ddr_cap=settings.memory_bytes or memory_limit() // local_size,
@@ -113,8 +108,7 @@ def _all_reduce_seconds(model: nn.Module, sharders: Sequence[Sharder], topology:
     """Of the gradients of the dense part: each rank sends and receives them twice, but its part."""
     tables = {
         id(parameter)
-        for module in model.modules()
-        if any(each.can_shard(module) for each in sharders)
+        for _, module, _ in shardable(model, sharders)
         for parameter in module.parameters()
     }
     values = sum(each.numel() for each in model.parameters() if id(each) not in tables)

@@ -15,7 +15,7 @@ from embershard.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from embershard.modules import EmbeddingBagConfig
 from embershard.modules.tables import embedding_names
 from embershard.sharding.plan import tables_of
-from embershard.sharding.sharders import Sharder
+from embershard.sharding.sharders import Sharder, shardable
 from embershard.training.config import RunConfig
 from embershard.training.parts import dense_optimizer
 
@@ -66,10 +66,8 @@ def dense_step_seconds(
         world_size: ranks.
     """
     twin = copy.deepcopy(model)
-    for path, module in list(twin.named_modules()):
-        if any(each.can_shard(module) for each in sharders):
-            parent, _, name = path.rpartition(".")
-            setattr(twin.get_submodule(parent), name, _ZeroVectors(module))
+    for path, module, _ in list(shardable(twin, sharders)):
+        twin.set_submodule(path, _ZeroVectors(module))
     settings, seconds = config.training, list[float]()
     optimizer = dense_optimizer(twin, settings)
     found = batches(

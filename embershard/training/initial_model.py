@@ -65,7 +65,7 @@ def meta_model(name: str, arguments: Mapping[str, Any]) -> tuple[nn.Module, dict
         if isinstance(module, Collection)
     }
     for path, module in collections.items():
-        _replace(model, path, module)
+        model.set_submodule(path, module)
     return model, collections
 
 
@@ -80,15 +80,20 @@ def mapped_model(name: str, arguments: Mapping[str, Any], mapped: MappedTables) 
     return model
 
 
-def fill_whole(
-    model: nn.Module, collections: Mapping[str, Collection], optimizer: FusedOptimizer, seed: int
-) -> None:
-    """Replace a model's collections on device meta by fused ones with new weights."""
-    settings: dict[str, Any] = {
+def fused_settings(optimizer: FusedOptimizer) -> dict[str, Any]:
+    """Of fused collections, and ``fused_params`` of sharders."""
+    return {
         "optimizer": optimizer.name,
         "learning_rate": optimizer.learning_rate,
         "eps": optimizer.eps,
     }
+
+
+def fill_whole(
+    model: nn.Module, collections: Mapping[str, Collection], optimizer: FusedOptimizer, seed: int
+) -> None:
+    """Replace a model's collections on device meta by fused ones with new weights."""
+    settings = fused_settings(optimizer)
     for path, module in collections.items():
         fused: FusedEmbeddingBagCollection | FusedEmbeddingCollection
         if isinstance(module, EmbeddingBagCollection):
@@ -98,7 +103,7 @@ def fill_whole(
         else:
             fused = FusedEmbeddingCollection(module.embedding_configs(), **settings)
         fill_replicas(tables_of(fused), tables_in(module), seed, into=tables_in(fused))
-        _replace(model, path, fused)
+        model.set_submodule(path, fused)
 
 
 def _on_meta(module: Collection, rows: Mapping[str, int]) -> Collection:
@@ -113,8 +118,3 @@ def _on_meta(module: Collection, rows: Mapping[str, int]) -> Collection:
         replace(table, num_embeddings=rows[table.name]) for table in module.embedding_configs()
     ]
     return EmbeddingCollection(tables, device=device)
-
-
-def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, module)

@@ -84,7 +84,7 @@ class Ranks:
         """
         if self.env is None:
             return build()
-        return agree(self.env.process_group, build, lambda _: (), error=error)
+        return agree(self.env.process_group, build, error=error)
 
     def last_words(self, error: BaseException, said: str) -> str | None:
         """What this rank prints before it ends: see ``said_once``."""

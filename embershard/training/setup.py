@@ -26,7 +26,7 @@ from embershard.sharding.plan_checks import chosen_sharders
 from embershard.sharding.sharders import Sharder
 from embershard.training.auto_plan import auto_plan
 from embershard.training.config import AUTO, RunConfig
-from embershard.training.initial_model import Collection, fill_whole, meta_model
+from embershard.training.initial_model import Collection, fill_whole, fused_settings, meta_model
 from embershard.training.parts import model_arguments
 from embershard.training.placement import plan_of, whole_plan
 
@@ -91,12 +91,7 @@ def set_up(config: RunConfig, dataset: Dataset, env: ShardingEnv | None) -> RunS
         raise
     except InputError as error:
         raise config.refusal("model", problem=str(error)) from error
-    optimizer = _optimizer(config)
-    params = {
-        "optimizer": optimizer.name,
-        "learning_rate": optimizer.learning_rate,
-        "eps": optimizer.eps,
-    }
+    params = fused_settings(_optimizer(config))
     sharders: list[Sharder] = [
         EmbeddingBagCollectionSharder(fused_params=params),
         EmbeddingCollectionSharder(fused_params=params),
