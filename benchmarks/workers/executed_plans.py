@@ -30,6 +30,7 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
+    ShardingEnv,
     ShardingPlan,
 )
 
@@ -56,6 +57,7 @@ def main() -> None:
     """Joins the ranks, then trains one model after the other."""
     request = json.loads(Path(sys.argv[1]).read_text())
     start_rank()
+    env = ShardingEnv.from_process_group(dist.group.WORLD)  # Groups of one model stay for all.
     for model in request["models"]:
         tables = [SkewedTable(*each) for each in model["tables"]]
         batches = _batches(tables, dist.get_rank())
@@ -63,7 +65,7 @@ def main() -> None:
         found: dict[str, list[Copy]] = {name: [] for name in model["plans"]}
         for copy in range(request["copies"]):
             names = list(found)[:: -1 if copy % 2 else 1]
-            sides = {name: _sharded(tables, model["plans"][name]) for name in names}
+            sides = {name: _sharded(tables, model["plans"][name], env) for name in names}
             for name in names:
                 found[name].append([])
             for block in range(-1, request["blocks"]):
@@ -78,9 +80,12 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def _sharded(tables: Sequence[SkewedTable], plan: str) -> DistributedModelParallel:
+def _sharded(
+    tables: Sequence[SkewedTable], plan: str, env: ShardingEnv
+) -> DistributedModelParallel:
     return DistributedModelParallel(
         sparse_part(tables),
+        env,
         plan=ShardingPlan.from_json(plan),
         sharders=[EmbeddingBagCollectionSharder(FUSED_PARAMS)],
     )
