@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
 from embershard.errors import DataError
 from embershard.sharding.block_planners import Block, BlockLoadPlanner, BlockSavePlanner
-from embershard.sharding.checked_reader import CheckedReader
+from embershard.sharding.checked_files import CheckedReader, CheckedWriter
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
@@ -56,7 +56,7 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
         with _quiet:
             state_dict_saver.save(
                 {},
-                storage_writer=FileSystemWriter(folder),
+                storage_writer=CheckedWriter(folder),
                 planner=BlockSavePlanner(chunks),
                 process_group=group,
                 no_dist=group is None,

@@ -206,6 +206,12 @@ def damage_file(folder):
     next(folder.glob("__1_*.distcp")).unlink()
 
 
+def swap_files(folder):
+    (folder / "__0_0.distcp").rename(folder / "other")
+    (folder / "__1_0.distcp").rename(folder / "__0_0.distcp")
+    (folder / "other").rename(folder / "__1_0.distcp")
+
+
 def damage_metadata(folder):
     (folder / ".metadata").unlink()
 
@@ -214,6 +220,7 @@ def damage_metadata(folder):
     ("damage", "message"),
     {
         "file": (damage_file, "rank 1: expected the model's weights, got FileNot"),
+        "swapped": (swap_files, "_0.distcp: a file of another checkpoint"),
         "meta": (damage_metadata, "expected the metadata of a state, got FileNot"),
     },
 )
