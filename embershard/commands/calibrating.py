@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from embershard.errors import InputError
+from embershard.commands.planning import check_folder
 
 
 def add_calibrate(commands: Any) -> None:
@@ -16,7 +16,7 @@ def add_calibrate(commands: Any) -> None:
     command = commands.add_parser(
         "calibrate",
         help="measure this machine for the planner of sharded training",
-        description="Measures lookups, updates and messages of this machine, on one core and in "
+        description="Measures lookups, updates and messages of this machine, on every core and in "
         "under two minutes when it is idle, and writes what they cost, for "
         "`Topology(machine=read_machine(FILE))` and `embershard plan --machine`.",
     )
@@ -30,8 +30,7 @@ def _calibrate(given: argparse.Namespace) -> None:
     from embershard.planner import calibrate
     from embershard.serving.lookup_times import lookup_seconds
 
-    if not given.out.parent.is_dir():
-        raise InputError(f"--out: expected a file in a folder, got {given.out}")
+    check_folder("--out", given.out)
     started = time.monotonic()
     machine = calibrate(
         lookup_seconds=lookup_seconds,

@@ -177,7 +177,7 @@ def _compare_run(given: argparse.Namespace) -> None:
             f"--compare {given.compare}"
         )
     _refuse_compared(given, (*NOT_COMPARED, "name", "samples", "requests"))
-    _check_folder("--recalibrate", given.recalibrate)
+    check_folder("--recalibrate", given.recalibrate)
     machine, warnings = _machine(given, None)
     _warn(warnings)
     print(compare_run(given, machine), end="")
@@ -187,14 +187,14 @@ def _compare(given: argparse.Namespace, package: Package) -> None:
     from embershard.commands.comparing import compare
 
     _refuse_compared(given, NOT_COMPARED)
-    _check_folder("--recalibrate", given.recalibrate)
+    check_folder("--recalibrate", given.recalibrate)
     machine, warnings = _machine(given, None)
     _warn(warnings)
     print(compare(given, package, _load(given, package), machine), end="")
 
 
-def _check_folder(option: str, file: Path | None) -> None:
-    if file is not None and not file.parent.is_dir():
+def check_folder(option: str, file: Path | None) -> None:
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
         raise InputError(f"{option}: expected a file in a folder, got {file}")
 
 
@@ -224,7 +224,7 @@ def _explained(
     """The plan, and what is printed of it; writes the report."""
     from embershard.planner import explained_plan, parse_constraints
 
-    _check_folder("--report", given.report)
+    check_folder("--report", given.report)
     machine, warnings = _machine(given, fleet)
     _warn(warnings)
     load = _load(given, package)

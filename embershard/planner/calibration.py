@@ -6,11 +6,13 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from statistics import median
 
 import numpy as np
 import torch
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
+from embershard.planner.busy_cores import busy_cores
 from embershard.planner.fit import Measured, fit, fit_places
 from embershard.planner.link import OPTIMIZER as STEP_OPTIMIZER
 from embershard.planner.link import Exchanged, measure_link
@@ -44,8 +46,8 @@ def calibrate(
     lookup_seconds: LookupSeconds | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Machine:
-    """Measure this machine, on one thread: lookups and updates of fused tables, lookups of a
-    server, and messages between two processes over gloo.
+    """Measure this machine, on one thread: lookups and updates of fused tables, with the other
+    cores at the same work, lookups of a server, and messages between two processes over gloo.
 
     Args:
         lookup_seconds: ``embershard.serving.lookup_times.lookup_seconds``. None: lookups of a
@@ -53,26 +55,27 @@ def calibrate(
         progress: told what is measured next.
 
     Raises:
-        RuntimeError: the two processes failed, or did not answer within a minute.
+        RuntimeError: a process beside this one failed, or did not answer within a minute.
     """
     report = progress or (lambda _: None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         kernels, errors, repeats = dict[str, Kernel](), list[float](), list[float]()
-        for optimizer in OPTIMIZERS:
-            measured = list[list[Measured]]()
-            for place, size in TABLE_BYTES.items():
-                report(f"lookups and updates, {optimizer}, rows in {place}")
-                measured.append(list(_measure(optimizer, size)))
-            kernels[optimizer], found = _kernel(measured)
-            errors += found
-            for each in (each for of_place in measured for each in of_place):
-                repeats += [abs(each.forward[0] / each.forward[1] - 1)]
-                repeats += [abs(each.backward[0] / each.backward[1] - 1)]
+        with busy_cores():
+            for optimizer in OPTIMIZERS:
+                measured = list[list[Measured]]()
+                for place, size in TABLE_BYTES.items():
+                    report(f"lookups and updates, {optimizer}, rows in {place}")
+                    measured.append(list(measure_kernel(optimizer, size)))
+                kernels[optimizer], found = _kernel(measured)
+                errors += found
+                for each in (each for of_place in measured for each in of_place):
+                    repeats += [abs(each.forward[0] / each.forward[1] - 1)]
+                    repeats += [abs(each.backward[0] / each.backward[1] - 1)]
+            report("cache")
+            cache_bytes = _cache_bytes()
         lookups = measure_lookups(lookup_seconds, report) if lookup_seconds else {}
-        report("cache")
-        cache_bytes = _cache_bytes()
     finally:
         torch.set_num_threads(threads)
     report("messages between two processes")
@@ -97,7 +100,8 @@ def calibrate(
     )
 
 
-def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
+def measure_kernel(optimizer: str, table_bytes: int) -> Iterator[Measured]:
+    """Lookups and updates of tables of so many bytes, one table after the other."""
     generator = torch.Generator().manual_seed(0)
     for dim in DIMS:
         rows = table_bytes // (4 * dim)
@@ -116,8 +120,8 @@ def _measure(optimizer: str, table_bytes: int) -> Iterator[Measured]:
             for _ in range(2):
                 draws = torch.randint(rows // part, shape, generator=generator) * part
                 seconds = [_seconds(tables.lookup, ids, offsets) for ids in draws]
-                forward.append(min(each[0] for each in seconds))
-                backward.append(min(each[1] for each in seconds))
+                forward.append(median(each[0] for each in seconds))
+                backward.append(median(each[1] for each in seconds))
             yield Measured(
                 ids=bags * length,
                 bags=bags,

@@ -192,7 +192,7 @@ def options_of(table: Table, work: Workload) -> list[Option]:
     kinds = table.sharding_types
     world, local = work.world_size, work.local_world_size
     least = table.min_partition or MIN_PARTITION
-    widest = max(1, table.dim // max(least, DIM_MULTIPLE))
+    widest = max(1, table.dim // DIM_MULTIPLE // -(-least // DIM_MULTIPLE))
     found = dict[tuple[int, int, int], tuple[str, int, int, int]]()
 
     def add(kind: ShardingType, rows: int, columns: int, bound: int = 0) -> None:

@@ -73,12 +73,13 @@ class LookupLoad:
         """
         mean = float(self.examples.mean())
         count = max(1, round(examples / max(mean, 1.0)))
-        drawn = np.random.default_rng(seed).integers(len(self.examples), size=(BATCHES, count))
-        found = self.examples[drawn].sum(1)
+        shares = np.full(len(self.examples), 1 / len(self.examples))
+        times = np.random.default_rng(seed).multinomial(count, shares, BATCHES).astype(float)
+        found = times @ self.examples
         scale = np.minimum(1.0, examples / np.maximum(found, 1.0))[:, None]
         return Batches(
-            self.ids[drawn].sum(1) * scale,
-            self.bags[drawn].sum(1) * scale,
+            times @ self.ids * scale,
+            times @ self.bags * scale,
             float((found * scale[:, 0]).mean()),
         )
 

@@ -18,6 +18,7 @@ from embershard.package.validation import parse_model
 __all__ = ["Kernel", "Link", "LookupCost", "Machine", "RowCost", "processor_name", "read_machine"]
 
 FORMAT_VERSION = 0
+FACTOR_MAX = 1e6
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -57,7 +58,16 @@ class RowCost(Part):
         return ids * per_id + pooled + rows * (self.row + row_bytes * self.row_byte)
 
     def scaled(self, factor: float) -> RowCost:
-        """Every cost times ``factor``."""
+        """Every cost times ``factor``.
+
+        Raises:
+            InputError: of a factor that no measurement gives.
+        """
+        if not 1 / FACTOR_MAX <= factor <= FACTOR_MAX:
+            raise InputError(
+                f"recalibrate: expected measured over estimated seconds of {1 / FACTOR_MAX:g} .. "
+                f"{FACTOR_MAX:g}, got {factor:g}"
+            )
         return RowCost(**{name: value * factor for name, value in self.model_dump().items()})
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from embershard.errors import InputError, PackageError
 from embershard.package.validation import parse_model
-from embershard.planner.machine import Kernel, Machine, Part, Seconds
+from embershard.planner.machine import Kernel, Machine, Part, Positive, Seconds
 
 __all__ = ["MeasuredRun", "RankSeconds", "compare", "recalibrate"]
 
@@ -31,7 +31,7 @@ class RankSeconds(Part):
 class StepSeconds(Part):
     """Of the busiest rank, a step: CPU seconds of all that it does."""
 
-    estimated: Seconds
+    estimated: Positive
     measured: Seconds
 
 

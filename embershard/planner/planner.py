@@ -90,8 +90,8 @@ class EmbeddingShardingPlanner:
         dense_seconds: float = 0.0,
         count_accesses: bool = False,
     ) -> None:
-        if batch_size < 1:
-            raise InputError(f"planner: batch_size: expected at least 1, got {batch_size}")
+        if not (isinstance(batch_size, int) and batch_size >= 1):
+            raise InputError(f"planner: batch_size: expected an integer from 1, got {batch_size}")
         if not 0 <= storage_reservation < 1:
             raise InputError(
                 f"planner: storage_reservation: expected 0 .. 1, 1 excluded, "
@@ -219,6 +219,8 @@ class EmbeddingShardingPlanner:
                     accesses_below=_accesses_below(table, given.access_counts),
                 )
             )
+        if not found:
+            return found
         shares = cached_shares(found, topology.machine.cache_bytes * topology.world_size)
         for at, (_, table) in enumerate(named):
             share = self._constraints.get(table.name, UNCONSTRAINED).cached_share

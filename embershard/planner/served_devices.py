@@ -17,6 +17,8 @@ from embershard.planner.machine import LookupCost, Machine
 
 __all__ = ["Comparison", "DeviceComparison", "ServedBatches", "compare_devices", "read_batches"]
 
+COUNT_MAX = 1e15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBatches:
@@ -113,6 +115,9 @@ def read_batches(text: str, *, model: str, version: int, source: str) -> ServedB
                     sums.setdefault(sample.name, sample.value)
     except (ValueError, KeyError) as error:
         raise InputError(f"{source}: expected metrics of a server, got other text") from error
+    numbers = [*seconds.values(), *sums.values()]
+    if not all(0 <= each <= COUNT_MAX for each in numbers):
+        raise InputError(f"{source}: expected sums of 0 .. {COUNT_MAX:g}, got {numbers}")
     batches = sums.get("embershard_batch_examples_count", 0.0)
     if not seconds or not batches:
         what = "batches that ran" if seconds else "lookup time of devices"

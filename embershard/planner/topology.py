@@ -87,7 +87,7 @@ class Topology:
         if len(devices) != world_size:
             raise InputError(f"topology: expected {world_size} devices, got {len(devices)}")
         for rank, device in enumerate(devices):
-            if device.memory_bytes <= 0:
+            if not (math.isfinite(device.memory_bytes) and device.memory_bytes > 0):
                 raise InputError(
                     f"topology: rank {rank}: memory: expected bytes, got {device.memory_bytes}"
                 )
@@ -171,6 +171,11 @@ class ParameterConstraints:
             )
         if self.cached_share is not None and not 0 <= self.cached_share <= 1:
             raise InputError(f"constraints: cached_share: expected 0 .. 1, got {self.cached_share}")
+        counts = self.access_counts
+        if counts is not None and not (
+            bool(counts.double().isfinite().all()) and bool((counts >= 0).all())
+        ):
+            raise InputError("constraints: access_counts: expected numbers from 0, got others")
         for factor in self.pooling_factors or ():
             if not (math.isfinite(factor) and factor >= 0):
                 raise InputError(f"constraints: pooling_factors: expected at least 0, got {factor}")

@@ -7,6 +7,7 @@ from embershard.errors import InputError
 from embershard.planner import MeasuredRun, compare, read_machine, recalibrate
 from embershard.planner.machine import Kernel, Link, Machine, RowCost
 from embershard.planner.measured_run import RankSeconds, StepSeconds
+from embershard.planner.served_devices import read_batches
 from tests.cases import cases
 
 COST = RowCost(start=1e-4, id=1e-8, id_byte=0, bag=0, bag_byte=2e-11)
@@ -80,6 +81,27 @@ def test_damaged_measurements_name_file_and_field(run):
     (run / "sharding.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"sharding\.json: measured"):
         compare(run)
+
+
+@pytest.mark.parametrize("measured", [0.0, 1e300])
+def test_measurements_that_explain_no_costs_are_refused(run, measured):
+    content = json.loads((run / "sharding.json").read_text())
+    for rank in content["measured"]:
+        rank["lookup"] = measured
+    (run / "sharding.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="expected measured over estimated seconds of 1e-06"):
+        recalibrate(run, machine())
+
+
+@pytest.mark.parametrize("number", ["NaN", "-5", "+Inf"])
+def test_metrics_that_are_no_sums_are_refused(number):
+    labels = '{model="m",version="1",device="cpu:0"}'
+    text = (
+        f"embershard_device_lookup_seconds_total{labels} {number}\n"
+        f"embershard_batch_examples_count{labels} 1\n"
+    )
+    with pytest.raises(InputError, match=r"metrics: expected sums of 0 \.\. 1e\+15"):
+        read_batches(text, model="m", version=1, source="metrics")
 
 
 def test_the_command_compares_and_recalibrates_a_run(run, tmp_path, capsys):

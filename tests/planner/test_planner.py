@@ -177,6 +177,7 @@ def test_a_rank_with_more_memory_takes_the_table_that_fits_no_other():
     [
         ({"world_size": 0}, "world_size: expected at least 1, got 0"),
         ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected bytes, got 0"),
+        ({"world_size": 2, "ddr_cap": torch.nan}, "rank 0: memory: expected bytes, got nan"),
         ({"world_size": 2, "compute_device": "tpu"}, "expected cpu or cuda, got 'tpu'"),
         ({"world_size": 2, "hbm_cap": 1 << 30}, "cpu: expected ddr_cap, got hbm_cap"),
         (
@@ -205,11 +206,27 @@ def test_a_bad_topology_is_refused(settings, message):
         ({"min_partition": 0}, "min_partition: expected at least 1, got 0"),
         ({"cached_share": 1.5}, "cached_share: expected 0 .. 1, got 1.5"),
         ({"pooling_factors": [-1.0]}, "pooling_factors: expected at least 0, got -1.0"),
+        ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers from 0"),
+        ({"access_counts": torch.tensor([1, torch.nan])}, "access_counts: expected numbers from 0"),
     ],
 )
 def test_bad_constraints_are_refused(settings, message):
     with pytest.raises(InputError, match=message):
         ParameterConstraints(**settings)
+
+
+def test_a_model_without_collections_has_an_empty_plan():
+    assert planner_of(2).plan(torch.nn.Linear(2, 1), sharders()).plan == {}
+
+
+@pytest.mark.parametrize(("dim", "least"), [(92, 30), (64, 7), (8, 16), (100, 33)])
+def test_no_shard_has_fewer_columns_than_min_partition(dim, least):
+    table = kernel_table(
+        dim=dim, min_partition=least, sharding_types=("column_wise", "table_column_wise")
+    )
+    work = Workload(world_size=9, local_world_size=9, exchange=EXCHANGE, network=LINK)
+    widths = {end - first for each in options_of(table, work) for _, (first, end) in each.spans}
+    assert min(widths) >= min(least, dim)
 
 
 def test_constraints_of_no_table_are_refused():

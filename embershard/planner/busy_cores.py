@@ -1,0 +1,62 @@
+"""``busy_cores``: while one process is measured, others do the same on the other cores.
+
+Ranks of a host train side by side: they share its caches and the way to its memory.
+``python -m embershard.planner.busy_cores`` is one of the other processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+MODULE: Final = "embershard.planner.busy_cores"
+READY = "ready"
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Until the block ends, a process on each of the other cores looks up and updates rows.
+
+    Raises:
+        RuntimeError: one did not start.
+    """
+    others = len(os.sched_getaffinity(0)) - 1
+    with ExitStack() as ended:
+        processes = list[subprocess.Popen[str]]()
+        for _ in range(others):
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", MODULE, str(os.getpid())],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            ended.callback(process.communicate)
+            ended.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != READY:
+                raise RuntimeError("calibrate: a process beside the measured one did not start")
+        yield
+
+
+def _main(parent: int) -> None:
+    import torch
+
+    from embershard.planner.calibration import OPTIMIZERS, TABLE_BYTES, measure_kernel
+
+    torch.set_num_threads(1)
+    print(READY, flush=True)
+    while True:
+        for optimizer in OPTIMIZERS:
+            for size in TABLE_BYTES.values():
+                for _ in measure_kernel(optimizer, size):
+                    if os.getppid() != parent:
+                        return
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))
