@@ -33,6 +33,7 @@ from embershard.sharding.sharders import (
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,
     FeatureProcessedEmbeddingBagCollectionSharder,
+    get_default_sharders,
 )
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
@@ -75,6 +76,7 @@ __all__ = [
     "column_wise",
     "construct_module_sharding_plan",
     "data_parallel",
+    "get_default_sharders",
     "get_qcomm_codecs_registry",
     "grid_shard",
     "load_state",

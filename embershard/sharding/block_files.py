@@ -64,10 +64,15 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
     except CheckpointException as error:
         rank, failures = _failures(error)
         for failure in failures:
+            if isinstance(failure, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
             if isinstance(failure, OSError):
                 said = failure.strerror if group is None else f"rank {rank}: {failure.strerror}"
                 raise OSError(failure.errno, said, str(folder)) from error
-        raise OSError(f"{folder}: rank {rank}: {failures[0]}") from error
+        said = str(failures[0])
+        if "inline_container" in said:  # Of torch's zip files, in place of the system's error.
+            said = "a file was not written whole: is the disk full, or a limit of its size reached?"
+        raise OSError(f"{folder}: rank {rank}: {said}") from error
 
 
 def read_saved(folder: Path) -> dict[str, SavedTensor | None]:

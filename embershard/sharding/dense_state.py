@@ -70,6 +70,17 @@ def whole_state_to_read(
             yield Block.whole(key, value)
 
 
+def unsaved_whole_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, saved: Mapping[str, SavedTensor | None]
+) -> Iterator[str]:
+    """A line for each parameter of which the optimizer has state that is not saved."""
+    for name, parameter in _whole_parameters(model):
+        state: Mapping[str, object] = optimizer.state.get(parameter, {})
+        own = {field for field, value in state.items() if isinstance(value, Tensor)}
+        if own - {field for _, field, _ in _fields(saved, name)}:
+            yield f"parameter {name!r}: no state of this optimizer is saved; it is kept"
+
+
 def _whole_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     whole = dict(whole_tensors(model))
     for name, parameter in inner_module(model).named_parameters():

@@ -19,12 +19,7 @@ from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs
 from embershard.sharding.plan import tables_of
 from embershard.sharding.plan_checks import chosen_sharders
-from embershard.sharding.sharders import (
-    EmbeddingBagCollectionSharder,
-    EmbeddingCollectionSharder,
-    FeatureProcessedEmbeddingBagCollectionSharder,
-    Sharder,
-)
+from embershard.sharding.sharders import Sharder, get_default_sharders
 from embershard.sharding.types import ShardingPlan
 
 
@@ -38,6 +33,7 @@ class DistributedModelParallel(nn.Module):
     Args:
         module: on CPU; collections may be on device meta.
         env: the ranks. None: those of torch.distributed's default group.
+        device: cpu, as None is.
         plan: of each collection, by its path in ``module``.
         sharders: of the collections. None: one of each kind, without ``fused_params``.
         seed: of new weights of collections on device meta.
@@ -45,29 +41,32 @@ class DistributedModelParallel(nn.Module):
             ``access_counts()``.
 
     Raises:
-        InputError: the plan does not fit the model or the ranks, or differs between ranks: the
-            same message on every rank, with the rank named.
+        InputError: no plan, or another device; the plan does not fit the model or the ranks, or
+            differs between ranks: the same message on every rank, with the rank named.
     """
 
     def __init__(
         self,
         module: nn.Module,
         env: ShardingEnv | None = None,
-        *,
-        plan: ShardingPlan,
+        device: torch.device | None = None,
+        plan: ShardingPlan | None = None,
         sharders: Sequence[Sharder] | None = None,
+        *,
         seed: int = 0,
         count_accesses: bool = False,
     ) -> None:
         super().__init__()
+        if plan is None:
+            raise InputError(
+                "DistributedModelParallel: plan: expected a ShardingPlan, as "
+                "EmbeddingShardingPlanner.collective_plan makes one, got None"
+            )
+        if device is not None and torch.device(device).type != "cpu":
+            raise InputError(f"DistributedModelParallel: device: expected cpu, got {device}")
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
         self._env, self._plan, self._counts_accesses = env, plan, count_accesses
-        if sharders is None:
-            sharders = [
-                EmbeddingBagCollectionSharder(),
-                EmbeddingCollectionSharder(),
-                FeatureProcessedEmbeddingBagCollectionSharder(),
-            ]
+        sharders = get_default_sharders() if sharders is None else sharders
         settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)
         for path, sharder in chosen.items():

@@ -191,3 +191,12 @@ def tables_in(module: Any) -> TableDict:
     """The tables of a collection."""
     tables: TableDict = getattr(module, module.PREFIX)
     return tables
+
+
+def get_default_sharders() -> list[Sharder]:
+    """One of each kind, without ``fused_params``."""
+    return [
+        EmbeddingBagCollectionSharder(),
+        EmbeddingCollectionSharder(),
+        FeatureProcessedEmbeddingBagCollectionSharder(),
+    ]

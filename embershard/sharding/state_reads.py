@@ -13,7 +13,11 @@ from embershard.package.rectangles import Shard
 from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.counters import counters_of_replicas, counters_of_shard
-from embershard.sharding.dense_state import shard_state_to_read, whole_state_to_read
+from embershard.sharding.dense_state import (
+    shard_state_to_read,
+    unsaved_whole_state,
+    whole_state_to_read,
+)
 from embershard.sharding.held_tables import HeldTable, held_tables, inner_module, whole_tensors
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead
@@ -53,6 +57,7 @@ class StateReads:
         for block in counters_of_replicas(model):
             self._add_counter(block)
         if optimizer is not None:
+            self._said += unsaved_whole_state(model, optimizer, saved)
             self.blocks += whole_state_to_read(model, optimizer, saved)
 
     def finish(self) -> list[str]:

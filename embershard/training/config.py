@@ -115,7 +115,7 @@ class TrainingConfig(Section):
 class CheckpointConfig(Section):
     """Where the best weights are kept."""
 
-    folder: str
+    folder: Annotated[str, Field(min_length=1)]
     """Folder of the checkpoints, one folder each, named after its step; only the best of the run is
     kept. A folder with checkpoints of an earlier run is refused without ``--overwrite`` or
     ``--resume``."""

@@ -14,6 +14,7 @@ from embershard.errors import EmbershardError
 WORD_SECONDS = 3.0
 """After which a rank that ends expects no word of the others."""
 POLL_SECONDS = 0.01
+OF_GLOO = ("gloo", "Wait timeout", "Application timeout caused pair closure")
 LOST = "lost "
 """Before the message of a rank whose collective failed."""
 
@@ -25,7 +26,7 @@ class LostRankError(EmbershardError):
 def lost_rank(error: RuntimeError) -> LostRankError | None:
     """The error in place of gloo's. None: another library's."""
     said = str(error)
-    if "gloo" not in said:
+    if not any(each in said for each in OF_GLOO):
         return None
     return LostRankError(re.sub(r"^\[[^]]*\] ", "", said).partition(". ")[0])
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from embershard.errors import DataError, PackageError
@@ -18,7 +19,9 @@ from embershard.package.validation import parse_model
 from embershard.sharding import AsyncStateWriter, ShardingEnv, load_state, state_blocks
 from embershard.sharding.block_files import read_blocks, read_saved
 from embershard.sharding.block_planners import Block
+from embershard.sharding.environment import from_rank_0
 from embershard.training.checkpoint import (
+    DOCUMENT,
     PARTIAL,
     REPLACED,
     STATE,
@@ -33,6 +36,8 @@ from embershard.training.metrics import Evaluation
 
 LAST = "last"
 
+Count = Annotated[int, Field(ge=0)]
+
 
 class RunState(BaseModel):
     """How far a run is."""
@@ -42,13 +47,13 @@ class RunState(BaseModel):
     config: str
     """Of the run, as JSON: all that its weights depend on."""
 
-    world_size: int
-    step: int
-    seen: int
+    world_size: Annotated[int, Field(ge=1)]
+    step: Count
+    seen: Count
     loss: float
     best: Evaluation | None
-    best_step: int
-    looks_without_gain: int
+    best_step: Count
+    looks_without_gain: Count
 
 
 @dataclass(slots=True)
@@ -73,7 +78,8 @@ class LastCheckpoints:
         self._folder, self._keep, self._trained = folder / LAST, keep, trained
         self._rank = 0 if env is None else env.rank
         self._group = None if env is None else env.process_group
-        self._writer = AsyncStateWriter(None if env is None else env.checkpoint_group)
+        self._checkpoint_group = None if env is None else env.checkpoint_group
+        self._writer = AsyncStateWriter(self._checkpoint_group)
         self._partial: Path | None = None
         self._saving_best = 0
 
@@ -106,7 +112,7 @@ class LastCheckpoints:
             self._trained.model, optimizer=self._trained.optimizer, group=self._group
         )
         blocks.append(Block.whole(_rng_key(self._rank), torch.get_rng_state()))
-        self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path, state))
+        self._writer.start(blocks, partial / STATE, lambda: self._publish(partial, path))
 
     def restore(self, path: Path) -> list[str]:
         """Read a checkpoint into the model, its optimizers and torch's random numbers.
@@ -160,11 +166,14 @@ class LastCheckpoints:
         if self._rank == 0 and self._partial is not None:
             shutil.rmtree(self._partial, ignore_errors=True)  # Published, it has another name.
 
-    def _publish(self, partial: Path, path: Path, state: RunState) -> None:
-        if self._rank == 0:
+    def _publish(self, partial: Path, path: Path) -> None:
+        def publish() -> None:
             move_checkpoint(partial, path)
             for old in checkpoints_in(self._folder)[: -self._keep]:
                 shutil.rmtree(old)
+
+        # Until rank 0 has: what an interrupted rank then says of the folder, all say.
+        from_rank_0(self._checkpoint_group, publish, error=DataError)
 
 
 def _rng_key(rank: int) -> str:
@@ -188,6 +197,11 @@ def read_run_state(path: Path, config: RunConfig) -> RunState:
         ConfigError: it is of a run with other settings.
     """
     state = _read(path / TRAINING)
+    if state.step != int(path.name):
+        raise DataError(f"{path / TRAINING}: expected step {path.name}, got {state.step}")
+    best = path.parent.parent / str(state.best_step)
+    if state.best is not None and not (best / DOCUMENT).is_file():
+        raise DataError(f"{best}: expected the best checkpoint of the run of {path}, got none")
     if state.config != settings_of(config):
         raise config.refusal(
             "checkpoint",

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
-from embershard.sharding import row_wise, table_wise
+from embershard.sharding import DistributedModelParallel, ShardingPlan, row_wise, table_wise
 from tests.cases import cases
 from tests.sharding.cases import (
     bad_batch_in_step,
@@ -36,6 +37,21 @@ def by_name_on_rank_1(rank, step, features, others):
 
 def others_in_the_first_step(rank, step, features, others):
     return (features, None if step else others), {}
+
+
+@cases(
+    ("arguments", "message"),
+    {
+        "plan": ({}, "plan: expected a ShardingPlan, .* got None"),
+        "device": (
+            {"plan": ShardingPlan({}), "device": torch.device("cuda")},
+            "device: expected cpu, got cuda",
+        ),
+    },
+)
+def test_a_plan_and_device_cpu_are_asked_for(arguments, message):
+    with pytest.raises(InputError, match=message):
+        DistributedModelParallel(torch.nn.Linear(2, 1), **arguments)
 
 
 def test_collections_exchange_their_inputs_in_two_collectives(workers):

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -362,14 +363,23 @@ def damage_progress(checkpoint):
     (checkpoint / "training.json").write_text("{")
 
 
+def damage_step(checkpoint):
+    file = checkpoint / "training.json"
+    file.write_text(file.read_text().replace('"step": 8', '"step": 1000000000'))
+
+
 def stopped_after_step_9(folder):
     """Its settings; checkpoints to resume from are those of steps 4 and 8."""
+    return stopped_after(9, folder)
+
+
+def stopped_after(step, folder):
     run = config(folder)
     every = run.checkpoint.model_copy(update={"last_every_steps": 4})
     run = run.model_copy(update={"checkpoint": every})
 
     def interrupt(now):
-        if now.step == 9:
+        if now.step == step:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -377,7 +387,7 @@ def stopped_after_step_9(folder):
     return run
 
 
-@pytest.mark.parametrize("damage", [damage_weights, damage_progress])
+@pytest.mark.parametrize("damage", [damage_weights, damage_progress, damage_step])
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, tmp_path, caplog):
     run = stopped_after_step_9(tmp_path / "run")
     last = tmp_path / "run" / "last"
@@ -387,6 +397,15 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, tmp_path
     resumed = train(run, DATA, resume=True)
     assert re.search(rf"last/8/.*; going on from the one before, {last}/4$", caplog.text, re.M)
     assert same(weights_of(resumed), weights_of(train(config(tmp_path / "whole"), DATA)))
+
+
+def test_a_run_whose_best_checkpoint_is_gone_goes_on_from_before_it(tmp_path, caplog):
+    run = stopped_after(13, tmp_path)
+    shutil.rmtree(tmp_path / "10")
+    resumed = train(run, DATA, resume=True)
+    assert f"{tmp_path}/10: expected the best checkpoint of the run of" in caplog.text
+    assert f"going on from the one before, {tmp_path}/last/8" in caplog.text
+    assert resumed.checkpoint.is_dir()
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_says_so(tmp_path):
