@@ -30,7 +30,7 @@ class ExactRows {
         fetch_end_(call.offsets[call.bags + call.later_bags]),
         fetched_(begin_),
         read_(begin_) {
-    Fetch(begin_ + kGroupRows + 2 * kHeaderRows);
+    Fetch(begin_ + kGroupRows + kHeaderRows + kRowsAhead);
     SetExponent(ScaleOf(at_[0]) >> 10);
   }
 
@@ -52,7 +52,7 @@ class ExactRows {
     MoveUp(begin);
     to = to < end_ ? to : end_;
     if (read_ >= to) return;
-    Fetch(to + kHeaderRows);
+    Fetch(to + kRowsAhead);
     if (fetched_ == fetch_end_) {  // Headers are read behind the last row too.
       const std::byte** const behind = at_ + (fetched_ - begin_);
       for (int64_t i = 0; i < kHeaderRows; ++i) behind[i] = behind[-1];
@@ -90,6 +90,8 @@ class ExactRows {
 
  private:
   static constexpr int64_t kRoom = 16 * kGroupRows;
+  // Rows on their way to the first cache while a header is read: more of them take too much of it.
+  static constexpr int64_t kRowsAhead = kLines == 2 ? 4 * kHeaderRows : kHeaderRows;
   // Ids that this thread or another checks next: asked for in the second cache.
   static constexpr int64_t kIdsAhead = 2048;
 
