@@ -4,6 +4,7 @@
 //   limits <threads> gather <codes> <rows>  rows drawn at random from so many, each of a 4-byte
 //                                           header and 32, 64 or 128 int8 codes; dequantized and
 //                                           summed, 20 a bag
+//   limits <threads> touch <codes> <rows>   the same rows, a word read of each of their lines
 //   limits <threads> multiply_add           float32 operations in registers, two a multiply-add
 //
 // Compiled for the processor that builds it (EMBERSHARD_LIMITS_ARCH).
@@ -130,6 +131,30 @@ double SumBags(const std::byte* table, std::span<const uint32_t> rows) {
   return 1e-6 * static_cast<double>(rows.size());
 }
 
+// Millions of rows, of which the lines are asked for as far ahead as our kernels do, and read.
+double Touch(const std::byte* table, std::span<const uint32_t> rows, size_t row_bytes) {
+  constexpr size_t kAhead = 64;
+  uint32_t sum = 0;
+  const auto read = [&](const std::byte* at) {
+    uint32_t word;
+    std::memcpy(&word, at, sizeof(word));
+    sum += word;
+  };
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::byte* ahead =
+        table + size_t{rows[std::min(i + kAhead, rows.size() - 1)]} * row_bytes;
+    const std::byte* row = table + size_t{rows[i]} * row_bytes;
+    for (size_t at = 0; at < row_bytes - kHeaderBytes; at += kLineBytes) {
+      __builtin_prefetch(ahead + at);
+      read(row + at);
+    }
+    __builtin_prefetch(ahead + row_bytes - 1);
+    read(row + row_bytes - kHeaderBytes);
+  }
+  Keep(sum);
+  return 1e-6 * static_cast<double>(rows.size());
+}
+
 // GFLOP, in enough chains that no multiply-add waits for the one before it.
 double MultiplyAdd(size_t) {
   constexpr size_t kChains = 12, kSteps = size_t{1} << 18;
@@ -148,13 +173,16 @@ Run Stream(size_t threads) {
   return [memories](size_t thread) { return ReadAll(memories[thread]); };
 }
 
-Run Gather(size_t threads, size_t codes, size_t rows) {
+Run Gather(size_t threads, size_t codes, size_t rows, bool touch) {
   const std::byte* table = Memory(rows * (kHeaderBytes + codes)).data();
   std::mt19937_64 random(1);
   std::uniform_int_distribution<uint32_t> draw(0, static_cast<uint32_t>(rows - 1));
   std::vector<std::vector<uint32_t>> drawn(threads, std::vector<uint32_t>(kRowsDrawn));
   for (auto& of_thread : drawn) {
     for (uint32_t& row : of_thread) row = draw(random);
+  }
+  if (touch) {
+    return [=](size_t thread) { return Touch(table, drawn[thread], kHeaderBytes + codes); };
   }
   auto* sum = codes == 32 ? SumBags<32> : codes == 64 ? SumBags<64> : SumBags<128>;
   return [table, drawn, sum](size_t thread) { return sum(table, drawn[thread]); };
@@ -170,12 +198,12 @@ int main(int argc, char** argv) {
     AnswerBlocks("gb", threads, Stream(threads));
   } else if (threads > 0 && words.size() == 2 && words[1] == "multiply_add") {
     AnswerBlocks("gflop", threads, MultiplyAdd);
-  } else if (threads > 0 && words.size() == 4 && words[1] == "gather") {
+  } else if (threads > 0 && words.size() == 4 && (words[1] == "gather" || words[1] == "touch")) {
     const size_t codes = std::strtoull(words[2].c_str(), nullptr, 10);
     const size_t rows = std::strtoull(words[3].c_str(), nullptr, 10);
-    AnswerBlocks("million_rows", threads, Gather(threads, codes, rows));
+    AnswerBlocks("million_rows", threads, Gather(threads, codes, rows, words[1] == "touch"));
   } else {
-    std::cerr << "usage: limits THREADS stream | gather 32|64|128 ROWS | multiply_add\n";
+    std::cerr << "usage: limits THREADS stream | gather|touch 32|64|128 ROWS | multiply_add\n";
     return 2;
   }
 }

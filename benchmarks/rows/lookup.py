@@ -9,7 +9,7 @@ from benchmarks.packages import PackageSpec
 from benchmarks.workloads import workload
 
 OURS, EACH = "embershard", "embershard, a batch for each thread"
-THEIRS, LIMIT = "FBGEMM, tuned", "random-row limit"
+THEIRS, LIMIT, TOUCHED = "FBGEMM, tuned", "random-row limit", "random rows, only touched"
 
 
 def measure(bench: Bench) -> None:
@@ -47,16 +47,24 @@ def compare_lookups(
             is_peer=kernels == "fbgemm",
         )
 
+    def limit(kind: str) -> Child:
+        return Child(
+            command=lambda checkout: checkout.program("limits", threads, kind, codes, rows),
+            cores=cores,
+        )
+
     sides: dict[str, Side] = {
         OURS: lookup("embershard"),
         THEIRS: lookup("fbgemm"),
-        LIMIT: Child(
-            command=lambda checkout: checkout.program("limits", threads, "gather", codes, rows),
-            cores=cores,
-        ),
+        LIMIT: limit("gather"),
+        TOUCHED: limit("touch"),
     }
     figure = "million_rows_per_second"
-    ratios = [Ratio(name, figure, OURS, THEIRS), Ratio(f"{name}_limit", figure, OURS, LIMIT)]
+    ratios = [
+        Ratio(name, figure, OURS, THEIRS),
+        Ratio(f"{name}_limit", figure, OURS, LIMIT),
+        Ratio(f"{name}_touched", figure, OURS, TOUCHED),
+    ]
     if threads > 1:
         sides[EACH] = lookup("each")
         ratios.append(Ratio(f"{name}_each", figure, EACH, THEIRS))
