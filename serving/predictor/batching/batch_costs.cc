@@ -8,6 +8,7 @@ namespace {
 
 constexpr float kGrows = 9.0F / 8;
 constexpr float kShrinks = 71.0F / 72;  // 9 steps down are one step up, and about as long.
+constexpr float kMedianStep = 33.0F / 32;
 
 // 0 for none, else 1 + the power of two.
 size_t BucketOf(uint64_t count, size_t buckets) {
@@ -16,11 +17,11 @@ size_t BucketOf(uint64_t count, size_t buckets) {
 
 }  // namespace
 
-void BatchCosts::Estimate::Learn(float took, Clock::time_point now) {
+void BatchCosts::Estimate::Learn(float took, float grows, float shrinks, Clock::time_point now) {
   if (nanoseconds == 0 || now - seen > kMemory) {
     nanoseconds = took;
   } else {
-    nanoseconds *= took > nanoseconds ? kGrows : kShrinks;
+    nanoseconds *= took > nanoseconds ? grows : shrinks;
   }
   seen = now;
 }
@@ -30,9 +31,21 @@ void BatchCosts::Learn(const BatchSize& size, std::chrono::nanoseconds took,
   const float nanoseconds = std::max(static_cast<float>(took.count()), 1.0F);
   const size_t examples = BucketOf(size.examples, kExamples);
   const size_t ids = BucketOf(size.ids, kIds);
-  of_size_[BucketOf(size.requests, kRequests)][examples][ids].Learn(nanoseconds, now);
-  of_examples_[examples].Learn(nanoseconds, now);
-  of_ids_[ids].Learn(nanoseconds, now);
+  const size_t requests = BucketOf(size.requests, kRequests);
+  for (Estimate* each :
+       {&of_size_[requests][examples][ids], &of_examples_[examples], &of_ids_[ids]}) {
+    each->Learn(nanoseconds, kGrows, kShrinks, now);
+  }
+  const float per_example = nanoseconds / static_cast<float>(std::max<uint64_t>(size.examples, 1));
+  per_example_[examples].Learn(per_example, kMedianStep, 1 / kMedianStep, now);
+}
+
+float BatchCosts::PerExample(uint64_t examples, Clock::time_point since) const {
+  return per_example_[BucketOf(examples, kExamples)].Since(since);
+}
+
+float BatchCosts::PerExample(uint64_t examples) const {
+  return AtMost(per_example_, BucketOf(examples, kExamples), Clock::time_point::min());
 }
 
 std::chrono::nanoseconds BatchCosts::Predict(const BatchSize& size, Clock::time_point since) const {

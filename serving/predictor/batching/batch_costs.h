@@ -36,6 +36,12 @@ class BatchCosts {
   // A batch of this size took so long.
   void Learn(const BatchSize& size, std::chrono::nanoseconds took, Clock::time_point now);
 
+  // Nanoseconds for each example, the median of batches whose number of examples is in the same
+  // bucket, if one was seen at `since` or later. Zero where none was.
+  float PerExample(uint64_t examples, Clock::time_point since) const;
+  // The same of the largest such bucket up to this one in which a batch was seen, however long ago.
+  float PerExample(uint64_t examples) const;
+
   // The 90th percentile of such batches, of what was last seen at `since` or later. Where none
   // was, that of batches with as many examples or of those with as many ids, whichever is more;
   // where none of those was, of the next smaller. Zero where nothing is known.
@@ -50,7 +56,8 @@ class BatchCosts {
     float nanoseconds = 0;  // 0: none.
     Clock::time_point seen;
 
-    void Learn(float took, Clock::time_point now);
+    // One step by a factor towards it, or all the way where the last is older than kMemory.
+    void Learn(float took, float grows, float shrinks, Clock::time_point now);
     // Zero where it was not seen since.
     float Since(Clock::time_point since) const { return seen >= since ? nanoseconds : 0; }
   };
@@ -61,6 +68,7 @@ class BatchCosts {
   std::array<std::array<std::array<Estimate, kIds>, kExamples>, kRequests> of_size_{};
   std::array<Estimate, kExamples> of_examples_{};
   std::array<Estimate, kIds> of_ids_{};
+  std::array<Estimate, kExamples> per_example_{};
 };
 
 }  // namespace embershard

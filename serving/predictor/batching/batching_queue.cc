@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/divide_up.h"
+
 namespace embershard {
 namespace {
 
@@ -22,7 +24,7 @@ BatchSize SizeOf(const Batch& batch) {
 BatchingQueue::BatchingQueue(const BatchingOptions& options, RunBatch run_batch,
                              CompleteEarly complete_early, Now now,
                              std::shared_ptr<WorkerPool> pool, QueueOwner owner)
-    : max_inline_(options.max_inline),
+    : options_(options),
       run_batch_(std::move(run_batch)),
       complete_early_(std::move(complete_early)),
       now_(std::move(now)),
@@ -55,7 +57,7 @@ Admission BatchingQueue::Submit(std::unique_ptr<Request>& request) {
   if (submitted->split != nullptr) submitted->split->waiting = submitted;
   WakeTimerBy(submitted->deadline);
   if (may_run_inline && ShouldRunInline()) {
-    const Clock::time_point end = now_() + max_inline_;
+    const Clock::time_point end = now_() + options_.max_inline;
     RunOne();
     // What came meanwhile, too, while there is time: to wake a worker for it takes longer.
     while (CanRun() && IsInline(end - now_())) RunOne();
@@ -74,9 +76,11 @@ Admission BatchingQueue::RoomFor(const Request& request) const {
 
 size_t BatchingQueue::ChunksFor(const Request& request) const {
   const MutexLock lock(mutex_);
-  const auto work =
-      forecast_.OfBatch({.requests = 1, .examples = request.num_examples, .ids = request.num_ids});
-  const auto fair = Share() < 1 ? static_cast<size_t>(work / FairShare::kChunk) : 0;
+  const BatchSize size = {.requests = 1, .examples = request.num_examples, .ids = request.num_ids};
+  const auto work = forecast_.OfBatch(size);
+  const size_t fair = Share() < 1 ? forecast_.PartsWithin(FairShare::kChunk, size,
+                                                          options_.max_batch_examples, now_())
+                                  : 1;
   const bool idle = former_.empty() && request.priority == Priority::kInteractive;
   const size_t free = idle ? std::max<size_t>(FreeSlots(), 1) : 1;
   return std::max(fair, std::clamp<size_t>(static_cast<size_t>(work / kWorthAChunk), 1, free));
@@ -105,7 +109,7 @@ DispatchQuestion BatchingQueue::Question() const {
           .has_chunk = former_.has_chunk(),
           .fills_batch = former_.fills_batch(),
           .requests = former_.queued().chunks,
-          .work = ForecastOfAll(),
+          .work = forecast_.OfBatch(Queued()),
           .deadline = former_.next_deadline(),
           .first_end = forecast_.FirstEnd(now),
           .now = now};
@@ -121,26 +125,27 @@ void BatchingQueue::WakeTimerBy(Clock::time_point time) {
 }
 
 bool BatchingQueue::ShouldRunInline() const {
-  return IsIdle() && FreeSlots() > 0 && former_.queued().chunks == 1 && IsInline(max_inline_);
+  return IsIdle() && FreeSlots() > 0 && former_.queued().chunks == 1 &&
+         IsInline(options_.max_inline);
 }
 
 bool BatchingQueue::IsInline(std::chrono::nanoseconds time) const {
-  const auto predicted = ForecastOfAll();
+  const auto predicted = forecast_.OfBatch(Queued());
   return predicted.count() > 0 && predicted <= time;
 }
 
-std::chrono::nanoseconds BatchingQueue::ForecastOfAll() const {
+BatchSize BatchingQueue::Queued() const {
   const QueueSize& queued = former_.queued();
-  return forecast_.OfBatch(
-      {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids});
+  return {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids};
 }
 
 size_t BatchingQueue::MostExamples() const {
   if (Share() == 1) return SIZE_MAX;
-  const QueueSize& queued = former_.queued();
-  return forecast_.ExamplesWithin(
-      FairShare::kChunk,
-      {.requests = queued.chunks, .examples = queued.examples, .ids = queued.ids});
+  const BatchSize work = Queued();
+  const size_t parts =
+      forecast_.PartsWithin(FairShare::kChunk, work, options_.merge_examples, now_());
+  const bool halved = parts > DivideUp(work.examples, options_.merge_examples);
+  return halved ? DivideUp(work.examples, parts) : SIZE_MAX;
 }
 
 void BatchingQueue::RunOne() {

@@ -69,7 +69,7 @@ class BatchingQueue final : private PooledQueue {
   Admission RoomFor(const Request& request) const;
 
   // Into how many chunks the request is worth splitting: one for each idle slot if nothing waits
-  // and it is known to take long; at least one for each FairShare::kChunk of its time while another
+  // and it is known to take long; at least Forecast::PartsWithin() FairShare::kChunk while another
   // model is active.
   size_t ChunksFor(const Request& request) const;
 
@@ -123,10 +123,10 @@ class BatchingQueue final : private PooledQueue {
   // Which slots are neither taken by this queue's batches nor by those of others.
   size_t FreeSlots() const REQUIRES(mutex_) { return pool_->free_slots(); }
   bool IsIdle() const REQUIRES(mutex_) { return runs_ == 0; }
-  // How long all queued requests take as one batch; zero if that is not known.
-  std::chrono::nanoseconds ForecastOfAll() const REQUIRES(mutex_);
-  // The most examples that one batch may take: those that need FairShare::kChunk. No limit while no
-  // other model is active.
+  // All that is queued, as one batch.
+  BatchSize Queued() const REQUIRES(mutex_);
+  // The most examples that one batch may take: Forecast::PartsWithin() FairShare::kChunk. No limit
+  // while no other model is active.
   size_t MostExamples() const REQUIRES(mutex_);
   // Which part of the slots the model has beside others that are active.
   double Share() const REQUIRES(mutex_) { return pool_->ShareOf(this); }
@@ -144,7 +144,7 @@ class BatchingQueue final : private PooledQueue {
   // One whose deadline has passed, or any if the version is withdrawn.
   std::optional<EarlyCompletion> TakeExpired(Clock::time_point now) REQUIRES(mutex_);
 
-  const std::chrono::nanoseconds max_inline_;
+  const BatchingOptions options_;
   const RunBatch run_batch_;
   const CompleteEarly complete_early_;
   const Now now_;

@@ -9,10 +9,19 @@
 namespace embershard {
 namespace {
 
+// Of what an example costs in a batch, what it may cost in half of that batch.
+constexpr float kMostPerExample = 9.0F / 8;
+
 // How many of `requests` equal ones fill a batch which holds `room` of what they have in all.
 uint64_t Fit(uint64_t requests, uint64_t in_all, uint64_t room) {
   if (in_all == 0) return requests;
   return std::clamp<uint64_t>(room * requests / in_all, 1, requests);
+}
+
+BatchSize PartOf(const BatchSize& work, uint64_t parts) {
+  return {.requests = DivideUp(work.requests, parts),
+          .examples = DivideUp(work.examples, parts),
+          .ids = DivideUp(work.ids, parts)};
 }
 
 }  // namespace
@@ -29,17 +38,20 @@ void Forecast::RunEnds(size_t slot, Clock::time_point now) {
 
 bool Forecast::is_full() const { return std::ranges::all_of(running_, IsRun); }
 
-size_t Forecast::ExamplesWithin(std::chrono::nanoseconds time, const BatchSize& work) const {
-  if (work.examples == 0) return SIZE_MAX;
-  const uint64_t examples = std::min<uint64_t>(work.examples, options_.merge_examples);
-  const std::chrono::nanoseconds took =
-      OfBatch({.requests = work.requests * examples / work.examples,
-               .examples = examples,
-               .ids = work.ids * examples / work.examples});
-  if (took <= time) return SIZE_MAX;
-  const auto most =
-      examples * static_cast<uint64_t>(time.count()) / static_cast<uint64_t>(took.count());
-  return std::max<uint64_t>(most, 1);
+size_t Forecast::PartsWithin(std::chrono::nanoseconds time, const BatchSize& work,
+                             size_t most_examples, Clock::time_point now) const {
+  size_t parts = std::max<size_t>(DivideUp(work.examples, most_examples), 1);
+  auto took = static_cast<double>(OfBatch(PartOf(work, parts)).count());
+  float each = costs_.PerExample(work.examples / parts);
+  while (took > static_cast<double>(time.count()) && 2 * parts <= work.examples) {
+    const float half = costs_.PerExample(work.examples / (2 * parts), now - BatchCosts::kMemory);
+    if (half > each * kMostPerExample) break;
+    parts *= 2;
+    if (half == 0) break;
+    took *= half / each / 2;
+    each = half;
+  }
+  return parts;
 }
 
 Clock::time_point Forecast::FirstEnd(Clock::time_point now) const {
@@ -81,10 +93,7 @@ Forecast::Batches Forecast::BatchesOf(const BatchSize& work, Clock::time_point o
   const uint64_t count =
       DivideUp(work.requests, std::min(Fit(work.requests, work.examples, options_.merge_examples),
                                        Fit(work.requests, work.ids, options_.max_batch_ids)));
-  const BatchSize each = {.requests = DivideUp(work.requests, count),
-                          .examples = DivideUp(work.examples, count),
-                          .ids = DivideUp(work.ids, count)};
-  return {.count = count, .each = costs_.Predict(each, of_late)};
+  return {.count = count, .each = costs_.Predict(PartOf(work, count), of_late)};
 }
 
 void Forecast::FindFree(Clock::time_point now, Clock::time_point of_late) const {

@@ -32,9 +32,13 @@ class Forecast {
     return costs_.Predict(size, Clock::time_point::min());
   }
 
-  // How many examples of `work` one batch can have and take no longer than `time`, at least 1; no
-  // limit if a batch of all, or of as much as is merged, is not known to take longer.
-  size_t ExamplesWithin(std::chrono::nanoseconds time, const BatchSize& work) const;
+  // Into how many equal batches to divide `work`: as few as have at most `most_examples` each, and
+  // twice as many while one takes longer than `time` and halves of it take together at most an
+  // eighth longer than it: otherwise they would mostly repeat what a batch costs whatever it holds,
+  // such as reading the weights. Halves of a size that has not run for BatchCosts::kMemory are
+  // tried.
+  size_t PartsWithin(std::chrono::nanoseconds time, const BatchSize& work, size_t most_examples,
+                     Clock::time_point now) const;
 
   // When `work` will have run if it is next: behind what runs now, in as many batches as it makes
   // where all its requests are of one size, each in the slot that is free first. Judged by batches

@@ -77,6 +77,24 @@ TEST(BatchCosts, OfASizeNeverRunAreThoseOfAsManyExamplesOrIds) {
   EXPECT_DOUBLE_EQ(MicrosecondsOf(costs, {1, 0, 0}), 0);
 }
 
+TEST(BatchCosts, OfAnExampleAreTheMedianOfBatchesOfSuchSizes) {
+  BatchCosts costs;
+  EXPECT_EQ(costs.PerExample(100), 0);
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 4000; ++i) {
+    // From 10 to 20 us an example; one batch in four takes a hundred times as long.
+    const uint64_t examples = 64 + random() % 64;
+    auto took = microseconds(examples * (10 + random() % 10));
+    if (random() % 4 == 0) took *= 100;
+    costs.Learn({1 + random() % 8, examples, 1000}, took, kNow);
+  }
+  EXPECT_NEAR(costs.PerExample(100), 16'000, 4'000);
+  EXPECT_EQ(costs.PerExample(500), costs.PerExample(100));  // Of the next smaller.
+  EXPECT_EQ(costs.PerExample(127, kNow), costs.PerExample(64));
+  EXPECT_EQ(costs.PerExample(500, kNow), 0);
+  EXPECT_EQ(costs.PerExample(100, kNow + microseconds(1)), 0);
+}
+
 TEST(BatchCosts, ForgetWhatHasNotBeenSeenOfLate) {
   BatchCosts costs;
   costs.Learn({64, 512, 256}, microseconds(90000), kNow);

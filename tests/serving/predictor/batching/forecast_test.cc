@@ -46,6 +46,44 @@ TEST(Forecast, CountsTheBatchesThatTheWorkFills) {
   EXPECT_EQ(forecast.EndOf({21, 21, 401}, kStart), kStart + milliseconds(5 * 7));
 }
 
+TEST(Forecast, HalvesABatchUntilHalvesTakeOverAnEighthLonger) {
+  Forecast forecast(Small());
+  Teach(&forecast, {1, 256, 0}, milliseconds(112));
+  Teach(&forecast, {1, 128, 0}, milliseconds(60));
+  Teach(&forecast, {1, 64, 0}, milliseconds(33));  // 66 is a tenth longer than 60.
+  Teach(&forecast, {1, 32, 0}, milliseconds(20));  // 40 is a fifth longer than 33.
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(112), {1, 256, 0}, 256, kStart), 1);
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(61), {1, 256, 0}, 256, kStart), 2);
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 256, 0}, 256, kStart), 4);
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 64, 0}, 256, kStart), 1);
+}
+
+TEST(Forecast, TriesHalvesOfASizeThatHasNotRunForASecond) {
+  Forecast forecast(Small());
+  const BatchSize whole = {1, 256, 0};
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), whole, 256, kStart), 1);
+  Teach(&forecast, whole, milliseconds(112));
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), whole, 256, kStart), 2);
+  Teach(&forecast, {1, 128, 0}, milliseconds(60));
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), whole, 256, kStart), 4);
+  Teach(&forecast, {1, 64, 0}, milliseconds(50));
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), whole, 256, kStart), 2);
+  const Clock::time_point later = kStart + milliseconds(1001);
+  forecast.RunBegins(0, {1, 128, 0}, later - milliseconds(60));
+  forecast.RunEnds(0, later);
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), whole, 256, later), 4);
+}
+
+TEST(Forecast, DividesWorkLargerThanABatchAndNoOneExample) {
+  Forecast forecast(Small());
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 700, 0}, 256, kStart), 3);
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 0, 0}, 256, kStart), 1);
+  Teach(&forecast, {1, 3, 0}, milliseconds(30));
+  Teach(&forecast, {1, 1, 0}, milliseconds(10));
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 3, 0}, 256, kStart), 2);
+  EXPECT_EQ(forecast.PartsWithin(milliseconds(5), {1, 1, 0}, 256, kStart), 1);
+}
+
 TEST(Forecast, CountsOnlyWholeRequestsIntoABatch) {
   Forecast forecast(Small());
   Teach(&forecast, {2, 8, 0}, milliseconds(7));

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/divide_up.h"
 #include "batching/batch_former.h"
 #include "batching/dispatch_policy.h"
 #include "batching/fair_share.h"
@@ -322,7 +323,16 @@ class SharedSlot {
     request->num_examples = examples;
     request->arrival = now_;
     request->deadline = now_ + timeout;
-    return queue->former.Add(request, queue->forecast, now_, shares_.ShareOf(*queue->share, now_));
+    const double share = shares_.ShareOf(*queue->share, now_);
+    const size_t chunks =
+        share < 1 ? PartsOf(*queue, {.requests = 1, .examples = examples}) : size_t{1};
+    const ChunkBudget budget = {.examples = static_cast<uint32_t>(DivideUp(examples, chunks)),
+                                .ids = kBackground.ids};
+    if (IsLarger(*request, budget)) {
+      request->split = std::make_shared<SplitRequest>(&schema_, budget, *request,
+                                                      [](const SplitRequest&) { return nullptr; });
+    }
+    return queue->former.Add(request, queue->forecast, now_, share);
   }
 
   // One batch of the model whose turn it is. False: nothing waits.
@@ -336,8 +346,8 @@ class SharedSlot {
     const QueueSize& queued = next->former.queued();
     const bool shared = shares_.ShareOf(*next->share, now_) < 1;
     const BatchSize work = {.requests = queued.chunks, .examples = queued.examples};
-    Due due = next->former.Take(
-        now_, shared ? next->forecast.ExamplesWithin(FairShare::kChunk, work) : SIZE_MAX);
+    Due due =
+        next->former.Take(now_, shared ? DivideUp(work.examples, PartsOf(*next, work)) : SIZE_MAX);
     BatchSize size = {.requests = due.batch.size()};
     for (const auto& request : due.batch) {
       size.examples += request->num_examples;
@@ -358,6 +368,11 @@ class SharedSlot {
   Clock::time_point now() const { return now_; }
 
  private:
+  size_t PartsOf(const Queue& queue, const BatchSize& work) const {
+    return queue.forecast.PartsWithin(FairShare::kChunk, work, kBackground.examples, now_);
+  }
+
+  const Schema schema_;
   FairShare shares_;
   std::vector<std::unique_ptr<Queue>> queues_;
   Clock::time_point now_{std::chrono::hours(1)};
@@ -407,6 +422,25 @@ TEST(SchedulingSimulator, Row16CutsBatchesToFiveMillisecondsWhileAnotherModelIsA
   }
   EXPECT_GT(large->longest_batch, milliseconds(3));
   EXPECT_LE(large->longest_batch, milliseconds(5));
+}
+
+TEST(SchedulingSimulator, Row16CutsNoFurtherThanHalvesTakeAnEighthLonger) {
+  SharedSlot slot;
+  const auto small = slot.Add("small", 1, {.fixed = microseconds(100), .each = microseconds(10)});
+  const auto linear = slot.Add("linear", 1, {.fixed = microseconds(0), .each = microseconds(100)});
+  const auto fixed = slot.Add("fixed", 1, {.fixed = microseconds(4000), .each = microseconds(70)});
+  slot.Arrive(small, 1);
+  ASSERT_TRUE(slot.RunOne());
+  slot.Arrive(linear, 128);
+  slot.Arrive(fixed, 128);
+  while (slot.RunOne()) continue;
+  EXPECT_EQ(linear->longest_batch, microseconds(3'200));  // 12.8 ms in four chunks.
+  // 13 ms in one: 64 examples take 8.5 ms, two such a third longer.
+  EXPECT_EQ(fixed->longest_batch, microseconds(12'960));
+  fixed->longest_batch = {};
+  for (int i = 0; i < 16; ++i) slot.Arrive(fixed, 8);
+  while (slot.RunOne()) continue;
+  EXPECT_EQ(fixed->longest_batch, microseconds(12'960));
 }
 
 TEST(SchedulingSimulator, Row17CountsOnlyTheShareOfItsModelForADeadline) {
