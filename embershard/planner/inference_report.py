@@ -86,6 +86,7 @@ def explained_plan(
         sizes=sizes,
         constraint_costs=_constraint_costs(problem),
         warnings=warnings,
+        costs_of=machine.processor,
     )
     return ExplainedPlan(plan, report)
 

@@ -123,6 +123,7 @@ class EmbeddingShardingPlanner:
             + batch_seconds(tables, self._topology.machine.batch, self._topology.world_size),
             constraint_costs=self._constraint_costs(given, tables),
             warnings=self._topology.warnings,
+            costs_of=self._topology.machine.processor,
         )
 
     def plan(self, module: nn.Module, sharders: Sequence[Sharder]) -> ShardingPlan:

@@ -106,6 +106,9 @@ class PlanReport:
     limit: str = ""
     """What the bound comes from."""
 
+    costs_of: str = ""
+    """The processor or GPU whose costs were taken."""
+
     unit: str = "step"
     """What takes the seconds."""
 
@@ -146,6 +149,8 @@ class PlanReport:
             )
         if self.limit:
             lines.append(f"limit: {self.limit}")
+        if self.costs_of:
+            lines.append(f"costs of {self.costs_of}; `embershard calibrate` measures this machine")
         return lines
 
     def to_text(self, *, tables_max: int = 10) -> str:

@@ -56,6 +56,7 @@ def build_report(
     sizes: Sequence[SizeLoad] = (),
     constraint_costs: Sequence[ConstraintCost] = (),
     warnings: Sequence[str] = (),
+    costs_of: str = "",
 ) -> PlanReport:
     """The report.
 
@@ -66,6 +67,7 @@ def build_report(
         sizes: of serving: batches of several sizes.
         constraint_costs: plans without one constraint each.
         warnings: of what makes the costs doubtful.
+        costs_of: whose they are.
     """
     bound = lower_bound(given.options, speeds=given.speeds, caps=given.caps)
     choices = [_choice(given, at) for at in range(len(given.tables))]
@@ -80,6 +82,7 @@ def build_report(
         sizes=sizes,
         constraint_costs=constraint_costs,
         warnings=tuple(warnings),
+        costs_of=costs_of,
     )
 
 

@@ -56,7 +56,7 @@ def one_rank():
 
 def test_the_other_snippets_of_the_page_run(one_rank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "embershard/planner/epyc_zen4.json", "machine.json")
+    shutil.copy(ROOT / "embershard/planner/xeon_amx.json", "machine.json")
     model = torch.nn.Sequential(EmbeddingBagCollection(TABLES), torch.nn.Linear(8, 1))
     sharders = [EmbeddingBagCollectionSharder({"optimizer": "sgd"})]
     planner, optimizer = snippets(BEFORE + BEHIND)
