@@ -1,8 +1,10 @@
 // The five functions by which Triton's dynamic batcher asks what may join a batch. What it holds
-// for them: a batcher is the model's TritonModel, a batch in the making a FormingBatch.
+// for them: a Batcher for each model, a FormingBatch for each batch in the making.
 
+#include <deque>
 #include <memory>
 
+#include "base/mutex.h"
 #include "triton/batch_budget.h"
 #include "triton/errors.h"
 #include "triton/triton_model.h"
@@ -11,10 +13,37 @@
 namespace embershard::triton {
 namespace {
 
+struct Batcher {
+  const TritonModel* model;
+  BatchBudget budget;
+};
+
 struct FormingBatch {
   const TritonModel* model;
   BatchBudget budget;
 };
+
+// Triton's batching thread begins the next batch before it has a request, and may do so after the
+// model is finalized: a batcher is kept until so many later ones are finalized.
+class FinalizedBatchers {
+ public:
+  void Keep(std::unique_ptr<Batcher> batcher) {
+    const MutexLock lock(mutex_);
+    batchers_.push_back(std::move(batcher));
+    if (batchers_.size() > kKept) batchers_.pop_front();
+  }
+
+ private:
+  static constexpr size_t kKept = 256;
+  Mutex mutex_;
+  std::deque<std::unique_ptr<Batcher>> batchers_ GUARDED_BY(mutex_);
+};
+
+// Never destroyed, as the thread may outlive main().
+FinalizedBatchers& Finalized() {
+  static auto* const finalized = new FinalizedBatchers;
+  return *finalized;
+}
 
 // A request that cannot be read takes no room: it is refused when its batch runs.
 BatchSize SizeOf(const TritonModel& model, TRITONBACKEND_Request* request) {
@@ -29,6 +58,8 @@ BatchSize SizeOf(const TritonModel& model, TRITONBACKEND_Request* request) {
 using embershard::Internal;
 using embershard::Status;
 using embershard::triton::Answered;
+using embershard::triton::Batcher;
+using embershard::triton::Finalized;
 using embershard::triton::FormingBatch;
 using embershard::triton::ToTriton;
 using embershard::triton::TritonModel;
@@ -40,20 +71,30 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher**
   if (state == nullptr) {
     return ToTriton(Internal("batchstrategy.so: expected a model of this backend"));
   }
-  *batcher = static_cast<TRITONBACKEND_Batcher*>(state);
-  return nullptr;
+  return Answered([batcher, state] {
+    const auto* const of_backend = static_cast<const TritonModel*>(state);
+    *batcher = reinterpret_cast<TRITONBACKEND_Batcher*>(
+        new Batcher{of_backend, embershard::triton::BatchBudget(of_backend->budget())});
+    return Status();
+  });
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher*) {
-  return nullptr;  // It is the model's.
+TRITONSERVER_Error* TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* batcher) {
+  return Answered([batcher] {
+    if (batcher != nullptr) {
+      Finalized().Keep(std::unique_ptr<Batcher>(reinterpret_cast<Batcher*>(batcher)));
+    }
+    return Status();
+  });
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher,
                                                        void** userp) {
   *userp = nullptr;
+  if (batcher == nullptr) return nullptr;  // As of a model that is finalized.
   return Answered([batcher, userp] {
-    const auto* const model = reinterpret_cast<const TritonModel*>(batcher);
-    *userp = new FormingBatch{model, embershard::triton::BatchBudget(model->budget())};
+    const auto* const of_model = reinterpret_cast<const Batcher*>(batcher);
+    *userp = new FormingBatch{of_model->model, of_model->budget};
     return Status();
   });
 }
