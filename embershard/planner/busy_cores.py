@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from threading import Timer
 from typing import Final
 
 MODULE: Final = "embershard.planner.busy_cores"
 READY = "ready"
+START_SECONDS = 60
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def busy_cores() -> Iterator[None]:
     """Until the block ends, a process on each of the other cores looks up and updates rows.
 
     Raises:
-        RuntimeError: one did not start.
+        RuntimeError: one did not start within a minute.
     """
     others = len(os.sched_getaffinity(0)) - 1
     with ExitStack() as ended:
@@ -36,11 +38,20 @@ def busy_cores() -> Iterator[None]:
             ended.callback(process.communicate)
             ended.callback(process.kill)
             processes.append(process)
+        late = Timer(START_SECONDS, _kill, [processes])
+        late.start()
+        ended.callback(late.cancel)
         for process in processes:
             assert process.stdout is not None
             if process.stdout.readline().strip() != READY:
                 raise RuntimeError("calibrate: a process beside the measured one did not start")
+        late.cancel()
         yield
+
+
+def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
+    for each in processes:
+        each.kill()
 
 
 def _main(parent: int) -> None:
