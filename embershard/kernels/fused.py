@@ -29,6 +29,7 @@ from embershard.kernels.fused_state import (
     move_averages,
     named_states,
 )
+from embershard.kernels.huge_pages import move_to_huge_pages
 from embershard.kernels.row_update import MOST_ROWS, RowUpdate
 
 DIM_MULTIPLE = 4
@@ -221,7 +222,7 @@ def _build_kernel(
     # On CPU the caller checks the rows, for a better message. On CUDA that would wait for the
     # device, so FBGEMM's check in the kernel stays on: a bad row ends the process's use of it.
     bounds_check = training.BoundsCheckMode.NONE if on_cpu else training.BoundsCheckMode.FATAL
-    return training.SplitTableBatchedEmbeddingBagsCodegen(
+    kernel = training.SplitTableBatchedEmbeddingBagsCodegen(
         [(rows, dim, location, compute) for rows, dim in shapes],
         feature_table_map=list(lookups),
         pooling_mode=training.PoolingMode.SUM if pooled else training.PoolingMode.NONE,
@@ -238,6 +239,12 @@ def _build_kernel(
         bounds_check_mode=bounds_check,
         device=device,
     )
+    if on_cpu:
+        for name in ("weights_host", "momentum1_host"):
+            buffer = getattr(kernel, name, None)
+            if buffer is not None:
+                move_to_huge_pages(buffer)
+    return kernel
 
 
 def _decay_mode(training: ModuleType, optimizer: FusedOptimizer) -> Any:

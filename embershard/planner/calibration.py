@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from embershard.kernels import FusedOptimizer, build_fused_tables
+from embershard.kernels.huge_pages import move_to_huge_pages
 from embershard.planner.busy_cores import busy_cores
 from embershard.planner.fit import Measured, fit, fit_places
 from embershard.planner.link import OPTIMIZER as STEP_OPTIMIZER
@@ -188,7 +189,9 @@ def _cache_bytes() -> float:
 
 def _lookup_seconds(table_bytes: int) -> float:
     """Of a batch of random rows, the least of some."""
-    rows = torch.ones(table_bytes // (4 * CACHE_DIM), CACHE_DIM)
+    rows = torch.zeros(table_bytes // (4 * CACHE_DIM), CACHE_DIM)
+    move_to_huge_pages(rows)  # As those of fused tables.
+    rows.fill_(1.0)
     offsets = torch.arange(0, IDS, BAG_LENGTHS[1])
     found = list[float]()
     for _ in range(4 * REPEATS):
