@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -21,6 +21,7 @@ from embershard.sharding.layout import build_layout
 from embershard.sharding.outgoing import Sorter
 from embershard.sharding.tables import LocalShard, ShardedTables, fill_shard
 from embershard.sharding.types import ParameterSharding, ShardingType, whole_shard
+from embershard.sharding.vector_exchange import Exchange, distribute
 
 AnyConfig = TypeVar("AnyConfig", bound=EmbeddingConfig)
 
@@ -72,7 +73,16 @@ class CollectionShards:
             fill_shard(table, local.shard, weights[table.name].weight, seed, into=local.weight)
         self.started: tuple[object, Incoming] | None = None
         """An input whose exchange is done; for the next call."""
+        self.on_gradient: Callable[[Tensor], None] | None = None
+        """Called in backward with the gradient of what ``distribute`` gave, on every rank."""
         self._replica_accesses: AccessCounts | None = None
+
+    def distribute(self, vectors: Tensor, exchange: Exchange, *batch: Any) -> Tensor:
+        """``distribute`` of vector_exchange, with ``on_gradient``."""
+        output = distribute(vectors, exchange, *batch)
+        if self.on_gradient is not None and output.requires_grad:
+            output.register_hook(self.on_gradient)  # type: ignore[no-untyped-call]
+        return output
 
     def incoming(self, features: KeyedJaggedTensor) -> Incoming:
         """What this rank looks up, after an exchange if none was done for ``features``.

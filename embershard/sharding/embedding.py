@@ -19,7 +19,7 @@ from embershard.sharding.collection import (
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.sequence_dist import SequenceDist
 from embershard.sharding.types import ParameterSharding
-from embershard.sharding.vector_exchange import QCommsConfig, distribute
+from embershard.sharding.vector_exchange import QCommsConfig
 
 
 class ShardedEmbeddingCollection(ShardedCollection):
@@ -82,7 +82,8 @@ class ShardedEmbeddingCollection(ShardedCollection):
         incoming = self.shards.incoming(features)
         sharded = list[JaggedTensor]()
         if self.shards.layout.lookups:
-            vectors = distribute(self.shards.tables.gather(incoming), self._exchange, incoming)
+            gathered = self.shards.tables.gather(incoming)
+            vectors = self.shards.distribute(gathered, self._exchange, incoming)
             lengths = incoming.outgoing.bag_lengths
             parts = torch.split(vectors, lengths.sum(1).tolist())
             # Those of a variable batch were padded for the exchange.

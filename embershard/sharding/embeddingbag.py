@@ -28,7 +28,7 @@ from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.output_dist import OutputDist
 from embershard.sharding.position_weights import PositionWeights
 from embershard.sharding.types import ParameterSharding
-from embershard.sharding.vector_exchange import QCommsConfig, distribute
+from embershard.sharding.vector_exchange import QCommsConfig
 
 
 class ShardedEmbeddingBagCollection(ShardedCollection):
@@ -108,7 +108,9 @@ class ShardedEmbeddingBagCollection(ShardedCollection):
                 incoming = replace(incoming, weights=self._positions.weights(incoming))
             pooled = self.shards.tables.lookup(incoming)
             divisors = self._exchange.divisors(incoming.outgoing.bag_lengths)
-            parts.append(distribute(pooled, self._exchange, incoming.examples, divisors))
+            parts.append(
+                self.shards.distribute(pooled, self._exchange, incoming.examples, divisors)
+            )
         owners = [table for table in self._configs for _ in table.feature_names]
         if self._replicas:
             padded = pad_variable_batch(features)

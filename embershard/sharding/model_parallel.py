@@ -172,16 +172,16 @@ class DistributedModelParallel(nn.Module):
 
 class _DenseGradients:
     """Averages the gradients of replicated parameters at the end of each backward pass. Those of
-    dense shards are averages over the batches of all ranks already."""
+    dense shards are averages over the batches of all ranks already.
+
+    A pass that reaches a replicated parameter or a sharded collection ends with the all-reduce: a
+    rank whose loss reaches no replicated parameter enters it with the others.
+    """
 
     def __init__(self, module: nn.Module, env: ShardingEnv) -> None:
         self._env = env
-        shards = {
-            local.parameter
-            for each in module.modules()
-            if isinstance(each, ShardedCollection)
-            for local in each.local_shards()
-        }
+        collections = [each for each in module.modules() if isinstance(each, ShardedCollection)]
+        shards = {local.parameter for each in collections for local in each.local_shards()}
         replicas = [each for each in module.parameters() if each not in shards]
         self._parameters = [each for each in replicas if each.requires_grad]
         self._is_queued = False
@@ -191,6 +191,9 @@ class _DenseGradients:
         parameter: Any
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._queue)
+        if self._parameters:
+            for each in collections:
+                each.shards.on_gradient = self._queue
 
     def begin(self) -> None:
         """Forget a backward pass that failed: autograd dropped its callback."""

@@ -218,6 +218,16 @@ def train_model(env, case, plans):
     return steps
 
 
+def gradient_that_rank_0_alone_has(env, case, plans):
+    """The gradient of the scale for this rank's loss alone and after backward; the loss of other
+    ranks reaches the collections only."""
+    parallel = model_parallel(env, case, plans)
+    first, second = parallel(features_of(case, case.batches[0][env.rank]))
+    loss = first.sum() + second.sum()
+    (loss if env.rank else parallel.module.scale * loss).sum().backward()
+    return 0 if env.rank else loss.detach(), parallel.module.scale.grad
+
+
 class BothKinds(nn.Module):
     """The same tables in a collection that pools and a fused one that does not."""
 

@@ -11,6 +11,7 @@ from tests.sharding.cases import (
     bad_batch_in_step,
     exchanges_of_arguments,
     gradient_after_failed_backward,
+    gradient_that_rank_0_alone_has,
     gradients_of_two_types,
     plan_of,
     train_both_kinds,
@@ -78,6 +79,12 @@ def test_dense_gradients_are_means_over_the_ranks(workers):
         for _, averaged, unused in gradients:
             torch.testing.assert_close(averaged, expected)
             assert unused is None
+
+
+def test_a_rank_whose_loss_reaches_no_dense_parameter_averages_with_the_others(workers):
+    (own, averaged), (_, other) = workers.run(2, gradient_that_rank_0_alone_has, CASE, PLANS)
+    torch.testing.assert_close(averaged, own.reshape(1) / 2)
+    assert torch.equal(other, averaged)
 
 
 def test_averaged_gradients_have_the_types_of_their_parameters(workers):
