@@ -17,6 +17,7 @@
     │   ├── DeadlineError               the deadline passed before an answer
     │   ├── OverloadedError             refused to protect the requests already accepted
     │   └── UnavailableError            no server there, or one that is shutting down
+    ├── LostRankError (also RuntimeError)  another rank ended or hangs: start the job anew
     └── InternalError                   report a bug
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "ExportError",
     "InputError",
     "InternalError",
+    "LostRankError",
     "MissingKeyError",
     "NotFoundError",
     "OverloadedError",
@@ -124,6 +126,19 @@ class OverloadedError(RetryError):
 
 class UnavailableError(RetryError):
     """No server answers there, or the one that does is shutting down."""
+
+
+class LostRankError(EmbershardError, RuntimeError):
+    """A collective failed, most likely because another rank has ended or never entered it."""
+
+    def __init__(self, message: str = "", *, cause: str = "") -> None:
+        """
+        Args:
+            message: this rank, those that are missing, and the cause.
+            cause: what torch.distributed says.
+        """
+        super().__init__(message)
+        self.cause = cause
 
 
 class InternalError(EmbershardError):

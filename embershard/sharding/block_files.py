@@ -22,9 +22,10 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from embershard.errors import DataError
+from embershard.errors import DataError, LostRankError
 from embershard.sharding.block_planners import Block, BlockLoadPlanner, BlockSavePlanner
 from embershard.sharding.checked_files import CheckedReader, CheckedWriter
+from embershard.sharding.collectives import collective
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
@@ -53,7 +54,7 @@ def write_blocks(blocks: Iterable[Block], folder: Path, *, group: Any = None) ->
     """
     chunks = [chunk for block in blocks for chunk in _chunks(block)]
     try:
-        with _quiet:
+        with _quiet, collective(group):
             state_dict_saver.save(
                 {},
                 storage_writer=CheckedWriter(folder),
@@ -117,7 +118,7 @@ def read_blocks(
         DataError: some rank cannot read its blocks: the same message on every rank.
     """
     try:
-        with _quiet:
+        with _quiet, collective(group):
             state_dict_loader.load(
                 {},
                 storage_reader=CheckedReader(folder),
@@ -125,6 +126,8 @@ def read_blocks(
                 process_group=group,
                 no_dist=group is None,
             )
+    except LostRankError:
+        raise
     except (CheckpointException, Exception) as error:  # Damaged files fail in many ways.
         rank, failures = _failures(error)
         said = str(failures[0]).partition("\n")[0] or "no more said"

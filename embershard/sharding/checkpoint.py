@@ -18,6 +18,7 @@ from torch import nn
 from embershard.errors import DataError
 from embershard.sharding.block_files import read_blocks, read_saved, write_blocks
 from embershard.sharding.block_planners import Block
+from embershard.sharding.collectives import collective
 from embershard.sharding.counters import (
     counters_of_shard,
     saved_replica_accesses,
@@ -90,7 +91,8 @@ def load_state(
     said = reads.finish()
     if group is not None:
         everyone = [said] * dist.get_world_size(group)
-        dist.all_gather_object(everyone, said, group=group)
+        with collective(group):
+            dist.all_gather_object(everyone, said, group=group)
         said = [line for each in everyone for line in each]
     return sorted(set(said))
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from embershard.sharding.block_files import read_blocks, read_saved
 from embershard.sharding.block_planners import Block
+from embershard.sharding.collectives import collective
 from embershard.sharding.held_tables import HeldTable, weight_key
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.tables import LocalShard
@@ -78,7 +79,8 @@ def read_access_counts(folder: Path) -> dict[str, Tensor]:
 def _summed(counts: Tensor, group: Any) -> Tensor:
     total = counts.clone()
     if group is not None:
-        dist.all_reduce(total, group=group)
+        with collective(group):
+            dist.all_reduce(total, group=group)
     return total
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from embershard.errors import EmbershardError, InputError
+from embershard.sharding.collectives import collective
 
 Built = TypeVar("Built")
 
@@ -96,7 +97,8 @@ def _local_size(pg: Any) -> int:
         return world_size
     everyone = [0] * world_size
     own = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    dist.all_gather_object(everyone, own, group=pg)
+    with collective(pg):
+        dist.all_gather_object(everyone, own, group=pg)
     return own if set(everyone) == {own} and world_size % own == 0 else world_size
 
 
@@ -140,7 +142,8 @@ def agree(
     except Exception as problem:
         failure, said = problem, ("", str(problem) or type(problem).__name__)
     everyone: list[tuple[str, str]] = [said] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, said, group=group)
+    with collective(group):
+        dist.all_gather_object(everyone, said, group=group)
     for rank, (_, message) in enumerate(everyone):
         if message:
             raise error(f"rank {rank}: {message}") from failure
@@ -158,7 +161,8 @@ def _differing(group: Any, rank: int, lines: list[str]) -> str:
     both: list[list[str]] = []
     for source in (0, rank):
         box = [lines]
-        dist.broadcast_object_list(box, group=group, group_src=source)
+        with collective(group):
+            dist.broadcast_object_list(box, group=group, group_src=source)
         both.append(box[0])
     pairs = zip_longest(*both, fillvalue="nothing")
     expected, got = next((a, b) for a, b in pairs if a != b)
@@ -187,7 +191,8 @@ def from_rank_0(
             box[0] = build()
         except Exception as problem:
             failure, box[1] = problem, str(problem) or type(problem).__name__
-    dist.broadcast_object_list(box, group=group, group_src=0)
+    with collective(group):
+        dist.broadcast_object_list(box, group=group, group_src=0)
     if box[1]:
         raise error(f"rank 0: {box[1]}") from failure
     built: Built = box[0]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from embershard.errors import InputError
 from embershard.kernels import permute_segments
+from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.layout import Layout
 from embershard.sharding.outgoing import Outgoing, Sorter
@@ -154,9 +155,10 @@ class InputDist:
             sizes[:, 1 + 2 * place] = outgoing.examples
             sizes[:, 2 + 2 * place] = torch.tensor(outgoing.counts)
         self._sizes = torch.empty_like(sizes)
-        self._sizes_work: Any = dist.all_to_all_single(
-            self._sizes, sizes, group=env.input_group, async_op=True
-        )
+        with collective(env.input_group):
+            self._sizes_work: Any = dist.all_to_all_single(
+                self._sizes, sizes, group=env.input_group, async_op=True
+            )
 
     def send(self) -> None:
         """Wait for the sizes; start to exchange the data.
@@ -168,7 +170,8 @@ class InputDist:
         if self._is_sent:
             return
         self._is_sent = True
-        self._sizes_work.wait()
+        with collective(self._env.input_group):
+            self._sizes_work.wait()
         statuses: list[int] = self._sizes[:, 0].tolist()
         if any(statuses):
             self._refuse(statuses)
@@ -192,14 +195,15 @@ class InputDist:
         ]
         sent = torch.cat(packed)
         received = sent.new_empty(sum(words))
-        self._work = dist.all_to_all_single(
-            received,
-            sent,
-            words,
-            [len(each) for each in packed],
-            group=self._env.input_group,
-            async_op=True,
-        )
+        with collective(self._env.input_group):
+            self._work = dist.all_to_all_single(
+                received,
+                sent,
+                words,
+                [len(each) for each in packed],
+                group=self._env.input_group,
+                async_op=True,
+            )
         self._data = list(torch.split(received, words))
 
     def finish(self) -> list[Incoming]:
@@ -207,7 +211,8 @@ class InputDist:
         self.send()
         if self._work is None:
             return []
-        self._work.wait()
+        with collective(self._env.input_group):
+            self._work.wait()
         found, places = list[Incoming](), [0] * len(self._data)
         for at, (receiver, outgoing) in enumerate(
             zip(self._receivers, self._outgoing, strict=True)
@@ -257,6 +262,7 @@ class InputDist:
             )
         said = "" if self._failure is None else str(self._failure) or repr(self._failure)
         everyone = [said] * self._env.world_size
-        dist.all_gather_object(everyone, said, group=self._env.input_group)
+        with collective(self._env.input_group):
+            dist.all_gather_object(everyone, said, group=self._env.input_group)
         rank, message = next((rank, each) for rank, each in enumerate(everyone) if each)
         raise InputError(f"rank {rank}: {message}") from self._failure

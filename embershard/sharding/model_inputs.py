@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding.collection import ShardedCollection
+from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.input_dist import Incoming, InputDist
 
@@ -147,7 +148,8 @@ class ModelInputs:
     def _compare(self) -> dict[str, Path] | None:
         """What all ranks observed; None: some rank observed nothing yet."""
         everyone = [self._observed] * self._env.world_size
-        dist.all_gather_object(everyone, self._observed, group=self._env.process_group)
+        with collective(self._env.process_group):
+            dist.all_gather_object(everyone, self._observed, group=self._env.process_group)
         observed = [each for each in everyone if each is not None]
         if len(observed) < len(everyone):
             return None

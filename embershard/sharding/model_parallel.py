@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from embershard.errors import InputError
 from embershard.optim import CombinedOptimizer
 from embershard.sharding.collection import ShardedCollection
+from embershard.sharding.collectives import collective
 from embershard.sharding.environment import ShardingEnv
 from embershard.sharding.lookup_clock import LookupClock
 from embershard.sharding.model_inputs import ModelInputs
@@ -158,7 +159,8 @@ class DistributedModelParallel(nn.Module):
                     if local.shard.table == table.name and local.shard.columns[0] == 0:
                         assert local.accesses is not None
                         counts[slice(*local.shard.rows)] += local.accesses
-                dist.all_reduce(counts, group=self._env.process_group)
+                with collective(self._env.process_group):
+                    dist.all_reduce(counts, group=self._env.process_group)
                 found[f"{path}.{table.name}" if path else table.name] = counts
         return found
 
@@ -185,7 +187,7 @@ class _DenseGradients:
         replicas = [each for each in module.parameters() if each not in shards]
         self._parameters = [each for each in replicas if each.requires_grad]
         self._is_queued = False
-        with torch.no_grad():
+        with torch.no_grad(), collective(env.process_group):
             for tensor in [*replicas, *module.buffers()]:
                 dist.broadcast(tensor, group=env.process_group, group_src=0)
         parameter: Any
@@ -215,7 +217,8 @@ class _DenseGradients:
             for each in self._parameters
         ]
         flat = torch.cat([has, *gradients])
-        dist.all_reduce(flat, group=self._env.process_group)
+        with collective(self._env.process_group):
+            dist.all_reduce(flat, group=self._env.process_group)
         present, values = flat[: len(has)], flat[len(has) :] / self._env.world_size
         parts = torch.split(values, [each.numel() for each in self._parameters])
         for parameter, part, count in zip(self._parameters, parts, present.tolist(), strict=True):

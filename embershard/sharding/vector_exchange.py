@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from embershard.errors import InputError
 from embershard.kernels import ROW_CODEC_BYTES, decode_rows, encode_rows
+from embershard.sharding.collectives import collective
 
 POOLED, SEQUENCE = "POOLED_EMBEDDINGS_ALL_TO_ALL", "SEQUENCE_EMBEDDINGS_ALL_TO_ALL"
 
@@ -144,7 +145,8 @@ def exchange_vectors(
     splits_in = [sum(map(size, blocks)) for blocks in received]
     splits_out = [sum(map(size, blocks)) for blocks in sent]
     incoming = outgoing.new_empty(sum(splits_in))
-    dist.all_to_all_single(incoming, outgoing, splits_in, splits_out, group=group)
+    with collective(group):
+        dist.all_to_all_single(incoming, outgoing, splits_in, splits_out, group=group)
     if precision is CommType.INT8:
         blocks = [block for of_rank in received for block in of_rank]
         flat = torch.split(incoming, [_encoded_bytes(block) for block in blocks])

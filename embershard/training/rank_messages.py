@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
-from collections.abc import Sequence
 
 from torch._C._distributed_c10d import Store
 
-from embershard.errors import EmbershardError
+from embershard.sharding.collectives import named_ranks
 
 WORD_SECONDS = 3.0
 """After which a rank that ends expects no word of the others."""
 POLL_SECONDS = 0.01
-OF_GLOO = ("gloo", "Wait timeout", "Application timeout caused pair closure")
 LOST = "lost "
 """Before the message of a rank whose collective failed."""
-
-
-class LostRankError(EmbershardError):
-    """A collective failed, most likely because another rank has ended."""
-
-
-def lost_rank(error: RuntimeError) -> LostRankError | None:
-    """The error in place of gloo's. None: another library's."""
-    said = str(error)
-    if not any(each in said for each in OF_GLOO):
-        return None
-    return LostRankError(re.sub(r"^\[[^]]*\] ", "", said).partition(". ")[0])
 
 
 def said_once(
@@ -60,18 +45,14 @@ def said_once(
     lost = [each for each, text in given.items() if text.startswith(LOST)]
     if not is_lost:
         same = [each for each, text in given.items() if text == said]
-        shown = said if len(same) == world_size else f"{_named(same)}: {said}"
+        shown = said if len(same) == world_size else f"{named_ranks(same)}: {said}"
     else:
         same = lost if len(lost) == len(given) else []
         silent = [each for each in ranks if each not in given]
-        cause = f"{_named(silent)} ended or did not enter it" if silent else "no rank ended"
-        shown = f"{_named(lost)}: a collective failed; {cause}: {said}"
+        cause = f"{named_ranks(silent)} ended or did not enter it" if silent else "no rank ended"
+        shown = f"{named_ranks(lost)}: a collective failed; {cause}: {said}"
     if same[:1] != [rank]:
         return None
     # A rank that could not wait for this one may have printed it.
     printed = f"printed/{hashlib.sha256(said.encode()).hexdigest()}"
     return shown if store.add(printed, 1) == 1 else None
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

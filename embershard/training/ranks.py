@@ -16,10 +16,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from embershard.errors import EmbershardError, InputError
+from embershard.errors import EmbershardError, InputError, LostRankError
 from embershard.sharding import ShardingEnv
+from embershard.sharding.collectives import collective
 from embershard.sharding.environment import TIMEOUT, agree, from_rank_0
-from embershard.training.rank_messages import LostRankError, lost_rank, said_once
+from embershard.training.rank_messages import said_once
 
 Loaded = TypeVar("Loaded")
 
@@ -95,7 +96,7 @@ class Ranks:
             self.store,
             self.env.rank,
             self.env.world_size,
-            str(error) if is_lost else said,
+            error.cause if isinstance(error, LostRankError) else said,
             is_lost=is_lost,
         )
 
@@ -113,11 +114,9 @@ def ranks_of_torchrun() -> Iterator[Ranks]:
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
     own = PrefixStore(_meet(store, rank, world_size), store)
     dist.init_process_group("gloo", store=own, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    try:
+    with collective(dist.group.WORLD):
         yield Ranks(env=ShardingEnv.from_process_group(dist.group.WORLD), job=_job(), store=own)
         dist.destroy_process_group()  # Not after a failure: it waits for collectives.
-    except RuntimeError as error:
-        raise lost_rank(error) or error from error
 
 
 def _job() -> str:

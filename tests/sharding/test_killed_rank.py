@@ -1,7 +1,8 @@
-"""A rank that is killed in mid-step ends the others with an error."""
+"""A rank that is killed or hangs in mid-step ends the others with an error that names it."""
 
 import multiprocessing
 import os
+import re
 import signal
 import traceback
 from datetime import timedelta
@@ -13,12 +14,12 @@ from tests.sharding.cases import collection_of, features_of, model_parallel
 from tests.sharding.reference import make_case
 
 RANKS, KILLED = 3, 1
-COLLECTIVE_SECONDS, DEADLINE_SECONDS = 30, 90
+COLLECTIVE_SECONDS, HANG_SECONDS, DEADLINE_SECONDS = 30, 5, 90
 CASE = make_case(RANKS, sizes=[4, 2, 3], steps=3)
 
 
-@pytest.mark.parametrize("moment", ["forward", "backward"])
-def test_a_killed_rank_ends_the_others_with_an_error(tmp_path, moment):
+@pytest.mark.parametrize("moment", ["forward", "backward", "hangs"])
+def test_a_lost_rank_ends_the_others_with_an_error(tmp_path, moment):
     context = multiprocessing.get_context("spawn")
     processes = [
         context.Process(target=train_and_kill, args=(rank, str(tmp_path), moment), daemon=True)
@@ -27,19 +28,22 @@ def test_a_killed_rank_ends_the_others_with_an_error(tmp_path, moment):
     try:
         for process in processes:
             process.start()
-        for process in processes:
-            process.join(DEADLINE_SECONDS)
-        codes = [process.exitcode for process in processes]
+        for rank in {*range(RANKS)} - {KILLED}:
+            processes[rank].join(DEADLINE_SECONDS)
     finally:
         for process in processes:
             process.kill()
             process.join(DEADLINE_SECONDS)
-    said = [each.read_text() for each in sorted(tmp_path.glob("*.error"))]
+    codes = [process.exitcode for process in processes]
+    said = {int(each.stem): each.read_text() for each in tmp_path.glob("*.error")}
     assert codes == [1, -signal.SIGKILL, 1], said
-    assert len(said) == RANKS - 1
-    for text in said:
-        assert "RuntimeError" in text
+    assert said.keys() == {0, 2}
+    for rank, text in said.items():
         assert "step 2" in text
+        named = re.search(rf"Error: rank {rank}: a collective failed; (ranks? .+) ended", text)
+        assert named is not None, text
+        assert str(KILLED) in named[1], text
+        assert str(rank) not in named[1], text
 
 
 def train_and_kill(rank, folder, moment):
@@ -52,6 +56,8 @@ def train_and_kill(rank, folder, moment):
     timeout = timedelta(seconds=COLLECTIVE_SECONDS)
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS, timeout=timeout)
+    if moment == "hangs":
+        timeout = timedelta(seconds=HANG_SECONDS)
     env = ShardingEnv.from_process_group(dist.group.WORLD, timeout=timeout)
     plan = construct_module_sharding_plan(
         collection_of(CASE, "meta"),
@@ -67,6 +73,8 @@ def train_and_kill(rank, folder, moment):
         if (rank, step) == (KILLED, 2) and moment == "forward":
             # After the exchange of inputs, before that of the second collection's outputs.
             parallel.module.second.register_forward_pre_hook(kill)
+        if (rank, step, moment) == (KILLED, 2, "hangs"):
+            signal.pause()
         try:
             first, second = parallel(features_of(CASE, ranks[rank]))
             if (rank, step) == (KILLED, 2):

@@ -5,8 +5,9 @@ import threading
 import pytest
 import torch.distributed as dist
 
+from embershard.sharding.collectives import cause_of
 from embershard.training import rank_messages
-from embershard.training.rank_messages import lost_rank, said_once
+from embershard.training.rank_messages import said_once
 
 LOST = object()
 GLOO = "[/third_party/gloo/pair.cc:553] Connection closed by peer [::1]:5. This is typically so."
@@ -19,7 +20,7 @@ def printed(monkeypatch, *given):
     store, found = dist.HashStore(), dict.fromkeys(range(len(given)))
 
     def end(rank, said):
-        text = str(lost_rank(RuntimeError(GLOO))) if said is LOST else said
+        text = cause_of(RuntimeError(GLOO)) if said is LOST else said
         found[rank] = said_once(store, rank, len(given), text, is_lost=said is LOST)
 
     threads = [
@@ -65,4 +66,4 @@ def test_a_rank_that_comes_late_is_silent_if_another_has_printed_the_same(monkey
 
 
 def test_an_error_of_another_library_is_no_lost_rank():
-    assert lost_rank(RuntimeError("shape '[2]' is invalid")) is None
+    assert cause_of(RuntimeError("shape '[2]' is invalid")) is None

@@ -1,0 +1,95 @@
+"""``collective``: the error of a collective that fails names this rank and those that are missing.
+
+gloo says neither. So the ranks whose collective fails say so in the store of torch.distributed:
+those that do not have ended, or never entered it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+from torch.distributed.distributed_c10d import _get_default_store
+
+from embershard.errors import LostRankError
+
+OF_GLOO = ("gloo", "Wait timeout", "Application timeout caused pair closure")
+TIMED_OUT = "time"
+"""In the message of a timeout, ``Timed out`` and ``timeout`` alike, but in no other."""
+TIMEOUT_SECONDS, CLOSED_SECONDS = 3.0, 0.05
+"""How long the messages of other ranks are waited for: after a timeout, and after a connection
+that was closed, as torchrun ends all ranks soon after one."""
+POLL_SECONDS = 0.005
+
+
+@contextmanager
+def collective(group: Any) -> Iterator[None]:
+    """A block of collectives of a group.
+
+    Raises:
+        LostRankError: one of them failed.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        lost = lost_rank(error, group)
+        if lost is None:
+            raise
+        raise lost from error
+
+
+def lost_rank(error: RuntimeError, group: Any = None) -> LostRankError | None:
+    """The error in place of gloo's.
+
+    Args:
+        error: of a collective, or another.
+        group: of the collective. None: the default group.
+
+    Returns:
+        None: ``error`` is another library's, or names the rank already.
+    """
+    cause = cause_of(error)
+    if cause is None:
+        return None
+    rank, ranks = dist.get_rank(), dist.get_process_group_ranks(group or dist.group.WORLD)
+    try:
+        missing = missing_ranks(_get_default_store(), rank, ranks, cause)
+    except RuntimeError:  # The process with the store has ended.
+        missing = []
+    which = f"; {named_ranks(missing)} ended or did not enter it" if missing else ""
+    return LostRankError(f"rank {rank}: a collective failed{which}: {cause}", cause=cause)
+
+
+def cause_of(error: RuntimeError) -> str | None:
+    """What gloo says, in short. None: the error is not gloo's."""
+    said = str(error)
+    if isinstance(error, LostRankError) or not any(each in said for each in OF_GLOO):
+        return None
+    return re.sub(r"^\[[^]]*\] ", "", said).partition(". ")[0]
+
+
+def missing_ranks(store: Store, rank: int, ranks: Sequence[int], cause: str) -> list[int]:
+    """Those of ``ranks`` whose collective has not failed; this one's has.
+
+    It waits for the others: up to 3 s if that of some rank timed out.
+    """
+    keys = {each: f"embershard/lost/{each}" for each in ranks}
+    store.set(keys[rank], cause)
+    begin = time.monotonic()
+    while True:
+        given = {each for each, key in keys.items() if store.check([key])}
+        timed_out = any(TIMED_OUT in store.get(keys[each]).decode().lower() for each in given)
+        limit = TIMEOUT_SECONDS if timed_out else CLOSED_SECONDS
+        if len(given) == len(keys) or time.monotonic() - begin > limit:
+            return [each for each in ranks if each not in given]
+        time.sleep(POLL_SECONDS)
+
+
+def named_ranks(ranks: Sequence[int]) -> str:
+    """``rank 1``, or ``ranks 0, 2``."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
