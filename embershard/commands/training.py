@@ -37,8 +37,8 @@ def add_train(commands: Any) -> None:
     command.add_argument(
         "--overwrite",
         action="store_true",
-        help="let the checkpoints of an earlier run in checkpoint.folder be replaced "
-        "(default: refuse)",
+        help="let the checkpoints of an earlier run in checkpoint.folder be replaced; not with "
+        "--resume (default: refuse)",
     )
     command.add_argument(
         "--resume",

@@ -63,7 +63,8 @@ class ShardingEnv:
                 ranks, partial sums are added inside hosts first.
 
         Raises:
-            InputError: ``local_size`` does not divide the number of ranks.
+            InputError: ``local_size`` does not divide the number of ranks, or differs between
+                them: the same message on every rank.
         """
         backends = [dist.get_backend(pg), dist.get_backend(pg), "gloo"]
         groups = [
@@ -71,12 +72,14 @@ class ShardingEnv:
             for backend in backends
         ]
         world_size = dist.get_world_size(pg)
+        (local_size,) = agree(
+            pg,
+            lambda: (_checked(local_size, world_size),),
+            lambda checked: [f"local_size {checked[0]}"],
+            what="ShardingEnv",
+        )
         if local_size is None:
             local_size = _local_size(pg)
-        elif local_size < 1 or world_size % local_size:
-            raise InputError(
-                f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
-            )
         has_hosts = 1 < local_size < world_size
         return ShardingEnv(
             world_size=world_size,
@@ -90,16 +93,25 @@ class ShardingEnv:
         )
 
 
+def _checked(local_size: int | None, world_size: int) -> int | None:
+    if local_size is not None and (local_size < 1 or world_size % local_size):
+        raise InputError(
+            f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
+        )
+    return local_size
+
+
 def _local_size(pg: Any) -> int:
     """Ranks of each host of torchrun; all of ``pg`` if hosts differ."""
     world_size = dist.get_world_size(pg)
     if world_size < dist.get_world_size():
         return world_size
-    everyone = [0] * world_size
-    own = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    everyone = [said] * world_size
     with collective(pg):
-        dist.all_gather_object(everyone, own, group=pg)
-    return own if set(everyone) == {own} and world_size % own == 0 else world_size
+        dist.all_gather_object(everyone, said, group=pg)
+    own = int(said) if said.isdecimal() else 0
+    return own if set(everyone) == {said} and own and world_size % own == 0 else world_size
 
 
 def _cross_group(pg: Any, local_size: int, timeout: timedelta) -> Any:

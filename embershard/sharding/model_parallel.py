@@ -58,18 +58,14 @@ class DistributedModelParallel(nn.Module):
         count_accesses: bool = False,
     ) -> None:
         super().__init__()
-        if plan is None:
-            raise InputError(
-                "DistributedModelParallel: plan: expected a ShardingPlan, as "
-                "EmbeddingShardingPlanner.collective_plan makes one, got None"
-            )
         if device is not None and torch.device(device).type != "cpu":
             raise InputError(f"DistributedModelParallel: device: expected cpu, got {device}")
         env = env or ShardingEnv.from_process_group(dist.group.WORLD)
-        self._env, self._plan, self._counts_accesses = env, plan, count_accesses
         sharders = get_default_sharders() if sharders is None else sharders
         settings = f"seed={seed}, count_accesses={count_accesses}"
         chosen = chosen_sharders(module, plan, sharders, env, settings=settings)
+        assert plan is not None
+        self._env, self._plan, self._counts_accesses = env, plan, count_accesses
         for path, sharder in chosen.items():
             collection = module.get_submodule(path)
             sharded = sharder.shard(collection, plan.plan[path], env, where=path, seed=seed)

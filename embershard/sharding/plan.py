@@ -17,6 +17,7 @@ from embershard.errors import InputError
 from embershard.modules import EmbeddingConfig
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
+from embershard.sharding.arguments import integer, integers
 from embershard.sharding.types import (
     EmbeddingComputeKernel,
     EmbeddingModuleShardingPlan,
@@ -61,6 +62,7 @@ def data_parallel() -> ParameterShardingGenerator:
 
 def table_wise(rank: int, *, compute_kernel: str | None = None) -> ParameterShardingGenerator:
     """The whole table on one rank."""
+    rank = integer(rank, "table_wise: rank")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         return _sharded(
@@ -78,6 +80,7 @@ def row_wise(
     Args:
         sizes: rows of each rank, 0 for none. None: as many on each, fewer on the last.
     """
+    sizes = None if sizes is None else integers(sizes, "row_wise: sizes")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = range(ranks.world_size)
@@ -105,9 +108,12 @@ def column_wise(
         size_per_rank: columns of each range, multiples of 4 but for the last. None: about as many
             each.
     """
+    ranks = None if ranks is None else integers(ranks, "column_wise: ranks")
+    if size_per_rank is not None:
+        size_per_rank = integers(size_per_rank, "column_wise: size_per_rank")
 
     def cut(table: EmbeddingConfig, all_ranks: Ranks) -> ParameterSharding:
-        placed = list(range(all_ranks.world_size)) if ranks is None else list(ranks)
+        placed = list(range(all_ranks.world_size)) if ranks is None else ranks
         if not placed:
             raise InputError(f"table {table.name!r}: column_wise: ranks: expected one, got none")
         spans = _cut_columns(table, len(placed)) if size_per_rank is None else _spans(size_per_rank)
@@ -126,6 +132,7 @@ def table_row_wise(
     host_index: int, *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
     """Row ranges over the ranks of one host."""
+    host_index = integer(host_index, "table_row_wise: host_index")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_row_wise")
@@ -140,6 +147,7 @@ def table_column_wise(
     host_index: int, *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
     """Column ranges over the ranks of one host, at most one for each 4 columns."""
+    host_index = integer(host_index, "table_column_wise: host_index")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         placed = ranks.of_host(host_index, where=f"table {table.name!r}: table_column_wise")
@@ -154,6 +162,7 @@ def grid_shard(
     host_indexes: Sequence[int], *, compute_kernel: str | None = None
 ) -> ParameterShardingGenerator:
     """Column ranges, one for each of the hosts, each cut by rows over the ranks of its host."""
+    host_indexes = integers(host_indexes, "grid_shard: host_indexes")
 
     def cut(table: EmbeddingConfig, ranks: Ranks) -> ParameterSharding:
         if not host_indexes:
@@ -195,11 +204,20 @@ def construct_module_sharding_plan(
     """
     if world_size is None:
         world_size = dist.get_world_size() if dist.is_initialized() else 1
+    world_size = integer(world_size, "world_size")
+    if world_size < 1:
+        raise InputError(f"world_size: expected at least 1, got {world_size}")
     if local_size is None:
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    local_size = integer(local_size, "local_size")
     if not 1 <= local_size <= world_size or world_size % local_size:
         raise InputError(
             f"local_size: expected a divisor of the world size {world_size}, got {local_size}"
+        )
+    if not isinstance(per_param_sharding, Mapping):
+        raise InputError(
+            "per_param_sharding: expected a mapping of table names to what helpers gave, got "
+            f"{type(per_param_sharding).__name__}"
         )
     ranks = Ranks(world_size, local_size)
     tables = tables_of(module)
@@ -208,6 +226,11 @@ def construct_module_sharding_plan(
     for name, generator in per_param_sharding.items():
         if name not in known:
             raise InputError(f"plan: table {name!r}: expected one of {list(known)}")
+        if not callable(generator) or generator in _HELPERS:
+            given = getattr(generator, "__name__", generator)
+            raise InputError(
+                f"plan: table {name!r}: expected what a helper gave, as row_wise(), got {given}"
+            )
         plan[name] = generator(known[name], ranks)
     check_module_plan(plan, tables, world_size=world_size, where="plan")
     return plan
@@ -217,7 +240,7 @@ def tables_of(module: nn.Module) -> list[EmbeddingConfig]:
     """The tables of a collection."""
     for name in ("embedding_bag_configs", "embedding_configs"):
         configs = getattr(module, name, None)
-        if callable(configs):
+        if isinstance(module, nn.Module) and callable(configs):
             return list(configs())
     raise InputError(f"module: expected a collection of tables, got {type(module).__name__}")
 
@@ -228,6 +251,11 @@ def _sharded(
     shards: Sequence[tuple[Span, Span, int]],
     compute_kernel: str | None,
 ) -> ParameterSharding:
+    if not isinstance(compute_kernel, str | None):
+        raise InputError(
+            f"table {table.name!r}: compute_kernel: expected a value of EmbeddingComputeKernel, "
+            f"got {compute_kernel!r}"
+        )
     return ParameterSharding(
         sharding_type=kind.value,
         compute_kernel=compute_kernel or EmbeddingComputeKernel.FUSED.value,
@@ -236,6 +264,17 @@ def _sharded(
             for rows, columns, rank in shards
         ),
     )
+
+
+_HELPERS: tuple[object, ...] = (
+    data_parallel,
+    table_wise,
+    row_wise,
+    column_wise,
+    table_row_wise,
+    table_column_wise,
+    grid_shard,
+)
 
 
 def _rows(table: EmbeddingConfig) -> Span:

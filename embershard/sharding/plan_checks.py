@@ -16,7 +16,7 @@ from embershard.sharding.types import ShardingPlan, check_module_plan
 
 def chosen_sharders(
     module: nn.Module,
-    plan: ShardingPlan,
+    plan: ShardingPlan | None,
     sharders: Sequence[Sharder],
     env: ShardingEnv,
     *,
@@ -44,13 +44,16 @@ def chosen_sharders(
 
 def _checked(
     module: nn.Module,
-    plan: ShardingPlan,
+    plan: ShardingPlan | None,
     sharders: Sequence[Sharder],
     world_size: int,
 ) -> dict[str, Sharder]:
     """The sharder of each collection in the plan, by path."""
     if not isinstance(plan, ShardingPlan):
-        raise InputError(f"plan: expected a ShardingPlan, got {type(plan).__name__}")
+        raise InputError(
+            "plan: expected a ShardingPlan, as EmbeddingShardingPlanner.collective_plan makes one, "
+            f"got {type(plan).__name__}"
+        )
     modules = dict(module.named_modules())
     chosen = dict[str, Sharder]()
     for path, cut in plan.plan.items():
@@ -72,11 +75,12 @@ def _checked(
 
 def _lines(
     module: nn.Module,
-    plan: ShardingPlan,
+    plan: ShardingPlan | None,
     chosen: Mapping[str, Sharder],
     settings: str,
 ) -> list[str]:
     """Equal on ranks that train together."""
+    assert plan is not None
     said = [settings]
     for path, sharder in sorted(chosen.items()):
         collection: Any = module.get_submodule(path)

@@ -160,6 +160,11 @@ def check_module_plan(
         world_size: number of ranks.
         where: the collection, for messages.
     """
+    if not isinstance(plan, Mapping):
+        raise InputError(
+            f"{where}: expected a mapping of table names to ParameterSharding, got "
+            f"{type(plan).__name__}"
+        )
     names = [table.name for table in tables]
     for name in plan:
         if name not in names:
@@ -168,6 +173,9 @@ def check_module_plan(
         at = f"{where}: table {table.name!r}"
         if table.name not in plan:
             raise InputError(f"{at}: expected a sharding, got none")
+        if not isinstance(plan[table.name], ParameterSharding):
+            kind = type(plan[table.name]).__name__
+            raise InputError(f"{at}: expected a ParameterSharding, got {kind}")
         _check_names(plan[table.name], at)
         _check_shards(plan[table.name], table, world_size, at)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ from embershard.training.checkpoint import (
 )
 from embershard.training.config import RunConfig
 from embershard.training.metrics import Evaluation
+
+LOG = logging.getLogger(__name__)
 
 LAST = "last"
 
@@ -146,11 +149,14 @@ class LastCheckpoints:
         self.clear_partial()
 
     def clear_partial(self) -> None:
-        """Delete what a killed run left behind."""
+        """Delete the folders that a killed run left behind; other files of such names stay."""
         for folder in (self._folder, self._folder.parent):
             for ending in (PARTIAL, REPLACED):
                 for path in folder.glob(f".*{ending}"):
-                    shutil.rmtree(path)
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    else:
+                        LOG.warning("%s: expected a folder of a killed run, got a file", path)
 
     def wait(self) -> None:
         """Wait until all is written.

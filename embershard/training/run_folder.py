@@ -38,8 +38,8 @@ def begin(
         least one can. Empty: the run begins anew.
 
     Raises:
-        ConfigError: ranks of other settings or data, a plan that cannot be read, or checkpoints
-            that are not this run's: the same message on every rank.
+        ConfigError: ``resume`` with ``overwrite``, ranks of other settings or data, a plan that
+            cannot be read, or checkpoints that are not this run's: the same message on every rank.
         DataError: checkpoints of which none can be read, likewise.
     """
     group = None if env is None else env.process_group
@@ -87,6 +87,8 @@ def _states_in_folder(
     config: RunConfig, *, overwrite: bool, resume: bool, job: str | None
 ) -> list[tuple[Path, RunState | DataError]]:
     """The checkpoints to resume from. An earlier run's are not ours to delete."""
+    if overwrite and resume:
+        raise ConfigError("expected resume (--resume) or overwrite (--overwrite), got both")
     folder = folder_of(config)
     own = folder / JOB
     is_own = job is not None and own.is_file() and own.read_text(encoding="utf-8") == job

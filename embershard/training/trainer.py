@@ -48,8 +48,9 @@ def train(
         planned: called once on rank 0 if ``sharding.plan`` is ``auto``, before the first step.
 
     Raises:
-        ConfigError: settings that contradict the data, a folder that holds checkpoints already, or
-            a loss that is no number. With file and line where ``config`` was read from a file.
+        ConfigError: settings that contradict the data, a folder that holds checkpoints already,
+            ``resume`` with ``overwrite``, or a loss that is no number. With file and line where
+            ``config`` was read from a file.
             Ranks of other settings or data: the same message on every rank.
         DataError: a checkpoint that cannot be resumed from.
         KeyboardInterrupt: Ctrl-C; its message says which checkpoint is kept.

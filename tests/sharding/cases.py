@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from embershard.errors import DataError, InputError
+from embershard.errors import DataError
 from embershard.jagged import KeyedJaggedTensor, KeyedTensor
 from embershard.modules import (
     EmbeddingBagCollection,
@@ -130,40 +130,6 @@ def train(env, case, plan, variable=None):
     cut = {shard.table for shard, *_ in shards}
     replicas = {name: tables[name].weight.detach() for name in tables if name not in cut}
     return outputs, shards, replicas
-
-
-def bad_batch(env, case, plan, batch):
-    """What rank 1's bad batch raises on this rank; and then a step works. None: a good batch."""
-    module = shard(env, collection_of(case), plan)
-    good = features_of(case, case.batches[0][env.rank])
-    message = ""
-    try:
-        module(batch if env.rank == 1 and batch is not None else good)
-    except InputError as error:
-        message = str(error)
-    module(good).values().sum().backward()
-    return message
-
-
-def bad_plan(env, case, plans):
-    """What building with a plan of each rank raises on this rank."""
-    try:
-        shard(env, collection_of(case), plans[env.rank])
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def bad_model(env, case, plan):
-    """What building raises with a buffer that has another size on each rank."""
-    model = nn.ModuleDict({"sparse": collection_of(case)})
-    model.register_buffer("norm", torch.zeros(2 + env.rank))
-    sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})]
-    try:
-        DistributedModelParallel(model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def gradients_of_two_types(env, case, plan):
@@ -308,22 +274,6 @@ def exchanges_of_arguments(env, case, plans, arguments):
         (first.sum() + second.sum()).backward()
         exchanges.append(len(counted))
     return exchanges
-
-
-def bad_batch_in_step(env, case, plans, batch, bad_step):
-    """What rank 1's bad batch raises on this rank in that step; all other steps work."""
-    parallel = model_parallel(env, case, plans)
-    message = ""
-    for step, ranks in enumerate(case.batches):
-        good = features_of(case, ranks[env.rank])
-        try:
-            first, second = parallel(batch if (env.rank, step) == (1, bad_step) else good)
-        except InputError as error:
-            assert step == bad_step
-            message = str(error)
-        else:
-            (first.sum() + second.sum()).backward()
-    return message
 
 
 @contextmanager

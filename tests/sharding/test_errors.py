@@ -1,5 +1,6 @@
 """Bad input ends on every rank with one message that names the rank, and no rank hangs."""
 
+import re
 from enum import Enum
 
 import pytest
@@ -12,13 +13,16 @@ from embershard.modules import EmbeddingBagCollection
 from embershard.sharding import (
     EmbeddingBagCollectionSharder,
     RowWiseAdagrad,
+    ShardingPlan,
     apply_optimizer_in_backward,
+    data_parallel,
     row_wise,
     table_wise,
 )
 from embershard.sharding.optimizers import optimizer_of, optimizer_of_params
 from tests.cases import cases
-from tests.sharding.cases import bad_batch, bad_model, bad_plan, collection_of, plan_of
+from tests.sharding.cases import collection_of, plan_of
+from tests.sharding.error_cases import bad_batch, bad_local_size, bad_model, bad_plan, build_with
 from tests.sharding.reference import make_case
 
 NAMES = ["u", "v", "i", "v2"]
@@ -82,6 +86,41 @@ def test_ranks_with_different_plans_are_refused(workers):
     first, second = found[0].split(", got module 'sparse': table 'users': ")
     assert first.endswith('"devices":[0]}]}')
     assert second.endswith('"devices":[1]}]}')
+
+
+@cases(
+    ("plan", "got"),
+    {
+        "none": (None, "plan: expected a ShardingPlan, as .* makes one, got NoneType"),
+        "of-a-module": (
+            ShardingPlan({"sparse": None}),
+            "plan: module 'sparse': expected a mapping of .* to ParameterSharding, got NoneType",
+        ),
+        "of-a-table": (
+            ShardingPlan({"sparse": {"users": 5, "items": 5, "words": 5}}),
+            "plan: module 'sparse': table 'users': expected a ParameterSharding, got int",
+        ),
+    },
+)
+def test_no_plan_on_one_rank_is_one_message_on_all(workers, plan, got):
+    good = ShardingPlan({"sparse": plan_of(CASE, data_parallel())})
+    found = workers.run(2, build_with, CASE, [good, plan])
+    assert found[0] == found[1]
+    assert re.fullmatch(f"rank 1: {got}", found[0])
+
+
+@cases(
+    ("sizes", "message"),
+    {
+        "differ": ([4, 2, 4, 4], "rank 1: expected the ShardingEnv of rank 0: .* 4, got .* 2"),
+        "no-divisor": ([4, 4, 3, 4], "rank 2: local_size: expected a divisor of .* 4, got 3"),
+        "on-one-rank": ([None, None, None, 4], "rank 3: expected the .* None, got local_size 4"),
+    },
+)
+def test_a_local_size_of_one_rank_is_one_message_on_all(workers, sizes, message):
+    found = workers.run(4, bad_local_size, sizes)
+    assert found == [found[0]] * 4
+    assert re.fullmatch(message, found[0])
 
 
 def test_a_model_that_differs_on_one_rank_is_refused(workers):

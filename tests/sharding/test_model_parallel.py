@@ -8,7 +8,6 @@ from embershard.jagged import KeyedJaggedTensor
 from embershard.sharding import DistributedModelParallel, ShardingPlan, row_wise, table_wise
 from tests.cases import cases
 from tests.sharding.cases import (
-    bad_batch_in_step,
     exchanges_of_arguments,
     gradient_after_failed_backward,
     gradient_that_rank_0_alone_has,
@@ -17,6 +16,7 @@ from tests.sharding.cases import (
     train_both_kinds,
     train_model,
 )
+from tests.sharding.error_cases import bad_batch_in_step
 from tests.sharding.reference import make_case
 
 
@@ -40,19 +40,11 @@ def others_in_the_first_step(rank, step, features, others):
     return (features, None if step else others), {}
 
 
-@cases(
-    ("arguments", "message"),
-    {
-        "plan": ({}, "plan: expected a ShardingPlan, .* got None"),
-        "device": (
-            {"plan": ShardingPlan({}), "device": torch.device("cuda")},
-            "device: expected cpu, got cuda",
-        ),
-    },
-)
-def test_a_plan_and_device_cpu_are_asked_for(arguments, message):
-    with pytest.raises(InputError, match=message):
-        DistributedModelParallel(torch.nn.Linear(2, 1), **arguments)
+def test_another_device_than_cpu_is_refused():
+    with pytest.raises(InputError, match="device: expected cpu, got cuda"):
+        DistributedModelParallel(
+            torch.nn.Linear(2, 1), plan=ShardingPlan({}), device=torch.device("cuda")
+        )
 
 
 def test_collections_exchange_their_inputs_in_two_collectives(workers):

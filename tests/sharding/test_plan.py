@@ -82,6 +82,54 @@ def test_each_sharding_type_cuts_its_rectangles(generator, expected):
     assert rectangles(generator) == expected
 
 
+@cases(
+    ("make", "message"),
+    {
+        "rank": (lambda: table_wise(None), "table_wise: rank: expected an integer, got None"),
+        "rank-of-bool": (lambda: table_wise(True), "rank: expected an integer, got True"),
+        "sizes": (lambda: row_wise(5), "row_wise: sizes: expected a sequence of integers, got 5"),
+        "size": (lambda: row_wise([5, 5.0]), r"row_wise: sizes.1: expected an integer, got 5\.0"),
+        "ranks": (lambda: column_wise("01"), "column_wise: ranks: .* integers, got '01'"),
+        "columns": (
+            lambda: column_wise(size_per_rank=["a"]),
+            "column_wise: size_per_rank.0: expected an integer, got 'a'",
+        ),
+        "host": (lambda: table_row_wise("0"), "host_index: expected an integer, got '0'"),
+        "column-host": (lambda: table_column_wise(0.5), "host_index: expected an integer, got 0.5"),
+        "hosts": (lambda: grid_shard(1), "grid_shard: host_indexes: .* integers, got 1"),
+        "kernel": (
+            lambda: rectangles(table_wise(0, compute_kernel=5)),
+            "table 't': compute_kernel: expected a value of EmbeddingComputeKernel, got 5",
+        ),
+        "no-helper": (lambda: rectangles("row_wise"), "'t': expected what .*, got row_wise"),
+        "not-called": (
+            lambda: rectangles(row_wise),
+            "expected what a helper gave, .* got row_wise$",
+        ),
+        "returns": (lambda: rectangles(lambda *_: 1), "expected a ParameterSharding, got int"),
+        "no-mapping": (
+            lambda: construct_module_sharding_plan(collection(), [row_wise()]),
+            "per_param_sharding: expected a mapping of table names .*, got list",
+        ),
+        "class": (
+            lambda: construct_module_sharding_plan(EmbeddingBagCollection, {}),
+            "module: expected a collection of tables, got type",
+        ),
+        "world-size": (
+            lambda: rectangles(row_wise(), world_size=0),
+            "world_size: expected at least 1, got 0",
+        ),
+        "local-size": (
+            lambda: rectangles(row_wise(), local_size="2"),
+            "local_size: expected an integer, got '2'",
+        ),
+    },
+)
+def test_arguments_of_another_type_are_refused_by_name(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
 def test_row_wise_leaves_ranks_without_rows_where_there_are_fewer_rows():
     small = EmbeddingBagConfig(name="t", num_embeddings=2, embedding_dim=4, feature_names=["f"])
     plan = construct_module_sharding_plan(collection(small), {"t": row_wise()}, world_size=4)

@@ -6,7 +6,8 @@ import torch
 from embershard.errors import InputError
 from embershard.jagged import KeyedJaggedTensor
 from embershard.modules import FusedEmbeddingBagCollection
-from tests.sharding.cases import bad_batch, collection_of, train, variable_features_of
+from tests.sharding.cases import collection_of, train, variable_features_of
+from tests.sharding.error_cases import bad_batch
 from tests.sharding.reference import make_case, make_variable, pool
 from tests.sharding.test_embeddingbag import KINDS, POOLINGS, check_close, check_equal, plan_of
 

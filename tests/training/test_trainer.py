@@ -399,6 +399,22 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(damage, tmp_path
     assert same(weights_of(resumed), weights_of(train(config(tmp_path / "whole"), DATA)))
 
 
+def test_resume_with_overwrite_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"expected resume .* or overwrite .*, got both"):
+        train(config(tmp_path), DATA, resume=True, overwrite=True)
+
+
+def test_a_file_named_as_a_folder_of_a_killed_run_stays_and_is_logged(tmp_path, caplog):
+    run = stopped_after_step_9(tmp_path)
+    stray, killed = tmp_path / "last/.8.partial", tmp_path / "last/.12.abc.partial"
+    stray.write_text("")
+    killed.mkdir()
+    train(run, DATA, resume=True)
+    assert f"{stray}: expected a folder of a killed run, got a file" in caplog.text
+    assert stray.exists()
+    assert not killed.exists()
+
+
 def test_a_run_whose_best_checkpoint_is_gone_goes_on_from_before_it(tmp_path, caplog):
     run = stopped_after(13, tmp_path)
     shutil.rmtree(tmp_path / "10")

@@ -1,0 +1,82 @@
+"""What worker processes run with bad input; see workers.py."""
+
+import torch
+from torch import nn
+
+from embershard.errors import InputError
+from embershard.sharding import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    ShardingEnv,
+    ShardingPlan,
+)
+from tests.sharding.cases import collection_of, features_of, model_parallel, shard
+
+
+def bad_batch(env, case, plan, batch):
+    """What rank 1's bad batch raises on this rank; and then a step works. None: a good batch."""
+    module = shard(env, collection_of(case), plan)
+    good = features_of(case, case.batches[0][env.rank])
+    message = ""
+    try:
+        module(batch if env.rank == 1 and batch is not None else good)
+    except InputError as error:
+        message = str(error)
+    module(good).values().sum().backward()
+    return message
+
+
+def bad_plan(env, case, plans):
+    """What building with a plan of each rank raises on this rank."""
+    try:
+        shard(env, collection_of(case), plans[env.rank])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def build_with(env, case, plans):
+    """What building a model with ``plan`` of each rank raises on this rank."""
+    model = nn.ModuleDict({"sparse": collection_of(case)})
+    try:
+        DistributedModelParallel(model, env, plan=plans[env.rank])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def bad_local_size(env, sizes):
+    """What an environment raises with a local size of each rank."""
+    try:
+        ShardingEnv.from_process_group(env.process_group, local_size=sizes[env.rank])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def bad_model(env, case, plan):
+    """What building raises with a buffer that has another size on each rank."""
+    model = nn.ModuleDict({"sparse": collection_of(case)})
+    model.register_buffer("norm", torch.zeros(2 + env.rank))
+    sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": "sgd"})]
+    try:
+        DistributedModelParallel(model, env, plan=ShardingPlan({"sparse": plan}), sharders=sharders)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def bad_batch_in_step(env, case, plans, batch, bad_step):
+    """What rank 1's bad batch raises on this rank in that step; all other steps work."""
+    parallel = model_parallel(env, case, plans)
+    message = ""
+    for step, ranks in enumerate(case.batches):
+        good = features_of(case, ranks[env.rank])
+        try:
+            first, second = parallel(batch if (env.rank, step) == (1, bad_step) else good)
+        except InputError as error:
+            assert step == bad_step
+            message = str(error)
+        else:
+            (first.sum() + second.sum()).backward()
+    return message
