@@ -63,11 +63,12 @@ def loss_of(output, step):
     return (output * torch.cos(columns + step)).sum() + (output**2).sum() / 2
 
 
-def run_reference(case, column_ranges, *, ema=None, rates=None, clip=None):
+def run_reference(case, column_ranges, *, rectangles=None, ema=None, rates=None, clip=None):
     """Outputs of each step and rank; and weights and state of each table in the end.
 
     Args:
         column_ranges: name -> ranges; row-wise state is kept for each.
+        rectangles: name -> (rows, columns), likewise, in place of ``column_ranges``.
         ema: of ema_rowwise_adagrad: its settings.
         rates: of each step. None: LEARNING_RATE.
         clip: bound of each value of the gradient of a bag's sum. None: no bound.
@@ -92,12 +93,12 @@ def run_reference(case, column_ranges, *, ema=None, rates=None, clip=None):
         unread = sum(leaf.sum() * 0 for leaf in leaves.values())
         (sum(loss_of(each, step) for each in pooled) / len(ranks) + unread).backward()
         for name, leaf in leaves.items():
-            for first, end in column_ranges[name]:
-                columns = slice(first, end)
-                gradient = leaf.grad[:, columns]
-                key = (name, first, end)
+            pieces = rectangles or {name: [((0, len(leaf)), each) for each in column_ranges[name]]}
+            for rows, columns in pieces[name]:
+                at = slice(*rows), slice(*columns)
+                key = (name, *rows, *columns) if rectangles else (name, *columns)
                 state[key] = _step(
-                    case.optimizer, weights[name][:, columns], gradient, state.get(key), rate
+                    case.optimizer, weights[name][at], leaf.grad[at], state.get(key), rate
                 )
     return outputs, weights, state
 

@@ -4,10 +4,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embershard.package.rectangles import Shard
-from embershard.sharding import EmbeddingModuleShardingPlan, ParameterSharding
-from tests.sharding.cases import train
-from tests.sharding.reference import make_case
-from tests.sharding.test_embeddingbag import check_equal
+from embershard.sharding import EmbeddingModuleShardingPlan, ParameterSharding, data_parallel
+from tests.sharding.cases import plan_of, train
+from tests.sharding.reference import make_case, run_reference
+from tests.sharding.test_embeddingbag import check_close, check_equal
 
 WORLD = 4
 
@@ -36,8 +36,23 @@ def tilings(draw, name, rows, dim):
     )
 
 
+def check_rectangles(case, plan, results):
+    """As ``check_equal``, of row-wise state, which each rectangle keeps for itself."""
+    cuts = {
+        name: [(shard.rows, shard.columns) for shard in plan[name].sharding_spec] for name in plan
+    }
+    outputs, weights, state = run_reference(case, {}, rectangles=cuts)
+    for rank, (vectors, shards, _) in enumerate(results):
+        for step, expected in enumerate(outputs):
+            check_close(vectors[step], expected[rank])
+        for shard, weight, momentum in shards:
+            of = weights[shard.table][slice(*shard.rows), slice(*shard.columns)]
+            check_close(weight, of)
+            check_close(momentum, state[shard.table, *shard.rows, *shard.columns][:, 0])
+
+
 @settings(
-    max_examples=20,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
@@ -45,16 +60,36 @@ def tilings(draw, name, rows, dim):
 )
 @given(data=st.data())
 def test_random_tilings_train_as_whole_tables(workers, data):
+    pooling, is_weighted, is_sequence = data.draw(
+        st.sampled_from(
+            [
+                ("SUM", False, False),
+                ("MEAN", False, False),
+                ("SUM", True, False),
+                ("SUM", False, True),
+            ]
+        )
+    )
+    optimizer = data.draw(st.sampled_from(["sgd", "adagrad", "rowwise_adagrad"]))
     case = make_case(
         WORLD,
-        pooling=data.draw(st.sampled_from(["SUM", "MEAN"])),
-        optimizer=data.draw(st.sampled_from(["sgd", "adagrad"])),
-        is_sequence=data.draw(st.booleans()),
+        pooling=pooling,
+        is_weighted=is_weighted,
+        optimizer=optimizer,
+        is_sequence=is_sequence,
         sizes=[data.draw(st.integers(0, 4)) for _ in range(WORLD)],
         seed=data.draw(st.integers(0, 1 << 20)),
         steps=3,
     )
+    replicas = plan_of(case, data_parallel(), WORLD)
+    has_replicas = optimizer != "rowwise_adagrad"  # Torch has none for replicas.
     plan = EmbeddingModuleShardingPlan(
-        {name: data.draw(tilings(name, rows, dim)) for name, rows, dim, *_ in case.tables}
+        {
+            name: replicas[name]
+            if has_replicas and data.draw(st.integers(0, 3)) == 0
+            else data.draw(tilings(name, rows, dim))
+            for name, rows, dim, *_ in case.tables
+        }
     )
-    check_equal(case, plan, workers.run(WORLD, train, case, plan))
+    check = check_rectangles if optimizer == "rowwise_adagrad" else check_equal
+    check(case, plan, workers.run(WORLD, train, case, plan))

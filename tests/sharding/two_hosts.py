@@ -19,7 +19,11 @@ from tests.sharding.test_embeddingbag import plan_of
 RANKS, LOCAL = 4, 2
 SIZES = [5, 3, 0, 4]
 KINDS = ["table_row_wise", "grid_shard", "row_wise", "mixed"]
-SETTINGS = [("SUM", False, "rowwise_adagrad"), ("MEAN", False, "adagrad"), ("SUM", True, "sgd")]
+SETTINGS = [
+    (pooling, is_weighted, optimizer)
+    for pooling, is_weighted in (("SUM", False), ("MEAN", False), ("SUM", True))
+    for optimizer in ("sgd", "rowwise_adagrad", "adagrad")
+]
 COLLECTIVE_SECONDS = 60
 
 
