@@ -93,8 +93,8 @@ def run_reference(case, column_ranges, *, rectangles=None, ema=None, rates=None,
         unread = sum(leaf.sum() * 0 for leaf in leaves.values())
         (sum(loss_of(each, step) for each in pooled) / len(ranks) + unread).backward()
         for name, leaf in leaves.items():
-            pieces = rectangles or {name: [((0, len(leaf)), each) for each in column_ranges[name]]}
-            for rows, columns in pieces[name]:
+            parts = rectangles or {name: [((0, len(leaf)), each) for each in column_ranges[name]]}
+            for rows, columns in parts[name]:
                 at = slice(*rows), slice(*columns)
                 key = (name, *rows, *columns) if rectangles else (name, *columns)
                 state[key] = _step(
