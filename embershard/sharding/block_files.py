@@ -29,6 +29,8 @@ from embershard.sharding.collectives import collective
 
 CHUNK_BYTES = 64 << 20
 """Most bytes of a saved chunk. torch.distributed.checkpoint reads whole chunks."""
+INDEX = ".metadata"
+"""File of torch.distributed.checkpoint, written last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +95,14 @@ def read_saved(folder: Path) -> dict[str, SavedTensor | None]:
             else None
             for key, each in metadata.state_dict_metadata.items()
         }
+    except (FileNotFoundError, NotADirectoryError) as error:
+        below = [each.parent for depth in ("*", "*/*") for each in folder.glob(f"{depth}/{INDEX}")]
+        found = f"one in {max(below)}" if below else "none"
+        raise DataError(f"{folder}: expected a folder of save_state, found {found}") from error
     except Exception as error:  # It is a pickle: damaged, it fails in many ways.
         raise DataError(
-            f"{folder}: expected the metadata of a state, got {type(error).__name__}: {error}"
+            f"{folder / INDEX}: expected the metadata of a state, got a damaged file: "
+            f"{_reason(error)}"
         ) from error
 
 
@@ -130,12 +137,17 @@ def read_blocks(
         raise
     except (CheckpointException, Exception) as error:  # Damaged files fail in many ways.
         rank, failures = _failures(error)
-        said = str(failures[0]).partition("\n")[0] or "no more said"
         where = "" if group is None else f"rank {rank}: "
         raise DataError(
-            f"{folder}: {where}expected the model's weights, "
-            f"got {type(failures[0]).__name__}: {said}"
+            f"{folder}: {where}cannot read the model's weights: {_reason(failures[0])}"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What an exception says, without its class and the path of the folder."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{Path(error.filename).name}: {error.strerror}"
+    return str(error).partition("\n")[0] or "it does not say why"
 
 
 def _chunks(block: Block) -> Iterator[Block]:

@@ -15,19 +15,20 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from embershard.errors import DataError
-from embershard.sharding.block_files import read_blocks, read_saved, write_blocks
+from embershard.errors import DataError, InputError
+from embershard.sharding.block_files import INDEX, read_blocks, read_saved, write_blocks
 from embershard.sharding.block_planners import Block
 from embershard.sharding.collectives import collective
 from embershard.sharding.counters import (
     counters_of_shard,
     saved_replica_accesses,
 )
-from embershard.sharding.dense_state import shard_state, whole_state
+from embershard.sharding.dense_state import optimizer_fault, shard_state, whole_state
 from embershard.sharding.environment import agree
 from embershard.sharding.held_tables import (
     group_of,
     held_tables,
+    meta_fault,
     whole_tensors,
 )
 from embershard.sharding.row_wise_state import column_ranges, row_wise_blocks
@@ -51,9 +52,13 @@ def save_state(
             any other model is of this process alone.
 
     Raises:
+        InputError: the folder has a saved state; a tensor is on device meta; the optimizer is of
+            another model.
         OSError: some rank cannot write. On every rank.
     """
     group = group_of(model, group)
+    if (Path(folder) / INDEX).exists():  # Rank 0 writes it once all ranks have come this far.
+        raise InputError(f"{folder}: expected a new folder, got one of save_state")
     write_blocks(state_blocks(model, optimizer=optimizer, group=group), Path(folder), group=group)
 
 
@@ -78,8 +83,9 @@ def load_state(
         the same on every rank.
 
     Raises:
-        DataError: another model, another shape, or a missing or damaged file: the same message on
-            every rank. Weights may have changed where a file is damaged.
+        DataError: another model, shape or optimizer, a tensor on device meta, or a missing or
+            damaged file: the same message on every rank. Weights may have
+            changed where a file is damaged.
     """
     path, group = Path(folder), group_of(model, group)
 
@@ -104,9 +110,11 @@ def state_blocks(
 
     Args as there: every rank calls it.
     """
-    group = group_of(model, group)
+    group, tables = group_of(model, group), held_tables(model)
     blocks = list[Block]()
-    for table in held_tables(model):
+    if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
+        raise InputError(fault)
+    for table in tables:
         ranges = column_ranges(shard.columns for shard in table.shards)
         for local in table.local:
             rows, columns = local.shard.rows, local.shard.columns
@@ -141,4 +149,6 @@ def state_blocks(
         blocks += accesses
         blocks += (Block.whole(name, tensor) for name, tensor in whole_tensors(model))
         blocks += whole_state(model, optimizer)
+    if fault := meta_fault(blocks):
+        raise InputError(fault)
     return blocks

@@ -4,7 +4,10 @@ dense kernel in the coordinates of the table, under the same keys, so that each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +17,18 @@ from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.held_tables import STATE, HeldTable, inner_module, whole_tensors
 from embershard.sharding.tables import LocalShard
+
+
+def optimizer_fault(
+    model: nn.Module, tables: Sequence[HeldTable], optimizer: torch.optim.Optimizer
+) -> str:
+    """What is wrong if an optimizer trains nothing of a model. Empty: nothing."""
+    own = {id(each) for each in inner_module(model).parameters()}
+    own |= {id(local.weight) for table in tables for local in table.local}
+    trained = [id(each) for group in optimizer.param_groups for each in group["params"]]
+    if trained and own.isdisjoint(trained):
+        return f"optimizer: expected parameters of the model, got {len(trained)} others"
+    return ""
 
 
 def shard_state(
@@ -46,11 +61,13 @@ def shard_state_to_read(
     local: LocalShard,
     optimizer: torch.optim.Optimizer,
     saved: Mapping[str, SavedTensor | None],
+    where: Path,
 ) -> list[Block]:
     """What is read into the optimizer for a shard of the dense kernel."""
     assert local.parameter is not None
     blocks = list[Block]()
-    for key, field, each in _fields(saved, table.weight_key):
+    fields = _fields_of(optimizer, local.parameter, saved, table.weight_key, where)
+    for key, field, each in fields:
         shape = tuple(local.weight.shape) if each.size == table.size else each.size
         value = _value(optimizer, local.parameter, field, shape, key, each.dtype)
         blocks.append(_block(table, local, key, value))
@@ -61,11 +78,14 @@ def whole_state_to_read(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     saved: Mapping[str, SavedTensor | None],
+    where: Path,
 ) -> Iterator[Block]:
     """What is read into the optimizer for parameters that every process holds whole."""
     own = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for name, parameter in _whole_parameters(model):
-        for key, field, each in _fields(saved, name) if id(parameter) in own else ():
+        if id(parameter) not in own:
+            continue
+        for key, field, each in _fields_of(optimizer, parameter, saved, name, where):
             value = _value(optimizer, parameter, field, each.size, key, each.dtype)
             yield Block.whole(key, value)
 
@@ -97,6 +117,50 @@ def _fields(
         field = key.removeprefix(prefix)
         if each is not None and key.startswith(prefix) and "." not in field:
             yield key, field, each
+
+
+def _fields_of(
+    optimizer: torch.optim.Optimizer,
+    parameter: nn.Parameter,
+    saved: Mapping[str, SavedTensor | None],
+    name: str,
+    where: Path,
+) -> list[tuple[str, str, SavedTensor]]:
+    """``_fields`` of a parameter. Refuses those of another optimizer."""
+    found = list(_fields(saved, name))
+    got, expected = {field for _, field, _ in found}, _state_names(optimizer, parameter)
+    if found and expected is not None and got != expected:
+        raise DataError(
+            f"{where}: optimizer state of {name!r}: expected that of {type(optimizer).__name__} "
+            f"({', '.join(sorted(expected)) or 'none'}), got {', '.join(sorted(got))}"
+        )
+    return found
+
+
+def _state_names(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> set[str] | None:
+    """The tensors that an optimizer keeps of a parameter. None: they are not known."""
+    if found := _tensors(optimizer.state.get(parameter, {})):
+        return found
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch.optim.") or kind.__name__ in STEP_OTHERWISE:
+        return None
+    for group in optimizer.param_groups:
+        if any(each is parameter for each in group["params"]):
+            like = nn.Parameter(torch.zeros((1,) * parameter.dim(), dtype=parameter.dtype))
+            like.grad = torch.zeros_like(like)
+            probe = copy(optimizer)  # Most make their state in the first step: the copy does one.
+            probe.state, probe.param_groups = defaultdict(dict), [{**group, "params": [like]}]
+            probe.step()
+            return _tensors(probe.state[like])
+    return None
+
+
+def _tensors(state: Mapping[str, object]) -> set[str]:
+    return {name for name, value in state.items() if isinstance(value, Tensor)}
+
+
+STEP_OTHERWISE = ("LBFGS", "SparseAdam")
+"""Optimizers of torch whose step needs more than a dense gradient."""
 
 
 def _value(

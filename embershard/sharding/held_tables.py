@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,17 @@ def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 continue
             if prefix + name not in trained:
                 yield prefix + name, tensor
+
+
+def meta_fault(blocks: Iterable[Block]) -> str:
+    """What is wrong if a block has no memory. Empty: nothing."""
+    for block in blocks:
+        if block.tensor.is_meta:
+            return (
+                f"{block.key}: expected a tensor on cpu, got one on meta; build the model on "
+                "device cpu, or shard it first"
+            )
+    return ""
 
 
 def _whole(

@@ -14,11 +14,18 @@ from embershard.sharding.block_files import SavedTensor
 from embershard.sharding.block_planners import Block
 from embershard.sharding.counters import counters_of_replicas, counters_of_shard
 from embershard.sharding.dense_state import (
+    optimizer_fault,
     shard_state_to_read,
     unsaved_whole_state,
     whole_state_to_read,
 )
-from embershard.sharding.held_tables import HeldTable, held_tables, inner_module, whole_tensors
+from embershard.sharding.held_tables import (
+    HeldTable,
+    held_tables,
+    inner_module,
+    meta_fault,
+    whole_tensors,
+)
 from embershard.sharding.model_parallel import DistributedModelParallel
 from embershard.sharding.row_wise_state import RowWiseRead
 from embershard.sharding.saved_weights import check_shapes, saved_weights
@@ -44,11 +51,13 @@ class StateReads:
         tables = held_tables(model)
         whole = dict(whole_tensors(model))
         self._check(type(inner_module(model)).__name__, tables, whole)
+        if optimizer is not None and (fault := optimizer_fault(model, tables, optimizer)):
+            raise DataError(f"{where}: {fault}")
         for table in tables:
             self._add_table(table)
             for local in table.local:
                 if local.parameter is not None and optimizer is not None:
-                    found = shard_state_to_read(table, local, optimizer, saved)
+                    found = shard_state_to_read(table, local, optimizer, saved, where)
                     self.blocks += found
                     if optimizer.state.get(local.parameter) and not found:
                         self._said.append(_unsaved(table))
@@ -58,7 +67,9 @@ class StateReads:
             self._add_counter(block)
         if optimizer is not None:
             self._said += unsaved_whole_state(model, optimizer, saved)
-            self.blocks += whole_state_to_read(model, optimizer, saved)
+            self.blocks += whole_state_to_read(model, optimizer, saved, where)
+        if fault := meta_fault(self.blocks):
+            raise DataError(f"{where}: {fault}")
 
     def finish(self) -> list[str]:
         """Write row-wise state; what is to be reported."""

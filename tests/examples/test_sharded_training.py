@@ -43,7 +43,7 @@ def test_the_example_trains_on_two_processes_resumes_and_serves_the_models_score
 
 
 def test_the_snippets_of_the_worked_example_are_its_code():
-    assert len(snippets(WORKED)) == 5
+    assert len(snippets(WORKED)) == 6
     assert all(code in EXAMPLE.read_text() for code in snippets(WORKED))
 
 

@@ -219,9 +219,9 @@ def damage_metadata(folder):
 @cases(
     ("damage", "message"),
     {
-        "file": (damage_file, "rank 1: expected the model's weights, got FileNot"),
+        "file": (damage_file, "rank 1: cannot read the model's weights: __1_0.distcp: No such"),
         "swapped": (swap_files, "_0.distcp: a file of another checkpoint"),
-        "meta": (damage_metadata, "expected the metadata of a state, got FileNot"),
+        "meta": (damage_metadata, "state: expected a folder of save_state, found none"),
     },
 )
 def test_a_missing_file_is_one_message_on_every_rank(workers, tmp_path, damage, message):

@@ -1,0 +1,90 @@
+"""State that does not fit its model, optimizer or folder is refused."""
+
+import pytest
+import torch
+
+from embershard.errors import DataError, InputError
+from embershard.sharding import load_state, save_state
+from tests.cases import cases
+
+
+def trained(kind, **settings):
+    model = torch.nn.Linear(2, 1)
+    optimizer = kind(model.parameters(), **settings)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+@cases(
+    ("kind", "settings", "expected"),
+    {
+        "lazy": (torch.optim.Adam, {}, "Adam (exp_avg, exp_avg_sq, step)"),
+        "eager": (torch.optim.RMSprop, {"momentum": 0.5}, "RMSprop (momentum_buffer, "),
+        "stateless": (torch.optim.SGD, {}, "SGD (none)"),
+        "momentum": (torch.optim.SGD, {"momentum": 0.5}, "SGD (momentum_buffer)"),
+    },
+)
+@pytest.mark.parametrize("has_stepped", [False, True])
+def test_state_of_another_optimizer_is_refused(tmp_path, kind, settings, expected, has_stepped):
+    model, optimizer = trained(torch.optim.Adagrad)
+    folder = tmp_path / "state"
+    save_state(model, folder, optimizer=optimizer)
+    model, optimizer = trained(kind, **settings)
+    if not has_stepped:
+        optimizer = kind(model.parameters(), **settings)
+    with pytest.raises(DataError) as raised:
+        load_state(model, folder, optimizer=optimizer)
+    said = f"{folder}: optimizer state of 'weight': expected that of {expected}"
+    assert str(raised.value).startswith(said)
+    assert str(raised.value).endswith("), got step, sum")
+
+
+def test_state_of_adam_loads_into_one_that_has_not_stepped(tmp_path):
+    model, adam = trained(torch.optim.Adam)
+    save_state(model, tmp_path / "state", optimizer=adam)
+    optimizer = torch.optim.Adam(model.parameters())
+    assert load_state(model, tmp_path / "state", optimizer=optimizer) == []
+    for parameter in model.parameters():
+        for name, value in adam.state[parameter].items():
+            assert torch.equal(optimizer.state[parameter][name], value)
+
+
+def test_an_optimizer_of_another_model_is_refused(tmp_path):
+    model, optimizer = trained(torch.optim.Adagrad)
+    other = torch.nn.Linear(2, 1)
+    said = "optimizer: expected parameters of the model, got 2 others"
+    with pytest.raises(InputError) as raised:
+        save_state(other, tmp_path / "state", optimizer=optimizer)
+    assert str(raised.value) == said
+    save_state(model, tmp_path / "state", optimizer=optimizer)
+    with pytest.raises(DataError) as raised:
+        load_state(other, tmp_path / "state", optimizer=optimizer)
+    assert str(raised.value) == f"{tmp_path / 'state'}: {said}"
+
+
+def test_tensors_on_meta_are_neither_saved_nor_loaded(tmp_path):
+    said = (
+        "weight: expected a tensor on cpu, got one on meta; build the model on device cpu, or "
+        "shard it first"
+    )
+    on_meta = torch.nn.Linear(2, 1, device="meta")
+    with pytest.raises(InputError) as raised:
+        save_state(on_meta, tmp_path / "state")
+    assert str(raised.value) == said
+    save_state(torch.nn.Linear(2, 1), tmp_path / "state")
+    with pytest.raises(DataError) as raised:
+        load_state(on_meta, tmp_path / "state")
+    assert str(raised.value) == f"{tmp_path / 'state'}: {said}"
+
+
+def test_a_folder_takes_one_state_and_the_error_names_one_below(tmp_path):
+    model, folder = torch.nn.Linear(2, 1), tmp_path / "7" / "state"
+    save_state(model, folder)
+    with pytest.raises(InputError, match=f"^{folder}: expected a new folder, got one of save_stat"):
+        save_state(model, folder)
+    with pytest.raises(DataError) as raised:
+        load_state(model, tmp_path)
+    assert (
+        str(raised.value) == f"{tmp_path}: expected a folder of save_state, found one in {folder}"
+    )
