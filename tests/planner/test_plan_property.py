@@ -11,7 +11,7 @@ from embershard.planner import (
     Topology,
 )
 from embershard.sharding.types import ShardingType, check_module_plan
-from tests.planner.test_planner import machine_of, model_of, sharders
+from tests.planner.training_cases import machine_of, model_of, sharders
 
 KINDS = [each.value for each in ShardingType if each is not ShardingType.DATA_PARALLEL]
 KINDS_ALONE = {"table_wise", "column_wise", "row_wise"}

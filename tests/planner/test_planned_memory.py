@@ -5,7 +5,7 @@ from torch import nn
 
 from embershard.modules import DataType, EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.planner import EmbeddingShardingPlanner, PlannerError, Topology
-from tests.planner.test_planner import machine_of, sharders
+from tests.planner.training_cases import machine_of, sharders
 
 ROWS, DIM, BATCH = 1000, 8, 16
 STEP = BATCH * (8 + 8) + 2 * 4 * DIM * BATCH

@@ -10,7 +10,7 @@ from embershard.modules import (
 )
 from embershard.sharding import EmbeddingBagCollectionSharder
 from embershard.sharding.sharders import FeatureProcessedEmbeddingBagCollectionSharder
-from tests.planner.test_planner import planner_of
+from tests.planner.training_cases import planner_of
 
 
 def test_a_collection_with_processors_is_planned_once_under_its_own_path():

@@ -5,7 +5,7 @@ from embershard.planner import EmbeddingShardingPlanner, Topology, read_machine
 from embershard.planner.default_machine import default_machine
 from embershard.planner.published_gpus import gpu_machine
 from tests.cases import cases
-from tests.planner.test_planner import model_of, sharders
+from tests.planner.training_cases import model_of, sharders
 
 
 @cases(

@@ -1,0 +1,50 @@
+"""Topologies and constraints that are refused."""
+
+import pytest
+import torch
+
+from embershard.errors import InputError
+from embershard.planner import Device, ParameterConstraints, Topology
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"world_size": 0}, "world_size: expected at least 1, got 0"),
+        ({"world_size": 2, "ddr_cap": 0}, "rank 0: memory: expected bytes, got 0"),
+        ({"world_size": 2, "ddr_cap": torch.nan}, "rank 0: memory: expected bytes, got nan"),
+        ({"world_size": 2, "compute_device": "tpu"}, "expected cpu or cuda, got 'tpu'"),
+        ({"world_size": 2, "hbm_cap": 1 << 30}, "cpu: expected ddr_cap, got hbm_cap"),
+        (
+            {"world_size": 2, "compute_device": "cuda", "ddr_cap": 1 << 30},
+            "cuda: expected hbm_cap, got ddr_cap",
+        ),
+        ({"world_size": 4, "local_world_size": 3}, "local_world_size: expected a divisor of 4"),
+        (
+            {"world_size": 1, "devices": [Device(memory_bytes=1, speed=-1)]},
+            "rank 0: speed: expected a positive number, got -1",
+        ),
+        ({"world_size": 2, "devices": [Device(memory_bytes=1)]}, "expected 2 devices, got 1"),
+    ],
+)
+def test_a_bad_topology_is_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        Topology(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sharding_types": []}, "sharding_types: expected some of"),
+        ({"sharding_types": ["diagonal"]}, "sharding_types: expected some of"),
+        ({"compute_kernels": ["dense"]}, "compute_kernels: expected 'fused' among them"),
+        ({"min_partition": 0}, "min_partition: expected at least 1, got 0"),
+        ({"cached_share": 1.5}, "cached_share: expected 0 .. 1, got 1.5"),
+        ({"pooling_factors": [-1.0]}, "pooling_factors: expected at least 0, got -1.0"),
+        ({"access_counts": torch.tensor([1, -1])}, "access_counts: expected numbers from 0"),
+        ({"access_counts": torch.tensor([1, torch.nan])}, "access_counts: expected numbers from 0"),
+    ],
+)
+def test_bad_constraints_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        ParameterConstraints(**settings)

@@ -1,0 +1,65 @@
+"""The report of a training plan."""
+
+import pytest
+
+from embershard.errors import InputError
+from embershard.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
+from embershard.planner.machine import RowCost
+from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
+
+
+def test_costs_of_another_processor_are_warned_about_by_name():
+    planner = planner_of(1)
+    planner.plan(model_of((10, 8)), sharders())
+    (warning,) = planner.report.warnings
+    assert warning.startswith("machine: costs of 'test', this processor is ")
+    assert f"warning: {warning}" in planner.report.to_text()
+    assert Topology(1).warnings == ()
+
+
+def test_the_step_counts_the_own_batch_and_the_dense_part_of_a_rank():
+    batch = RowCost(start=1e-3, id=1e-6, id_byte=0, bag=2e-6, bag_byte=1e-9)
+    planner = EmbeddingShardingPlanner(
+        Topology(2, machine=machine_of().model_copy(update={"batch": batch})),
+        64,
+        constraints={"t0": ParameterConstraints(pooling_factors=[3.0])},
+        dense_seconds=5e-3,
+    )
+    planner.plan(model_of((1000, 64)), sharders())
+    # 64 bags of 3 ids, and their vectors of 256 bytes.
+    own = 1e-3 + 192 * 1e-6 + 64 * 2e-6 + 64 * 256 * 1e-9
+    report = planner.report
+    assert report.common_seconds == pytest.approx(5e-3 + own)
+    assert report.step_seconds == pytest.approx(report.busiest_seconds + 5e-3 + own)
+    assert f"besides, every rank: {1e3 * (5e-3 + own):.3f} ms" in report.to_text()
+
+
+def test_the_report_says_what_a_constraint_costs():
+    constraints = {"t0": ParameterConstraints(sharding_types=["table_wise"])}
+    planner = planner_of(2, constraints=constraints)
+    planner.plan(model_of((1000, 64)), sharders())
+    (cost,) = planner.report.constraint_costs
+    assert cost.constraint == "t0: table_wise"
+    free = planner_of(2)
+    free.plan(model_of((1000, 64)), sharders())
+    assert cost.busiest_seconds == pytest.approx(free.report.busiest_seconds)
+    assert not free.report.constraint_costs
+    assert planner.report.busiest_seconds > 1.5 * cost.busiest_seconds
+
+
+def test_the_report_lists_ranks_and_the_heaviest_tables_first():
+    whole = ParameterConstraints(sharding_types=["table_wise"], cached_share=0.0)
+    planner = planner_of(2, constraints={"t0": whole, "t1": whole})
+    with pytest.raises(InputError, match="report: expected a plan before it"):
+        _ = planner.report
+    planner.plan(model_of((1000, 8), (1000, 256)), sharders())
+    # Lookups and updates of 128 ids: 1 us and 1 ns a byte each, and 10 ns a bag.
+    light, heavy = (2 * (128 * (1e-6 + size * 1e-9) + 128e-8) for size in (32, 1024))
+    report = planner.report
+    assert sorted(each.seconds for each in report.ranks) == pytest.approx([light, heavy])
+    assert report.gap == pytest.approx(0, abs=1e-6)
+    text = report.to_text()
+    assert text.startswith("warning: machine: costs of 'test'")
+    assert "0.521 ms a step, bound 0.521 ms, gap 0.0%" in text.splitlines()[1]
+    assert "\ncosts of test; `embershard calibrate` measures this machine\n" in text
+    assert text.index("| sparse.t1 |") < text.index("| sparse.t0 |")
