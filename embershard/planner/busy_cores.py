@@ -57,7 +57,8 @@ def _kill(processes: Sequence[subprocess.Popen[str]]) -> None:
 def _main(parent: int) -> None:
     import torch
 
-    from embershard.planner.calibration import OPTIMIZERS, TABLE_BYTES, measure_kernel
+    from embershard.planner.calibration import OPTIMIZERS, measure_kernel
+    from embershard.planner.measured_lookups import TABLE_BYTES
 
     torch.set_num_threads(1)
     print(READY, flush=True)

@@ -18,19 +18,12 @@ from embershard.planner.fit import Measured, fit, fit_places
 from embershard.planner.link import OPTIMIZER as STEP_OPTIMIZER
 from embershard.planner.link import Exchanged, measure_link
 from embershard.planner.machine import Kernel, Machine, RowCost, processor_name
-from embershard.planner.measured_lookups import LookupSeconds, measure_lookups
-
-__all__ = ["calibrate"]
+from embershard.planner.measured_lookups import DIMS, TABLE_BYTES, LookupSeconds, measure_lookups
 
 OPTIMIZERS = ("rowwise_adagrad", "adagrad", "sgd")
-TABLE_BYTES = {"cached": 1 << 23, "memory": 1 << 28}
-"""Of a table whose rows lie in the cache, as those of other tables do, and of one whose rows do
-not."""
-
 BETWEEN_BYTES = 1 << 26
 """Of a table whose rows lie in the cache in part."""
 
-DIMS = (16, 64, 128, 256)
 BAG_LENGTHS = (1, 8, 32)
 IDS = 1 << 14
 HOT_SHARE = 16

@@ -32,16 +32,6 @@ from embershard.sharding.shard_memory import (
     weight_bytes,
 )
 
-__all__ = [
-    "Option",
-    "Table",
-    "Workload",
-    "cached_shares",
-    "kernel_seconds",
-    "options_of",
-    "price",
-]
-
 LENGTH_BYTES = 4
 MIN_PARTITION = 32
 

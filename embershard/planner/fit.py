@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from embershard.planner.machine import RowCost
 
-__all__ = ["Measured", "fit", "fit_places"]
-
 Floats = NDArray[np.float64]
 ROW_NAMES = ("row", "row_byte")
 NAMES = ("start", "id", "id_byte", "bag", "bag_byte")

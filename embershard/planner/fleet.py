@@ -11,8 +11,6 @@ from embershard.package import Plan, parse_devices
 from embershard.package.manifest import TableSpec
 from embershard.package.placement import device_bytes
 
-__all__ = ["Fleet", "check_memory", "parse_fleet"]
-
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 

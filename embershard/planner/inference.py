@@ -34,8 +34,6 @@ from embershard.planner.machine import Machine
 from embershard.planner.placement_constraints import check_constraints
 from embershard.planner.search import InfeasibleError, Placement, lower_bound, search
 
-__all__ = ["Layout", "ServingPlanError", "plan_package", "solve"]
-
 NO_CAP = 1e18
 GAIN = 0.995
 """More replicas must shorten a batch to this."""

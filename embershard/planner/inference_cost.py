@@ -17,12 +17,10 @@ from embershard.package.manifest import TableSpec
 from embershard.package.rectangles import Shard
 from embershard.planner.lookup_load import Batches, LookupLoad, cached_parts
 from embershard.planner.machine import LookupCost, Machine, RowCost
-
-__all__ = ["ALONE_BYTES", "ServedTable", "device_seconds", "served_tables", "shard_bytes"]
+from embershard.sharding.shard_memory import FLOAT_BYTES
 
 Floats = NDArray[np.float64]
 
-FLOAT_BYTES = 4
 CHUNKS = 8
 """Of a batch's bags, that replicas take turns in: 256 examples of 32 bags a chunk."""
 

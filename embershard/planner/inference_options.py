@@ -13,8 +13,6 @@ from embershard.planner.cost import Option
 from embershard.planner.inference_cost import CHUNKS, ServedTable, shard_bytes, shard_cost
 from embershard.planner.lookup_load import Batches
 
-__all__ = ["inference_options", "partial_replicas", "replica_option", "shards_of"]
-
 REPLICATE = "replicate"
 SECONDS_OF_BYTE = 1e-21
 """Of stored rows: between equal loads the one with fewer bytes wins."""

@@ -22,8 +22,6 @@ from embershard.planner.machine import Machine
 from embershard.planner.report import ConstraintCost, PlanReport, SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
 
-__all__ = ["BATCH_SIZES", "ExplainedPlan", "explained_plan", "size_load"]
-
 BATCH_SIZES = (1, 16, 64, 256, 1024)
 CONSTRAINTS_MAX = 20
 """Of which the report says what they cost."""

@@ -34,8 +34,6 @@ from embershard.sharding import (
     table_wise,
 )
 
-__all__ = ["OPTIMIZER", "Exchanged", "measure_link"]
-
 MESSAGE_BYTES = (1 << 12, 1 << 18, 1 << 22)
 REPEATS = 20
 TIMEOUT_SECONDS = 60

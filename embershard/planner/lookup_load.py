@@ -20,8 +20,6 @@ from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.samples import SampleLists
 
-__all__ = ["Batches", "LookupLoad", "RowClass", "cached_parts", "load_of", "row_classes"]
-
 BATCHES = 32
 """Drawn from the requests, to plan for."""
 

@@ -10,24 +10,17 @@ import platform
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from embershard.errors import InputError, PackageError
+from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
-
-__all__ = ["Kernel", "Link", "LookupCost", "Machine", "RowCost", "processor_name", "read_machine"]
 
 FORMAT_VERSION = 0
 FACTOR_MAX = 1e6
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Part(BaseModel):
-    """Base of what a file holds: strict, and nothing changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class RowCost(Part):
@@ -113,7 +106,7 @@ class Machine(Part):
     kernels: dict[str, Kernel]
     """By the optimizer's name."""
 
-    lookups: dict[str, LookupCost] = {}
+    lookups: dict[str, LookupCost] = Field(default_factory=dict)
     """Of a server, by how rows are stored: int8, int4, fp16, fp32. Empty: not measured."""
 
     exchange: RowCost = RowCost(start=0, id=0, id_byte=0, bag=0, bag_byte=0)
@@ -140,7 +133,7 @@ class Machine(Part):
     measured: bool = True
     """False: of figures that others published."""
 
-    sources: dict[str, str] = {}
+    sources: dict[str, str] = Field(default_factory=dict)
     """Of figures that were not measured by ``calibrate`` on this processor: where each is from."""
 
     def mismatch(self) -> str | None:

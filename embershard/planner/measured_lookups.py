@@ -12,12 +12,10 @@ from embershard.package.row_format import RowFormat, WeightType
 from embershard.planner.fit import Measured, fit
 from embershard.planner.machine import LookupCost, RowCost
 
-__all__ = ["WEIGHTS", "LookupSeconds", "measure_lookups"]
-
 WEIGHTS: Final[tuple[WeightType, ...]] = ("int8", "int4", "fp16", "fp32")
 TABLE_BYTES = {"cached": 1 << 23, "memory": 1 << 28}
-"""Of a table whose rows lie in the last cache, as those of a model of many tables do, and of one
-whose rows do not."""
+"""Of a table whose rows lie in the cache, as those of other tables do, and of one whose rows do
+not."""
 
 DIMS = (16, 64, 128, 256)
 SIZES = ((1, 4096), (1, 512), (8, 512), (8, 128), (40, 256))
@@ -78,10 +76,4 @@ def _measure(
             for _ in range(2):
                 ids = random.integers(len(rows), size=(REPEATS, bags * length))
                 runs.append(min(lookup_seconds(rows, ids, offsets, weights=weights, dim=dim)))
-            yield Measured(
-                ids=bags * length,
-                bags=bags,
-                row_bytes=row_bytes,
-                forward=(runs[0], runs[1]),
-                backward=(runs[0], runs[1]),
-            )
+            yield Measured(bags * length, bags, row_bytes, forward=(runs[0], runs[1]))

@@ -12,10 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from embershard.errors import InputError, PackageError
+from embershard.package.manifest_inputs import Part
 from embershard.package.validation import parse_model
-from embershard.planner.machine import Kernel, Machine, Part, Positive, Seconds
-
-__all__ = ["MeasuredRun", "RankSeconds", "compare", "recalibrate"]
+from embershard.planner.machine import Kernel, Machine, Positive, Seconds
 
 FORMAT_VERSION = 0
 FILE = "sharding.json"
@@ -47,8 +46,7 @@ class MeasuredRun(Part):
 
     estimated: tuple[RankSeconds, ...]
     measured: tuple[RankSeconds, ...]
-    step: StepSeconds | None = None
-    """None: of an earlier version."""
+    step: StepSeconds
 
     @property
     def lookup_factor(self) -> float:
@@ -74,13 +72,12 @@ class MeasuredRun(Part):
             f"{found.update * 1e3:.3f} | {said.update * 1e3:.3f} |"
             for rank, (said, found) in enumerate(zip(self.estimated, self.measured, strict=True))
         ]
-        if self.step is not None:
-            lines += [
-                "",
-                f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
-                f"estimate {self.step.estimated * 1e3:.3f}: measured / estimated "
-                f"{self.step.measured / self.step.estimated:.2f}",
-            ]
+        lines += [
+            "",
+            f"the whole step of the busiest rank: {self.step.measured * 1e3:.3f} CPU ms, "
+            f"estimate {self.step.estimated * 1e3:.3f}: measured / estimated "
+            f"{self.step.measured / self.step.estimated:.2f}",
+        ]
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path) -> None:

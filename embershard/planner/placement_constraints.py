@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from embershard.errors import InputError
 from embershard.formatting import names_text
 
-__all__ = ["CUTS", "check_constraints", "parse_constraints"]
-
 CUTS = ("table", "column", "row", "replicate")
 """Whole on one device; by columns; by rows; whole on every device."""
 

@@ -42,8 +42,6 @@ from embershard.sharding.environment import from_rank_0
 from embershard.sharding.plan import tables_of
 from embershard.sharding.sharders import Sharder, shardable
 
-__all__ = ["EmbeddingShardingPlanner", "PlannerError"]
-
 BATCH_SIZE = 512
 STORAGE_RESERVATION = 0.15
 CONSTRAINTS_MAX = 20

@@ -14,14 +14,12 @@ from embershard.errors import InputError
 from embershard.package.row_format import RowFormat, WeightType
 from embershard.planner.machine import Kernel, Link, LookupCost, Machine, RowCost
 from embershard.planner.measured_lookups import WEIGHTS
-
-__all__ = ["GPUS", "gpu_for", "gpu_machine"]
+from embershard.sharding.shard_memory import FLOAT_BYTES, ID_BYTES
 
 FORWARD_SHARE, BACKWARD_SHARE = 0.647, 0.265
 CACHED_RATIO = 2.0
 CACHE_BYTES = 50 << 20
 HOST_BYTES_PER_SECOND, NETWORK_BYTES_PER_SECOND = 370e9, 48e9
-INDEX_BYTES, FLOAT_BYTES = 8, 4
 DIM = 128
 """Of the rows whose bytes say how much longer a sum is than a stored row."""
 
@@ -107,9 +105,7 @@ STATE_BYTES: Final = {"rowwise_adagrad": (4, 0.0), "adagrad": (0, 1.0), "sgd": (
 
 def _lookup(row: float, written: float, sum_ratio: float) -> RowCost:
     """Seconds of a byte of a row and of one that is written; bytes of a sum over those of a row."""
-    return RowCost(
-        start=0, id=INDEX_BYTES * written, id_byte=row, bag=0, bag_byte=sum_ratio * written
-    )
+    return RowCost(start=0, id=ID_BYTES * written, id_byte=row, bag=0, bag_byte=sum_ratio * written)
 
 
 def _sum_ratio(weights: WeightType) -> float:
@@ -123,7 +119,7 @@ def _update(peak: float, state_of_row: int, state_of_byte: float) -> RowCost:
     second = 1 / (BACKWARD_SHARE * peak)
     return RowCost(
         start=0,
-        id=INDEX_BYTES * second,
+        id=ID_BYTES * second,
         id_byte=second,
         bag=0,
         bag_byte=0,

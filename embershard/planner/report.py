@@ -10,14 +10,6 @@ from embershard.formatting import megabytes_text, names_text
 from embershard.planner.rank_load import RankLoad
 from embershard.planner.report_html import report_html
 
-__all__ = [
-    "Alternative",
-    "ConstraintCost",
-    "PlanReport",
-    "SizeLoad",
-    "TableChoice",
-]
-
 SHORT_SECONDS = 1e-5
 """Below it milliseconds are shown with more digits."""
 

@@ -20,8 +20,6 @@ from embershard.planner.report import (
 )
 from embershard.planner.search import Placement, lower_bound
 
-__all__ = ["ReportInput", "build_report"]
-
 Floats = NDArray[np.float64]
 UNCAPPED_BYTES = 1e18
 NEAR = 1.001

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from embershard.planner.cost import Option
 
-__all__ = ["InfeasibleError", "Placement", "lower_bound", "search"]
-
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 BISECTIONS = 40

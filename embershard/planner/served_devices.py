@@ -15,8 +15,6 @@ from embershard.planner.inference_cost import device_seconds, served_tables
 from embershard.planner.lookup_load import LookupLoad
 from embershard.planner.machine import LookupCost, Machine
 
-__all__ = ["Comparison", "DeviceComparison", "ServedBatches", "compare_devices", "read_batches"]
-
 COUNT_MAX = 1e15
 
 

@@ -15,8 +15,6 @@ from embershard.planner.machine import Machine
 from embershard.planner.published_gpus import GPUS
 from embershard.sharding import EmbeddingComputeKernel, ShardingType
 
-__all__ = ["Device", "ParameterConstraints", "Topology"]
-
 GIB = 1 << 30
 COMPUTE_DEVICES = ("cpu", "cuda")
 

@@ -15,7 +15,7 @@ from tests.planner.training_cases import machine_of
 def test_costs_are_found_again_in_exact_measurements():
     cost = RowCost(start=1e-4, id=1e-8, id_byte=2e-11, bag=3e-9, bag_byte=0)
     measured = [
-        Measured(ids=ids, bags=ids // length, row_bytes=row_bytes, forward=(0, 0), backward=(0, 0))
+        Measured(ids=ids, bags=ids // length, row_bytes=row_bytes)
         for ids in (4096, 16384)
         for length in (1, 8, 32)
         for row_bytes in (64, 256, 1024)
