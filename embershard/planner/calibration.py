@@ -158,11 +158,8 @@ def _exchange(steps: list[Exchanged], kernel: Kernel) -> tuple[RowCost, float]:
     measured, seconds = list[Measured](), list[float]()
     for each in steps:
         passes = (kernel.forward_cached, kernel.backward_cached)
-        own = sum(
-            one.start
-            + one.seconds(ids=each.ids, bags=each.bags, row_bytes=each.row_bytes, rows=each.rows)
-            for one in passes
-        )
+        size = {"ids": each.ids, "bags": each.bags, "row_bytes": each.row_bytes, "rows": each.rows}
+        own = sum(one.start + float(one.seconds(**size)) for one in passes)
         measured.append(Measured(each.ids, each.bags, each.row_bytes))
         seconds.append(max(each.seconds - own, each.seconds * LEAST_SHARE))
     return fit(measured, np.array(seconds))

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from embershard.modules import DataType
 from embershard.package.rectangles import cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.machine import Kernel, Link, RowCost
+from embershard.planner.cache import characteristic_time
+from embershard.planner.machine import Amount, Kernel, Link, RowCost
 from embershard.sharding import ShardingType
 from embershard.sharding.shard_memory import (
     FLOAT_BYTES,
@@ -146,10 +147,6 @@ class Option:
 def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.float64]:
     """The share of lookups of each table whose row lies in the cache.
 
-    Che's approximation of a least-recently-used cache: a row that is looked up with rate r is
-    there with probability ``1 - exp(-r * t)``, with the t at which the rows that are there fill it.
-    Source: H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, JSAC 2002.
-
     Args:
         tables: that share the cache.
         cache_bytes: of all ranks together.
@@ -159,14 +156,10 @@ def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.flo
     rows = np.concatenate([each for _, each in groups])
     owners = np.repeat(np.arange(len(tables)), [len(each) for each, _ in groups])
     sizes = rows * np.array([weight_bytes(1, each.dim, each.data_type) for each in tables])[owners]
-    if sizes[rates > 0].sum() <= cache_bytes:
+    time = characteristic_time(rates, sizes, cache_bytes)
+    if np.isinf(time):
         return np.ones(len(tables))
-    low, high = -60.0, 60.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        filled = sizes @ -np.expm1(-rates * np.exp(middle))
-        low, high = (middle, high) if filled < cache_bytes else (low, middle)
-    cached = -np.expm1(-rates * np.exp(low))
+    cached = -np.expm1(-rates * time)
     weights = np.where(rates > 0, rates, 1e-30) * rows  # A table without lookups has a share, too.
     sums = np.bincount(owners, weights)
     shares: NDArray[np.float64] = np.bincount(owners, weights * cached) / sums
@@ -249,7 +242,7 @@ def price(
     row_bytes = widths * FLOAT_BYTES
     seconds = kernel_seconds(table, spans).sum(0)
     returned = ids if table.is_sequence else np.full(len(spans), table.bags)
-    seconds += _pass(work.exchange, ids, returned, row_bytes)
+    seconds += work.exchange.seconds(ids=ids, bags=returned, row_bytes=row_bytes)
     vectors = returned * widths * FLOAT_BYTES
     sent = ids * ID_BYTES + table.bags * LENGTH_BYTES + 2 * vectors
     seconds += sent * work.seconds_of_byte
@@ -270,10 +263,12 @@ def batch_seconds(tables: Sequence[Table], cost: RowCost, world_size: int) -> fl
     """
     return sum(
         (
-            cost.seconds(
-                ids=each.ids / world_size,
-                bags=(each.ids if each.is_sequence else each.bags) / world_size,
-                row_bytes=each.dim * FLOAT_BYTES,
+            float(
+                cost.seconds(
+                    ids=each.ids / world_size,
+                    bags=(each.ids if each.is_sequence else each.bags) / world_size,
+                    row_bytes=each.dim * FLOAT_BYTES,
+                )
             )
             for each in tables
         ),
@@ -287,26 +282,14 @@ def kernel_seconds(table: Table, spans: Sequence[tuple[Span, Span]]) -> NDArray[
     ids = table.ids_below(edges[:, 1]) - table.ids_below(edges[:, 0])
     rows = table.distinct_below(edges[:, 1]) - table.distinct_below(edges[:, 0])
     row_bytes = np.array([column[1] - column[0] for _, column in spans], float) * FLOAT_BYTES
+    size: dict[str, Amount] = {"ids": ids, "bags": table.bags, "row_bytes": row_bytes, "rows": rows}
     kernel, cached = table.kernel, table.cached_share
     return np.array(
         [
-            cached * _pass(near, ids, table.bags, row_bytes, rows)
-            + (1 - cached) * _pass(far, ids, table.bags, row_bytes, rows)
+            cached * near.seconds(**size) + (1 - cached) * far.seconds(**size)
             for near, far in (
                 (kernel.forward_cached, kernel.forward_memory),
                 (kernel.backward_cached, kernel.backward_memory),
             )
         ]
     )
-
-
-def _pass(
-    cost: RowCost,
-    ids: NDArray[np.float64],
-    bags: float | NDArray[np.float64],
-    row_bytes: NDArray[np.float64],
-    rows: float | NDArray[np.float64] = 0.0,
-) -> NDArray[np.float64]:
-    pooled = bags * (cost.bag + row_bytes * cost.bag_byte)
-    written = rows * (cost.row + row_bytes * cost.row_byte)
-    return ids * (cost.id + row_bytes * cost.id_byte) + pooled + written

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from embershard.package.manifest import TableSpec
 from embershard.package.rectangles import Shard
 from embershard.planner.lookup_load import Batches, LookupLoad, cached_parts
-from embershard.planner.machine import LookupCost, Machine, RowCost
+from embershard.planner.machine import LookupCost, Machine
 from embershard.sharding.shard_memory import FLOAT_BYTES
 
 Floats = NDArray[np.float64]
@@ -96,17 +96,14 @@ def shard_cost(shard: Shard, table: ServedTable, batches: Batches) -> tuple[Floa
     bags = batches.bags[:, table.at]
     row_bytes = spec.row_bytes * columns / spec.dim
     share = table.cached(len(shard.devices) > 1)
-    seconds = share * _pass(table.cost.cached, ids, bags, row_bytes)
-    seconds += (1 - share) * _pass(table.cost.memory, ids, bags, row_bytes)
+    near, far = (
+        each.seconds(ids=ids, bags=bags, row_bytes=row_bytes) + np.where(bags > 0, each.start, 0.0)
+        for each in (table.cost.cached, table.cost.memory)
+    )
+    seconds = share * near + (1 - share) * far
     if rows < spec.rows and shard.rows[0] > 0:  # Its sums are added to those of the first rows.
         seconds += bags * columns * FLOAT_BYTES * table.cost.cached.bag_byte
     return seconds, ids * row_bytes + bags * columns * FLOAT_BYTES
-
-
-def _pass(cost: RowCost, ids: Floats, bags: Floats, row_bytes: float) -> Floats:
-    per_id = cost.id + row_bytes * cost.id_byte
-    per_bag = cost.bag + row_bytes * cost.bag_byte
-    return ids * per_id + bags * per_bag + np.where(bags > 0, cost.start, 0.0)
 
 
 def device_seconds(

@@ -19,6 +19,7 @@ from embershard.package import SampleRequest
 from embershard.package.manifest import TableSpec
 from embershard.package.manifest_inputs import SparseInputSpec
 from embershard.package.samples import SampleLists
+from embershard.planner.cache import characteristic_time
 
 BATCHES = 32
 """Drawn from the requests, to plan for."""
@@ -166,8 +167,6 @@ def cached_parts(
 ) -> NDArray[np.float64]:
     """The share of each table's lookups whose row lies in the cache, ``[tables]``.
 
-    Che's approximation, as ``cost.cached_shares``, over rows of different rates.
-
     Args:
         ids: of each table with lookups, by its place: how many in a unit of time.
         classes: of each table.
@@ -185,14 +184,7 @@ def cached_parts(
     )
     shares = np.zeros(len(classes))
     wanted = rate > 0
-    time = np.inf
-    if (rows * size)[wanted].sum() > cache_bytes:
-        low, high = -60.0, 60.0
-        for _ in range(100):
-            middle = (low + high) / 2
-            filled = (rows * size) @ -np.expm1(-rate * np.exp(middle))
-            low, high = (middle, high) if filled < cache_bytes else (low, middle)
-        time = float(np.exp(low))
+    time = characteristic_time(rate, rows * size, cache_bytes)
     held = np.where(wanted, -np.expm1(-np.where(wanted, rate, 1.0) * time), 0.0)
     np.add.at(shares, table.astype(int), share * held)
     return np.minimum(shares, 1.0)

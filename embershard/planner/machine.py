@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from embershard.errors import InputError, PackageError
@@ -21,6 +23,7 @@ FACTOR_MAX = 1e6
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Amount: TypeAlias = float | NDArray[np.float64]
 
 
 class RowCost(Part):
@@ -37,8 +40,10 @@ class RowCost(Part):
 
     row_byte: Seconds = 0.0
 
-    def seconds(self, *, ids: float, bags: float, row_bytes: float, rows: float = 0.0) -> float:
-        """Of a pass, without the start.
+    def seconds(
+        self, *, ids: Amount, bags: Amount, row_bytes: Amount, rows: Amount = 0.0
+    ) -> NDArray[np.float64]:
+        """Of passes, without the start.
 
         Args:
             ids: looked up.
@@ -48,7 +53,7 @@ class RowCost(Part):
         """
         per_id = self.id + row_bytes * self.id_byte
         pooled = bags * (self.bag + row_bytes * self.bag_byte)
-        return ids * per_id + pooled + rows * (self.row + row_bytes * self.row_byte)
+        return np.asarray(ids * per_id + pooled + rows * (self.row + row_bytes * self.row_byte))
 
     def scaled(self, factor: float) -> RowCost:
         """Every cost times ``factor``.
