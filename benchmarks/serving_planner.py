@@ -14,10 +14,10 @@ from benchmarks.planner_tables import DrawnTable, head_of, parser_of, reuse_tabl
 from embershard.package.manifest import TableSpec
 from embershard.package.row_format import RowFormat
 from embershard.planner import Fleet
+from embershard.planner.bound import lower_bound
 from embershard.planner.inference import Problem, problem_of, solve
 from embershard.planner.inference_cost import shard_bytes
 from embershard.planner.lookup_load import LookupLoad, RowClass
-from embershard.planner.search import lower_bound
 
 EXAMPLES, REQUESTS = 256, 64
 WEIGHTS: Final = "int8"

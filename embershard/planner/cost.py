@@ -13,18 +13,15 @@ a cut by columns repeats them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embershard.modules import DataType
-from embershard.package.rectangles import cut_evenly
-from embershard.package.row_format import DIM_MULTIPLE
 from embershard.planner.cache import characteristic_time
 from embershard.planner.machine import Amount, Kernel, Link, RowCost
-from embershard.sharding import ShardingType
 from embershard.sharding.shard_memory import (
     FLOAT_BYTES,
     ID_BYTES,
@@ -112,38 +109,6 @@ class Workload:
         return (1 - self.local_world_size / self.world_size) / self.network.bytes_per_second
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Option:
-    """A way of cutting a table."""
-
-    sharding_type: str
-    spans: tuple[tuple[Span, Span], ...]
-    """Rows and columns of each shard."""
-
-    seconds: NDArray[np.float64]
-    """A step, of each shard."""
-
-    memory: NDArray[np.float64]
-    """Bytes of weights, state, and a step's ids and vectors, of each shard."""
-
-    host_columns: int = 0
-    """Of a type that is bound to hosts: shards in a row that lie on one host. 0: not bound."""
-
-    largest: float = field(init=False)
-    """Seconds of the heaviest shard."""
-
-    total: float = field(init=False)
-    """Seconds of all shards."""
-
-    largest_bytes: float = field(init=False)
-    total_bytes: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        for name, values in (("", self.seconds), ("_bytes", self.memory)):
-            object.__setattr__(self, f"largest{name}", float(values.max()))
-            object.__setattr__(self, f"total{name}", float(values.sum()))
-
-
 def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.float64]:
     """The share of lookups of each table whose row lies in the cache.
 
@@ -164,65 +129,6 @@ def cached_shares(tables: Sequence[Table], cache_bytes: float) -> NDArray[np.flo
     sums = np.bincount(owners, weights)
     shares: NDArray[np.float64] = np.bincount(owners, weights * cached) / sums
     return shares
-
-
-def options_of(table: Table, work: Workload) -> list[Option]:
-    """The ways of cutting a table that its constraints allow, each once.
-
-    Raises:
-        ValueError: none; the message says why.
-    """
-    kinds = table.sharding_types
-    world, local = work.world_size, work.local_world_size
-    least = table.min_partition or MIN_PARTITION
-    widest = max(1, table.dim // DIM_MULTIPLE // -(-least // DIM_MULTIPLE))
-    found = dict[tuple[int, int, int], tuple[str, int, int, int]]()
-
-    def add(kind: ShardingType, rows: int, columns: int, bound: int = 0) -> None:
-        if rows <= table.rows and columns <= widest:
-            found.setdefault((rows, columns, bound), (kind.value, rows, columns, bound))
-
-    def allows(kind: ShardingType, *, otherwise: bool = False) -> bool:
-        return otherwise if kinds is None else kind.value in kinds
-
-    if allows(ShardingType.TABLE_WISE, otherwise=True):
-        add(ShardingType.TABLE_WISE, 1, 1)
-    if allows(ShardingType.COLUMN_WISE, otherwise=True):
-        for count in _powers(min(widest, 2 * world)):
-            add(ShardingType.COLUMN_WISE, 1, count)
-    if kinds is None:
-        for count in [*_powers(world), world]:
-            add(ShardingType.ROW_WISE, count, 1)
-    elif allows(ShardingType.ROW_WISE):
-        add(ShardingType.ROW_WISE, min(world, table.rows), 1)
-    if allows(ShardingType.TABLE_ROW_WISE):
-        add(ShardingType.TABLE_ROW_WISE, min(local, table.rows), 1, min(local, table.rows))
-    if allows(ShardingType.TABLE_COLUMN_WISE):
-        count = min(local, widest)
-        add(ShardingType.TABLE_COLUMN_WISE, 1, count, count)
-    if allows(ShardingType.GRID_SHARD):
-        count = min(local, table.rows)
-        add(ShardingType.GRID_SHARD, count, min(world // local, widest), count)
-    if not found:
-        raise ValueError(
-            f"table {table.name!r}: no cut into shards of at least {least} columns is one of "
-            f"{list(kinds or ())}"
-        )
-    return [_option(table, work, *cut) for cut in found.values()]
-
-
-def _powers(most: int) -> list[int]:
-    """2, 4, 8 .. up to ``most``."""
-    return [1 << power for power in range(1, max(most, 1).bit_length())]
-
-
-def _option(
-    table: Table, work: Workload, kind: str, row_cuts: int, column_cuts: int, bound: int
-) -> Option:
-    rows = cut_evenly(table.rows, row_cuts, 1)
-    columns = cut_evenly(table.dim, column_cuts, DIM_MULTIPLE)
-    spans = tuple((row, column) for column in columns for row in rows)
-    return Option(kind, spans, *price(table, work, spans), bound)
 
 
 def price(

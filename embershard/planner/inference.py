@@ -20,7 +20,7 @@ from embershard.package import Plan
 from embershard.package.manifest import FORMAT_VERSION, TableSpec
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
-from embershard.planner.cost import Option
+from embershard.planner.bound import lower_bound
 from embershard.planner.fleet import Fleet
 from embershard.planner.inference_cost import ServedTable, device_seconds, served_tables
 from embershard.planner.inference_options import (
@@ -31,10 +31,10 @@ from embershard.planner.inference_options import (
 )
 from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine
+from embershard.planner.options import Option
 from embershard.planner.placement_constraints import check_constraints
-from embershard.planner.search import InfeasibleError, Placement, lower_bound, search
+from embershard.planner.search import InfeasibleError, Placement, search
 
-NO_CAP = 1e18
 GAIN = 0.995
 """More replicas must shorten a batch to this."""
 
@@ -66,7 +66,7 @@ class Problem:
     @property
     def cap(self) -> float:
         """Bytes of tables on one device."""
-        return NO_CAP if self.fleet.memory_bytes is None else float(self.fleet.memory_bytes)
+        return np.inf if self.fleet.memory_bytes is None else float(self.fleet.memory_bytes)
 
 
 class Layout(NamedTuple):
@@ -248,10 +248,8 @@ def _searched(
     held = float(sum(replicas[at].memory[0] for at in replicated))
     rest = [at for at in range(len(cuts)) if at not in replicated]
     options = _all_options(problem, cuts, replicas)
-    placed = Placement(
-        [len(each) - 1 for each in options], [], np.zeros(devices), np.zeros(devices), 0.0
-    )
-    placed.ranks = [list(range(devices)) for _ in options]
+    everywhere = [list(range(devices)) for _ in options]
+    placed = Placement([len(each) - 1 for each in options], everywhere)
     if held > problem.cap:
         raise InfeasibleError(max(replicated), held - problem.cap)
     if rest:

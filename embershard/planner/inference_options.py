@@ -9,9 +9,9 @@ import numpy as np
 from embershard.errors import InputError
 from embershard.package.rectangles import Shard, cut_evenly
 from embershard.package.row_format import DIM_MULTIPLE
-from embershard.planner.cost import Option
 from embershard.planner.inference_cost import CHUNKS, ServedTable, shard_bytes, shard_cost
 from embershard.planner.lookup_load import Batches
+from embershard.planner.options import Option
 
 REPLICATE = "replicate"
 SECONDS_OF_BYTE = 1e-21

@@ -13,12 +13,12 @@ from embershard.package import Plan
 from embershard.package.manifest import TableSpec
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
-from embershard.planner.cost import Option
 from embershard.planner.fleet import Fleet
 from embershard.planner.inference import Layout, Problem, ServingPlanError, problem_of, solve
 from embershard.planner.inference_cost import ALONE_BYTES, ServedTable, device_seconds, shard_cost
 from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine
+from embershard.planner.options import Option
 from embershard.planner.report import ConstraintCost, PlanReport, SizeLoad
 from embershard.planner.report_builder import ReportInput, build_report
 

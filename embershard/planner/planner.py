@@ -19,17 +19,16 @@ from embershard.kernels import FusedOptimizer
 from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
 from embershard.package.rectangles import Shard
 from embershard.planner.cost import (
-    Option,
     Table,
     Workload,
     batch_seconds,
     cached_shares,
     kernel_seconds,
-    options_of,
 )
+from embershard.planner.options import Option, options_of
 from embershard.planner.report import ConstraintCost, PlanReport
 from embershard.planner.report_builder import ReportInput, build_report
-from embershard.planner.search import InfeasibleError, Placement, search
+from embershard.planner.search import Found, InfeasibleError, Placement, search
 from embershard.planner.topology import ParameterConstraints, Topology
 from embershard.sharding import (
     EmbeddingComputeKernel,
@@ -241,7 +240,7 @@ class EmbeddingShardingPlanner:
         except ValueError as error:
             raise PlannerError(f"constraints: {error}") from error
 
-    def _search(self, tables: Sequence[Table], options: Sequence[Sequence[Option]]) -> Placement:
+    def _search(self, tables: Sequence[Table], options: Sequence[Sequence[Option]]) -> Found:
         devices = self._topology.devices
         caps = np.array([each.memory_bytes for each in devices]) * (1 - self._reservation)
         try:

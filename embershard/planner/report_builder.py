@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from embershard.planner.cost import Option
+from embershard.planner.bound import lower_bound
+from embershard.planner.options import Option
+from embershard.planner.placing import Bins, Floats, NoRoomError, place
 from embershard.planner.rank_load import RankLoad, TablePart
 from embershard.planner.report import (
     Alternative,
@@ -18,10 +19,8 @@ from embershard.planner.report import (
     SizeLoad,
     TableChoice,
 )
-from embershard.planner.search import Placement, lower_bound
+from embershard.planner.search import Placement
 
-Floats = NDArray[np.float64]
-UNCAPPED_BYTES = 1e18
 NEAR = 1.001
 """Two bounds so near are the same."""
 
@@ -84,20 +83,19 @@ def build_report(
     )
 
 
-def _loads(given: ReportInput, *, without: int | None = None) -> tuple[Floats, Floats]:
-    """Seconds and bytes of each rank."""
-    load, memory = np.zeros(len(given.ranks)), np.zeros(len(given.ranks))
+def _bins(given: ReportInput, *, without: int | None = None) -> Bins:
+    """The ranks with the shards of all tables but one."""
+    bins = Bins.empty(given.speeds, given.caps, given.local_world_size)
     for table, ranks in enumerate(given.placed.ranks):
-        if table == without:
-            continue
-        option = given.options[table][given.placed.chosen[table]]
-        np.add.at(load, ranks, option.seconds / given.speeds[ranks])
-        np.add.at(memory, ranks, option.memory)
-    return load, memory
+        if table != without:
+            option = given.options[table][given.placed.chosen[table]]
+            np.add.at(bins.load, ranks, option.seconds / given.speeds[ranks])
+            np.add.at(bins.memory, ranks, option.memory)
+    return bins
 
 
 def _ranks(given: ReportInput) -> list[RankLoad]:
-    load, memory = _loads(given)
+    bins = _bins(given)
     parts = [dict[int, tuple[float, float]]() for _ in given.ranks]
     for table, ranks in enumerate(given.placed.ranks):
         option = given.options[table][given.placed.chosen[table]]
@@ -108,8 +106,8 @@ def _ranks(given: ReportInput) -> list[RankLoad]:
     return [
         RankLoad(
             name=name,
-            seconds=float(load[rank]),
-            memory_bytes=float(memory[rank]),
+            seconds=float(bins.load[rank]),
+            memory_bytes=float(bins.memory[rank]),
             memory_bytes_max=given.memory_bytes_max[rank],
             parts=[
                 TablePart(
@@ -142,13 +140,13 @@ def _choice(given: ReportInput, table: int) -> TableChoice:
 
 
 def _alternatives(given: ReportInput, table: int) -> list[Alternative]:
-    load, memory = _loads(given, without=table)
+    bins = _bins(given, without=table)
     found = [
         Alternative(
             sharding_type=each.sharding_type,
             shards=len(each.spans),
             seconds=each.total,
-            busiest_seconds=_busiest_with(given, each, load.copy(), memory.copy()),
+            busiest_seconds=_busiest_with(each, bins.copy()),
         )
         for at, each in enumerate(given.options[table])
         if at != given.placed.chosen[table]
@@ -156,41 +154,13 @@ def _alternatives(given: ReportInput, table: int) -> list[Alternative]:
     return sorted(found, key=lambda each: (each.busiest_seconds, each.seconds))
 
 
-def _busiest_with(given: ReportInput, option: Option, load: Floats, memory: Floats) -> float:
+def _busiest_with(option: Option, bins: Bins) -> float:
     """Seconds of the busiest rank with the table cut so, its shards where they load least."""
-    width = option.host_columns
-    if width:
-        return _busiest_on_hosts(given, option, load, memory)
-    for at in np.argsort(-option.seconds, kind="stable"):
-        fits = memory + option.memory[at] <= given.caps
-        after = np.where(fits, load + option.seconds[at] / given.speeds, np.inf)
-        rank = int(after.argmin())
-        if not np.isfinite(after[rank]):
-            return float("inf")
-        load[rank], memory[rank] = after[rank], memory[rank] + option.memory[at]
-    return float(load.max())
-
-
-def _busiest_on_hosts(given: ReportInput, option: Option, load: Floats, memory: Floats) -> float:
-    width, local = option.host_columns, given.local_world_size
-    free = list(range(0, len(given.ranks), local))
-    for first in range(0, len(option.spans), width):
-        seconds = option.seconds[first : first + width]
-        size = option.memory[first : first + width]
-        best: tuple[float, int] | None = None
-        for host in free:
-            ranks = slice(host, host + len(seconds))
-            if (memory[ranks] + size > given.caps[ranks]).any():
-                continue
-            after = float((load[ranks] + seconds / given.speeds[ranks]).max())
-            best = min(best, (after, host)) if best else (after, host)
-        if best is None:
-            return float("inf")
-        ranks = slice(best[1], best[1] + len(seconds))
-        load[ranks] += seconds / given.speeds[ranks]
-        memory[ranks] += size
-        free.remove(best[1])
-    return float(load.max())
+    try:
+        place(option, bins)
+    except NoRoomError:
+        return float("inf")
+    return float(bins.load.max())
 
 
 def _limit(given: ReportInput, bound: float) -> str:
@@ -198,7 +168,7 @@ def _limit(given: ReportInput, bound: float) -> str:
     if not bound:
         return "nothing is looked up"
     uncapped = lower_bound(
-        given.options, speeds=given.speeds, caps=np.full(len(given.caps), UNCAPPED_BYTES)
+        given.options, speeds=given.speeds, caps=np.full(len(given.caps), np.inf)
     )
     if bound > uncapped * NEAR:
         return (

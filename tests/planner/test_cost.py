@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from embershard.planner.cost import Workload, cached_shares, kernel_seconds, options_of
+from embershard.planner.cost import Workload, cached_shares, kernel_seconds
 from embershard.planner.machine import Kernel
+from embershard.planner.options import options_of
 from tests.planner.training_cases import EXCHANGE, LINK, ZERO, kernel_table
 
 

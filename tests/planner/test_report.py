@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from embershard.errors import InputError
-from embershard.planner.cost import Option
+from embershard.planner.options import Option
 from embershard.planner.report_builder import ReportInput, build_report
 from embershard.planner.search import Placement
 
@@ -21,7 +21,7 @@ def given_of(options, chosen, ranks, caps=(100.0, 100.0)):
     return ReportInput(
         tables=[("", f"t{at}") for at in range(len(options))],
         options=options,
-        placed=Placement(chosen, ranks, np.zeros(2), np.zeros(2), 0.0),
+        placed=Placement(chosen, ranks),
         ranks=["a", "b"],
         speeds=np.ones(2),
         caps=np.array(caps),

@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from embershard.planner.cost import Option
-from embershard.planner.search import InfeasibleError, lower_bound, search
+from embershard.planner.bound import lower_bound
+from embershard.planner.options import Option
+from embershard.planner.search import InfeasibleError, search
 
 
 def option(seconds, memory=None, bound=0):
