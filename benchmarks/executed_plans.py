@@ -29,7 +29,7 @@ from benchmarks.planner_tables import (
     head_of,
     parser_of,
     row_of,
-    shards_of,
+    sharding_plan,
     skewed_model,
 )
 from benchmarks.workers.executed_plans import (
@@ -45,12 +45,7 @@ from embershard.planner import (
     ParameterConstraints,
     Topology,
 )
-from embershard.sharding import (
-    EmbeddingBagCollectionSharder,
-    EmbeddingModuleShardingPlan,
-    ParameterSharding,
-    ShardingPlan,
-)
+from embershard.sharding import EmbeddingBagCollectionSharder
 
 PATH = "collection"
 SAMPLED = 1 << 20
@@ -78,15 +73,7 @@ def their_plan(tables: Sequence[SkewedTable], ranks: int, peers: Path) -> str:
     """TorchRec's, as JSON."""
     drawn = [DrawnTable(each.name, each.rows, each.dim, each.pooling, 0.0) for each in tables]
     rectangles, *_ = torchrec(drawn, ranks, 64 << 30, peers)
-    found = {
-        name: ParameterSharding(
-            sharding_type="column_wise",  # A name: what is executed are the rectangles.
-            compute_kernel="fused",
-            sharding_spec=tuple(shards_of({name: shards})),
-        )
-        for name, shards in rectangles.items()
-    }
-    return ShardingPlan({PATH: EmbeddingModuleShardingPlan(found)}).to_json()
+    return sharding_plan(rectangles, PATH).to_json()
 
 
 class Measured:

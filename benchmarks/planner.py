@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -31,13 +30,14 @@ from benchmarks.planner_tables import (
     parser_of,
     reuse_tables,
     row_of,
+    sharding_plan,
     skewed_tables,
 )
 from embershard.planner import EmbeddingShardingPlanner, Machine, ParameterConstraints, Topology
-from embershard.planner.cost import Table, Workload, price
-from embershard.sharding import EmbeddingBagCollectionSharder
+from embershard.sharding import EmbeddingBagCollectionSharder, ShardingPlan
 
 BATCH_SIZE = 512
+PATH = "sparse"
 OPTIMIZER = "rowwise_adagrad"
 MEMORY_SLACK = 1.5
 """Memory of all ranks, relative to the tables."""
@@ -62,35 +62,39 @@ class Row(NamedTuple):
     cpu_seconds: float
 
 
-def ours(tables: Sequence[DrawnTable], ranks: int, cap: int, machine: Machine) -> Row:
-    """Our planner's."""
-    planner = EmbeddingShardingPlanner(
-        Topology(ranks, ddr_cap=cap, machine=machine),
-        BATCH_SIZE,
-        constraints={
-            each.name: ParameterConstraints(
-                pooling_factors=[each.pooling], cached_share=each.cached_share
-            )
-            for each in tables
-        },
-        storage_reservation=0.0,
-    )
-    model = nn.ModuleDict({"sparse": collection_of(tables)})
-    sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": OPTIMIZER})]
-    start = time.process_time()
-    planner.plan(model, sharders)
-    seconds = time.process_time() - start
-    report = planner.report
-    fullest = max(each.memory_bytes for each in report.ranks) / cap
-    return Row(
-        len(tables),
-        ranks,
-        "embershard",
-        report.busiest_seconds,
-        report.bound_seconds,
-        fullest,
-        seconds,
-    )
+class Case:
+    """Tables to plan for a number of ranks, and our planner of them."""
+
+    def __init__(self, tables: Sequence[DrawnTable], ranks: int, machine: Machine) -> None:
+        size = sum(4 * each.rows * each.dim for each in tables)
+        self.tables, self.ranks = tables, ranks
+        self.cap = int(size * MEMORY_SLACK / ranks) + (1 << 30)
+        self.model = nn.ModuleDict({PATH: collection_of(tables)})
+        self.sharders = [EmbeddingBagCollectionSharder(fused_params={"optimizer": OPTIMIZER})]
+        self.planner = EmbeddingShardingPlanner(
+            Topology(ranks, ddr_cap=self.cap, machine=machine),
+            BATCH_SIZE,
+            constraints={
+                each.name: ParameterConstraints(
+                    pooling_factors=[each.pooling], cached_share=each.cached_share
+                )
+                for each in tables
+            },
+            storage_reservation=0.0,
+        )
+
+    def row(self, planner: str, plan: ShardingPlan, bound: float, cpu_seconds: float) -> Row:
+        """A plan by our costs."""
+        loads = self.planner.price(plan, self.model, self.sharders)
+        return Row(
+            len(self.tables),
+            self.ranks,
+            planner,
+            max(each.seconds for each in loads),
+            bound,
+            max(each.memory_bytes for each in loads) / self.cap,
+            cpu_seconds,
+        )
 
 
 GREEDY: Mapping[str, Callable[[DrawnTable | SkewedTable], float]] = {
@@ -136,67 +140,29 @@ def torchrec(
     return answer["plan"], answer["cpu_seconds"], answer["proposals"]
 
 
-def priced(
-    plan: Rectangles,
-    tables: Sequence[DrawnTable],
-    machine: Machine,
-    like: Row,
-    *,
-    cap: int,
-    planner: str,
-    cpu_seconds: float,
-) -> Row:
-    """Any plan of rectangles by our costs; ``like``: our plan of the same tables."""
-    ranks = like.ranks
-    work = Workload(
-        world_size=ranks, local_world_size=ranks, exchange=machine.exchange, network=machine.network
-    )
-    load, memory = np.zeros(ranks), np.zeros(ranks)
-    for drawn in tables:
-        examples = BATCH_SIZE * ranks
-        table = Table(
-            name=drawn.name,
-            rows=drawn.rows,
-            dim=drawn.dim,
-            ids=examples * drawn.pooling,
-            bags=float(examples),
-            kernel=machine.kernel(OPTIMIZER),
-            state_columns=(False,),
-            cached_share=drawn.cached_share,
-        )
-        shards = plan[drawn.name]
-        spans = [((first, end), (left, right)) for first, end, left, right, _ in shards]
-        for (*_, rank), seconds, size in zip(shards, *price(table, work, spans), strict=True):
-            load[rank] += seconds
-            memory[rank] += size
-    return like._replace(
-        planner=planner,
-        busiest_seconds=float(load.max()),
-        memory_share=float(memory.max()) / cap,
-        cpu_seconds=cpu_seconds,
-    )
-
-
-def rows(
-    tables: Sequence[DrawnTable], ranks: int, machine: Machine, peers: Path | None
-) -> Iterator[Row]:
+def rows(case: Case, peers: Path | None) -> Iterator[Row]:
     """All planners on one set of tables."""
-    cap = int(sum(4 * each.rows * each.dim for each in tables) * MEMORY_SLACK / ranks) + (1 << 30)
-    like = ours(tables, ranks, cap, machine)
-    yield like
+    start = time.process_time()
+    plan = case.planner.plan(case.model, case.sharders)
+    seconds = time.process_time() - start
+    bound = case.planner.report.bound_seconds
+    yield case.row("embershard", plan, bound, seconds)
     for name in GREEDY:
         start = time.process_time()
-        plan = greedy(tables, ranks, name)
+        rectangles = greedy(case.tables, case.ranks, name)
         seconds = time.process_time() - start
-        yield priced(plan, tables, machine, like, cap=cap, planner=name, cpu_seconds=seconds)
+        yield case.row(name, sharding_plan(rectangles, PATH), bound, seconds)
     if peers is not None:
         try:
-            plan, seconds, proposals = torchrec(tables, ranks, cap, peers)
+            rectangles, seconds, proposals = torchrec(case.tables, case.ranks, case.cap, peers)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
-            print(f"TorchRec, {len(tables)} tables, {ranks} ranks: {error}", file=sys.stderr)
+            print(
+                f"TorchRec, {len(case.tables)} tables, {case.ranks} ranks: {error}",
+                file=sys.stderr,
+            )
             return
         name = f"TorchRec, {proposals} proposals"
-        yield priced(plan, tables, machine, like, cap=cap, planner=name, cpu_seconds=seconds)
+        yield case.row(name, sharding_plan(rectangles, PATH), bound, seconds)
 
 
 def main() -> None:
@@ -214,7 +180,7 @@ def main() -> None:
         sets.append((reuse_tables(1, 10_000), 128))
     print(head_of(["tables", "ranks", "planner", "busiest / bound", "fullest rank", "CPU s"]))
     for tables, ranks in sets:
-        for row in rows(tables, ranks, given.machine, given.peers):
+        for row in rows(Case(tables, ranks, given.machine), given.peers):
             over = "" if row.memory_share <= 1 else " (over its cap)"
             above = f"{row.busiest_seconds / row.bound_seconds:.3f}"
             fullest = f"{row.memory_share:.0%}{over}"

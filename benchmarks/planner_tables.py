@@ -18,6 +18,7 @@ from embershard.modules import EmbeddingBagCollection, EmbeddingBagConfig
 from embershard.package.rectangles import Shard
 from embershard.planner import read_machine
 from embershard.planner.default_machine import default_machine
+from embershard.sharding import EmbeddingModuleShardingPlan, ParameterSharding, ShardingPlan
 
 MEAN_POOLING = 15.8
 EXAMPLES = 65_536
@@ -132,6 +133,19 @@ def shards_of(rectangles: Rectangles) -> list[Shard]:
         for name, of_table in sorted(rectangles.items())
         for first, end, left, right, rank in of_table
     ]
+
+
+def sharding_plan(rectangles: Rectangles, path: str) -> ShardingPlan:
+    """Of a collection at ``path``."""
+    found = {
+        name: ParameterSharding(
+            sharding_type="column_wise",  # A name: what counts are the rectangles.
+            compute_kernel="fused",
+            sharding_spec=tuple(shards_of({name: shards})),
+        )
+        for name, shards in rectangles.items()
+    }
+    return ShardingPlan({path: EmbeddingModuleShardingPlan(found)})
 
 
 def collection_of(

@@ -8,9 +8,10 @@ from embershard.planner.lookup_load import LookupLoad, load_of
 from embershard.planner.machine import Machine, read_machine
 from embershard.planner.measured_run import MeasuredRun, compare, recalibrate
 from embershard.planner.placement_constraints import parse_constraints
-from embershard.planner.planner import EmbeddingShardingPlanner, PlannerError
+from embershard.planner.planner import EmbeddingShardingPlanner
 from embershard.planner.report import PlanReport
 from embershard.planner.topology import Device, ParameterConstraints, Topology
+from embershard.planner.training_problem import PlannerError
 
 __all__ = [
     "Device",

@@ -40,6 +40,9 @@ Span: TypeAlias = tuple[int, int]
 class Table:
     """What a plan must know of a table."""
 
+    path: str = ""
+    """Of its collection in the model."""
+
     name: str
     rows: int
     dim: int

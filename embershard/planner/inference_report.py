@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +15,20 @@ from embershard.package.manifest import TableSpec
 from embershard.package.placement import check_plan_name
 from embershard.package.rectangles import Shard
 from embershard.planner.fleet import Fleet
-from embershard.planner.inference import Layout, Problem, ServingPlanError, problem_of, solve
+from embershard.planner.inference import Layout, Problem, problem_of, solve
 from embershard.planner.inference_cost import ALONE_BYTES, ServedTable, device_seconds, shard_cost
 from embershard.planner.lookup_load import Batches, LookupLoad
 from embershard.planner.machine import Machine
 from embershard.planner.options import Option
 from embershard.planner.report import ConstraintCost, PlanReport, SizeLoad
-from embershard.planner.report_builder import ReportInput, build_report
+from embershard.planner.report_builder import (
+    CONSTRAINTS_MAX,
+    ReportInput,
+    build_report,
+    constraint_cost,
+)
 
 BATCH_SIZES = (1, 16, 64, 256, 1024)
-CONSTRAINTS_MAX = 20
-"""Of which the report says what they cost."""
 
 
 class ExplainedPlan(NamedTuple):
@@ -139,20 +143,18 @@ def _constraint_costs(problem: Problem) -> list[ConstraintCost]:
     found = list[ConstraintCost]()
     for name, cuts in list(problem.constraints.items())[:CONSTRAINTS_MAX]:
         kept = {other: each for other, each in problem.constraints.items() if other != name}
-        found.append(_cost(f"{name}={','.join(cuts)}", replace(problem, constraints=kept)))
+        without = partial(_busiest, replace(problem, constraints=kept))
+        found.append(constraint_cost(f"{name}={','.join(cuts)}", without))
     if problem.fleet.memory_bytes is not None:
-        free = replace(problem.fleet, memory_bytes=None)
-        found.append(
-            _cost(f"memory of {problem.fleet.memory_bytes:,} bytes", replace(problem, fleet=free))
+        without = partial(
+            _busiest, replace(problem, fleet=replace(problem.fleet, memory_bytes=None))
         )
+        found.append(constraint_cost(f"memory of {problem.fleet.memory_bytes:,} bytes", without))
     return found
 
 
-def _cost(constraint: str, problem: Problem) -> ConstraintCost:
-    try:
-        layout = solve(problem)
-    except ServingPlanError:  # The search keeps to what is left: less may be feasible.
-        return ConstraintCost(constraint=constraint, busiest_seconds=float("inf"))
+def _busiest(problem: Problem) -> float:
+    layout = solve(problem)
     tables = {each.spec.name: each for each in problem.tables}
     seconds, _ = device_seconds(layout.shards, tables, problem.mean, len(problem.fleet.devices))
-    return ConstraintCost(constraint=constraint, busiest_seconds=float(seconds.max()))
+    return float(seconds.max())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from embershard.errors import InputError
 from embershard.planner.bound import lower_bound
 from embershard.planner.options import Option
 from embershard.planner.placing import Bins, Floats, NoRoomError, place
@@ -20,6 +21,9 @@ from embershard.planner.report import (
     TableChoice,
 )
 from embershard.planner.search import Placement
+
+CONSTRAINTS_MAX = 20
+"""Of which a report says what they cost."""
 
 NEAR = 1.001
 """Two bounds so near are the same."""
@@ -69,7 +73,7 @@ def build_report(
     bound = lower_bound(given.options, speeds=given.speeds, caps=given.caps)
     choices = [_choice(given, at) for at in range(len(given.tables))]
     return PlanReport(
-        ranks=_ranks(given),
+        ranks=rank_loads(given),
         tables=sorted(choices, key=lambda each: (-each.seconds, each.name)),
         bound_seconds=bound,
         planning_seconds=given.seconds,
@@ -83,6 +87,20 @@ def build_report(
     )
 
 
+def constraint_cost(constraint: str, busiest_without: Callable[[], float]) -> ConstraintCost:
+    """What a constraint costs.
+
+    Args:
+        constraint: for people.
+        busiest_without: plans without it; the seconds of the busiest rank.
+    """
+    try:
+        busiest = busiest_without()
+    except InputError:  # The search is no proof: it may miss what the constraint allowed.
+        busiest = float("inf")
+    return ConstraintCost(constraint=constraint, busiest_seconds=busiest)
+
+
 def _bins(given: ReportInput, *, without: int | None = None) -> Bins:
     """The ranks with the shards of all tables but one."""
     bins = Bins.empty(given.speeds, given.caps, given.local_world_size)
@@ -94,7 +112,8 @@ def _bins(given: ReportInput, *, without: int | None = None) -> Bins:
     return bins
 
 
-def _ranks(given: ReportInput) -> list[RankLoad]:
+def rank_loads(given: ReportInput) -> list[RankLoad]:
+    """What the placement costs each rank."""
     bins = _bins(given)
     parts = [dict[int, tuple[float, float]]() for _ in given.ranks]
     for table, ranks in enumerate(given.placed.ranks):

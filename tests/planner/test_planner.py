@@ -14,8 +14,15 @@ from embershard.planner import (
     PlannerError,
     Topology,
 )
-from embershard.sharding import ShardingPlan
+from embershard.sharding import (
+    EmbeddingModuleShardingPlan,
+    ShardingPlan,
+    construct_module_sharding_plan,
+    data_parallel,
+    row_wise,
+)
 from embershard.sharding.types import check_module_plan
+from tests.cases import cases
 from tests.planner.training_cases import machine_of, model_of, planner_of, sharders
 from tests.sharding.cases import collection_of, train
 from tests.sharding.reference import make_case
@@ -117,6 +124,43 @@ def test_a_rank_with_more_memory_takes_the_table_that_fits_no_other():
         model_of((20_000, 8)), sharders()
     )
     assert plan.plan["sparse"]["t0"].ranks == [1]
+
+
+def test_a_plan_is_priced_as_the_report_says():
+    planner, model = planner_of(4), model_of((1000, 64), (10, 8), (50_000, 128))
+    plan = planner.plan(model, sharders())
+    assert planner.price(plan, model, sharders()) == planner.report.ranks
+
+
+def test_a_plan_by_hand_is_priced():
+    whole = {"cached_share": 0.0, "sharding_types": ["table_wise"]}
+    planner = planner_of(2, constraints={"t0": ParameterConstraints(**whole)})
+    model = model_of((1000, 8))
+    by_rows = construct_module_sharding_plan(
+        model["sparse"], {"t0": row_wise()}, local_size=2, world_size=2
+    )
+    plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(by_rows)})
+    # Lookups and updates of 64 of 128 ids a rank, 1 us and 32 bytes of 1 ns, and 128 bags of 10 ns.
+    seconds = 2 * (64 * 1.032e-6 + 128 * 1e-8)
+    loads = planner.price(plan, model, sharders())
+    assert [each.seconds for each in loads] == pytest.approx([seconds, seconds])
+
+
+@cases(
+    ("cut", "ranks", "words"),
+    {
+        "data parallel": (data_parallel(), 2, "table 't0': expected a sharded table, got data"),
+        "other ranks": (row_wise(), 3, r"shards\.2\.ranks\.0: expected 0 \.\. 1, got 2"),
+    },
+)
+def test_a_plan_that_has_no_price_is_refused(cut, ranks, words):
+    model = model_of((1000, 8))
+    wanted = construct_module_sharding_plan(
+        model["sparse"], {"t0": cut}, local_size=ranks, world_size=ranks
+    )
+    plan = ShardingPlan({"sparse": EmbeddingModuleShardingPlan(wanted)})
+    with pytest.raises(InputError, match=words):
+        planner_of(2).price(plan, model, sharders())
 
 
 def test_a_model_without_collections_has_an_empty_plan():

@@ -1,0 +1,123 @@
+"""``model_tables``: the tables of a model's collections, with what their costs depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from embershard.errors import InputError
+from embershard.formatting import names_text
+from embershard.kernels import FusedOptimizer
+from embershard.modules import EmbeddingBagConfig, EmbeddingConfig
+from embershard.planner.cost import Table, cached_shares
+from embershard.planner.topology import ParameterConstraints, Topology
+from embershard.sharding import EmbeddingComputeKernel, ParameterSharding, ShardingType
+from embershard.sharding.plan import tables_of
+from embershard.sharding.sharders import Sharder, shardable
+
+UNCONSTRAINED = ParameterConstraints()
+
+
+def model_tables(
+    module: nn.Module,
+    sharders: Sequence[Sharder],
+    topology: Topology,
+    constraints: Mapping[str, ParameterConstraints],
+    *,
+    batch_size: int,
+    count_accesses: bool,
+) -> list[Table]:
+    """The tables of every collection that one of the sharders shards.
+
+    Args:
+        module: the model, on any device.
+        sharders: of its collections; they say which optimizer a table has.
+        topology: the ranks.
+        constraints: by table name.
+        batch_size: examples of a rank's batch.
+        count_accesses: whether accesses of each row are counted in memory.
+
+    Raises:
+        InputError: constraints of a table that is not there, pooling factors that are not one a
+            feature, or access counts that are not one a row.
+    """
+    named = list(_with_optimizers(module, sharders))
+    names = {table.name for _, table, _ in named}
+    for name in constraints:
+        if name not in names:
+            raise InputError(
+                f"constraints: expected a table of the model ({names_text(names)}), got {name!r}"
+            )
+    examples = batch_size * topology.world_size
+    found = list[Table]()
+    for path, table, optimizer in named:
+        given = constraints.get(table.name, UNCONSTRAINED)
+        factors = list(given.pooling_factors or [1.0])
+        features = len(table.feature_names)
+        if len(factors) not in (1, features):
+            raise InputError(
+                f"constraints: table {table.name!r}: pooling_factors: expected 1 or "
+                f"{features}, got {len(factors)}"
+            )
+        mean = sum(factors) / len(factors)
+        found.append(
+            Table(
+                path=path,
+                name=table.name,
+                rows=table.num_embeddings,
+                dim=table.embedding_dim,
+                ids=examples * features * mean,
+                bags=float(examples * features),
+                # EMA row-wise Adagrad runs the kernels of row-wise Adagrad.
+                kernel=topology.machine.kernel(optimizer.name.removeprefix("ema_")),
+                is_sequence=not isinstance(table, EmbeddingBagConfig),
+                data_type=table.data_type,
+                state_columns=optimizer.state_columns,
+                count_accesses=count_accesses,
+                sharding_types=tuple(given.sharding_types) if given.sharding_types else None,
+                min_partition=given.min_partition,
+                accesses_below=_accesses_below(table, given.access_counts),
+            )
+        )
+    if not found:
+        return found
+    shares = cached_shares(found, topology.machine.cache_bytes * topology.world_size).tolist()
+    known = (constraints.get(each.name, UNCONSTRAINED).cached_share for each in found)
+    return [
+        replace(table, cached_share=share if given_share is None else given_share)
+        for table, share, given_share in zip(found, shares, known, strict=True)
+    ]
+
+
+def _with_optimizers(
+    module: nn.Module, sharders: Sequence[Sharder]
+) -> Iterator[tuple[str, EmbeddingConfig, FusedOptimizer]]:
+    """Each table with the path of its collection."""
+    for path, collection, sharder in shardable(module, sharders):
+        tables = tables_of(collection)
+        wanted = {
+            table.name: ParameterSharding(
+                sharding_type=ShardingType.TABLE_WISE.value,
+                compute_kernel=EmbeddingComputeKernel.FUSED.value,
+                sharding_spec=(),
+            )
+            for table in tables
+        }
+        optimizers = sharder.optimizers(collection, wanted, where=f"module {path!r}")
+        yield from ((path, table, optimizers[table.name]) for table in tables)
+
+
+def _accesses_below(table: EmbeddingConfig, counts: Tensor | None) -> NDArray[np.float64] | None:
+    if counts is None:
+        return None
+    if counts.shape != (table.num_embeddings,):
+        raise InputError(
+            f"constraints: table {table.name!r}: access_counts: expected shape "
+            f"({table.num_embeddings},), got {tuple(counts.shape)}"
+        )
+    below: NDArray[np.float64] = np.concatenate([[0.0], np.cumsum(counts.double().numpy())])
+    return below if below[-1] else None

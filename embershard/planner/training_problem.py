@@ -1,0 +1,116 @@
+"""``TrainingProblem``: the tables of a model on the ranks of a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embershard.errors import InputError
+from embershard.planner.cost import Table, Workload
+from embershard.planner.options import Option, options_of
+from embershard.planner.report import ConstraintCost
+from embershard.planner.report_builder import CONSTRAINTS_MAX, ReportInput, constraint_cost
+from embershard.planner.search import Found, InfeasibleError, Placement, search
+from embershard.planner.shortage import shortage
+from embershard.planner.topology import Topology
+
+Options = Sequence[Sequence[Option]]
+
+
+class PlannerError(InputError):
+    """No plan fits the topology and the constraints; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingProblem:
+    """What a plan of training is made of."""
+
+    topology: Topology
+    reservation: float
+    """Share of each rank's memory that is kept free."""
+
+    tables: Sequence[Table]
+
+    @property
+    def work(self) -> Workload:
+        """What is common to all tables."""
+        topology = self.topology
+        return Workload(
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+            exchange=topology.machine.exchange,
+            network=topology.machine.network,
+        )
+
+    @property
+    def speeds(self) -> NDArray[np.float64]:
+        """Of each rank."""
+        return np.array([each.speed for each in self.topology.devices])
+
+    @property
+    def caps(self) -> NDArray[np.float64]:
+        """Usable bytes of each rank."""
+        memory = np.array([each.memory_bytes for each in self.topology.devices])
+        return np.asarray(memory * (1 - self.reservation))
+
+    def options(self, tables: Sequence[Table]) -> list[list[Option]]:
+        """The ways of cutting each of some tables.
+
+        Raises:
+            PlannerError: a table's constraints allow none.
+        """
+        work = self.work
+        try:
+            return [options_of(table, work) for table in tables]
+        except ValueError as error:
+            raise PlannerError(f"constraints: {error}") from error
+
+    def search(self, options: Options) -> Found:
+        """The best placement that is found.
+
+        Raises:
+            PlannerError: none was found that keeps to the memory of the ranks.
+        """
+        local, caps = self.topology.local_world_size, self.caps
+        try:
+            return search(options, speeds=self.speeds, caps=caps, local_world_size=local)
+        except InfeasibleError as error:
+            text = shortage(self.tables, options, caps, error, reserved=self.reservation)
+            raise PlannerError(text) from error
+
+    def constraint_costs(self, options: Options) -> list[ConstraintCost]:
+        """The plan with any cut of one constrained table, for each in turn."""
+        found = list[ConstraintCost]()
+        for at, table in enumerate(self.tables):
+            if table.sharding_types is None and table.min_partition is None:
+                continue
+            free = self.options([replace(table, sharding_types=None, min_partition=None)])
+            without = partial(self._busiest, [*options[:at], *free, *options[at + 1 :]])
+            asked = ", ".join(table.sharding_types or ("any cut",))
+            least = f", at least {table.min_partition} columns" if table.min_partition else ""
+            found.append(constraint_cost(f"{table.name}: {asked}{least}", without))
+            if len(found) == CONSTRAINTS_MAX:
+                break
+        return found
+
+    def _busiest(self, options: Options) -> float:
+        return float(self.search(options).load.max())
+
+    def report_input(self, options: Options, placed: Placement, seconds: float) -> ReportInput:
+        """For the report of a placement that took so long."""
+        topology = self.topology
+        return ReportInput(
+            tables=[(table.path, table.name) for table in self.tables],
+            options=options,
+            placed=placed,
+            ranks=[f"rank {rank}" for rank in range(topology.world_size)],
+            speeds=self.speeds,
+            caps=self.caps,
+            memory_bytes_max=[each.memory_bytes for each in topology.devices],
+            local_world_size=topology.local_world_size,
+            seconds=seconds,
+        )
